@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Certified machine unlearning of regularised convex models."""
+
+from .exceptions import ExpungeError
+from .learn import learn
+from .losses import HalfSquared, Huber, Logistic, Multinomial, SquaredHinge
+from .mechanisms import Jackknife, Newton, Polish, Rescaled, Retrain, residual
+from .objective import Objective
+from .penalties import L1, L2, ElasticNet, GroupLasso, NuclearNorm
+from .rows import Rows
+from .summary import Summary, summarise
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "L1",
+    "L2",
+    "ElasticNet",
+    "ExpungeError",
+    "GroupLasso",
+    "HalfSquared",
+    "Huber",
+    "Jackknife",
+    "Logistic",
+    "Multinomial",
+    "Newton",
+    "NuclearNorm",
+    "Objective",
+    "Polish",
+    "Rescaled",
+    "Retrain",
+    "Rows",
+    "SquaredHinge",
+    "Summary",
+    "learn",
+    "residual",
+    "summarise",
+]

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every pass over rows: a sum over blocks, reduced in a fixed order.
+
+A term maps a block of rows to a tuple of small values (a loss, a gradient, a
+Hessian); ``block_sum`` adds the tuples up. Nothing above this module loops over
+rows, so that files out of core, a cluster or a GPU can take its place alone.
+
+All sums are weighted and unnormalised: callers divide by the W they mean.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+from scipy import sparse
+
+from ._typing import Design, Matrix, Vector
+from .losses import Loss
+from .rows import Rows
+
+Terms = TypeVar("Terms", bound=tuple[float | Vector, ...])
+
+# 2048 rows of a thousand float64 features are 16 MiB: near the cache, and large
+# enough for BLAS to run at full speed.
+BLOCK_ROWS = 2048
+
+
+def block_sum(term: Callable[[Rows], Terms], rows: Rows) -> Terms:
+    """Return the sum of ``term`` over blocks of rows, in order."""
+    blocks = rows.blocks(BLOCK_ROWS)
+    total = term(next(blocks))
+    for block in blocks:
+        total = type(total)(a + b for a, b in zip(total, term(block), strict=True))
+    return total
+
+
+def predict(loss: Loss, rows: Rows, theta: Vector) -> Vector:
+    """Return the predictors X theta, (n,) or (n, k)."""
+    if loss.outputs == 1:
+        eta: Vector = rows.X @ theta
+        return eta
+    eta = rows.X @ theta.reshape(-1, loss.outputs)
+    return eta
+
+
+def loss_value(loss: Loss, rows: Rows, theta: Vector) -> float:
+    """Return sum w loss."""
+
+    def term(block: Rows) -> tuple[float]:
+        eta = predict(loss, block, theta)
+        return (float(block.weight @ loss.value(block.y, eta)),)
+
+    return block_sum(term, rows)[0]
+
+
+def loss_gradient(loss: Loss, rows: Rows, theta: Vector) -> tuple[float, Vector]:
+    """Return sum w loss and its gradient in theta."""
+
+    def term(block: Rows) -> tuple[float, Vector]:
+        eta = predict(loss, block, theta)
+        value = float(block.weight @ loss.value(block.y, eta))
+        return value, _lift(block, loss.slope(block.y, eta))
+
+    return block_sum(term, rows)
+
+
+def loss_slopes(loss: Loss, rows: Rows, theta: Vector) -> Vector:
+    """Return the gradient of sum w loss alone: what one removal costs."""
+
+    def term(block: Rows) -> tuple[Vector]:
+        eta = predict(loss, block, theta)
+        return (_lift(block, loss.slope(block.y, eta)),)
+
+    return block_sum(term, rows)[0]
+
+
+def slope_scale(loss: Loss, rows: Rows, theta: Vector) -> float:
+    """Return sum w |slope| |x|: the size of what cancels in a gradient."""
+
+    def term(block: Rows) -> tuple[float]:
+        slope = loss.slope(block.y, predict(loss, block, theta))
+        sizes = np.linalg.norm(slope.reshape(len(block), -1), axis=1)
+        return (float(block.weight @ (sizes * block.norms())),)
+
+    return block_sum(term, rows)[0]
+
+
+def loss_hessian(loss: Loss, rows: Rows, theta: Vector) -> Matrix:
+    """Return the Hessian of sum w loss, dense (d k, d k)."""
+
+    def term(block: Rows) -> tuple[Matrix]:
+        eta = predict(loss, block, theta)
+        return (_lift_curvature(block, loss.curvature(block.y, eta)),)
+
+    return block_sum(term, rows)[0]
+
+
+def norm_moment(rows: Rows) -> Matrix:
+    """Return sum w |x| x x', (d, d): what bounds the third-order term."""
+    return block_sum(lambda block: (_gram(block, block.norms()),), rows)[0]
+
+
+def curvature_rows(loss: Loss, rows: Rows, theta: Vector) -> Matrix:
+    """Return Z, (n k, d k), with Z'Z the Hessian of sum w loss: for few rows."""
+    eta = predict(loss, rows, theta)
+    curvature = loss.curvature(rows.y, eta)
+    X = rows.dense()
+    if loss.outputs == 1:
+        scaled: Matrix = X * np.sqrt(rows.weight * curvature)[:, None]
+        return scaled
+    values, vectors = np.linalg.eigh(curvature)
+    values = np.sqrt(np.maximum(values, 0.0) * rows.weight[:, None])
+    roots = vectors * values[:, None, :]
+    lifted = np.einsum("ia,icr->irac", X, roots)
+    return lifted.reshape(len(rows) * loss.outputs, -1)
+
+
+def tilted_slopes(
+    loss: Loss,
+    rows: Rows,
+    theta: Vector,
+    solve: Callable[[Matrix], Matrix],
+    limit: float,
+) -> tuple[Vector, float]:
+    """Return sum w x slope / (1 - leverage), and how many leverages exceed limit.
+
+    ``solve`` maps columns V to H^-1 V for the Hessian H of sum w loss + quadratic.
+    With k outputs the leverage of a row is w C X H^-1 X', C its curvature and X its
+    (k, d k) design; rows beyond the limit contribute their plain slope.
+    """
+
+    def term(block: Rows) -> tuple[Vector, float]:
+        eta, k = predict(loss, block, theta), loss.outputs
+        curvature = loss.curvature(block.y, eta).reshape(-1, k, k)
+        design = np.einsum("ia,ce->icae", block.dense(), np.eye(k))
+        flat = design.reshape(len(block) * k, -1)
+        image = solve(flat.T).T.reshape(design.shape)
+        spread = np.einsum("icab,ieab->ice", design, image)
+        leverage = block.weight[:, None, None] * (curvature @ spread)
+        beyond = np.linalg.eigvals(leverage).real.max(axis=1) >= limit
+        core = np.eye(k) - np.where(beyond[:, None, None], 0.0, leverage)
+        slope = loss.slope(block.y, eta)
+        tilted = np.linalg.solve(core, slope.reshape(-1, k, 1)).reshape(slope.shape)
+        return _lift(block, tilted), float(beyond.sum())
+
+    return block_sum(term, rows)
+
+
+def _lift(rows: Rows, slope: Vector) -> Vector:
+    """Return sum w x slope', flattened row by row."""
+    if slope.ndim == 1:
+        lifted: Vector = rows.X.T @ (rows.weight * slope)
+        return lifted
+    lifted = rows.X.T @ (rows.weight[:, None] * slope)
+    return lifted.ravel()
+
+
+def _lift_curvature(rows: Rows, curvature: Vector) -> Matrix:
+    """Return sum w (x x') kron curvature, one GEMM for each pair of outputs."""
+    if curvature.ndim == 1:
+        return _gram(rows, curvature)
+    d, k = rows.X.shape[1], curvature.shape[1]
+    hessian = np.empty((d, k, d, k))
+    for a in range(k):
+        for b in range(a + 1):
+            hessian[:, a, :, b] = _gram(rows, curvature[:, a, b])
+            hessian[:, b, :, a] = hessian[:, a, :, b].T
+    return hessian.reshape(d * k, d * k)
+
+
+def _gram(rows: Rows, factor: Vector) -> Matrix:
+    """Return sum w factor x x', dense."""
+    X, scale = rows.X, rows.weight * factor
+    if sparse.issparse(X):
+        return np.asarray((X.T @ _scaled(X, scale)).toarray())
+    if (scale >= 0.0).all():
+        root = X * np.sqrt(scale)[:, None]
+        return root.T @ root  # the same operand twice: NumPy calls dsyrk
+    return X.T @ (X * scale[:, None])
+
+
+def _scaled(X: Design, scale: Vector) -> Design:
+    """Return a sparse design with each row times its scale."""
+    return sparse.csr_array(sparse.diags_array(scale) @ X)

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every error that expunge raises on purpose.
+
+A message says what was wrong, the value, and what to do next. It never holds a
+figure computed from a removed row: an error is as public as a release.
+"""
+
+
+class ExpungeError(Exception):
+    """Anything expunge refuses to do, with the way out in its message."""
+
+
+class InvalidInput(ExpungeError, ValueError):
+    """An argument is outside its domain; nothing was changed."""
+
+
+class Unsupported(ExpungeError, ValueError):
+    """These parts do not fit together (a mechanism and a penalty, say)."""
+
+
+class CannotRemove(ExpungeError, ValueError):
+    """The request asks for more than is left; nothing was removed."""
+
+
+class RowsRequired(ExpungeError, ValueError):
+    """The mechanism looks at the remaining rows and was not handed them."""
+
+
+class NotPositiveDefinite(ExpungeError, ArithmeticError):
+    """A Hessian has no Cholesky factor: some direction has no curvature."""
+
+
+class NotConverged(ExpungeError, ArithmeticError):
+    """The solver stopped above the residual it promises."""

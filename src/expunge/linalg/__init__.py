@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dense linear algebra on d x d matrices: factor once, solve many."""
+
+from .iterative import CgSolution, conjugate_gradients
+from .prox import Kink, Minimum, scaled_prox
+from .symmetric import Cholesky, Symmetric
+
+__all__ = [
+    "CgSolution",
+    "Cholesky",
+    "Kink",
+    "Minimum",
+    "Symmetric",
+    "conjugate_gradients",
+    "scaled_prox",
+]

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conjugate gradients with a preconditioner that is never trusted.
+
+The preconditioner only shapes the search; what is returned is judged by the
+residual of the true matrix.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from .._typing import Vector
+from ..exceptions import NotPositiveDefinite
+
+Linear: TypeAlias = Callable[[Vector], Vector]
+
+# A relative residual below the unit roundoff means no digit is left to win.
+ROUNDING = 2.0**-52
+
+
+class CgSolution(NamedTuple):
+    """What conjugate gradients found, and whether it got down to rounding."""
+
+    x: Vector
+    n_steps: int
+    converged: bool
+
+
+def conjugate_gradients(
+    product: Linear, b: Vector, *, precondition: Linear, start: Vector, max_steps: int
+) -> CgSolution:
+    """Solve A x = b for a positive definite A given by its product.
+
+    Stops when the residual is at rounding level relative to b or after
+    ``max_steps``; raises NotPositiveDefinite on a direction of no curvature.
+    """
+    x = start.copy()
+    residual = b - product(x)
+    goal = ROUNDING * float(np.linalg.norm(b))
+    direction = np.zeros_like(b)
+    previous = 1.0
+    for n_steps in range(max_steps):
+        if np.linalg.norm(residual) <= goal:
+            return CgSolution(x, n_steps, converged=True)
+        z = precondition(residual)
+        energy = float(residual @ z)
+        if not energy > 0.0:  # the preconditioner has drifted out of definiteness
+            return CgSolution(x, n_steps, converged=False)
+        direction = z + (energy / previous if n_steps else 0.0) * direction
+        curved = product(direction)
+        curvature = float(direction @ curved)
+        if not curvature > 0.0:
+            raise NotPositiveDefinite(
+                "the Hessian of the remaining rows is not positive definite; were "
+                "all removed rows really in the training data?"
+            )
+        length = energy / curvature
+        x += length * direction
+        residual = residual - length * curved
+        previous = energy
+    return CgSolution(x, max_steps, converged=bool(np.linalg.norm(residual) <= goal))

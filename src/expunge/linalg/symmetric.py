@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Symmetric matrices: products, low-rank updates, factors, all by BLAS.
+
+A ``Symmetric`` is stored in Fortran order and only its lower triangle is
+meaningful, so that a product reads half the memory (dsymv) and a rank-one
+update writes half (dsyr). The class exists so that nobody multiplies the other
+half by mistake. Values are never changed in place: an update returns a copy.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import blas, lapack
+
+from .._typing import Matrix, Vector
+from ..exceptions import NotPositiveDefinite
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Symmetric:
+    """A symmetric matrix, by its lower triangle in Fortran order."""
+
+    lower: Matrix
+
+    def __repr__(self) -> str:
+        return f"Symmetric({self.size} x {self.size})"
+
+    @classmethod
+    def from_dense(cls, matrix: Matrix) -> "Symmetric":
+        """Return the symmetric matrix with this one's lower triangle."""
+        return cls(np.asfortranarray(matrix))
+
+    @property
+    def size(self) -> int:
+        """The number of rows."""
+        return int(self.lower.shape[0])
+
+    @property
+    def diagonal(self) -> Vector:
+        """The diagonal, read-only."""
+        return self.lower.diagonal()
+
+    def dense(self) -> Matrix:
+        """Return both triangles as an ordinary array."""
+        below: Matrix = np.tril(self.lower, -1)
+        return below + below.T + np.diag(self.diagonal)
+
+    def __matmul__(self, other: Matrix) -> Matrix:
+        """Return the product with a vector or with a matrix's columns."""
+        product: Matrix
+        if other.ndim == 1:
+            product = blas.dsymv(1.0, self.lower, other, lower=1)
+        else:
+            product = blas.dsymm(1.0, self.lower, other, lower=1)
+        return product
+
+    def update(self, factor: float, Z: Matrix) -> "Symmetric":
+        """Return self + factor Z'Z for the rows of Z."""
+        if len(Z) == 1:
+            return Symmetric(blas.dsyr(factor, Z[0], a=self.lower, lower=1))
+        # The transpose of a C-ordered Z is Fortran-ordered: dsyrk copies nothing.
+        updated = blas.dsyrk(factor, Z.T, beta=1.0, c=self.lower, trans=0, lower=1)
+        return Symmetric(updated)
+
+    def minus(self, other: Matrix) -> "Symmetric":
+        """Return self - other, for a symmetric array."""
+        return Symmetric(self.lower - other.T)
+
+    def plus_diagonal(self, diagonal: Vector) -> "Symmetric":
+        """Return self + diag(diagonal)."""
+        shifted = self.lower.copy(order="F")
+        np.einsum("ii->i", shifted)[:] += diagonal
+        return Symmetric(shifted)
+
+    def submatrix(self, index: Vector) -> "Symmetric":
+        """Return the rows and columns at these increasing positions."""
+        return Symmetric(np.asfortranarray(self.lower[np.ix_(index, index)]))
+
+    def cholesky(self) -> "Cholesky":
+        """Return the Cholesky factor, or raise NotPositiveDefinite."""
+        factor, info = lapack.dpotrf(self.lower, lower=1, clean=0)
+        if info != 0:
+            raise NotPositiveDefinite(
+                "the Hessian is not positive definite: some direction has no "
+                "curvature; set ridge > 0, or drop columns that repeat each other"
+            )
+        return Cholesky(factor)
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Cholesky:
+    """A Cholesky factor: factor once, solve many."""
+
+    factor: Matrix
+
+    def __repr__(self) -> str:
+        return f"Cholesky({len(self.factor)} x {len(self.factor)})"
+
+    def solve(self, b: Vector) -> Vector:
+        """Return the solution of A x = b."""
+        x: Vector
+        x, _ = lapack.dpotrs(self.factor, b, lower=1)
+        return x
+
+    def inverse(self) -> Symmetric:
+        """Return the dense inverse of A."""
+        inverse, _ = lapack.dpotri(self.factor, lower=1)
+        return Symmetric(inverse)

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The protocol of a removal mechanism, and what its implementations share.
+
+    state = mechanism.init(summary)             # all that depends on the fit alone
+    state = mechanism.update(state, removed)    # cheap, without training rows
+    state, draft = mechanism.step(state)        # read the model
+
+Updates commute and a batch equals a stream: a state is a sum. ``step`` looks at
+the sums, not at earlier answers, so it may be called as often as one likes.
+"""
+
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+
+from .._typing import Vector
+from ..exceptions import NotPositiveDefinite
+from ..linalg import Minimum, Symmetric
+from ..rows import Rows
+from ..solvers import Model, proximal_model, scaled_kink
+from ..summary import Summary
+from .state import Draft, State
+
+
+class Mechanism(Protocol):
+    """A way to answer a removal; see the module docstring."""
+
+    def init(self, summary: Summary) -> State:
+        """Return the state with nobody removed."""
+
+    def update(self, state: State, removed: Rows) -> State:
+        """Return the state without these rows; raise and change nothing if bad."""
+
+    def step(
+        self, state: State, remaining: Rows | None = None
+    ) -> tuple[State, Draft]:
+        """Return the answer, and the state with it as the next start."""
+
+
+def at_kinkless(theta: Vector) -> Minimum:
+    """Return a minimum of a smooth objective: the subgradient is zero."""
+    return Minimum(theta, np.zeros_like(theta))
+
+
+def inverse_model(inverse: Symmetric) -> Model:
+    """Return the model of a smooth objective whose inverse Hessian is at hand."""
+
+    def argmin(theta: Vector, gradient: Vector) -> Minimum:
+        return at_kinkless(theta - inverse @ gradient)
+
+    return argmin
+
+
+def kinked_model(state: State, B: Symmetric) -> Model:
+    """Return the proximal model of G_U in the norm of B, started at the last answer."""
+    kink = scaled_kink(state.objective, state.scale)
+    return proximal_model(B, kink, state.last)
+
+
+def answer(state: State, minimum: Minimum) -> tuple[State, Draft]:
+    """Return the minimum as a draft, remembered as the last answer."""
+    if not np.isfinite(minimum.x).all():
+        raise NotPositiveDefinite(
+            "the step has no finite answer: the Hessian is singular to rounding; "
+            "set ridge > 0"
+        )
+    return replace(state, last=minimum.x), Draft(minimum.x, minimum.subgradient)

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""Subtracting removed rows from the sums of a state.
+
+A few rows go by rank-one updates, O(d^2) each; a batch by one block sum, which
+costs a fraction of that per row.
+"""
+
+from dataclasses import replace
+from math import sqrt
+
+import numpy as np
+
+from .._typing import Matrix, Vector
+from ..blocks import curvature_rows, loss_hessian, loss_slopes, norm_moment
+from ..exceptions import CannotRemove, InvalidInput
+from ..linalg import Symmetric
+from ..rows import Rows
+from ..summary import Summary
+from .state import State
+
+# A leverage this close to one leaves the downdated inverse without digits.
+LEVERAGE_MARGIN = 1e-6
+
+
+def initial_state(summary: Summary) -> State:
+    """Return the state with nobody removed and no matrix kept yet."""
+    objective, theta = summary.objective, summary.theta
+    return State(
+        objective=objective,
+        anchor=theta,
+        gradient=summary.gradient,
+        pull=objective.quadratic_gradient(theta),
+        anchor_weight=summary.weight,
+        weight=summary.weight,
+        n_rows=summary.n_rows,
+        last=theta,
+    )
+
+
+def shed(state: State, removed: Rows) -> State:
+    """Return the state with the weight and count of these rows taken off.
+
+    Raises, and changes nothing, if the rows cannot all have been there.
+    """
+    width = state.anchor.size // state.objective.loss.outputs
+    if removed.X.shape[1] != width:
+        raise InvalidInput(
+            f"the rows to remove have {removed.X.shape[1]} columns (intercept "
+            f"included); the model has {width}"
+        )
+    n_rows = state.n_rows - len(removed)
+    weight = state.weight - removed.total_weight
+    # Weights that sum to the rest up to rounding leave no weight to fit.
+    if len(removed) and (n_rows <= 0 or weight <= 1e-12 * state.anchor_weight):
+        raise CannotRemove(
+            f"{len(removed)} row(s) cannot be removed: not that much is left, and a "
+            "model needs at least one row; delete the model instead"
+        )
+    return replace(state, weight=weight, n_rows=n_rows)
+
+
+def few(state: State, removed: Rows) -> bool:
+    """Whether rank-one updates are cheaper than sums over the batch."""
+    return 8 * len(removed) * state.objective.loss.outputs <= state.anchor.size
+
+
+def drop_gradient(state: State, removed: Rows) -> Vector:
+    """Return the gradient without the removed rows, O(d) a row."""
+    slopes = loss_slopes(state.objective.loss, removed, state.anchor)
+    return state.gradient - slopes / state.anchor_weight
+
+
+def scaled_rows(state: State, removed: Rows) -> Matrix:
+    """Return Z with Z'Z the removed rows' share of the loss's Hessian."""
+    Z = curvature_rows(state.objective.loss, removed, state.anchor)
+    return Z / sqrt(state.anchor_weight)
+
+
+def drop_hessian(state: State, removed: Rows) -> Symmetric:
+    """Return the loss's Hessian without the removed rows."""
+    if few(state, removed):
+        return state.loss_hessian.update(-1.0, scaled_rows(state, removed))
+    total = loss_hessian(state.objective.loss, removed, state.anchor)
+    return state.loss_hessian.minus(total / state.anchor_weight)
+
+
+def drop_moment(state: State, removed: Rows) -> Symmetric | None:
+    """Return the norm moment without the removed rows, if one is kept."""
+    if state.moment is None:
+        return None
+    if few(state, removed):
+        scale = np.sqrt(removed.weight * removed.norms() / state.anchor_weight)
+        return state.moment.update(-1.0, removed.dense() * scale[:, None])
+    return state.moment.minus(norm_moment(removed) / state.anchor_weight)
+
+
+def drop_inverse(inverse: Symmetric, Z: Matrix) -> Symmetric | None:
+    """Return (A - Z'Z)^-1 from A^-1 by Woodbury's identity.
+
+    None where a leverage is too near one, or beyond: the caller factors anew.
+    """
+    image = inverse @ Z[0] if len(Z) == 1 else inverse @ Z.T
+    if len(Z) == 1:
+        left = 1.0 - float(Z[0] @ image)
+        if left <= LEVERAGE_MARGIN:
+            return None
+        return inverse.update(1.0 / left, image[None, :])
+    core = np.eye(len(Z)) - Z @ image
+    values, vectors = np.linalg.eigh(core)
+    if values[0] <= LEVERAGE_MARGIN:
+        return None
+    rows = (vectors / np.sqrt(values)).T @ image.T
+    return inverse.update(1.0, np.ascontiguousarray(rows))
+
+
+def factored_inverse(matrix: Symmetric) -> Symmetric:
+    """Return the inverse, by a Cholesky factor."""
+    return matrix.cholesky().inverse()

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""Damped Newton and proximal Newton, which are one algorithm here.
+
+Each step minimises a quadratic model of the smooth part plus the kink, then
+searches along the way there until the objective falls. The model's Hessian is
+kept for as long as the steps contract (a chord) and computed afresh when they do
+not: a Hessian costs tens of gradients.
+
+The optimality residual |gradient + subgradient| is measured at the point that is
+returned. The loop runs on until it stops falling, so that rounding is what is
+left; the tolerance is only what ``require_converged`` insists on.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .._typing import Vector
+from ..blocks import loss_gradient, slope_scale
+from ..exceptions import InvalidInput, NotConverged
+from ..linalg import Minimum
+from ..objective import Objective
+from ..rows import Rows
+from .model import Model, hessian_model
+
+TOLERANCE = 1e-10
+MAX_STEPS = 200
+MAX_HALVINGS = 40
+REFRESH_ABOVE = 0.1  # a chord must contract the residual by more than this
+ARMIJO = 1e-4
+UNIT_ROUNDOFF = 2.0**-53
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Solution:
+    """A point with the optimality residual measured there.
+
+    Attributes
+    ----------
+    theta
+        The parameters, (d k,).
+    gradient
+        Gradient of the smooth part at theta.
+    subgradient
+        A subgradient of alpha times the kink at theta; zero if smooth.
+    n_steps, n_hessians
+        Steps taken and Hessians computed on the way.
+    """
+
+    theta: Vector
+    gradient: Vector
+    subgradient: Vector
+    n_steps: int
+    n_hessians: int
+
+    def __repr__(self) -> str:
+        return f"Solution({self.theta.size} parameters)"
+
+    @property
+    def residual(self) -> float:
+        """|gradient + subgradient|: zero exactly at the minimiser."""
+        return float(np.linalg.norm(self.gradient + self.subgradient))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Point:
+    """An iterate; its subgradient is unknown (None) after a shortened step."""
+
+    theta: Vector
+    value: float
+    gradient: Vector
+    subgradient: Vector | None
+
+    @property
+    def residual(self) -> float:
+        if self.subgradient is None:
+            return np.inf
+        return float(np.linalg.norm(self.gradient + self.subgradient))
+
+
+def minimise(
+    objective: Objective,
+    rows: Rows,
+    start: Vector | None = None,
+    *,
+    chord: Model | None = None,
+    max_steps: int = MAX_STEPS,
+) -> Solution:
+    """Return the minimiser of the objective on these rows, with its residual.
+
+    Parameters
+    ----------
+    objective, rows
+        What to minimise.
+    start
+        Where to begin; zero if not given.
+    chord
+        A model to use until it stops contracting, instead of a first Hessian.
+    max_steps
+        After so many steps the best point so far is returned as it is.
+    """
+    here = _evaluate(objective, rows, _origin(objective, rows, start))
+    best, model, n_hessians, n_steps, stalled = here, chord, 0, 0, 0
+    while n_steps < max_steps and stalled < _patience(best):
+        fresh = model is None
+        if model is None:
+            model, n_hessians = hessian_model(objective, rows, here.theta), n_hessians + 1
+        there = _search(objective, rows, here, model(here.theta, here.gradient))
+        if there is None and fresh:
+            break
+        n_steps += 1
+        there = there or here
+        if np.isinf(there.residual) or there.residual > max(
+            REFRESH_ABOVE * here.residual, TOLERANCE
+        ):
+            model = None
+        stalled = stalled + 1 if there.residual > 0.5 * best.residual else 0
+        best = min(best, there, key=lambda point: point.residual)
+        here = there
+    best = here if np.isinf(best.residual) else best
+    return _solution(objective, rows, best, n_steps, n_hessians)
+
+
+def require_converged(objective: Objective, rows: Rows, solution: Solution) -> None:
+    """Raise NotConverged unless the residual is at tolerance, or at rounding."""
+    residual = solution.residual
+    if residual <= TOLERANCE:
+        return
+    slopes = slope_scale(objective.loss, rows, solution.theta) / rows.total_weight
+    pull = objective.quadratic * float(np.linalg.norm(solution.theta))
+    if not residual <= 64.0 * UNIT_ROUNDOFF * (slopes + pull):
+        raise NotConverged(
+            f"the solver stopped at residual {residual:.1e}, above {TOLERANCE:g}; a "
+            "minimiser may not exist (one class left beside an unpenalised "
+            "intercept, say) or features may differ too much in scale: "
+            "standardise them, or raise alpha or ridge"
+        )
+
+
+def _patience(best: _Point) -> int:
+    """Return how many steps without progress end the loop."""
+    return 2 if best.residual <= TOLERANCE else 10
+
+
+def _origin(objective: Objective, rows: Rows, start: Vector | None) -> Vector:
+    """Return the start, or zeros of the right length."""
+    size = rows.X.shape[1] * objective.loss.outputs
+    if not rows.total_weight > 0.0:
+        raise InvalidInput("no rows with positive weight: there is nothing to fit")
+    if start is None:
+        return np.zeros(size)
+    if start.shape != (size,):
+        raise InvalidInput(f"start has shape {start.shape}; the model has ({size},)")
+    return start
+
+
+def _evaluate(
+    objective: Objective, rows: Rows, theta: Vector, subgradient: Vector | None = None
+) -> _Point:
+    """Return objective and smooth gradient at theta: one pass over the rows."""
+    total = rows.total_weight
+    loss, gradient = loss_gradient(objective.loss, rows, theta)
+    value = loss / total + objective.penalty_value(theta)
+    quadratic = objective.quadratic_gradient(theta)
+    if objective.smooth:
+        subgradient = np.zeros_like(theta)
+    return _Point(theta, value, gradient / total + quadratic, subgradient)
+
+
+def _search(
+    objective: Objective, rows: Rows, here: _Point, target: Minimum
+) -> _Point | None:
+    """Return the first point on the way to the target that falls enough."""
+    way = target.x - here.theta
+    slopes = here.gradient - objective.quadratic_gradient(here.theta)
+    predicted = float(slopes @ way)
+    predicted += objective.penalty_value(target.x) - objective.penalty_value(here.theta)
+    slack = 64.0 * UNIT_ROUNDOFF * abs(here.value)
+    length = 1.0
+    for _ in range(MAX_HALVINGS):
+        subgradient = target.subgradient if length == 1.0 else None
+        theta = target.x if length == 1.0 else here.theta + length * way
+        there = _evaluate(objective, rows, theta, subgradient)
+        if there.value <= here.value + ARMIJO * length * predicted + slack:
+            return there
+        length *= 0.5
+    return None
+
+
+def _solution(
+    objective: Objective, rows: Rows, point: _Point, n_steps: int, n_hessians: int
+) -> Solution:
+    """Return the point as a Solution, with a subgradient even after a short step."""
+    if point.subgradient is None:
+        # One proximal gradient step: whatever its length, (v - z)/step is a
+        # subgradient at z, so that the residual stays a measured one.
+        step = 1.0 / _curvature_scale(objective, rows)
+        v = point.theta - step * point.gradient
+        z = objective.shrink(v, step)
+        point = _evaluate(objective, rows, z, (v - z) / step)
+    assert point.subgradient is not None
+    return Solution(point.theta, point.gradient, point.subgradient, n_steps, n_hessians)
+
+
+def _curvature_scale(objective: Objective, rows: Rows) -> float:
+    """Return an upper bound on the curvature of the smooth part."""
+    mean_square = float(rows.weight @ rows.norms() ** 2) / rows.total_weight
+    return objective.loss.curvature_bound * mean_square + objective.quadratic
