@@ -27,6 +27,8 @@ BLOCK_ROWS = 2048
 
 def block_sum(term: Callable[[Rows], Terms], rows: Rows) -> Terms:
     """Return the sum of ``term`` over blocks of rows, in order."""
+    if len(rows) <= BLOCK_ROWS:
+        return term(rows)
     blocks = rows.blocks(BLOCK_ROWS)
     total = term(next(blocks))
     for block in blocks:
@@ -149,7 +151,7 @@ def tilted_slopes(
 def _lift(rows: Rows, slope: Vector) -> Vector:
     """Return sum w x slope', flattened row by row."""
     if slope.ndim == 1:
-        lifted: Vector = rows.X.T @ (rows.weight * slope)
+        lifted: Vector = (rows.weight * slope) @ rows.X
         return lifted
     lifted = rows.X.T @ (rows.weight[:, None] * slope)
     return lifted.ravel()

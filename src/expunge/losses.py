@@ -62,7 +62,7 @@ class Loss(Protocol):
 
 
 def _numbers(y: ArrayLike, outputs: int) -> Vector:
-    """Return labels as finite float64 of shape (n,) or (n, outputs)."""
+    """Return labels as float64 of shape (n,) or (n, outputs)."""
     try:
         numbers: NDArray[Any] = np.asarray(y, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -74,6 +74,11 @@ def _numbers(y: ArrayLike, outputs: int) -> Vector:
         raise InvalidInput(
             f"labels have shape {numbers.shape}; this loss needs {expected}"
         )
+    return numbers
+
+
+def _finite(numbers: Vector) -> Vector:
+    """Return the labels if none is NaN or infinite."""
     if not np.isfinite(numbers).all():
         raise InvalidInput("labels hold NaN or infinity; drop or impute those rows")
     return numbers
@@ -82,7 +87,7 @@ def _numbers(y: ArrayLike, outputs: int) -> Vector:
 def _signs(y: ArrayLike) -> Vector:
     """Return labels that are all -1 or +1."""
     signs = _numbers(y, 1)
-    outside = np.abs(signs) != 1.0
+    outside = np.abs(signs) != 1.0  # true for NaN as well
     if outside.any():
         raise InvalidInput(
             f"label {signs[outside][0]:g} is neither -1 nor +1; code the two "
@@ -135,7 +140,7 @@ class HalfSquared:
 
     def labels(self, y: ArrayLike) -> Vector:
         """Return the targets: finite numbers, (n,) or (n, outputs)."""
-        return _numbers(y, self.outputs)
+        return _finite(_numbers(y, self.outputs))
 
     def value(self, y: Vector, eta: Vector) -> Vector:
         """Return half the squared norm of the error."""
@@ -175,7 +180,7 @@ class Huber:
 
     def labels(self, y: ArrayLike) -> Vector:
         """Return the targets: finite numbers."""
-        return _numbers(y, 1)
+        return _finite(_numbers(y, 1))
 
     def value(self, y: Vector, eta: Vector) -> Vector:
         """Return e^2/2 inside the threshold t and t|e| - t^2/2 outside."""
@@ -247,7 +252,7 @@ class Multinomial:
 
     def labels(self, y: ArrayLike) -> Vector:
         """Return the class codes 0 .. k-1 as float64."""
-        codes = _numbers(y, 1)
+        codes = _finite(_numbers(y, 1))
         outside = (codes != np.floor(codes)) | (codes < 0) | (codes >= self.classes)
         if outside.any():
             raise InvalidInput(

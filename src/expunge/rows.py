@@ -58,9 +58,6 @@ class Rows:
 
     def blocks(self, size: int) -> Iterator["Rows"]:
         """Yield consecutive blocks of at most ``size`` rows, in order."""
-        if len(self) <= size:
-            yield self
-            return
         for begin in range(0, len(self), size):
             yield self.take(slice(begin, begin + size))
 

@@ -60,7 +60,7 @@ def kinked_model(state: State, B: Symmetric) -> Model:
 
 def answer(state: State, minimum: Minimum) -> tuple[State, Draft]:
     """Return the minimum as a draft, remembered as the last answer."""
-    if not np.isfinite(minimum.x).all():
+    if not np.isfinite(minimum.x @ minimum.x):
         raise NotPositiveDefinite(
             "the step has no finite answer: the Hessian is singular to rounding; "
             "set ridge > 0"

@@ -5,7 +5,6 @@ A few rows go by rank-one updates, O(d^2) each; a batch by one block sum, which
 costs a fraction of that per row.
 """
 
-from dataclasses import replace
 from math import sqrt
 
 import numpy as np
@@ -37,8 +36,8 @@ def initial_state(summary: Summary) -> State:
     )
 
 
-def shed(state: State, removed: Rows) -> State:
-    """Return the state with the weight and count of these rows taken off.
+def what_remains(state: State, removed: Rows) -> tuple[float, int]:
+    """Return weight and number of the rows that are left without these.
 
     Raises, and changes nothing, if the rows cannot all have been there.
     """
@@ -56,7 +55,7 @@ def shed(state: State, removed: Rows) -> State:
             f"{len(removed)} row(s) cannot be removed: not that much is left, and a "
             "model needs at least one row; delete the model instead"
         )
-    return replace(state, weight=weight, n_rows=n_rows)
+    return weight, n_rows
 
 
 def few(state: State, removed: Rows) -> bool:

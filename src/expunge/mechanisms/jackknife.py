@@ -19,7 +19,7 @@ from .downdate import (
     drop_moment,
     factored_inverse,
     initial_state,
-    shed,
+    what_remains,
 )
 from .state import Draft, State
 
@@ -52,15 +52,15 @@ class Jackknife:
 
     def update(self, state: State, removed: Rows) -> State:
         """Subtract the rows' gradients, and their Hessian if certified."""
-        lighter = shed(state, removed)
+        weight, n_rows = what_remains(state, removed)
         if not len(removed):
-            return lighter
+            return state
         gradient = drop_gradient(state, removed)
+        lighter = replace(state, weight=weight, n_rows=n_rows, gradient=gradient)
         if state.hessian is None:
-            return replace(lighter, gradient=gradient)
+            return lighter
         return replace(
             lighter,
-            gradient=gradient,
             hessian=drop_hessian(state, removed),
             moment=drop_moment(state, removed),
         )

@@ -28,7 +28,7 @@ from .downdate import (
     few,
     initial_state,
     scaled_rows,
-    shed,
+    what_remains,
 )
 from .state import Draft, State
 
@@ -60,11 +60,13 @@ class Newton:
 
     def update(self, state: State, removed: Rows) -> State:
         """Subtract the rows' gradients and Hessian; carry the preconditioner along."""
-        lighter = shed(state, removed)
+        weight, n_rows = what_remains(state, removed)
         if not len(removed):
-            return lighter
+            return state
         lighter = replace(
-            lighter,
+            state,
+            weight=weight,
+            n_rows=n_rows,
             gradient=drop_gradient(state, removed),
             hessian=drop_hessian(state, removed),
             moment=drop_moment(state, removed),

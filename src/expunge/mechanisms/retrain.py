@@ -12,7 +12,7 @@ from ..rows import Rows
 from ..solvers import Model, Solution, minimise, require_converged
 from ..solvers.newton import MAX_STEPS
 from ..summary import Summary
-from .downdate import initial_state, shed
+from .downdate import initial_state, what_remains
 from .state import Draft, State
 
 
@@ -26,7 +26,8 @@ class Retrain:
 
     def update(self, state: State, removed: Rows) -> State:
         """Count the rows off; the remaining ones come with ``step``."""
-        return shed(state, removed)
+        weight, n_rows = what_remains(state, removed)
+        return replace(state, weight=weight, n_rows=n_rows)
 
     def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
         """Return the minimiser over the remaining rows."""
