@@ -10,6 +10,7 @@ the sums, not at earlier answers, so it may be called as often as one likes.
 """
 
 from dataclasses import replace
+from math import isfinite
 from typing import Protocol
 
 import numpy as np
@@ -40,7 +41,7 @@ class Mechanism(Protocol):
 
 def at_kinkless(theta: Vector) -> Minimum:
     """Return a minimum of a smooth objective: the subgradient is zero."""
-    return Minimum(theta, np.zeros_like(theta))
+    return Minimum(theta, np.zeros(theta.size))
 
 
 def inverse_model(inverse: Symmetric) -> Model:
@@ -58,11 +59,16 @@ def kinked_model(state: State, B: Symmetric) -> Model:
     return proximal_model(B, kink, state.last)
 
 
-def answer(state: State, minimum: Minimum) -> tuple[State, Draft]:
-    """Return the minimum as a draft, remembered as the last answer."""
-    if not np.isfinite(minimum.x @ minimum.x):
+def draft(minimum: Minimum) -> Draft:
+    """Return a model's minimum as an answer, if it is a finite one."""
+    if not isfinite(minimum.x @ minimum.x):
         raise NotPositiveDefinite(
             "the step has no finite answer: the Hessian is singular to rounding; "
             "set ridge > 0"
         )
-    return replace(state, last=minimum.x), Draft(minimum.x, minimum.subgradient)
+    return Draft(minimum.x, minimum.subgradient)
+
+
+def answer(state: State, minimum: Minimum) -> tuple[State, Draft]:
+    """Return the minimum as a draft, remembered as the next start."""
+    return replace(state, last=minimum.x), draft(minimum)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from ..rows import Rows
 from ..solvers import Model, with_quadratic
 from ..summary import Summary
-from .base import answer, inverse_model, kinked_model
+from .base import answer, draft, inverse_model, kinked_model
 from .downdate import (
     drop_gradient,
     drop_hessian,
@@ -68,8 +68,10 @@ class Jackknife:
     def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
         """Return the minimiser of the model with the anchor's Hessian."""
         del remaining
-        model = self.model(state)
-        return answer(state, model(state.anchor, state.smooth_gradient))
+        minimum = self.model(state)(state.anchor, state.smooth_gradient)
+        if state.metric is None:  # a product needs no start
+            return state, draft(minimum)
+        return answer(state, minimum)
 
     def model(self, state: State) -> Model:
         """Return the quadratic model: H as it was at the anchor."""
