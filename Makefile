@@ -1,0 +1,83 @@
+# Every target builds what it needs: Python 3.11 or newer, git and make suffice.
+#   make        lint, types, house rules, then all tests
+#   make demo   the main job from end to end
+#   make lock   refresh the pinned development environment
+# PYTHON=python3.12 chooses the interpreter; ARGS="..." is passed on to test and bench.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PACKAGES := $(VENV)/packages.stamp
+READY := $(VENV)/ready.stamp
+LOCKER := .venv-lock
+CODE := $(wildcard src tests benchmarks examples)
+
+# The newest interpreter that really starts: a name on the path may be an empty shim.
+probe = $(shell python$(1) -c 'import sys; sys.version_info >= (3, 11) and print("python$(1)")' 2>/dev/null)
+found = $(firstword $(foreach version,3.13 3.12 3.11 3,$(call probe,$(version))))
+PYTHON ?= $(or $(found),$(error expunge needs Python 3.11 or newer; set PYTHON=))
+
+# Tests run side by side and timings must compare: one BLAS thread for each process.
+export OPENBLAS_NUM_THREADS := 1
+export OMP_NUM_THREADS := 1
+export MKL_NUM_THREADS := 1
+
+EXPUNGE_DATA ?= $(abspath $(wildcard ../shared/data))
+ifneq ($(EXPUNGE_DATA),)
+export EXPUNGE_DATA
+endif
+
+.DEFAULT_GOAL := all
+.PHONY: all demo test check bench fmt lock clean
+.DELETE_ON_ERROR:
+
+all: check test
+
+demo: $(READY)
+	$(BIN)/python examples/first.py
+
+test: $(READY)
+	$(BIN)/python -m pytest -n 2 $(ARGS)
+
+check: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy $(CODE)
+	$(BIN)/python -m pytest -q tests/test_house.py
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks $(ARGS)
+
+fmt: $(READY)
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean:
+	rm -rf $(VENV) $(LOCKER) dist build
+
+$(PACKAGES): requirements-dev.txt
+	if command -v uv >/dev/null; then \
+	    uv venv --quiet --clear --python $(PYTHON) $(VENV) && \
+	    uv pip install --python $(BIN)/python --require-hashes -r $<; \
+	else \
+	    $(PYTHON) -m venv --clear $(VENV) && \
+	    $(BIN)/python -m pip install --quiet --require-hashes -r $<; \
+	fi
+	touch $@
+
+$(READY): $(PACKAGES) pyproject.toml
+	if command -v uv >/dev/null; then \
+	    uv pip install --python $(BIN)/python --no-deps --no-build-isolation -e .; \
+	else \
+	    $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .; \
+	fi
+	touch $@
+
+# One version of each package for every Python from 3.11 on, hashes but no addresses.
+lock:
+	$(PYTHON) -m venv --clear $(LOCKER)
+	$(LOCKER)/bin/python -m pip install --quiet uv
+	UV_CUSTOM_COMPILE_COMMAND="make lock" $(LOCKER)/bin/uv pip compile --quiet --upgrade \
+	    --no-config --universal --python-version 3.11 --fork-strategy fewest \
+	    --generate-hashes --no-emit-index-url --no-emit-find-links \
+	    --group dev --extra secure --extra files --extra cli --extra registry \
+	    --extra plots --extra bench --output-file requirements-dev.txt pyproject.toml

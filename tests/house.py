@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of the house, each a pure function from a file to its complaints.
+
+``test_house`` holds every file of the project against them and proves that each
+can fail. A new module is welcomed by adding its name to ``STOREYS``, in the
+storey it belongs to and after every module it imports.
+"""
+
+import ast
+import graphlib
+import io
+import re
+import statistics
+import tokenize
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import PurePosixPath
+
+STOREYS = {
+    "values": "_typing exceptions losses penalties rows objective events",
+    "algebra": "blocks linalg solvers",
+    "learning": "summary learn",
+    "removal": "mechanisms",
+    "promise": "regularity radius noise gaussian accountant capacity certificate",
+    "verbs": "unlearn",
+    "faces": "linear_model preprocessing tuning files audit",
+    "record": "stores ledger registry",
+    "outside": "cli service",
+}
+HEIGHT = {part: i for i, part in enumerate(" ".join(STOREYS.values()).split())}
+
+MODULE_LINES = 500
+MEDIAN_LINES = 180
+PORCH_LINES = 60
+FUNCTION_LINES = 50
+SCRIPT_FUNCTION_LINES = 60
+PARAMETERS = 5
+
+# Where chance could come from; noise is drawn in one module and nowhere else.
+SAMPLERS = re.compile(
+    r"(random|secrets|opendp|numpy\.random|os\.urandom"
+    r"|sklearn\.utils\.check_random_state)(\.|$)"
+)
+DRAWS = re.compile(r"(np|numpy)\.random\.\w+$|os\.urandom$|.+\.rvs$")
+GENERATOR_TYPES = re.compile(r"(np|numpy)\.random\.(Generator|RandomState)$")
+
+MACHINE_PATHS = re.compile(r"(?<![\w.~}-])/(work|tmp|root|home|opt|Users)/")
+ADDRESSES = re.compile(r"https?:|file:|--find-links|--(extra-)?index-url")
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of the project: its place below the root, and its text."""
+
+    path: PurePosixPath
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The syntax tree, for Python files."""
+        return ast.parse(self.text)
+
+    @cached_property
+    def module(self) -> str:
+        """The dotted name under which Python imports the file."""
+        parts = [part for part in self.path.with_suffix("").parts if part != "src"]
+        return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+    @property
+    def part(self) -> str:
+        """The module's name in ``STOREYS``; empty for the package itself."""
+        return self.module.partition(".")[2].partition(".")[0]
+
+    @property
+    def lines(self) -> int:
+        """The length of the file."""
+        return len(self.text.splitlines())
+
+    def functions(self) -> Iterator[Function]:
+        """Every function and method, nested ones included."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, Function):
+                yield node
+
+    def imports(self) -> Iterator[tuple[int, str]]:
+        """Each imported name in full, with its line."""
+        package = self.module.split(".")
+        if self.path.name != "__init__.py":
+            package.pop()
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                yield from ((node.lineno, alias.name) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                above = package[: len(package) + 1 - node.level] if node.level else []
+                base = [*above, node.module] if node.module else above
+                for alias in node.names:
+                    yield node.lineno, ".".join([*base, alias.name])
+
+    def at(self, line: int, complaint: str) -> str:
+        """Return the complaint with the place it is about."""
+        return f"{self.path}:{line}: {complaint}"
+
+
+Rule = Callable[[Source], Iterator[str]]
+
+
+def known(source: Source) -> Iterator[str]:
+    """Every module of the package has a storey."""
+    if source.part and source.part not in HEIGHT:
+        yield source.at(
+            1, f"{source.part} has no storey; add it to STOREYS in tests/house.py"
+        )
+
+
+def downward(source: Source) -> Iterator[str]:
+    """A module imports from storeys above it, or earlier in its own."""
+    if not source.part:
+        return
+    height = HEIGHT.get(source.part, len(HEIGHT))
+    for line, name in source.imports():
+        package, part, *_ = [*name.split("."), ""]
+        if package != "expunge" or part == source.part:
+            continue
+        if HEIGHT.get(part, len(HEIGHT)) >= height:
+            yield source.at(line, f"imports {name}, not above it in tests/house.py")
+
+
+def documented(source: Source) -> Iterator[str]:
+    """A module says why it exists."""
+    if ast.get_docstring(source.tree) is None:
+        yield source.at(1, "no module docstring")
+
+
+def short(source: Source) -> Iterator[str]:
+    """A module stays readable in one sitting."""
+    if source.lines > MODULE_LINES:
+        yield source.at(MODULE_LINES, f"{source.lines} lines, over {MODULE_LINES}")
+
+
+def brief(source: Source) -> Iterator[str]:
+    """A function fits on a screen, its docstring aside."""
+    in_package = source.path.parts[0] == "src"
+    limit = FUNCTION_LINES if in_package else SCRIPT_FUNCTION_LINES
+    for function in source.functions():
+        size = _span(function)
+        if ast.get_docstring(function) is not None:
+            size -= _span(function.body[0])
+        if size > limit:
+            yield source.at(
+                function.lineno, f"{function.name}: {size} lines, over {limit}"
+            )
+
+
+def modest(source: Source) -> Iterator[str]:
+    """A function takes few parameters; constructors are exempt."""
+    for function in source.functions():
+        count = len(_parameters(function))
+        if count > PARAMETERS and function.name != "__init__":
+            yield source.at(
+                function.lineno,
+                f"{function.name}: {count} parameters, over {PARAMETERS}",
+            )
+
+
+def annotated(source: Source) -> Iterator[str]:
+    """A function states the types it takes and returns."""
+    for function in source.functions():
+        bare = [p.arg for p in _parameters(function) if p.annotation is None]
+        if function.returns is None:
+            bare.append("the result")
+        if bare:
+            yield source.at(
+                function.lineno, f"{function.name}: {', '.join(bare)} without a type"
+            )
+
+
+def quiet(source: Source) -> Iterator[str]:
+    """Only the command line prints."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Name) and node.id == "print" and source.part != "cli":
+            yield source.at(node.lineno, "print outside cli")
+
+
+def deterministic(source: Source) -> Iterator[str]:
+    """Only ``noise`` draws; elsewhere a generator may be named as a type."""
+    if source.part == "noise":
+        return
+    called = {id(n.func) for n in ast.walk(source.tree) if isinstance(n, ast.Call)}
+    for line, name in source.imports():
+        if SAMPLERS.match(name):
+            yield source.at(line, f"imports {name}; noise alone may draw")
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Attribute) and DRAWS.match(ast.unparse(node)):
+            if id(node) in called or not GENERATOR_TYPES.match(ast.unparse(node)):
+                yield source.at(node.lineno, f"uses {ast.unparse(node)}")
+
+
+def ascii_named(source: Source) -> Iterator[str]:
+    """Identifiers can be typed on any keyboard."""
+    for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
+        if token.type == tokenize.NAME and not token.string.isascii():
+            yield source.at(token.start[0], f"{token.string} is not ASCII")
+
+
+def small_porch(source: Source) -> Iterator[str]:
+    """An ``__init__`` is a short list of public names."""
+    if source.path.name != "__init__.py":
+        return
+    if source.lines > PORCH_LINES:
+        yield source.at(PORCH_LINES, f"{source.lines} lines, over {PORCH_LINES}")
+    names = {n.id for n in ast.walk(source.tree) if isinstance(n, ast.Name)}
+    if "__all__" not in names:
+        yield source.at(1, "no __all__")
+
+
+def portable(source: Source) -> Iterator[str]:
+    """A file names no absolute path of somebody's machine."""
+    for number, line in enumerate(source.text.splitlines(), start=1):
+        if MACHINE_PATHS.search(line):
+            yield source.at(number, "names an absolute path")
+
+
+def addressless(source: Source) -> Iterator[str]:
+    """Pinned requirements say what, never from where."""
+    name = source.path.name
+    if name in ("uv.lock", "pylock.toml"):
+        yield source.at(1, "records addresses; commit requirements-dev.txt alone")
+    if name.startswith("requirements") and ADDRESSES.search(source.text):
+        yield source.at(1, "holds an address")
+
+
+def cycles(package: Sequence[Source]) -> Iterator[str]:
+    """No module of the package imports itself through others."""
+    modules = {source.module for source in package if source.part}
+    graph = {
+        source.module: {
+            target
+            for _, name in source.imports()
+            if (target := _nearest(name, modules)) is not None
+        }
+        for source in package
+        if source.part
+    }
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        yield "import cycle: " + " <- ".join(error.args[1])
+
+
+def bulk(package: Sequence[Source]) -> Iterator[str]:
+    """The typical module is small."""
+    median = statistics.median(source.lines for source in package)
+    if median > MEDIAN_LINES:
+        yield f"the median module has {median} lines, over {MEDIAN_LINES}"
+
+
+def _nearest(name: str, modules: set[str]) -> str | None:
+    """Return the module that an imported name lives in, if it is one of ours."""
+    while name and name not in modules:
+        name = name.rpartition(".")[0]
+    return name or None
+
+
+def _span(node: ast.stmt) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def _parameters(function: Function) -> list[ast.arg]:
+    """Return all parameters but ``self`` and ``cls``."""
+    given = function.args
+    named = [*given.posonlyargs, *given.args, *given.kwonlyargs]
+    spread = [arg for arg in (given.vararg, given.kwarg) if arg is not None]
+    return [arg for arg in named + spread if arg.arg not in ("self", "cls")]

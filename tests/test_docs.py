@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the documents say is true: code runs, names exist, decisions are numbered."""
+
+import ast
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import expunge
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+DECISIONS = sorted((ROOT / "docs/decisions").glob("*.md"))
+PAPER = ROOT / "docs/paper.md"
+
+PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+TEST_NAME = re.compile(r"`(tests/[\w/]+\.py)::([\w:]+)[^`]*`")
+PACKAGE_NAME = re.compile(r"`(expunge(?:\.\w+)+)[^`]*`")
+
+DECISION_LINES = 60
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def python_blocks(text: str) -> list[str]:
+    """Return the fenced blocks, each padded so that its line numbers are the page's."""
+    return [
+        "\n" * text.count("\n", 0, block.start(1)) + block[1]
+        for block in PYTHON_BLOCK.finditer(text)
+    ]
+
+
+def defined_tests(path: Path) -> set[str]:
+    """Return the tests of a file as pytest names them, classes included."""
+    found = set()
+    for node in ast.parse(path.read_text()).body:
+        found.add(getattr(node, "name", ""))
+        if isinstance(node, ast.ClassDef):
+            inner = [item for item in node.body if isinstance(item, ast.FunctionDef)]
+            found |= {f"{node.name}::{item.name}" for item in inner}
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_code_on_page_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    for block in python_blocks(page.read_text()):
+        exec(compile(block, name(page), "exec"), namespace)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=name)
+def test_example_runs(example: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, example], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_public_name_is_documented() -> None:
+    words = set(re.findall(r"\w+", " ".join(page.read_text() for page in PAGES)))
+    assert set(expunge.__all__) <= words, set(expunge.__all__) - words
+
+
+def test_decisions_are_numbered_without_gaps() -> None:
+    numbers = [path.name[:5] for path in DECISIONS]
+    assert numbers == [f"{i:04d}-" for i in range(1, len(DECISIONS) + 1)]
+
+
+@pytest.mark.parametrize("decision", DECISIONS, ids=name)
+def test_decision_is_short(decision: Path) -> None:
+    assert len(decision.read_text().splitlines()) <= DECISION_LINES
+
+
+def test_paper_map_names_tests_that_exist() -> None:
+    rows = TEST_NAME.findall(PAPER.read_text())
+    missing = [(file, test) for file, test in rows if not exists(file, test)]
+    assert rows
+    assert not missing
+
+
+def exists(file: str, test: str) -> bool:
+    return (ROOT / file).is_file() and test in defined_tests(ROOT / file)
+
+
+def test_paper_map_names_functions_that_exist() -> None:
+    functions = PACKAGE_NAME.findall(PAPER.read_text())
+    assert functions
+    for function in functions:
+        pkgutil.resolve_name(function)
+
+
+def test_newest_changes_are_those_of_this_version() -> None:
+    headings = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert re.search(rf"\b{re.escape(expunge.__version__)}\b", headings[0])
+
+
+def test_blocks_keep_the_line_numbers_of_their_page() -> None:
+    block = python_blocks("# Title\n\n```python\n1 / 0\n```\n```text\nno\n```\n")
+    assert block == ["\n\n\n1 / 0\n"]
+
+
+def test_missing_test_is_noticed() -> None:
+    assert exists("tests/test_docs.py", "test_missing_test_is_noticed")
+    assert not exists("tests/test_docs.py", "test_that_nobody_wrote")
+    assert not exists("tests/test_nothing.py", "test_missing_test_is_noticed")
