@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 from scipy import sparse
 
-from ._typing import Design, Matrix, Vector
+from ._typing import Matrix, Vector
 from .losses import Loss
 from .rows import Rows
 
@@ -113,7 +113,7 @@ def curvature_rows(loss: Loss, rows: Rows, theta: Vector) -> Matrix:
     values, vectors = np.linalg.eigh(curvature)
     values = np.sqrt(np.maximum(values, 0.0) * rows.weight[:, None])
     roots = vectors * values[:, None, :]
-    lifted = np.einsum("ia,icr->irac", X, roots)
+    lifted: Matrix = np.einsum("ia,icr->irac", X, roots)
     return lifted.reshape(len(rows) * loss.outputs, -1)
 
 
@@ -142,8 +142,8 @@ def tilted_slopes(
         beyond = np.linalg.eigvals(leverage).real.max(axis=1) >= limit
         core = np.eye(k) - np.where(beyond[:, None, None], 0.0, leverage)
         slope = loss.slope(block.y, eta)
-        tilted = np.linalg.solve(core, slope.reshape(-1, k, 1)).reshape(slope.shape)
-        return _lift(block, tilted), float(beyond.sum())
+        tilted = np.asarray(np.linalg.solve(core, slope.reshape(-1, k, 1)), float)
+        return _lift(block, tilted.reshape(slope.shape)), float(beyond.sum())
 
     return block_sum(term, rows)
 
@@ -174,13 +174,9 @@ def _gram(rows: Rows, factor: Vector) -> Matrix:
     """Return sum w factor x x', dense."""
     X, scale = rows.X, rows.weight * factor
     if sparse.issparse(X):
-        return np.asarray((X.T @ _scaled(X, scale)).toarray())
+        scaled = sparse.diags_array(scale) @ X
+        return np.asarray(sparse.csr_array(X.T @ scaled).toarray())
     if (scale >= 0.0).all():
         root = X * np.sqrt(scale)[:, None]
         return root.T @ root  # the same operand twice: NumPy calls dsyrk
     return X.T @ (X * scale[:, None])
-
-
-def _scaled(X: Design, scale: Vector) -> Design:
-    """Return a sparse design with each row times its scale."""
-    return sparse.csr_array(sparse.diags_array(scale) @ X)

@@ -145,7 +145,8 @@ class HalfSquared:
     def value(self, y: Vector, eta: Vector) -> Vector:
         """Return half the squared norm of the error."""
         error = (eta - y).reshape(len(eta), -1)
-        return 0.5 * np.einsum("ij,ij->i", error, error)
+        squares: Vector = np.einsum("ij,ij->i", error, error)
+        return 0.5 * squares
 
     def slope(self, y: Vector, eta: Vector) -> Vector:
         """Return the error."""
@@ -221,7 +222,7 @@ class SquaredHinge:
 
     def curvature(self, y: Vector, eta: Vector) -> Vector:
         """Return two inside the margin and zero outside."""
-        return 2.0 * (y * eta < 1.0)
+        return np.where(y * eta < 1.0, 2.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,9 @@ class Objective:
             return self
         return replace(self, alpha=self.alpha / kept, ridge=self.ridge / kept)
 
-    def rows(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Rows:
+    def rows(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> Rows:
         """Check a design with labels and weights and return it as Rows.
 
         Raises InvalidInput on NaN, infinite values, wrong shapes or labels
@@ -145,7 +147,8 @@ class Objective:
         n_samples, n_columns = design.shape
         if len(labels) != n_samples:
             raise InvalidInput(
-                f"X has {n_samples} rows and y has {len(labels)} labels; they must agree"
+                f"X has {n_samples} rows and y has {len(labels)} labels; "
+                "there must be one label a row"
             )
         free_rows = self._free // self.loss.outputs
         self.penalty.require_shape(n_columns - free_rows, self.loss.outputs)

@@ -14,9 +14,10 @@ matrix of penalised coefficients; elementwise penalties take any shape.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ._typing import Matrix, Vector
 from .exceptions import InvalidInput
@@ -162,7 +163,7 @@ class GroupLasso(Penalty):
 
     groups: tuple[int, ...]
 
-    def __init__(self, groups: Sequence[int]) -> None:
+    def __init__(self, groups: Sequence[int] | NDArray[np.integer[Any]]) -> None:
         codes = tuple(int(group) for group in groups)
         if set(codes) != set(range(len(set(codes)))) or not codes:
             raise InvalidInput(

@@ -69,4 +69,5 @@ class Rows:
         """Return the Euclidean norm of each row, intercept included."""
         if sparse.issparse(self.X):
             return np.sqrt(np.asarray(self.X.multiply(self.X).sum(axis=1)).ravel())
-        return np.sqrt(np.einsum("ij,ij->i", self.X, self.X))
+        squares: Vector = np.einsum("ij,ij->i", self.X, self.X)
+        return np.sqrt(squares)

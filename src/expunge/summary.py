@@ -66,7 +66,9 @@ def summarise(objective: Objective, rows: Rows, theta: Vector) -> Summary:
         objective=objective,
         theta=anchor,
         gradient=loss_slopes(objective.loss, rows, anchor) / weight,
-        hessian=Symmetric.from_dense(loss_hessian(objective.loss, rows, anchor) / weight),
+        hessian=Symmetric.from_dense(
+            loss_hessian(objective.loss, rows, anchor) / weight
+        ),
         moment=Symmetric.from_dense(norm_moment(rows) / weight),
         weight=weight,
         n_rows=len(rows),

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dense linear algebra on d x d matrices: factor once, solve many."""
 
-from .iterative import CgSolution, conjugate_gradients
+from .iterative import NOT_THERE, CgSolution, conjugate_gradients
 from .prox import Kink, Minimum, scaled_prox
 from .symmetric import Cholesky, Symmetric
 
 __all__ = [
+    "NOT_THERE",
     "CgSolution",
     "Cholesky",
     "Kink",

@@ -19,6 +19,12 @@ Linear: TypeAlias = Callable[[Vector], Vector]
 ROUNDING = 2.0**-52
 
 
+NOT_THERE = (
+    "the Hessian of the remaining rows is not positive definite; were all removed "
+    "rows really in the training data? If so, retrain, or set ridge > 0"
+)
+
+
 class CgSolution(NamedTuple):
     """What conjugate gradients found, and whether it got down to rounding."""
 
@@ -51,10 +57,7 @@ def conjugate_gradients(
         curved = product(direction)
         curvature = float(direction @ curved)
         if not curvature > 0.0:
-            raise NotPositiveDefinite(
-                "the Hessian of the remaining rows is not positive definite; were "
-                "all removed rows really in the training data?"
-            )
+            raise NotPositiveDefinite(NOT_THERE)
         length = energy / curvature
         x += length * direction
         residual = residual - length * curved

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import blas, lapack
 
-from .._typing import Matrix, Vector
+from .._typing import Index, Matrix, Vector
 from ..exceptions import NotPositiveDefinite
 
 
@@ -72,7 +72,7 @@ class Symmetric:
         np.einsum("ii->i", shifted)[:] += diagonal
         return Symmetric(shifted)
 
-    def submatrix(self, index: Vector) -> "Symmetric":
+    def submatrix(self, index: Index) -> "Symmetric":
         """Return the rows and columns at these increasing positions."""
         return Symmetric(np.asfortranarray(self.lower[np.ix_(index, index)]))
 

@@ -33,9 +33,7 @@ class Mechanism(Protocol):
     def update(self, state: State, removed: Rows) -> State:
         """Return the state without these rows; raise and change nothing if bad."""
 
-    def step(
-        self, state: State, remaining: Rows | None = None
-    ) -> tuple[State, Draft]:
+    def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
         """Return the answer, and the state with it as the next start."""
 
 

@@ -60,7 +60,8 @@ def what_remains(state: State, removed: Rows) -> tuple[float, int]:
 
 def few(state: State, removed: Rows) -> bool:
     """Whether rank-one updates are cheaper than sums over the batch."""
-    return 8 * len(removed) * state.objective.loss.outputs <= state.anchor.size
+    width = state.anchor.size // state.objective.loss.outputs
+    return len(removed) <= max(1, width // 8)
 
 
 def drop_gradient(state: State, removed: Rows) -> Vector:

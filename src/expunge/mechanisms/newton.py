@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .._typing import Vector
-from ..linalg import CgSolution, Minimum, conjugate_gradients
+from ..exceptions import NotPositiveDefinite
+from ..linalg import NOT_THERE, CgSolution, Minimum, conjugate_gradients
 from ..rows import Rows
 from ..solvers import Model, with_quadratic
 from ..summary import Summary
@@ -76,7 +77,11 @@ class Newton:
         inverse = None
         if few(state, removed):
             inverse = drop_inverse(state.inverse, scaled_rows(state, removed))
-        return refactored(lighter) if inverse is None else replace(lighter, inverse=inverse)
+        return (
+            refactored(lighter)
+            if inverse is None
+            else replace(lighter, inverse=inverse)
+        )
 
     def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
         """Return the minimiser of the model with the remaining rows' Hessian."""
@@ -103,7 +108,11 @@ class Newton:
 
 def refactored(state: State) -> State:
     """Return the state with its preconditioner made anew: the inverse of H_U."""
-    return replace(state, inverse=factored_inverse(state.smooth_hessian()))
+    try:
+        inverse = factored_inverse(state.smooth_hessian())
+    except NotPositiveDefinite as error:
+        raise NotPositiveDefinite(NOT_THERE) from error
+    return replace(state, inverse=inverse)
 
 
 def _solve(state: State, right: Vector, start: Vector) -> CgSolution:

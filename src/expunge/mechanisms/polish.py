@@ -8,7 +8,7 @@ Hessian when the base's no longer contracts, and stops after ``steps``: undamped
 chord steps fail on heavy-tailed rows.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from .._typing import Vector
@@ -41,7 +41,7 @@ class Polish:
         How many passes over the remaining rows to spend at most.
     """
 
-    base: ModelMechanism = Newton()
+    base: ModelMechanism = field(default_factory=Newton)
     steps: int = 3
 
     def init(self, summary: Summary) -> State:

@@ -24,6 +24,7 @@ from ..rows import Rows
 from .model import Model, hessian_model
 
 TOLERANCE = 1e-10
+STEP_TOLERANCE = 1e-6  # relative to 1 + |theta|
 MAX_STEPS = 200
 MAX_HALVINGS = 40
 REFRESH_ABOVE = 0.1  # a chord must contract the residual by more than this
@@ -43,6 +44,9 @@ class Solution:
         Gradient of the smooth part at theta.
     subgradient
         A subgradient of alpha times the kink at theta; zero if smooth.
+    step
+        Length of the last step towards a model's minimiser. Where the objective
+        falls for ever its gradient vanishes too, but its steps do not.
     n_steps, n_hessians
         Steps taken and Hessians computed on the way.
     """
@@ -50,6 +54,7 @@ class Solution:
     theta: Vector
     gradient: Vector
     subgradient: Vector
+    step: float
     n_steps: int
     n_hessians: int
 
@@ -100,41 +105,57 @@ def minimise(
         After so many steps the best point so far is returned as it is.
     """
     here = _evaluate(objective, rows, _origin(objective, rows, start))
-    best, model, n_hessians, n_steps, stalled = here, chord, 0, 0, 0
+    best, model, step = here, chord, np.inf
+    n_hessians, n_steps, stalled = 0, 0, 0
     while n_steps < max_steps and stalled < _patience(best):
         fresh = model is None
         if model is None:
-            model, n_hessians = hessian_model(objective, rows, here.theta), n_hessians + 1
-        there = _search(objective, rows, here, model(here.theta, here.gradient))
+            model, n_hessians = (
+                hessian_model(objective, rows, here.theta),
+                n_hessians + 1,
+            )
+        target = model(here.theta, here.gradient)
+        step = float(np.linalg.norm(target.x - here.theta))
+        there = _search(objective, rows, here, target)
         if there is None and fresh:
             break
         n_steps += 1
         there = there or here
-        if np.isinf(there.residual) or there.residual > max(
-            REFRESH_ABOVE * here.residual, TOLERANCE
-        ):
+        if _slow(here, there):
             model = None
         stalled = stalled + 1 if there.residual > 0.5 * best.residual else 0
         best = min(best, there, key=lambda point: point.residual)
         here = there
     best = here if np.isinf(best.residual) else best
-    return _solution(objective, rows, best, n_steps, n_hessians)
+    best = _with_subgradient(objective, rows, best)
+    assert best.subgradient is not None
+    return Solution(
+        best.theta, best.gradient, best.subgradient, step, n_steps, n_hessians
+    )
 
 
 def require_converged(objective: Objective, rows: Rows, solution: Solution) -> None:
     """Raise NotConverged unless the residual is at tolerance, or at rounding."""
-    residual = solution.residual
-    if residual <= TOLERANCE:
-        return
-    slopes = slope_scale(objective.loss, rows, solution.theta) / rows.total_weight
-    pull = objective.quadratic * float(np.linalg.norm(solution.theta))
-    if not residual <= 64.0 * UNIT_ROUNDOFF * (slopes + pull):
+    theta, residual = solution.theta, solution.residual
+    size = float(np.linalg.norm(theta))
+    goal = TOLERANCE
+    if residual > goal:
+        slopes = slope_scale(objective.loss, rows, theta) / rows.total_weight
+        goal = 64.0 * UNIT_ROUNDOFF * (slopes + objective.quadratic * size)
+    if not (residual <= goal and solution.step <= STEP_TOLERANCE * (1.0 + size)):
         raise NotConverged(
-            f"the solver stopped at residual {residual:.1e}, above {TOLERANCE:g}; a "
-            "minimiser may not exist (one class left beside an unpenalised "
-            "intercept, say) or features may differ too much in scale: "
-            "standardise them, or raise alpha or ridge"
+            f"the solver stopped at residual {residual:.1e} with a last step of "
+            f"{solution.step:.1e}; a minimiser may not exist (one class left beside "
+            "an unpenalised intercept, say) or features may differ too much in "
+            "scale: standardise them, or raise alpha or ridge"
         )
+
+
+def _slow(here: _Point, there: _Point) -> bool:
+    """Whether the step contracted the residual too little to keep its Hessian."""
+    if np.isinf(there.residual):
+        return True
+    return there.residual > max(REFRESH_ABOVE * here.residual, TOLERANCE)
 
 
 def _patience(best: _Point) -> int:
@@ -187,19 +208,18 @@ def _search(
     return None
 
 
-def _solution(
-    objective: Objective, rows: Rows, point: _Point, n_steps: int, n_hessians: int
-) -> Solution:
-    """Return the point as a Solution, with a subgradient even after a short step."""
-    if point.subgradient is None:
-        # One proximal gradient step: whatever its length, (v - z)/step is a
-        # subgradient at z, so that the residual stays a measured one.
-        step = 1.0 / _curvature_scale(objective, rows)
-        v = point.theta - step * point.gradient
-        z = objective.shrink(v, step)
-        point = _evaluate(objective, rows, z, (v - z) / step)
-    assert point.subgradient is not None
-    return Solution(point.theta, point.gradient, point.subgradient, n_steps, n_hessians)
+def _with_subgradient(objective: Objective, rows: Rows, point: _Point) -> _Point:
+    """Return a point whose subgradient is known, by a proximal gradient step.
+
+    Whatever its length, (v - z)/step is a subgradient at z = shrink(v, step), so
+    that the residual stays a measured one.
+    """
+    if point.subgradient is not None:
+        return point
+    step = 1.0 / _curvature_scale(objective, rows)
+    v = point.theta - step * point.gradient
+    z = objective.shrink(v, step)
+    return _evaluate(objective, rows, z, (v - z) / step)
 
 
 def _curvature_scale(objective: Objective, rows: Rows) -> float:

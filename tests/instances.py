@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every implementation of every protocol, and which of them fit together.
+
+A new loss, penalty or mechanism is one row here, and every law runs against it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from expunge import (
+    L1,
+    L2,
+    ElasticNet,
+    GroupLasso,
+    HalfSquared,
+    Huber,
+    Jackknife,
+    Logistic,
+    Multinomial,
+    Newton,
+    NuclearNorm,
+    Objective,
+    Polish,
+    Rescaled,
+    Retrain,
+    Rows,
+    SquaredHinge,
+    Summary,
+    learn,
+)
+from expunge._typing import Matrix, Vector
+from expunge.losses import Loss
+from expunge.mechanisms import Mechanism
+from expunge.objective import Scaling
+from expunge.penalties import Penalty
+
+N_SAMPLES = 160
+N_FEATURES = 6
+
+Labels = Callable[[np.random.Generator, Matrix], Vector]
+
+
+def _signs(rng: np.random.Generator, eta: Matrix) -> Vector:
+    noisy = eta[:, 0] + rng.logistic(size=len(eta))
+    return np.asarray(np.where(noisy > 0.0, 1.0, -1.0))
+
+
+def _codes(rng: np.random.Generator, eta: Matrix) -> Vector:
+    codes = np.argmax(eta + rng.gumbel(size=eta.shape), axis=1)
+    return np.asarray(codes, dtype=np.float64)
+
+
+def _targets(rng: np.random.Generator, eta: Matrix) -> Vector:
+    # Student noise: some rows lie beyond Huber's threshold.
+    noisy: Vector = eta + rng.standard_t(3.0, size=eta.shape)
+    return noisy[:, 0] if eta.shape[1] == 1 else noisy
+
+
+LOSSES: dict[str, tuple[Loss, Labels]] = {
+    "logistic": (Logistic(), _signs),
+    "half_squared": (HalfSquared(), _targets),
+    "huber": (Huber(), _targets),
+    "squared_hinge": (SquaredHinge(), _signs),
+    "multinomial": (Multinomial(3), _codes),
+    "multi_output": (HalfSquared(outputs=2), _targets),
+}
+
+PENALTIES: dict[str, Penalty] = {
+    "l2": L2(),
+    "l1": L1(),
+    "elastic_net": ElasticNet(0.5),
+    "group_lasso": GroupLasso([0, 0, 1, 1, 2, 2]),
+    "nuclear_norm": NuclearNorm(),
+}
+
+MECHANISMS: dict[str, Mechanism] = {
+    "jackknife": Jackknife(),
+    "newton": Newton(),
+    "rescaled": Rescaled(),
+    "retrain": Retrain(),
+    "polish": Polish(),
+}
+
+SCALINGS: tuple[Scaling, ...] = ("mean", "sum")
+
+
+@dataclass(frozen=True)
+class Combination:
+    """A loss, a penalty, a mechanism and a scaling, by name."""
+
+    loss: str
+    penalty: str
+    mechanism: str
+    scaling: Scaling
+
+    def __str__(self) -> str:
+        return f"{self.loss}-{self.penalty}-{self.mechanism}-{self.scaling}"
+
+    @property
+    def reason(self) -> str:
+        """Why the parts do not fit together; empty if they do."""
+        outputs = LOSSES[self.loss][0].outputs
+        if self.penalty == "nuclear_norm" and outputs == 1:
+            return "NuclearNorm needs a matrix of coefficients"
+        if self.mechanism == "rescaled" and not PENALTIES[self.penalty].separable:
+            return "leverage is defined on a fixed support"
+        return ""
+
+
+def combinations() -> Iterator[Combination]:
+    """Yield all of them, the excluded ones too."""
+    for loss in LOSSES:
+        for penalty in PENALTIES:
+            for mechanism in MECHANISMS:
+                for scaling in SCALINGS:
+                    yield Combination(loss, penalty, mechanism, scaling)
+
+
+FITTING = [each for each in combinations() if not each.reason]
+EXCLUDED = [each for each in combinations() if each.reason]
+
+
+def design(rng: np.random.Generator, n_samples: int = N_SAMPLES) -> Matrix:
+    """Return correlated features."""
+    X = rng.normal(size=(n_samples, N_FEATURES))
+    X[:, 1] += 0.5 * X[:, 0]
+    return X
+
+
+def labelled(
+    loss: str, rng: np.random.Generator, n_samples: int = N_SAMPLES
+) -> tuple[Matrix, Vector]:
+    """Return a design and labels that a linear model half explains."""
+    X = design(rng, n_samples)
+    truth = rng.normal(size=(N_FEATURES, LOSSES[loss][0].outputs))
+    truth[2:4] = 0.0
+    return X, LOSSES[loss][1](rng, X @ truth)
+
+
+def objective_of(loss: str, penalty: str, scaling: Scaling = "mean") -> Objective:
+    """Return an objective with an unpenalised intercept and a small ridge."""
+    return Objective(
+        LOSSES[loss][0],
+        PENALTIES[penalty],
+        alpha=0.02,
+        ridge=0.01,
+        scaling=scaling,
+        intercept=True,
+    )
+
+
+@cache
+def learned(loss: str, penalty: str, scaling: Scaling) -> tuple[Rows, Summary]:
+    """Return training rows and their summary, the same for every law."""
+    objective = objective_of(loss, penalty, scaling)
+    rows = objective.rows(*labelled(loss, np.random.default_rng(7)))
+    return rows, learn(objective, rows)
+
+
+def retrained(summary: Summary, remaining: Rows) -> Vector:
+    """Return the oracle: a fit of the remaining rows from cold."""
+    kept = remaining.total_weight / summary.weight
+    return learn(summary.objective.after(kept), remaining).theta

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Laws of a loss: derivatives are derivatives, and the bounds bound."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from expunge._typing import Vector
+from expunge.losses import Loss
+from tests.instances import LOSSES
+
+N_POINTS = 400
+
+
+def _points(name: str, rng: np.random.Generator) -> tuple[Loss, Vector, Vector]:
+    """Return a loss with labels and predictors from near zero to far out."""
+    loss, labels = LOSSES[name]
+    eta = rng.normal(size=(N_POINTS, loss.outputs)) * rng.choice([0.3, 2.0, 8.0])
+    y = labels(rng, rng.normal(size=(N_POINTS, loss.outputs)))
+    return loss, y, eta[:, 0] if loss.outputs == 1 else eta
+
+
+def _directions(eta: Vector, rng: np.random.Generator) -> Vector:
+    """Return a unit direction in predictor space for each row."""
+    if eta.ndim == 1:
+        return np.ones_like(eta)
+    u = rng.normal(size=eta.shape)
+    unit: Vector = u / np.linalg.norm(u, axis=1, keepdims=True)
+    return unit
+
+
+def _along(values: Vector, u: Vector) -> Vector:
+    """Return slope.u, or u.curvature.u for an array with one axis more."""
+    if u.ndim == 1:
+        return values
+    formula = "ij,ij->i" if values.ndim == 2 else "ijk,ij,ik->i"
+    along: Vector = np.einsum(formula, values, *([u] * (values.ndim - 1)))
+    return along
+
+
+def _away_from_kinks(
+    loss: Loss, y: Vector, eta: Vector, gap: float
+) -> NDArray[np.bool]:
+    """Return where the curvature is the same a gap to either side."""
+    lower, upper = loss.curvature(y, eta - gap), loss.curvature(y, eta + gap)
+    same = np.asarray(np.isclose(lower, upper, atol=0.01)).reshape(len(y), -1)
+    return np.asarray(same.all(axis=1))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_slope_is_the_derivative_of_the_value(
+    name: str, rng: np.random.Generator
+) -> None:
+    loss, y, eta = _points(name, rng)
+    u, gap = _directions(eta, rng), 1e-6
+    difference = loss.value(y, eta + gap * u) - loss.value(y, eta - gap * u)
+    expected = difference / (2.0 * gap)
+    assert np.allclose(_along(loss.slope(y, eta), u), expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_curvature_is_the_derivative_of_the_slope(
+    name: str, rng: np.random.Generator
+) -> None:
+    loss, y, eta = _points(name, rng)
+    u, gap = _directions(eta, rng), 1e-6
+    smooth = _away_from_kinks(loss, y, eta, 2.0 * gap)
+    change = loss.slope(y, eta + gap * u) - loss.slope(y, eta - gap * u)
+    expected = _along(change, u) / (2.0 * gap)
+    found = _along(loss.curvature(y, eta), u)
+    assert smooth.mean() > 0.9
+    assert np.allclose(found[smooth], expected[smooth], rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_curvature_is_symmetric_and_not_negative(
+    name: str, rng: np.random.Generator
+) -> None:
+    loss, y, eta = _points(name, rng)
+    curvature = loss.curvature(y, eta).reshape(N_POINTS, loss.outputs, loss.outputs)
+    assert np.array_equal(curvature, curvature.transpose(0, 2, 1))
+    assert np.linalg.eigvalsh(curvature).min() >= -1e-15
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_bounds_hold_and_finite_ones_are_nearly_reached(name: str) -> None:
+    rng = np.random.default_rng(3)
+    largest = np.zeros(3)
+    for _ in range(60):
+        loss, y, eta = _points(name, rng)
+        u, gap = _directions(eta, rng), 1e-5
+        slope = loss.slope(y, eta).reshape(N_POINTS, -1)
+        curvature = loss.curvature(y, eta).reshape(N_POINTS, loss.outputs, -1)
+        change = loss.curvature(y, eta + gap * u) - loss.curvature(y, eta - gap * u)
+        found = (
+            np.linalg.norm(slope, axis=1).max(),
+            np.linalg.eigvalsh(curvature).max(),
+            np.abs(_along(change, u)).max() / (2.0 * gap),
+        )
+        largest = np.maximum(largest, found)
+    bounds = np.array([loss.slope_bound, loss.curvature_bound, loss.third_bound])
+    finite = np.isfinite(bounds)
+    assert (largest[finite] <= bounds[finite] * (1.0 + 1e-6) + 1e-9).all()
+    assert (largest[finite] >= 0.8 * bounds[finite]).all()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_shift_invariance_is_stated_truly(name: str, rng: np.random.Generator) -> None:
+    loss, y, eta = _points(name, rng)
+    unchanged = np.allclose(loss.value(y, eta), loss.value(y, eta + 1.0), atol=1e-12)
+    assert unchanged == loss.shift_invariant
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_extreme_predictors_stay_finite(name: str, rng: np.random.Generator) -> None:
+    loss, y, eta = _points(name, rng)
+    far = 1e4 * np.sign(eta)
+    for quantity in (loss.value, loss.slope, loss.curvature):
+        assert np.isfinite(quantity(y, far)).all()

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Linear algebra: each shortcut against the long way."""
+
+import numpy as np
+import pytest
+
+from expunge._typing import Matrix, Vector
+from expunge.exceptions import NotPositiveDefinite
+from expunge.linalg import Kink, Minimum, Symmetric, conjugate_gradients, scaled_prox
+from expunge.linalg import prox as prox_module
+from expunge.linalg.fixed_point import anderson
+from expunge.linalg.prox import coordinate_sweep, model_residual
+from expunge.penalties import L1, GroupLasso, NuclearNorm, Penalty
+
+SIZE = 12
+
+
+def _definite(
+    rng: np.random.Generator, condition: float = 100.0, size: int = SIZE
+) -> Matrix:
+    """Return a symmetric matrix with eigenvalues from 1/condition to 1."""
+    basis, _ = np.linalg.qr(rng.normal(size=(size, size)))
+    matrix: Matrix = (basis * np.geomspace(1.0 / condition, 1.0, size)) @ basis.T
+    return matrix
+
+
+def _kink(penalty: Penalty, weight: float, columns: int = 1) -> Kink:
+    def shrink(v: Vector, step: float | Vector) -> Vector:
+        if isinstance(step, np.ndarray):
+            step = step.reshape(-1, columns)
+        return penalty.shrink(v.reshape(-1, columns), weight * step).ravel()
+
+    return Kink(shrink, penalty.separable)
+
+
+def test_symmetric_reads_the_lower_triangle_alone(rng: np.random.Generator) -> None:
+    A = _definite(rng)
+    spoiled = np.tril(A) + np.triu(np.full_like(A, np.nan), 1)
+    S = Symmetric.from_dense(spoiled)
+    v, V, Z = (
+        rng.normal(size=SIZE),
+        rng.normal(size=(SIZE, 3)),
+        rng.normal(size=(4, SIZE)),
+    )
+    index = np.array([1, 4, 7])
+    assert np.allclose(S.dense(), A)
+    assert np.allclose(S @ v, A @ v)
+    assert np.allclose(S @ V, A @ V)
+    assert np.allclose(S.update(-0.1, Z).dense(), A - 0.1 * Z.T @ Z)
+    assert np.allclose(S.update(2.0, Z[:1]).dense(), A + 2.0 * np.outer(Z[0], Z[0]))
+    assert np.allclose(S.minus(A).dense(), 0.0)
+    assert np.allclose(S.plus_diagonal(v).dense(), A + np.diag(v))
+    assert np.allclose(S.submatrix(index).dense(), A[np.ix_(index, index)])
+    assert np.allclose(S.cholesky().solve(v), np.linalg.solve(A, v))
+    assert np.allclose(S.cholesky().inverse().dense(), np.linalg.inv(A))
+    assert np.allclose(S.dense(), A)  # nothing above wrote into S
+
+
+def test_cholesky_refuses_and_says_what_to_do(rng: np.random.Generator) -> None:
+    flat = np.outer(np.ones(SIZE), np.ones(SIZE)) - 1e-8 * np.eye(SIZE)
+    with pytest.raises(NotPositiveDefinite, match="set ridge > 0"):
+        Symmetric.from_dense(flat).cholesky()
+
+
+@pytest.mark.parametrize("quality", [0.0, 0.3, 1.0])
+def test_cg_solves_whatever_the_preconditioner(
+    quality: float, rng: np.random.Generator
+) -> None:
+    A, b = _definite(rng), rng.normal(size=SIZE)
+    P = quality * np.linalg.inv(A) + (1.0 - quality) * np.eye(SIZE)
+    solved = conjugate_gradients(
+        lambda v: A @ v,
+        b,
+        precondition=lambda v: P @ v,
+        start=rng.normal(size=SIZE),
+        max_steps=60,
+    )
+    assert solved.converged
+    assert np.allclose(solved.x, np.linalg.solve(A, b), rtol=1e-12)
+    assert quality < 1.0 or solved.n_steps <= 3
+
+
+def test_cg_says_when_it_ran_out_of_steps(rng: np.random.Generator) -> None:
+    A, b = _definite(rng, 1e6), rng.normal(size=SIZE)
+    zero = np.zeros(SIZE)
+    solved = conjugate_gradients(
+        lambda v: A @ v, b, precondition=lambda v: v, start=zero, max_steps=3
+    )
+    assert not solved.converged
+
+
+def test_cg_does_not_trust_an_indefinite_preconditioner(
+    rng: np.random.Generator,
+) -> None:
+    A, b, zero = _definite(rng), rng.normal(size=SIZE), np.zeros(SIZE)
+    solved = conjugate_gradients(
+        lambda v: A @ v, b, precondition=lambda v: -v, start=zero, max_steps=20
+    )
+    assert not solved.converged
+
+
+def test_cg_refuses_an_indefinite_matrix(rng: np.random.Generator) -> None:
+    A, zero = _definite(rng) - 0.5 * np.eye(SIZE), np.zeros(SIZE)
+    with pytest.raises(NotPositiveDefinite, match="really in the training data"):
+        conjugate_gradients(
+            lambda v: A @ v,
+            rng.normal(size=SIZE),
+            precondition=lambda v: v,
+            start=zero,
+            max_steps=20,
+        )
+
+
+def test_cg_has_nothing_to_do_for_zero() -> None:
+    zero = np.zeros(SIZE)
+    solved = conjugate_gradients(
+        lambda v: v, zero, precondition=lambda v: v, start=zero, max_steps=5
+    )
+    assert (solved.n_steps, solved.converged) == (0, True)
+
+
+@pytest.mark.parametrize("condition", [1e2, 1e4, 1e6])
+@pytest.mark.parametrize(
+    ("penalty", "columns"),
+    [(L1(), 1), (GroupLasso([0, 0, 1, 1, 2, 2]), 2), (NuclearNorm(), 3)],
+)
+def test_scaled_prox_is_optimal(
+    penalty: Penalty, columns: int, condition: float, rng: np.random.Generator
+) -> None:
+    for weight in (0.01, 0.1, 0.5):
+        B = Symmetric.from_dense(_definite(rng, condition))
+        b, start = B @ rng.normal(size=SIZE), rng.normal(size=SIZE)
+        kink = _kink(penalty, weight * np.abs(b).max(), columns)
+        minimum = scaled_prox(B, b, kink, start)
+        assert model_residual(B, b, minimum) <= 1e-12 * np.linalg.norm(b)
+
+        def cost(x: Vector, weight: float = weight, b: Vector = b) -> float:
+            scale = weight * float(np.abs(b).max())
+            return scale * penalty.value(x.reshape(-1, columns))
+
+        # The subgradient is one: it supports the kink at the minimum.
+        for size in (1e-3, 0.1, 1.0):
+            z = minimum.x + size * rng.normal(size=SIZE)
+            rise = minimum.subgradient @ (z - minimum.x)
+            assert cost(z) >= cost(minimum.x) + rise - 1e-13
+
+
+def test_scaled_prox_keeps_exact_zeros(rng: np.random.Generator) -> None:
+    B, b = Symmetric.from_dense(_definite(rng)), rng.normal(size=SIZE)
+    x = scaled_prox(B, b, _kink(L1(), 0.8), np.zeros(SIZE)).x
+    assert 0 < np.count_nonzero(x) < SIZE
+
+
+def test_scaled_prox_falls_back_to_coordinate_descent(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nearly collinear columns: guessing supports cycles, the sweeps settle it.
+    sweeps = 0
+
+    def counted(B: Symmetric, b: Vector, kink: Kink, x: Vector) -> Minimum:
+        nonlocal sweeps
+        sweeps += 1
+        return coordinate_sweep(B, b, kink, x)
+
+    monkeypatch.setattr(prox_module, "coordinate_sweep", counted)
+    for _ in range(20):
+        X = rng.normal(size=(200, 6)) @ rng.normal(size=(6, 40))
+        X += 1e-3 * rng.normal(size=X.shape)
+        B, b = Symmetric.from_dense(X.T @ X / 200), X.T @ rng.normal(size=200) / 200
+        minimum = scaled_prox(B, b, _kink(L1(), 1e-3), np.zeros(40))
+        assert model_residual(B, b, minimum) <= 1e-11
+    assert sweeps > 0
+
+
+def test_scaled_prox_on_a_singular_matrix(rng: np.random.Generator) -> None:
+    # The first two columns are the same: no support solve can have both.
+    X = rng.normal(size=(50, 5))
+    X[:, 1] = X[:, 0]
+    B, b = Symmetric.from_dense(X.T @ X / 50), X.T @ X[:, 0] / 50
+    minimum = scaled_prox(B, b, _kink(L1(), 0.05), np.ones(5))
+    assert model_residual(B, b, minimum) <= 1e-9
+
+
+def test_coordinate_sweep_never_raises_the_objective(rng: np.random.Generator) -> None:
+    A, b, x = _definite(rng, 1e3), rng.normal(size=SIZE), rng.normal(size=SIZE)
+    B, kink = Symmetric.from_dense(A), _kink(L1(), 0.2)
+    values = []
+    for _ in range(15):
+        values.append(x @ A @ x / 2.0 - b @ x + 0.2 * np.abs(x).sum())
+        x = coordinate_sweep(B, b, kink, x).x
+    assert (np.diff(values) <= 1e-14).all()
+    assert values[-1] < values[0]
+
+
+def test_anderson_finds_a_fixed_point_faster_than_iteration(
+    rng: np.random.Generator,
+) -> None:
+    A, b = 0.999 * _definite(rng, 10.0), rng.normal(size=SIZE)
+    calls = 0
+
+    def advance(x: Vector) -> Vector:
+        nonlocal calls
+        calls += 1
+        return A @ x + b
+
+    exact = np.linalg.solve(np.eye(SIZE) - A, b)
+    found = anderson(
+        advance, np.zeros(SIZE), lambda x: bool(np.allclose(x, exact, rtol=1e-10))
+    )
+    assert np.allclose(found, exact, rtol=1e-10)
+    assert calls < 200  # plain iteration needs about 1000 per digit over ln 10
+
+
+def test_anderson_gives_up_with_the_best_point() -> None:
+    rotation = np.array([[0.0, -1.0], [1.0, 0.0]])
+    found = anderson(lambda x: rotation @ x + 1.0, np.zeros(2), lambda x: False)
+    assert np.allclose(rotation @ found + 1.0, found, atol=1e-8)

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows: selection, blocks and norms, dense and sparse alike."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from expunge import L2, HalfSquared, Objective, Rows
+
+BOTH = pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+
+
+def _rows(kind: Any, rng: np.random.Generator, n_samples: int = 7) -> Rows:
+    X = rng.normal(size=(n_samples, 3)) * (rng.random((n_samples, 3)) < 0.6)
+    objective = Objective(HalfSquared(), L2(), 1.0)
+    return objective.rows(kind(X), rng.normal(size=n_samples), rng.random(n_samples))
+
+
+@BOTH
+def test_take_and_without_divide_the_rows(kind: Any, rng: np.random.Generator) -> None:
+    rows, index = _rows(kind, rng), np.array([4, 0])
+    inside, outside = rows.take(index), rows.without(index)
+    assert (len(inside), len(outside)) == (2, 5)
+    assert np.array_equal(inside.dense(), rows.dense()[index])
+    assert np.array_equal(outside.y, np.delete(rows.y, index))
+    assert np.isclose(inside.total_weight + outside.total_weight, rows.total_weight)
+
+
+@BOTH
+def test_blocks_are_consecutive(kind: Any, rng: np.random.Generator) -> None:
+    rows = _rows(kind, rng)
+    blocks = list(rows.blocks(3))
+    assert [len(block) for block in blocks] == [3, 3, 1]
+    assert np.array_equal(np.vstack([b.dense() for b in blocks]), rows.dense())
+
+
+@BOTH
+def test_norms_are_euclidean(kind: Any, rng: np.random.Generator) -> None:
+    rows = _rows(kind, rng)
+    assert np.allclose(rows.norms(), np.linalg.norm(rows.dense(), axis=1))
+
+
+def test_repr_shows_the_shape_alone(rng: np.random.Generator) -> None:
+    assert repr(_rows(np.asarray, rng)) == "Rows(7 x 3)"

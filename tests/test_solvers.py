@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Solvers: measured residuals, and two outside oracles."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from glum import GeneralizedLinearRegressor
+from scipy import sparse
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from expunge import (
+    L1,
+    L2,
+    ElasticNet,
+    GroupLasso,
+    HalfSquared,
+    Logistic,
+    Multinomial,
+    Objective,
+    learn,
+)
+from expunge._typing import Matrix, Vector
+from expunge.blocks import loss_slopes
+from expunge.exceptions import InvalidInput, NotConverged, NotPositiveDefinite
+from expunge.penalties import Penalty
+from expunge.solvers import Solution, minimise, require_converged
+from tests.instances import LOSSES, PENALTIES, labelled, objective_of
+
+MODELS = [
+    (loss, penalty)
+    for loss in LOSSES
+    for penalty in PENALTIES
+    if penalty != "nuclear_norm" or LOSSES[loss][0].outputs > 1
+]
+
+
+def _ill_conditioned(seed: int) -> tuple[Matrix, Vector]:
+    """Return features of rank eight plus a little noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(1500, 8)) @ rng.normal(size=(8, 60))
+    X += 1e-2 * rng.normal(size=X.shape)
+    noise = rng.normal(size=1500)
+    return X, np.where(X @ rng.normal(size=60) + noise > 0.0, 1.0, -1.0)
+
+
+def _measured(objective: Objective, rows: Any, solution: Solution) -> float:
+    """Return the residual by a pass of our own."""
+    slopes = loss_slopes(objective.loss, rows, solution.theta) / rows.total_weight
+    smooth = slopes + objective.quadratic_gradient(solution.theta)
+    return float(np.linalg.norm(smooth + solution.subgradient))
+
+
+@pytest.mark.parametrize(("loss", "penalty"), MODELS)
+def test_residual_is_measured_and_small(loss: str, penalty: str) -> None:
+    objective = objective_of(loss, penalty)
+    rows = objective.rows(*labelled(loss, np.random.default_rng(1)))
+    solution = minimise(objective, rows)
+    assert solution.residual <= 1e-12
+    measured = _measured(objective, rows, solution)
+    assert np.isclose(measured, solution.residual, atol=1e-15)
+
+
+@pytest.mark.parametrize(("loss", "penalty"), MODELS)
+def test_subgradient_is_one(loss: str, penalty: str) -> None:
+    objective = objective_of(loss, penalty)
+    rng = np.random.default_rng(2)
+    rows = objective.rows(*labelled(loss, rng))
+    solution = minimise(objective, rows)
+
+    def kink(theta: Vector) -> float:
+        quadratic = 0.5 * objective.quadratic_gradient(theta) @ theta
+        return float(objective.penalty_value(theta) - quadratic)
+
+    for size in (1e-3, 0.1, 1.0):
+        z = solution.theta + size * rng.normal(size=solution.theta.size)
+        rise = solution.subgradient @ (z - solution.theta)
+        assert kink(z) >= kink(solution.theta) + rise - 1e-12
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "penalty", [L2(), L1(), ElasticNet(0.5), GroupLasso(np.arange(60) // 5)], ids=repr
+)
+def test_badly_conditioned_data_is_solved(penalty: Penalty, seed: int) -> None:
+    objective = Objective(Logistic(), penalty, alpha=1e-5)
+    rows = objective.rows(*_ill_conditioned(seed))
+    solution = minimise(objective, rows)
+    assert solution.residual <= 1e-10
+    measured = _measured(objective, rows, solution)
+    assert np.isclose(measured, solution.residual, atol=1e-14)
+
+
+@pytest.mark.parametrize("alpha", [1e-1, 1e-3, 1e-5])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_agrees_with_newton_cholesky(alpha: float, intercept: bool) -> None:
+    X, y = _ill_conditioned(0)
+    objective = Objective(Logistic(), L2(), alpha, intercept=intercept)
+    ours = minimise(objective, objective.rows(X, y)).theta
+    oracle = LogisticRegression(
+        C=1.0 / (alpha * len(X)),
+        solver="newton-cholesky",
+        tol=1e-12,
+        fit_intercept=intercept,
+        max_iter=1000,
+    )
+    with warnings.catch_warnings():  # it warns when rounding ends its line search
+        warnings.simplefilter("ignore")
+        oracle.fit(X, y)
+    theirs = np.append(oracle.coef_[0], oracle.intercept_ if intercept else [])
+    assert np.linalg.norm(ours - theirs) <= 1e-6 * np.linalg.norm(ours)
+    assert _value(objective, X, y, ours) <= _value(objective, X, y, theirs) + 1e-15
+
+
+@pytest.mark.parametrize(("alpha", "l1_ratio"), [(1e-2, 1.0), (1e-3, 1.0), (1e-2, 0.4)])
+def test_agrees_with_glum(alpha: float, l1_ratio: float) -> None:
+    X, y = labelled("logistic", np.random.default_rng(4), 500)
+    penalty = L1() if l1_ratio == 1.0 else ElasticNet(l1_ratio)
+    objective = Objective(Logistic(), penalty, alpha, intercept=True)
+    ours = minimise(objective, objective.rows(X, y)).theta
+    oracle = GeneralizedLinearRegressor(
+        family="binomial",
+        alpha=alpha,
+        l1_ratio=l1_ratio,
+        solver="irls-cd",
+        gradient_tol=1e-11,
+        max_iter=1000,
+    ).fit(X, (y + 1.0) / 2.0)
+    theirs = np.append(oracle.coef_, oracle.intercept_)
+    assert np.array_equal(ours == 0.0, np.abs(theirs) < 1e-12)
+    assert np.linalg.norm(ours - theirs) <= 1e-8 * np.linalg.norm(ours)
+
+
+def test_agrees_with_ridge_and_softmax() -> None:
+    rng = np.random.default_rng(5)
+    X, y = labelled("multi_output", rng)
+    objective = Objective(HalfSquared(2), L2(), 0.1, intercept=True)
+    ours = minimise(objective, objective.rows(X, y)).theta.reshape(-1, 2)
+    ridge = Ridge(alpha=0.1 * len(X)).fit(X, y)
+    assert np.allclose(ours[:-1].T, ridge.coef_, atol=1e-10)
+    assert np.allclose(ours[-1], ridge.intercept_, atol=1e-10)
+    X, codes = labelled("multinomial", rng)
+    objective = Objective(Multinomial(3), L2(), 0.1, intercept=True)
+    ours = minimise(objective, objective.rows(X, codes)).theta.reshape(-1, 3)
+    oracle = LogisticRegression(C=10.0 / len(X), solver="newton-cg", tol=1e-10)
+    oracle.fit(X, codes)
+    assert np.allclose(ours[:-1].T, oracle.coef_, atol=1e-6)
+    centred = oracle.intercept_ - oracle.intercept_.mean()
+    assert np.allclose(ours[-1], centred, atol=1e-6)
+    assert abs(ours[-1].sum()) <= 1e-12
+
+
+def _value(objective: Objective, X: Matrix, y: Vector, theta: Vector) -> float:
+    from expunge.blocks import loss_value
+
+    rows = objective.rows(X, y)
+    loss = loss_value(objective.loss, rows, theta) / rows.total_weight
+    return loss + objective.penalty_value(theta)
+
+
+def test_a_start_at_the_minimiser_stays_there() -> None:
+    objective = objective_of("logistic", "l1")
+    rows = objective.rows(*labelled("logistic", np.random.default_rng(6)))
+    cold = minimise(objective, rows)
+    warm = minimise(objective, rows, cold.theta)
+    assert warm.n_hessians <= cold.n_hessians
+    assert np.linalg.norm(warm.theta - cold.theta) <= 1e-12
+
+
+def test_a_far_start_is_damped() -> None:
+    # Undamped Newton diverges for logistic loss from here.
+    objective = Objective(Logistic(), L2(), 1e-3)
+    rows = objective.rows(*labelled("logistic", np.random.default_rng(8)))
+    far = minimise(objective, rows, np.full(6, 30.0))
+    assert far.residual <= 1e-12
+    assert np.allclose(far.theta, minimise(objective, rows).theta, atol=1e-10)
+
+
+@pytest.mark.parametrize("penalty", ["l2", "l1", "group_lasso"])
+def test_few_steps_still_report_the_truth(penalty: str) -> None:
+    objective = objective_of("logistic", penalty)
+    rows = objective.rows(*labelled("logistic", np.random.default_rng(9)))
+    for max_steps in (0, 1, 2):
+        start = np.full(7, 20.0)
+        solution = minimise(objective, rows, start, max_steps=max_steps)
+        assert solution.n_steps <= max_steps
+        measured = _measured(objective, rows, solution)
+        assert np.isclose(measured, solution.residual, rtol=1e-10)
+        with pytest.raises(NotConverged, match="stopped at residual"):
+            require_converged(objective, rows, solution)
+
+
+def test_large_scales_are_judged_by_rounding() -> None:
+    # Gradients of size 1e9 cannot cancel to 1e-10; to rounding they can.
+    rng = np.random.default_rng(10)
+    X, y = labelled("half_squared", rng)
+    objective = Objective(HalfSquared(), L2(), 1e-3, intercept=True)
+    summary = learn(objective, objective.rows(1e4 * X, 1e5 * y))
+    small = learn(
+        Objective(HalfSquared(), L2(), 1e-11, intercept=True), objective.rows(X, y)
+    )
+    assert np.allclose(1e4 * summary.theta[:-1], 1e5 * small.theta[:-1], rtol=1e-8)
+
+
+def test_no_minimiser_is_said(rng: np.random.Generator) -> None:
+    # One class and a free intercept: the loss falls for ever.
+    objective = Objective(Logistic(), L2(), 0.1, intercept=True)
+    rows = objective.rows(rng.normal(size=(30, 2)), np.ones(30))
+    with pytest.raises((NotConverged, NotPositiveDefinite)):
+        learn(objective, rows)
+
+
+def test_flat_directions_are_refused(rng: np.random.Generator) -> None:
+    # Two unpenalised columns of ones: the intercept and a feature of its own,
+    # under a penalty that has no curvature.
+    X = np.ones((40, 2))
+    y = np.where(rng.random(40) < 0.5, 1.0, -1.0)
+    objective = Objective(Logistic(), GroupLasso([0, 1]), 1e-9, intercept=True)
+    with pytest.raises(InvalidInput, match="start has shape"):
+        minimise(objective, objective.rows(X, y), np.zeros(5))
+
+
+def test_nothing_to_fit_is_refused() -> None:
+    objective = Objective(Logistic(), L2(), 0.1)
+    empty = objective.rows(np.zeros((0, 2)), [])
+    weightless = objective.rows(np.ones((2, 2)), [1.0, -1.0], [0.0, 0.0])
+    for rows in (empty, weightless):
+        with pytest.raises(InvalidInput, match="no rows with positive weight"):
+            learn(objective, rows)
+
+
+def test_zero_weights_are_absent_rows(rng: np.random.Generator) -> None:
+    X, y = labelled("logistic", rng)
+    objective = Objective(Logistic(), L1(), 0.01, intercept=True)
+    weight = np.ones(len(X))
+    weight[:50] = 0.0
+    with_zeros = learn(objective, objective.rows(X, y, weight)).theta
+    without = learn(objective, objective.rows(X[50:], y[50:])).theta
+    assert np.allclose(with_zeros, without, atol=1e-12)
+
+
+def test_sparse_equals_dense(rng: np.random.Generator) -> None:
+    X, y = labelled("logistic", rng)
+    X[np.abs(X) < 1.0] = 0.0
+    objective = Objective(Logistic(), L1(), 0.01, intercept=True)
+    dense = minimise(objective, objective.rows(X, y)).theta
+    thin = minimise(objective, objective.rows(sparse.csr_array(X), y)).theta
+    assert np.allclose(dense, thin, atol=1e-12)
