@@ -110,6 +110,19 @@ def test_removing_rows_that_were_never_there_shows_as_indefinite() -> None:
     assert np.array_equal(Newton().step(state)[1].theta, before)
 
 
+@pytest.mark.parametrize("penalty", ["l1", "group_lasso"])
+def test_strangers_are_noticed_by_proximal_steps_too(penalty: str) -> None:
+    _, summary = learned("half_squared", penalty, "mean")
+    state = Newton().init(summary)
+    one_sided = summary.objective.rows(np.full((1, 6), 50.0), [1.0])
+    mixed = summary.objective.rows(
+        8.0 * np.array([[1.0, -1.0, 1.0, -1.0, 1.0, -1.0]]), [1.0]
+    )
+    for stranger in (one_sided, mixed):
+        with pytest.raises(NotPositiveDefinite, match="really in the training data"):
+            Newton().step(Newton().update(state, stranger))
+
+
 def test_hessians_without_curvature_are_refused(rng: np.random.Generator) -> None:
     # Every residual lies on Huber's linear branch: nothing curves the intercept.
     objective = Objective(Huber(), L2(), 0.1, intercept=True)

@@ -66,6 +66,13 @@ def test_float32_and_integers_become_float64() -> None:
         assert rows.X.dtype == rows.y.dtype == rows.weight.dtype == np.float64
 
 
+def test_sparse_entries_given_twice_mean_their_sum() -> None:
+    twice = sparse.csr_array(([1.0, 2.0], [0, 0], [0, 2]), shape=(1, 2))
+    rows = PLAIN.rows(twice, [1.0])
+    assert rows.norms().tolist() == [3.0]
+    assert twice.nnz == 2  # the caller's matrix is left alone
+
+
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array, sparse.coo_array])
 def test_intercept_is_a_column_of_ones(kind: Any) -> None:
     rows = replace(PLAIN, intercept=True).rows(kind(X), Y)

@@ -183,6 +183,9 @@ def _sparse_design(X: Any, intercept: bool) -> Design:
     """Return a sparse X as CSR, with the column of ones if asked for."""
     matrix = sparse.csr_array(X, dtype=np.float64)
     _require_finite(matrix.data)
+    if not matrix.has_canonical_format:  # entries given twice mean their sum
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
     if intercept:
         ones = sparse.csr_array(np.ones((matrix.shape[0], 1)))
         matrix = sparse.csr_array(sparse.hstack([matrix, ones], format="csr"))

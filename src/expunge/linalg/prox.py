@@ -22,6 +22,7 @@ import numpy as np
 from .._typing import Vector
 from ..exceptions import NotPositiveDefinite
 from .fixed_point import anderson
+from .iterative import NOT_THERE
 from .symmetric import Symmetric
 
 Shrink: TypeAlias = Callable[[Vector, float | Vector], Vector]
@@ -109,6 +110,7 @@ def _by_support(B: Symmetric, b: Vector, kink: Kink, start: Vector) -> Minimum:
     at, optimal = _try_supports(B, b, kink, start, SUPPORT_TRIES)
     if optimal:
         return at
+    _require_semidefinite(B)
     x = at.x
     for _ in range(SWEEPS):
         x = _orthant_minimum(B, b, coordinate_sweep(B, b, kink, x))
@@ -118,6 +120,15 @@ def _by_support(B: Symmetric, b: Vector, kink: Kink, start: Vector) -> Minimum:
     # On a flat direction no support solve settles: the sweeps' own answer stands,
     # and whoever asked sees how good it is in the residual.
     return coordinate_sweep(B, b, kink, x)
+
+
+def _require_semidefinite(B: Symmetric) -> None:
+    """Raise NotPositiveDefinite where sweeps would fall for ever."""
+    lift = np.full(B.size, 1e-10 * float(np.abs(B.diagonal).max()) + 1e-300)
+    try:
+        B.plus_diagonal(lift).cholesky()
+    except NotPositiveDefinite as error:
+        raise NotPositiveDefinite(NOT_THERE) from error
 
 
 def coordinate_sweep(B: Symmetric, b: Vector, kink: Kink, start: Vector) -> Minimum:
@@ -167,6 +178,8 @@ def _by_admm(B: Symmetric, b: Vector, kink: Kink, start: Vector) -> Minimum:
     """
     values, vectors = np.linalg.eigh(B.dense())
     largest = float(values[-1])
+    if values[0] < -1e-10 * largest:
+        raise NotPositiveDefinite(NOT_THERE)
     rho = float(np.sqrt(max(values[0], 1e-8 * largest) * largest))
     inverse = 1.0 / (values + rho)
 

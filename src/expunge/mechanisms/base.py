@@ -17,11 +17,15 @@ import numpy as np
 
 from .._typing import Vector
 from ..exceptions import NotPositiveDefinite
-from ..linalg import Minimum, Symmetric
+from ..linalg import NOT_THERE, Minimum, Symmetric
 from ..rows import Rows
 from ..solvers import Model, proximal_model, scaled_kink
 from ..summary import Summary
 from .state import Draft, State
+
+
+# A prox that leaves more than this of the gradient has no minimum to find.
+UNSETTLED = 1e-6
 
 
 class Mechanism(Protocol):
@@ -54,7 +58,16 @@ def inverse_model(inverse: Symmetric) -> Model:
 def kinked_model(state: State, B: Symmetric) -> Model:
     """Return the proximal model of G_U in the norm of B, started at the last answer."""
     kink = scaled_kink(state.objective, state.scale)
-    return proximal_model(B, kink, state.last)
+    prox = proximal_model(B, kink, state.last)
+
+    def argmin(theta: Vector, gradient: Vector) -> Minimum:
+        minimum = prox(theta, gradient)
+        left = B @ (minimum.x - theta) + gradient + minimum.subgradient
+        if not np.linalg.norm(left) <= UNSETTLED * np.linalg.norm(gradient):
+            raise NotPositiveDefinite(NOT_THERE)
+        return minimum
+
+    return argmin
 
 
 def draft(minimum: Minimum) -> Draft:
