@@ -23,7 +23,6 @@ from ..solvers import Model, proximal_model, scaled_kink
 from ..summary import Summary
 from .state import Draft, State
 
-
 # A prox that leaves more than this of the gradient has no minimum to find.
 UNSETTLED = 1e-6
 
