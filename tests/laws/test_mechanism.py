@@ -219,6 +219,26 @@ def test_updates_change_no_argument(each: Combination) -> None:
 
 
 @every
+def test_spending_a_state_empties_it_and_gives_the_same_answer(
+    each: Combination,
+) -> None:
+    rows, summary = learned(each.loss, each.penalty, each.scaling)
+    mechanism, remaining = MECHANISMS[each.mechanism], rows.without(REMOVED)
+    kept, old = mechanism.init(summary), mechanism.init(summary)
+    spent = old
+    for i in REMOVED:
+        kept = mechanism.update(kept, rows.take(np.array([i])))
+        spent = mechanism.update(spent, rows.take(np.array([i])), spend=True)
+    answers = [mechanism.step(state, remaining)[1].theta for state in (kept, spent)]
+    assert np.array_equal(answers[0], answers[1])
+    if each.mechanism != "retrain":  # it has nothing to spend
+        with pytest.raises(ExpungeError, match="spent by an update"):
+            mechanism.step(old, rows)
+        with pytest.raises(ExpungeError, match="spent by an update"):
+            mechanism.update(old, rows.take(REMOVED[:1]))
+
+
+@every
 def test_state_size_does_not_depend_on_the_rows(each: Combination) -> None:
     mechanism = MECHANISMS[each.mechanism]
     objective = objective_of(each.loss, each.penalty, each.scaling)

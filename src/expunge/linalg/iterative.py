@@ -6,6 +6,7 @@ residual of the true matrix.
 """
 
 from collections.abc import Callable
+from math import sqrt
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -15,7 +16,6 @@ from ..exceptions import NotPositiveDefinite
 
 Linear: TypeAlias = Callable[[Vector], Vector]
 
-# A relative residual below the unit roundoff means no digit is left to win.
 ROUNDING = 2.0**-52
 
 
@@ -38,16 +38,15 @@ def conjugate_gradients(
 ) -> CgSolution:
     """Solve A x = b for a positive definite A given by its product.
 
-    Stops when the residual is at rounding level relative to b or after
-    ``max_steps``; raises NotPositiveDefinite on a direction of no curvature.
+    Stops when the residual is at rounding level or after ``max_steps``; raises
+    NotPositiveDefinite on a direction of no curvature.
     """
     x = start.copy()
     residual = b - product(x)
-    goal = ROUNDING * float(np.linalg.norm(b))
-    direction = np.zeros_like(b)
-    previous = 1.0
-    for n_steps in range(max_steps):
-        if np.linalg.norm(residual) <= goal:
+    size, direction, previous, steepest = _norm(b), np.zeros_like(b), 1.0, 0.0
+    for n_steps in range(max_steps + 1):
+        # No product with A can tell residuals apart below |b| + |A| |x| roundings.
+        if _norm(residual) <= ROUNDING * (size + steepest * _norm(x)):
             return CgSolution(x, n_steps, converged=True)
         z = precondition(residual)
         energy = float(residual @ z)
@@ -58,8 +57,13 @@ def conjugate_gradients(
         curvature = float(direction @ curved)
         if not curvature > 0.0:
             raise NotPositiveDefinite(NOT_THERE)
+        steepest = max(steepest, curvature / float(direction @ direction))
         length = energy / curvature
         x += length * direction
         residual = residual - length * curved
         previous = energy
-    return CgSolution(x, max_steps, converged=bool(np.linalg.norm(residual) <= goal))
+    return CgSolution(x, max_steps, converged=False)
+
+
+def _norm(v: Vector) -> float:
+    return sqrt(v @ v)

@@ -40,6 +40,10 @@ class Symmetric:
         """The diagonal, read-only."""
         return self.lower.diagonal()
 
+    def copy(self) -> "Symmetric":
+        """Return the same matrix in memory of its own."""
+        return Symmetric(self.lower.copy(order="F"))
+
     def dense(self) -> Matrix:
         """Return both triangles as an ordinary array."""
         below: Matrix = np.tril(self.lower, -1)
@@ -54,12 +58,26 @@ class Symmetric:
             product = blas.dsymm(1.0, self.lower, other, lower=1)
         return product
 
-    def update(self, factor: float, Z: Matrix) -> "Symmetric":
-        """Return self + factor Z'Z for the rows of Z."""
+    def update(self, factor: float, Z: Matrix, *, spend: bool = False) -> "Symmetric":
+        """Return self + factor Z'Z for the rows of Z.
+
+        With ``spend`` the result takes over the memory of self, which is lost.
+        """
+        updated: Matrix
         if len(Z) == 1:
-            return Symmetric(blas.dsyr(factor, Z[0], a=self.lower, lower=1))
-        # The transpose of a C-ordered Z is Fortran-ordered: dsyrk copies nothing.
-        updated = blas.dsyrk(factor, Z.T, beta=1.0, c=self.lower, trans=0, lower=1)
+            updated = blas.dsyr(
+                factor, Z[0], a=self.lower, lower=1, overwrite_a=int(spend)
+            )
+        else:
+            # The transpose of a C-ordered Z is Fortran-ordered and not copied.
+            updated = blas.dsyrk(
+                factor,
+                Z.T,
+                beta=1.0,
+                c=self.lower,
+                lower=1,
+                overwrite_c=int(spend),
+            )
         return Symmetric(updated)
 
     def minus(self, other: Matrix) -> "Symmetric":
@@ -68,9 +86,9 @@ class Symmetric:
 
     def plus_diagonal(self, diagonal: Vector) -> "Symmetric":
         """Return self + diag(diagonal)."""
-        shifted = self.lower.copy(order="F")
-        np.einsum("ii->i", shifted)[:] += diagonal
-        return Symmetric(shifted)
+        shifted = self.copy()
+        np.einsum("ii->i", shifted.lower)[:] += diagonal
+        return shifted
 
     def submatrix(self, index: Index) -> "Symmetric":
         """Return the rows and columns at these increasing positions."""

@@ -33,8 +33,12 @@ class Mechanism(Protocol):
     def init(self, summary: Summary) -> State:
         """Return the state with nobody removed."""
 
-    def update(self, state: State, removed: Rows) -> State:
-        """Return the state without these rows; raise and change nothing if bad."""
+    def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
+        """Return the state without these rows; raise and change nothing if bad.
+
+        With ``spend`` the old state's matrices may be overwritten. It is emptied
+        then: what it knew of the removed rows is gone, and using it raises.
+        """
 
     def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
         """Return the answer, and the state with it as the next start."""

@@ -5,6 +5,7 @@ A few rows go by rank-one updates, O(d^2) each; a batch by one block sum, which
 costs a fraction of that per row.
 """
 
+from dataclasses import replace
 from math import sqrt
 
 import numpy as np
@@ -33,6 +34,14 @@ def initial_state(summary: Summary) -> State:
         weight=summary.weight,
         n_rows=summary.n_rows,
         last=theta,
+    )
+
+
+def with_sums(state: State, summary: Summary, *, moment: bool) -> State:
+    """Return the state with Hessian and moment in memory of its own, to be spent."""
+    hessian = summary.hessian.copy()
+    return replace(
+        state, hessian=hessian, moment=summary.moment.copy() if moment else None
     )
 
 
@@ -76,41 +85,42 @@ def scaled_rows(state: State, removed: Rows) -> Matrix:
     return Z / sqrt(state.anchor_weight)
 
 
-def drop_hessian(state: State, removed: Rows) -> Symmetric:
-    """Return the loss's Hessian without the removed rows."""
+def drop_matrices(state: State, removed: Rows, *, spend: bool) -> State:
+    """Return the state with Hessian and moment (if kept) without the removed rows.
+
+    A few rows go by rank-one updates; with ``spend`` those overwrite the old
+    matrices instead of copying them first.
+    """
+    weight, loss = state.anchor_weight, state.objective.loss
+    moment = state.moment
     if few(state, removed):
-        return state.loss_hessian.update(-1.0, scaled_rows(state, removed))
-    total = loss_hessian(state.objective.loss, removed, state.anchor)
-    return state.loss_hessian.minus(total / state.anchor_weight)
+        hessian = state.loss_hessian.update(
+            -1.0, scaled_rows(state, removed), spend=spend
+        )
+        if moment is not None:
+            scale = np.sqrt(removed.weight * removed.norms() / weight)
+            moment = moment.update(-1.0, removed.dense() * scale[:, None], spend=spend)
+        return replace(state, hessian=hessian, moment=moment)
+    total = loss_hessian(loss, removed, state.anchor) / weight
+    if moment is not None:
+        moment = moment.minus(norm_moment(removed) / weight)
+    return replace(state, hessian=state.loss_hessian.minus(total), moment=moment)
 
 
-def drop_moment(state: State, removed: Rows) -> Symmetric | None:
-    """Return the norm moment without the removed rows, if one is kept."""
-    if state.moment is None:
-        return None
-    if few(state, removed):
-        scale = np.sqrt(removed.weight * removed.norms() / state.anchor_weight)
-        return state.moment.update(-1.0, removed.dense() * scale[:, None])
-    return state.moment.minus(norm_moment(removed) / state.anchor_weight)
-
-
-def drop_inverse(inverse: Symmetric, Z: Matrix) -> Symmetric | None:
-    """Return (A - Z'Z)^-1 from A^-1 by Woodbury's identity.
+def woodbury_rows(inverse: Symmetric, Z: Matrix) -> Matrix | None:
+    """Return V with (A - Z'Z)^-1 = A^-1 + V'V, by Woodbury's identity.
 
     None where a leverage is too near one, or beyond: the caller factors anew.
     """
-    image = inverse @ Z[0] if len(Z) == 1 else inverse @ Z.T
     if len(Z) == 1:
+        image = inverse @ Z[0]
         left = 1.0 - float(Z[0] @ image)
-        if left <= LEVERAGE_MARGIN:
-            return None
-        return inverse.update(1.0 / left, image[None, :])
-    core = np.eye(len(Z)) - Z @ image
-    values, vectors = np.linalg.eigh(core)
+        return None if left <= LEVERAGE_MARGIN else image[None, :] / sqrt(left)
+    images = inverse @ Z.T
+    values, vectors = np.linalg.eigh(np.eye(len(Z)) - Z @ images)
     if values[0] <= LEVERAGE_MARGIN:
         return None
-    rows = (vectors / np.sqrt(values)).T @ image.T
-    return inverse.update(1.0, np.ascontiguousarray(rows))
+    return np.ascontiguousarray((vectors / np.sqrt(values)).T @ images.T)
 
 
 def factored_inverse(matrix: Symmetric) -> Symmetric:

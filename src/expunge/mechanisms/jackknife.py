@@ -15,13 +15,13 @@ from ..summary import Summary
 from .base import answer, draft, inverse_model, kinked_model
 from .downdate import (
     drop_gradient,
-    drop_hessian,
-    drop_moment,
+    drop_matrices,
     factored_inverse,
     initial_state,
     what_remains,
+    with_sums,
 )
-from .state import Draft, State
+from .state import Draft, State, successor
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +47,19 @@ class Jackknife:
         else:
             state = replace(state, metric=H)
         if self.certified:
-            state = replace(state, hessian=summary.hessian, moment=summary.moment)
+            state = with_sums(state, summary, moment=True)
         return state
 
-    def update(self, state: State, removed: Rows) -> State:
+    def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
         """Subtract the rows' gradients, and their Hessian if certified."""
         weight, n_rows = what_remains(state, removed)
         if not len(removed):
             return state
         gradient = drop_gradient(state, removed)
         lighter = replace(state, weight=weight, n_rows=n_rows, gradient=gradient)
-        if state.hessian is None:
-            return lighter
-        return replace(
-            lighter,
-            hessian=drop_hessian(state, removed),
-            moment=drop_moment(state, removed),
-        )
+        if state.hessian is not None:
+            lighter = drop_matrices(lighter, removed, spend=spend)
+        return successor(lighter, state, spend=spend)
 
     def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
         """Return the minimiser of the model with the anchor's Hessian."""

@@ -22,16 +22,16 @@ from ..summary import Summary
 from .base import answer, at_kinkless, kinked_model
 from .downdate import (
     drop_gradient,
-    drop_hessian,
-    drop_inverse,
-    drop_moment,
+    drop_matrices,
     factored_inverse,
     few,
     initial_state,
     scaled_rows,
     what_remains,
+    with_sums,
+    woodbury_rows,
 )
-from .state import Draft, State
+from .state import Draft, State, successor
 
 # Beyond this many steps a fresh factor is cheaper than the iteration.
 CG_STEPS = 20
@@ -51,37 +51,32 @@ class Newton:
 
     def init(self, summary: Summary) -> State:
         """Keep the Hessian, and its inverse as the first preconditioner."""
-        state = replace(initial_state(summary), hessian=summary.hessian)
-        if self.certified:
-            state = replace(state, moment=summary.moment)
+        state = with_sums(initial_state(summary), summary, moment=self.certified)
         if summary.objective.smooth:
             H = with_quadratic(summary.objective, summary.hessian)
             state = replace(state, inverse=factored_inverse(H))
         return state
 
-    def update(self, state: State, removed: Rows) -> State:
+    def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
         """Subtract the rows' gradients and Hessian; carry the preconditioner along."""
         weight, n_rows = what_remains(state, removed)
         if not len(removed):
             return state
-        lighter = replace(
-            state,
-            weight=weight,
-            n_rows=n_rows,
-            gradient=drop_gradient(state, removed),
-            hessian=drop_hessian(state, removed),
-            moment=drop_moment(state, removed),
-        )
+        gradient = drop_gradient(state, removed)
+        lighter = replace(state, weight=weight, n_rows=n_rows, gradient=gradient)
         if state.inverse is None:
-            return lighter
-        inverse = None
+            lighter = drop_matrices(lighter, removed, spend=spend)
+            return successor(lighter, state, spend=spend)
+        rows = None
         if few(state, removed):
-            inverse = drop_inverse(state.inverse, scaled_rows(state, removed))
-        return (
-            refactored(lighter)
-            if inverse is None
-            else replace(lighter, inverse=inverse)
-        )
+            rows = woodbury_rows(state.inverse, scaled_rows(state, removed))
+        if rows is None:  # a fresh factor may not exist: keep the old state till then
+            lighter = refactored(drop_matrices(lighter, removed, spend=False))
+        else:
+            lighter = drop_matrices(lighter, removed, spend=spend)
+            inverse = state.inverse.update(1.0, rows, spend=spend)
+            lighter = replace(lighter, inverse=inverse)
+        return successor(lighter, state, spend=spend)
 
     def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
         """Return the minimiser of the model with the remaining rows' Hessian."""

@@ -48,9 +48,9 @@ class Polish:
         """Return the base's state."""
         return self.base.init(summary)
 
-    def update(self, state: State, removed: Rows) -> State:
+    def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
         """Return the base's update."""
-        return self.base.update(state, removed)
+        return self.base.update(state, removed, spend=spend)
 
     def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
         """Return the base's answer, polished on the remaining rows."""

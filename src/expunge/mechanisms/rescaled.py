@@ -21,7 +21,7 @@ from ..rows import Rows
 from ..solvers import Model, with_quadratic
 from ..summary import Summary
 from .base import answer
-from .downdate import LEVERAGE_MARGIN, factored_inverse
+from .downdate import LEVERAGE_MARGIN, factored_inverse, what_remains
 from .jackknife import Jackknife
 from .state import Draft, State
 
@@ -47,12 +47,14 @@ class Rescaled:
             state = replace(state, inverse=_support_inverse(H, summary.theta))
         return replace(state, tilted=state.gradient)
 
-    def update(self, state: State, removed: Rows) -> State:
+    def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
         """Subtract the rows' rescaled gradients beside the plain ones."""
-        lighter = Jackknife(self.certified).update(state, removed)
+        what_remains(state, removed)
         if not len(removed):
-            return lighter
-        return replace(lighter, tilted=_drop_tilted(state, removed))
+            return state
+        tilted = _drop_tilted(state, removed)
+        lighter = Jackknife(self.certified).update(state, removed, spend=spend)
+        return replace(lighter, tilted=tilted)
 
     def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
         """Return the minimiser of the jackknife's model at the rescaled gradient."""

@@ -24,8 +24,9 @@ class Retrain:
         """Remember the weight and the start."""
         return initial_state(summary)
 
-    def update(self, state: State, removed: Rows) -> State:
+    def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
         """Count the rows off; the remaining ones come with ``step``."""
+        del spend  # there is nothing to overwrite
         weight, n_rows = what_remains(state, removed)
         return replace(state, weight=weight, n_rows=n_rows)
 

@@ -14,13 +14,18 @@ noise-free: their reprs show no figure, and neither may leave the process.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 
 from .._typing import Vector
+from ..exceptions import InvalidInput, Unsupported
 from ..linalg import Symmetric
 from ..objective import Objective
 from ..solvers import with_quadratic
+
+SPENT = ("gradient", "hessian", "moment", "inverse", "metric", "tilted", "last")
+"""What an emptied state has lost."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -70,6 +75,15 @@ class State:
     def __repr__(self) -> str:
         return "State(private)"
 
+    def __getattr__(self, name: str) -> NoReturn:
+        # Only reached for what is missing: a slot emptied by ``successor``.
+        if name in SPENT:
+            raise InvalidInput(
+                "this state was spent by an update: go on with the state that the "
+                "update returned"
+            )
+        raise AttributeError(name)
+
     @property
     def kept(self) -> float:
         """The share of the anchor's weight that remains."""
@@ -95,7 +109,10 @@ class State:
     @property
     def loss_hessian(self) -> Symmetric:
         """The loss's part of H_U, which this state must have kept."""
-        assert self.hessian is not None
+        if self.hessian is None:
+            raise Unsupported(
+                "this state keeps no Hessian; use a mechanism with certified=True"
+            )
         return self.hessian
 
     def hessian_operator(self) -> Callable[[Vector], Vector]:
@@ -109,6 +126,18 @@ class State:
             return image if gauge is None else image + scale * (gauge @ s) * gauge
 
         return product
+
+
+def successor(new: State, old: State, *, spend: bool) -> State:
+    """Return the new state; empty the old one if its matrices were overwritten.
+
+    The one place that reaches into a frozen value: whoever spends a state has
+    given it up, and a later use must fail rather than mix old and new.
+    """
+    if spend:
+        for name in SPENT:
+            object.__delattr__(old, name)
+    return new
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
