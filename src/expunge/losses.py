@@ -88,7 +88,7 @@ def _signs(y: ArrayLike) -> Vector:
     """Return labels that are all -1 or +1."""
     signs = _numbers(y, 1)
     outside = np.abs(signs) != 1.0  # true for NaN as well
-    if outside.any():
+    if np.count_nonzero(outside):
         raise InvalidInput(
             f"label {signs[outside][0]:g} is neither -1 nor +1; code the two "
             "classes as -1 and +1"
@@ -116,7 +116,8 @@ class Logistic:
 
     def slope(self, y: Vector, eta: Vector) -> Vector:
         """Return -y / (1 + exp(y eta))."""
-        return -y * expit(-y * eta)
+        towards = -y
+        return towards * expit(towards * eta)
 
     def curvature(self, y: Vector, eta: Vector) -> Vector:
         """Return p (1 - p), p the predicted probability; y does not enter."""

@@ -43,7 +43,7 @@ class Rows:
     @property
     def total_weight(self) -> float:
         """W: the sum of the weights, never the row count."""
-        return float(self.weight.sum())
+        return float(np.add.reduce(self.weight))
 
     def take(self, index: NDArray[Any] | slice) -> "Rows":
         """Return the rows at these positions (or where a mask is true)."""

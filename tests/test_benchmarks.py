@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmarks' own tools: loaders, clocks, targets, tables, recorded calls."""
+
+import gc
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from benchmarks import blas_calls, data
+from benchmarks.data import DataNotFound, encode_warfarin, find, mnist_3_vs_8, read_idx
+from benchmarks.report import Section, Table, Target, number, timings_table, verdict
+from benchmarks.rivals import (
+    factor_and_invert,
+    factor_and_solve,
+    fresh_hessian,
+    optimality,
+)
+from benchmarks.scaling import Series, generated, series
+from benchmarks.stream import Stream, shuffled
+from benchmarks.table import same_in_two_digits
+from benchmarks.timing import Measurement, collection_off, take_turns, timed
+from expunge import L1, L2, Jackknife, Logistic, Newton, Objective, learn
+from expunge.solvers import minimise
+
+
+def write_idx(path: Path, values: np.ndarray) -> None:
+    """Write unsigned bytes as a gzipped idx file."""
+    path.parent.mkdir(exist_ok=True)
+    header = bytes([0, 0, 8, values.ndim]) + np.array(values.shape, ">u4").tobytes()
+    path.write_bytes(gzip.compress(header + values.astype(np.uint8).tobytes()))
+
+
+@pytest.fixture
+def digits(tmp_path: Path) -> Path:
+    """Return a folder with five 2 x 2 digits: 3, 8, 1, 8, 3."""
+    pixels = np.arange(1, 21).reshape(5, 2, 2)
+    write_idx(tmp_path / "mnist/train-images-idx3-ubyte.gz", pixels)
+    labels = np.array([3, 8, 1, 8, 3])
+    write_idx(tmp_path / "mnist/train-labels-idx1-ubyte.gz", labels)
+    return tmp_path
+
+
+def test_digits_have_unit_rows_and_signs(digits: Path) -> None:
+    dataset = mnist_3_vs_8(digits)
+    assert dataset.y.tolist() == [-1.0, 1.0, 1.0, -1.0]
+    np.testing.assert_allclose(np.linalg.norm(dataset.X, axis=1), 1.0)
+    np.testing.assert_allclose(dataset.X[1] * np.sqrt(174.0), [5, 6, 7, 8])
+
+
+def test_given_folder_comes_before_the_variable(
+    digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "mnist/train-labels-idx1-ubyte.gz"
+    monkeypatch.setenv(data.VARIABLE, str(digits))
+    assert find(name) == digits / name
+    assert find(name, tmp_path / "elsewhere") == digits / name
+    nearer = tmp_path / "nearer"
+    nearer.mkdir()
+    write_idx(nearer / name, np.zeros(1))
+    assert find(name, nearer) == nearer / name
+
+
+def test_missing_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(data.VARIABLE, raising=False)
+    with pytest.raises(DataNotFound, match=r"warfarin/warfarin\.csv .* no folder"):
+        find("warfarin/warfarin.csv")
+    with pytest.raises(DataNotFound, match=tmp_path.name):
+        find("warfarin/warfarin.csv", tmp_path)
+
+
+def test_other_formats_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "labels.gz"
+    path.write_bytes(gzip.compress(b"\0\0\x0d\x01"))
+    with pytest.raises(ValueError, match=r"labels\.gz"):
+        read_idx(path)
+
+
+def test_warfarin_is_encoded_as_described() -> None:
+    n = 40
+    half = ["a", "b"] * (n // 2)
+    dose = [20.0, 40.0] * (n // 2 - 1) + [30.0, np.nan]
+    frame = pd.DataFrame(
+        {
+            "PharmGKB Subject ID": [f"P{i}" for i in range(n)],
+            data.DOSE: dose,
+            "Height (cm)": [np.nan] * 10 + [160.0, 180.0] * 15,
+            data.INDICATION: ["1; 2"] * 15 + ["3"] * 10 + [None] * 15,
+            "Gender": half,
+            "Combined QC CYP2C9": half,
+            "Rare": ["x"] * 3 + ["y"] * (n - 3),
+        }
+    )
+    encoded = encode_warfarin(frame)
+    # height, its flag, codes 1 to 3, no indication, two genders; nothing rare
+    assert encoded.X.shape == (39, 8)
+    assert len(encoded) == 39
+    assert encoded.y[:2].tolist() == [-1.0, 1.0]
+    assert encoded.y[-1] == -1.0  # 30 mg is not above 30 mg
+    height = encoded.X[:, 0]
+    assert (height[:10] == 0.0).all()
+    assert abs(height.sum()) < 1e-9
+    assert set(np.unique(encoded.X[:, 1:])) == {0.0, 1.0}
+
+
+def test_measurement_keeps_quartiles() -> None:
+    measured = Measurement.of("x", [4.0, 1.0, 3.0, 2.0, 5.0])
+    assert measured == Measurement("x", 3.0, 2.0, 4.0, 5)
+    assert measured.per(2) == Measurement("x", 1.5, 1.0, 2.0, 5)
+    assert measured.over(measured.per(2)) == 2.0
+
+
+def test_rivals_take_turns() -> None:
+    seen: list[str] = []
+    actions = {"a": lambda: seen.append("a"), "b": lambda: seen.append("b")}
+    times = take_turns(actions, 3)
+    assert "".join(seen) == "ab" * 4  # one turn to warm up
+    assert [(item.name, item.n) for item in times.values()] == [("a", 3), ("b", 3)]
+    assert all(item.median >= 0.0 for item in times.values())
+
+
+def test_collector_is_off_inside_and_back_afterwards() -> None:
+    assert gc.isenabled()
+    with pytest.raises(KeyError), collection_off():
+        assert not gc.isenabled()
+        raise KeyError
+    assert gc.isenabled()
+
+
+def test_timed_returns_the_result() -> None:
+    result, seconds = timed(lambda: 7)
+    assert result == 7
+    assert seconds >= 0.0
+
+
+@pytest.mark.parametrize(
+    ("target", "goal", "reached"),
+    [
+        (Target("t", 5000.0, low=5000.0), ">= 5,000", True),
+        (Target("t", 2.1, high=2.0), "<= 2", False),
+        (Target("t", 2.1, 1.7, 2.3), "1.7 to 2.3", True),
+        (Target("t", float("nan"), 1.7, 2.3), "1.7 to 2.3", False),
+    ],
+)
+def test_target_says_whether_it_is_reached(
+    target: Target, goal: str, reached: bool
+) -> None:
+    assert target.goal == goal
+    assert target.cells[-1] == ("reached" if reached else "MISSED")
+
+
+def test_table_aligns_its_columns() -> None:
+    table = Table(("name", "n"), [("long name", "1"), ("x", "1,000")])
+    assert str(table).splitlines() == [
+        "name           n",
+        "---------  -----",
+        "long name      1",
+        "x          1,000",
+    ]
+
+
+def test_section_prints_everything_it_holds() -> None:
+    table = timings_table([Measurement("thing", 2e-6, 1e-6, 3e-6, 9)])
+    text = str(Section("Title", [table], [Target("goal", 1, high=0)], ["a note"]))
+    for part in ("Title\n=====", "thing", "time [us]", "- a note", "MISSED"):
+        assert part in text
+
+
+def test_verdict_names_what_was_missed() -> None:
+    good, bad = Target("good", 1.0, high=2.0), Target("bad", 3.0, high=2.0)
+    assert verdict([good]) == "1 of 1 targets reached"
+    text = verdict([good, bad])
+    assert text.startswith("1 of 2 targets reached; MISSED:")
+    assert "bad" in text
+    assert "good" not in text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (12345.6, "12,346"), (1.23456, "1.23"), (1.5e-6, "1.50e-06")],
+)
+def test_numbers_are_short(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def test_two_digits_are_compared_by_half_a_unit() -> None:
+    assert same_in_two_digits(1.335e-5, 1.29e-5)
+    assert not same_in_two_digits(1.35e-5, 1.29e-5)
+    assert same_in_two_digits(0.32, 0.316)
+
+
+def test_exponent_is_the_slope_of_the_upper_range() -> None:
+    sizes = (1, 2, 4, 8)
+    times = tuple(max(4.0, size**2.0) for size in sizes)
+    line = Series("x", sizes, times)
+    assert line.exponent(2) == pytest.approx(2.0)
+    assert line.exponent() < 1.9
+
+
+def test_series_collects_medians_by_name() -> None:
+    measured = [{"x": Measurement("x", t, t, t, 1)} for t in (1.0, 2.0)]
+    assert series((10, 20), measured) == [Series("x", (10, 20), (1.0, 2.0))]
+
+
+@pytest.fixture
+def stream() -> Stream:
+    """Return a stream of Newton removals from a small model."""
+    dataset = generated(80, 5)
+    objective = Objective(Logistic(), L2(), alpha=0.1)
+    summary = learn(objective, objective.rows(dataset.X, dataset.y))
+    return Stream(Newton(certified=False), summary, dataset, shuffled(80))
+
+
+def test_stream_forgets_one_row_a_call(stream: Stream) -> None:
+    batch = stream.forget_batch(shuffled(80)[:3])
+    for _ in range(3):
+        theta = stream()
+    assert stream.state.n_rows == 77
+    np.testing.assert_allclose(stream.read(), theta, rtol=1e-12)
+    np.testing.assert_allclose(batch, theta, rtol=1e-9)
+
+
+def test_recorded_calls_can_be_played_again(stream: Stream) -> None:
+    with blas_calls.recorded() as calls:
+        stream()
+    names = blas_calls.tally(calls)
+    assert names["dsyr"] == 2
+    assert names["dsymv"] >= 3
+    before = stream.state.loss_hessian.lower.copy()
+    blas_calls.play(blas_calls.on_scratch(calls))
+    np.testing.assert_array_equal(stream.state.loss_hessian.lower, before)
+
+
+def test_nothing_is_recorded_outside(stream: Stream) -> None:
+    with blas_calls.recorded() as calls:
+        pass
+    stream()
+    assert calls == []
+
+
+def test_fresh_hessian_takes_the_newton_step(stream: Stream) -> None:
+    objective, dataset = stream.objective, stream.dataset
+    rest = objective.rows(dataset.X, dataset.y).without(shuffled(80)[:1])
+    theta, state = stream(), stream.state
+    for solve in (factor_and_invert, factor_and_solve, factor_and_invert):
+        hessian = fresh_hessian(rest, state.anchor, objective.alpha)
+        step = solve(hessian, state.smooth_gradient / state.kept)
+        np.testing.assert_allclose(state.anchor - step, theta, atol=1e-12)
+
+
+@pytest.mark.parametrize("penalty", [L1(), L2()])
+def test_optimality_vanishes_at_the_minimiser_only(penalty: L1 | L2) -> None:
+    dataset = generated(60, 4)
+    objective = Objective(Logistic(), penalty, alpha=0.02, intercept=True)
+    rows = objective.rows(dataset.X, dataset.y)
+    theta = minimise(objective, rows).theta
+    assert optimality(objective, rows, theta) < 1e-12
+    assert optimality(objective, rows, theta + 0.01) > 1e-5
+
+
+def test_stream_runs_any_mechanism(stream: Stream) -> None:
+    objective, dataset = stream.objective, stream.dataset
+    summary = learn(objective, objective.rows(dataset.X, dataset.y))
+    certified = Stream(Jackknife(), summary, dataset, shuffled(80), measured=True)
+    np.testing.assert_allclose(certified(), stream(), atol=1e-2)
