@@ -24,6 +24,10 @@ Terms = TypeVar("Terms", bound=tuple[float | Vector, ...])
 # enough for BLAS to run at full speed.
 BLOCK_ROWS = 2048
 
+# Left edges of the bins in which distances to a kink are counted: the first holds
+# all that is nearer than the next, so that a bin never overstates a distance.
+KINK_EDGES: Vector = np.concatenate([[0.0], np.geomspace(1e-8, 1e8, 127)])
+
 
 def block_sum(term: Callable[[Rows], Terms], rows: Rows) -> Terms:
     """Return the sum of ``term`` over blocks of rows, in order."""
@@ -100,6 +104,42 @@ def loss_hessian(loss: Loss, rows: Rows, theta: Vector) -> Matrix:
 def norm_moment(rows: Rows) -> Matrix:
     """Return sum w |x| x x', (d, d): what bounds the third-order term."""
     return block_sum(lambda block: (_gram(block, block.norms()),), rows)[0]
+
+
+def largest_norm(rows: Rows) -> float:
+    """Return the largest norm of a row with weight, zero if there is none."""
+    norms = [
+        float(np.max(block.norms() * (block.weight > 0.0), initial=0.0))
+        for block in rows.blocks(BLOCK_ROWS)
+    ]
+    return max(norms, default=0.0)
+
+
+def square_norms(rows: Rows) -> float:
+    """Return sum w |x|^2."""
+    return block_sum(lambda b: (float(b.weight @ b.norms() ** 2),), rows)[0]
+
+
+def largest_move(loss: Loss, rows: Rows, step: Vector) -> float:
+    """Return the largest norm by which the step moves a row's predictors."""
+    moves = (predict(loss, block, step) for block in rows.blocks(BLOCK_ROWS))
+    norms = (np.linalg.norm(eta.reshape(len(eta), -1), axis=1) for eta in moves)
+    return max((float(np.max(norm, initial=0.0)) for norm in norms), default=0.0)
+
+
+def kink_masses(loss: Loss, rows: Rows, theta: Vector) -> Vector:
+    """Return sum w |x|^2 by the distance to a kink over |x|, in KINK_EDGES' bins."""
+
+    def term(block: Rows) -> tuple[Vector]:
+        norms = block.norms()
+        distance = loss.kink_distance(block.y, predict(loss, block, theta))
+        ratio = distance / np.where(norms > 0.0, norms, 1.0)
+        bins = np.searchsorted(KINK_EDGES, ratio, side="right") - 1
+        mass = block.weight * norms**2
+        counts = np.bincount(bins, weights=mass, minlength=KINK_EDGES.size)
+        return (np.asarray(counts, dtype=np.float64),)
+
+    return block_sum(term, rows)[0]
 
 
 def curvature_rows(loss: Loss, rows: Rows, theta: Vector) -> Matrix:

@@ -16,4 +16,4 @@ def learn(objective: Objective, rows: Rows, start: Vector | None = None) -> Summ
     """Fit the objective to the rows and return the Summary at the minimiser."""
     solution = minimise(objective, rows, start)
     require_converged(objective, rows, solution)
-    return summarise(objective, rows, solution.theta)
+    return summarise(objective, rows, solution.theta, solution.subgradient)

@@ -48,6 +48,14 @@ class Loss(Protocol):
     def third_bound(self) -> float:
         """Lipschitz constant of the curvature, infinite where it jumps."""
 
+    @property
+    def self_concordance(self) -> float:
+        """Largest third derivative over second, along one unit direction."""
+
+    @property
+    def curvature_jump(self) -> float:
+        """By how much the curvature may jump at a kink of the slope."""
+
     def labels(self, y: ArrayLike) -> Vector:
         """Return the labels as float64, or raise InvalidInput."""
 
@@ -59,6 +67,22 @@ class Loss(Protocol):
 
     def curvature(self, y: Vector, eta: Vector) -> Vector:
         """Return the second derivative in eta."""
+
+    def kink_distance(self, y: Vector, eta: Vector) -> Vector:
+        """Return how far each predictor is from a jump of the curvature."""
+
+
+class _Smooth:
+    """A loss whose curvature never jumps."""
+
+    __slots__ = ()
+
+    curvature_jump: ClassVar[float] = 0.0
+
+    def kink_distance(self, y: Vector, eta: Vector) -> Vector:
+        """Return infinity for each row."""
+        del y
+        return np.full(len(eta), inf)
 
 
 def _numbers(y: ArrayLike, outputs: int) -> Vector:
@@ -97,7 +121,7 @@ def _signs(y: ArrayLike) -> Vector:
 
 
 @dataclass(frozen=True, slots=True)
-class Logistic:
+class Logistic(_Smooth):
     """Logistic loss log(1 + exp(-y eta)) for labels -1 and +1."""
 
     outputs: ClassVar[int] = 1
@@ -105,6 +129,7 @@ class Logistic:
     slope_bound: ClassVar[float] = 1.0
     curvature_bound: ClassVar[float] = 0.25
     third_bound: ClassVar[float] = 1.0 / (6.0 * sqrt(3.0))
+    self_concordance: ClassVar[float] = 1.0
 
     def labels(self, y: ArrayLike) -> Vector:
         """Return the labels, each -1 or +1."""
@@ -125,7 +150,7 @@ class Logistic:
 
 
 @dataclass(frozen=True, slots=True)
-class HalfSquared:
+class HalfSquared(_Smooth):
     """Half squared error |eta - y|^2 / 2, for one output or several."""
 
     outputs: int = 1
@@ -133,6 +158,7 @@ class HalfSquared:
     slope_bound: ClassVar[float] = inf
     curvature_bound: ClassVar[float] = 1.0
     third_bound: ClassVar[float] = 0.0
+    self_concordance: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         """Refuse fewer outputs than one."""
@@ -169,6 +195,8 @@ class Huber:
     shift_invariant: ClassVar[bool] = False
     curvature_bound: ClassVar[float] = 1.0
     third_bound: ClassVar[float] = inf
+    self_concordance: ClassVar[float] = inf
+    curvature_jump: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         """Refuse a threshold that is not a positive number."""
@@ -198,6 +226,10 @@ class Huber:
         """Return one inside the threshold and zero outside."""
         return (np.abs(eta - y) <= self.threshold).astype(np.float64)
 
+    def kink_distance(self, y: Vector, eta: Vector) -> Vector:
+        """Return the distance of the error from the nearer threshold."""
+        return np.abs(np.abs(eta - y) - self.threshold)
+
 
 @dataclass(frozen=True, slots=True)
 class SquaredHinge:
@@ -208,6 +240,8 @@ class SquaredHinge:
     slope_bound: ClassVar[float] = inf
     curvature_bound: ClassVar[float] = 2.0
     third_bound: ClassVar[float] = inf
+    self_concordance: ClassVar[float] = inf
+    curvature_jump: ClassVar[float] = 2.0
 
     def labels(self, y: ArrayLike) -> Vector:
         """Return the labels, each -1 or +1."""
@@ -225,9 +259,13 @@ class SquaredHinge:
         """Return two inside the margin and zero outside."""
         return np.where(y * eta < 1.0, 2.0, 0.0)
 
+    def kink_distance(self, y: Vector, eta: Vector) -> Vector:
+        """Return the distance of the margin from one."""
+        return np.abs(1.0 - y * eta)
+
 
 @dataclass(frozen=True, slots=True)
-class Multinomial:
+class Multinomial(_Smooth):
     """Cross-entropy of the softmax over ``classes`` classes, labels 0 .. k-1.
 
     All k columns are kept: adding a constant to a row's predictors changes
@@ -241,6 +279,8 @@ class Multinomial:
     # The third central moment of a variable of unit norm under a distribution
     # on k points is largest on two points: (sqrt 2)^3 / (6 sqrt 3).
     third_bound: ClassVar[float] = sqrt(2.0) / (3.0 * sqrt(3.0))
+    # A unit direction spreads at most sqrt 2 between two classes.
+    self_concordance: ClassVar[float] = sqrt(2.0)
 
     def __post_init__(self) -> None:
         """Refuse fewer classes than two."""

@@ -7,7 +7,7 @@ from .newton import Newton
 from .polish import Polish
 from .rescaled import Rescaled
 from .retrain import Retrain
-from .state import Draft, State, residual, state_size
+from .state import Draft, State, look, residual, state_size
 
 __all__ = [
     "Draft",
@@ -18,6 +18,7 @@ __all__ = [
     "Rescaled",
     "Retrain",
     "State",
+    "look",
     "residual",
     "state_size",
 ]

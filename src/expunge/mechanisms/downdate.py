@@ -11,7 +11,7 @@ from math import sqrt
 import numpy as np
 
 from .._typing import Matrix, Vector
-from ..blocks import curvature_rows, loss_hessian, loss_slopes, norm_moment
+from ..blocks import curvature_rows, kink_masses, loss_hessian, loss_slopes, norm_moment
 from ..exceptions import CannotRemove, InvalidInput
 from ..linalg import Symmetric
 from ..rows import Rows
@@ -33,16 +33,17 @@ def initial_state(summary: Summary) -> State:
         anchor_weight=summary.weight,
         weight=summary.weight,
         n_rows=summary.n_rows,
+        scales=summary.scales,
         last=theta,
     )
 
 
 def with_sums(state: State, summary: Summary, *, moment: bool) -> State:
     """Return the state with Hessian and moment in memory of its own, to be spent."""
-    hessian = summary.hessian.copy()
-    return replace(
-        state, hessian=hessian, moment=summary.moment.copy() if moment else None
-    )
+    state = replace(state, hessian=summary.hessian.copy())
+    if not moment:
+        return state
+    return replace(state, moment=summary.moment.copy(), kinks=summary.kinks)
 
 
 def what_remains(state: State, removed: Rows) -> tuple[float, int]:
@@ -86,25 +87,43 @@ def scaled_rows(state: State, removed: Rows) -> Matrix:
 
 
 def drop_matrices(state: State, removed: Rows, *, spend: bool) -> State:
-    """Return the state with Hessian and moment (if kept) without the removed rows.
+    """Return the state with all kept sums but the gradient without these rows.
 
     A few rows go by rank-one updates; with ``spend`` those overwrite the old
     matrices instead of copying them first.
     """
-    weight, loss = state.anchor_weight, state.objective.loss
-    moment = state.moment
+    state = replace(
+        state, n_updates=state.n_updates + 1, kinks=_drop_kinks(state, removed)
+    )
     if few(state, removed):
-        hessian = state.loss_hessian.update(
-            -1.0, scaled_rows(state, removed), spend=spend
-        )
-        if moment is not None:
-            scale = np.sqrt(removed.weight * removed.norms() / weight)
-            moment = moment.update(-1.0, removed.dense() * scale[:, None], spend=spend)
-        return replace(state, hessian=hessian, moment=moment)
-    total = loss_hessian(loss, removed, state.anchor) / weight
-    if moment is not None:
-        moment = moment.minus(norm_moment(removed) / weight)
-    return replace(state, hessian=state.loss_hessian.minus(total), moment=moment)
+        return _drop_few(state, removed, spend=spend)
+    total = loss_hessian(state.objective.loss, removed, state.anchor)
+    hessian = state.loss_hessian.minus(total / state.anchor_weight)
+    if state.moment is None:
+        return replace(state, hessian=hessian)
+    moment = state.moment.minus(norm_moment(removed) / state.anchor_weight)
+    return replace(state, hessian=hessian, moment=moment)
+
+
+def _drop_few(state: State, removed: Rows, *, spend: bool) -> State:
+    """Return the state with Hessian and moment updated row by row."""
+    Z = scaled_rows(state, removed)
+    hessian = state.loss_hessian.update(-1.0, Z, spend=spend)
+    if state.moment is None:
+        return replace(state, hessian=hessian)
+    scale = np.sqrt(removed.weight * removed.norms() / state.anchor_weight)
+    X = removed.dense() * scale[:, None]
+    return replace(
+        state, hessian=hessian, moment=state.moment.update(-1.0, X, spend=spend)
+    )
+
+
+def _drop_kinks(state: State, removed: Rows) -> Vector | None:
+    """Return the mass near kinks without the removed rows; never below zero."""
+    if state.kinks is None:
+        return None
+    gone = kink_masses(state.objective.loss, removed, state.anchor)
+    return np.maximum(state.kinks - gone / state.anchor_weight, 0.0)
 
 
 def woodbury_rows(inverse: Symmetric, Z: Matrix) -> Matrix | None:

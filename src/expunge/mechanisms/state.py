@@ -13,16 +13,19 @@ noise-free: their reprs show no figure, and neither may leave the process.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import numpy as np
 
 from .._typing import Vector
+from ..blocks import loss_slopes
 from ..exceptions import InvalidInput, Unsupported
 from ..linalg import Symmetric
 from ..objective import Objective
+from ..rows import Rows
 from ..solvers import with_quadratic
+from ..summary import Scales
 
 SPENT = ("gradient", "hessian", "moment", "inverse", "metric", "tilted", "last")
 """What an emptied state has lost."""
@@ -54,6 +57,11 @@ class State:
         H^-1 as it was at the anchor, or Newton's preconditioner.
     metric
         H as it was at the anchor: the norm of a proximal step.
+    kinks
+        The remaining rows' mass near jumps of the curvature, for certificates.
+    scales, n_updates
+        What bounds the rounding of these sums: their sizes at the anchor and how
+        often they were updated.
     tilted
         Rescaled's own version of ``gradient``.
     """
@@ -65,12 +73,15 @@ class State:
     anchor_weight: float
     weight: float
     n_rows: int
+    scales: Scales
     last: Vector
     hessian: Symmetric | None = None
     moment: Symmetric | None = None
     inverse: Symmetric | None = None
     metric: Symmetric | None = None
     tilted: Vector | None = None
+    kinks: Vector | None = None
+    n_updates: int = 0
 
     def __repr__(self) -> str:
         return "State(private)"
@@ -171,6 +182,14 @@ def residual(state: State, draft: Draft) -> Vector:
     """
     s = draft.theta - state.anchor
     return state.smooth_gradient + state.hessian_operator()(s) + draft.subgradient
+
+
+def look(state: State, draft: Draft, remaining: Rows) -> Draft:
+    """Return the draft with the gradient of G_U measured on the remaining rows."""
+    slopes = loss_slopes(state.objective.loss, remaining, draft.theta)
+    quadratic = state.scale * state.objective.quadratic_gradient(draft.theta)
+    gradient = slopes / state.anchor_weight + quadratic
+    return replace(draft, measured=gradient + draft.subgradient)
 
 
 def state_size(state: State) -> int:

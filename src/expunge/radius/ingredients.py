@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""What every radius is made of: curvature floor, third-order term, rounding.
+
+All of it is computed from a certified state and bounds from the safe side: floors
+from below, norms and errors from above. Notation as in ``mechanisms.state``; s is
+the step from the anchor.
+"""
+
+from math import exp, expm1, inf, sqrt
+
+import numpy as np
+
+from .._typing import Vector
+from ..blocks import KINK_EDGES
+from ..exceptions import NotPositiveDefinite
+from ..linalg import Symmetric, conjugate_gradients
+from ..mechanisms import Draft, State
+
+UNIT_ROUNDOFF = 2.0**-53
+# Each bin's mass is a sum that rows were subtracted from.
+MASS_SLACK = 1.0 + 1e-9
+# Of the smallest eigenvalue as guessed, what the Cholesky test is tried with.
+SHARES = (0.98, 0.9, *(0.5**k for k in range(1, 40)))
+
+
+def strong_convexity(state: State) -> float:
+    """Return mu_U = f mu: zero where nothing penalises some direction."""
+    objective = state.objective
+    free = objective.intercept and not objective.penalize_intercept
+    return 0.0 if free else state.scale * objective.quadratic
+
+
+def curvature_floor(state: State) -> float:
+    """Return a lower bound on the smallest eigenvalue of H_U.
+
+    mu_U where everything is penalised. Otherwise a shift t for which H_U - t I has
+    a Cholesky factor, less the error of that test: an eigenvalue solve would cost
+    twenty times as much.
+    """
+    if strong_convexity(state) > 0.0:
+        return strong_convexity(state)
+    H = state.smooth_hessian()
+    error = hessian_error(state) + 2.0 * UNIT_ROUNDOFF * (H.size + 2) * float(
+        np.abs(H.diagonal).sum()
+    )
+    guess = _smallest_eigenvalue(state, H)
+    for share in SHARES:
+        shift = share * guess
+        if shift <= error:
+            break
+        try:
+            H.plus_diagonal(np.full(H.size, -shift)).cholesky()
+        except NotPositiveDefinite:
+            continue
+        return shift - error
+    return 0.0
+
+
+def _smallest_eigenvalue(state: State, H: Symmetric) -> float:
+    """Return a guess at the smallest eigenvalue of H_U; nothing rests on it."""
+    if state.inverse is None or state.metric is not None:
+        return float(np.linalg.eigvalsh(H.dense())[0])
+    v = np.ones(H.size)
+    for _ in range(20):
+        v = state.inverse @ v
+        v /= np.linalg.norm(v)
+    return 1.0 / float(v @ (state.inverse @ v))
+
+
+def third_order(state: State, s: Vector) -> float:
+    """Return a bound on |T(s)|, the gradient that the quadratic model misses.
+
+    (k3/2) s'K_U s for a Lipschitz curvature, summed over outputs; where it jumps by
+    J, J sum w |x|^2 (|s| - distance/|x|)_+ / W0 over the remaining rows.
+    """
+    loss = state.objective.loss
+    if loss.curvature_jump > 0.0:
+        assert state.kinks is not None
+        reach = np.maximum(float(np.linalg.norm(s)) - KINK_EDGES, 0.0)
+        return loss.curvature_jump * float(state.kinks @ reach) * MASS_SLACK
+    if loss.third_bound == 0.0:
+        return 0.0
+    return 0.5 * loss.third_bound * moment_form(state, s) ** 2
+
+
+def moment_form(state: State, s: Vector) -> float:
+    """Return sqrt(s'K_U s), its rounding included."""
+    assert state.moment is not None
+    columns = s.reshape(-1, state.objective.loss.outputs)
+    products = np.column_stack([state.moment @ c for c in columns.T])
+    form = float(np.vdot(columns, products))
+    error = _counts(state) * state.scales.moment * float(s @ s)
+    return sqrt(max(form, 0.0) + 2.0 * UNIT_ROUNDOFF * error)
+
+
+def hessian_form(state: State, s: Vector) -> float:
+    """Return |s| in the norm of the loss's part of H_U, its rounding included."""
+    form = float(s @ (state.loss_hessian @ s))
+    return sqrt(max(form, 0.0) + hessian_error(state) * float(s @ s))
+
+
+def inverse_norm(state: State, v: Vector, floor: float) -> float:
+    """Return an upper bound on |v| in the norm of H_U^-1.
+
+    |v|^2 <= v'z + |v - H_U z| |v| / floor for *any* z, so that it does not matter
+    how well z solves H_U z = v.
+    """
+    size = float(np.linalg.norm(v))
+    if size == 0.0:
+        return 0.0
+    if floor <= 0.0:
+        return inf
+    product = state.hessian_operator()
+    z = approximate_solution(state, v)
+    left = float(np.linalg.norm(v - product(z)))
+    left += (hessian_error(state) + product_error(state)) * float(np.linalg.norm(z))
+    square = max(float(v @ z), 0.0) + left * size / floor
+    return min(sqrt(square) * (1.0 + 1e-12), size / sqrt(floor))
+
+
+def approximate_solution(state: State, v: Vector) -> Vector:
+    """Return some z near H_U^-1 v."""
+    if state.inverse is not None and state.metric is None:
+        precondition = state.inverse.__matmul__
+    else:
+        diagonal = state.smooth_hessian().diagonal
+        scale = 1.0 / np.maximum(diagonal, 1e-12 * float(diagonal.max()))
+
+        def precondition(r: Vector) -> Vector:
+            return scale * r
+
+    return conjugate_gradients(
+        state.hessian_operator(),
+        v,
+        precondition=precondition,
+        start=np.zeros_like(v),
+        max_steps=30,
+    ).x
+
+
+def _counts(state: State) -> float:
+    """Return how many roundings a sum over the rows, then downdated, may hold.
+
+    n terms are added at the anchor and those of the removed rows subtracted again;
+    every update rounds the whole array once.
+    """
+    scales = state.scales
+    n_removed = scales.n_rows - state.n_rows
+    return float(
+        scales.n_rows + 2 * n_removed + state.n_updates + 2 * state.anchor.size + 16
+    )
+
+
+def _prediction_error(state: State, theta: Vector) -> float:
+    """Return by how much rounding may move a predictor, over |x|."""
+    width = theta.size // state.objective.loss.outputs
+    return (width + 2) * UNIT_ROUNDOFF * float(np.linalg.norm(theta))
+
+
+def hessian_error(state: State) -> float:
+    """Return a bound on the error of the kept Hessian, by rounding alone."""
+    loss, scales = state.objective.loss, state.scales
+    error = 2.0 * UNIT_ROUNDOFF * _counts(state) * scales.hessian
+    moved = _prediction_error(state, state.anchor)
+    if loss.curvature_jump > 0.0:
+        # Rows that rounding moves across a kink lie in the first bin, whose
+        # distance counts as zero; if it moves them further, nothing is known.
+        return error if moved < KINK_EDGES[1] else inf
+    return error + loss.third_bound * moved * scales.moment
+
+
+def product_error(state: State) -> float:
+    """Return the error of a product with H_U, over the vector's norm."""
+    objective, size = state.objective, state.anchor.size
+    norm = state.scales.hessian + state.scale * (objective.quadratic + 1.0) * sqrt(size)
+    return 2.0 * (size + 4) * UNIT_ROUNDOFF * norm
+
+
+def gradient_error(state: State, draft: Draft, step: float) -> float:
+    """Return the rounding of a gradient over the rows at a step from the anchor."""
+    loss, scales, theta = state.objective.loss, state.scales, draft.theta
+    slopes = scales.slope + loss.curvature_bound * scales.square_norm * step
+    error = 2.0 * UNIT_ROUNDOFF * _counts(state) * slopes
+    error += (
+        loss.curvature_bound
+        * scales.square_norm
+        * (_prediction_error(state, theta) + _prediction_error(state, state.anchor))
+    )
+    rest = float(np.linalg.norm(draft.subgradient) + np.linalg.norm(state.pull))
+    rest += (scales.hessian + state.objective.quadratic) * float(np.linalg.norm(theta))
+    return error + 16.0 * UNIT_ROUNDOFF * rest
+
+
+def residual_error(state: State, draft: Draft, s: Vector) -> float:
+    """Return the rounding in q(s) and in the bound on T(s)."""
+    size = float(np.linalg.norm(s))
+    matrix = hessian_error(state) + product_error(state)
+    return gradient_error(state, draft, 0.0) + matrix * size
+
+
+def growth(b: float) -> float:
+    """Return (e^b - 1 - b)/b, how much self-concordant curvature adds over a step."""
+    if b < 1e-5:
+        return 0.5 * b * (1.0 + b)
+    return (expm1(b) - b) / b if b < 700.0 else inf
+
+
+def half_exponential(b: float) -> float:
+    """Return e^(b/2), infinite where it overflows."""
+    return exp(0.5 * b) if b < 1400.0 else inf
