@@ -64,7 +64,7 @@ class Newton:
             return state
         gradient = drop_gradient(state, removed)
         lighter = replace(state, weight=weight, n_rows=n_rows, gradient=gradient)
-        if state.inverse is None:
+        if state.inverse is None:  # a kink: the prox needs no preconditioner
             lighter = drop_matrices(lighter, removed, spend=spend)
             return successor(lighter, state, spend=spend)
         rows = None
@@ -81,7 +81,7 @@ class Newton:
     def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
         """Return the minimiser of the model with the remaining rows' Hessian."""
         del remaining
-        if state.inverse is not None:
+        if state.objective.smooth:
             solved = _solve(state, state.smooth_gradient, state.anchor - state.last)
             if not solved.converged:
                 state = refactored(state)
@@ -91,7 +91,7 @@ class Newton:
 
     def model(self, state: State) -> Model:
         """Return the quadratic model: H_U, the Hessian of the remaining rows."""
-        if state.inverse is None:
+        if not state.objective.smooth:
             return kinked_model(state, state.smooth_hessian())
 
         def argmin(theta: Vector, gradient: Vector) -> Minimum:
