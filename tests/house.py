@@ -18,11 +18,12 @@ from functools import cached_property
 from pathlib import PurePosixPath
 
 STOREYS = {
-    "values": "_typing exceptions losses penalties rows objective events",
+    "values": "_typing exceptions private losses penalties rows objective events",
     "algebra": "blocks linalg solvers",
     "learning": "summary learn",
     "removal": "mechanisms",
-    "promise": "regularity radius noise gaussian accountant capacity certificate",
+    "promise": "gaussian regularity radius budget noise accountant capacity "
+    "canonical record certificate verify",
     "verbs": "unlearn",
     "faces": "linear_model preprocessing tuning files audit",
     "record": "stores ledger registry",

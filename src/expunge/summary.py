@@ -24,11 +24,12 @@ from .blocks import (
 from .exceptions import InvalidInput
 from .linalg import Symmetric
 from .objective import Objective
+from .private import Private
 from .rows import Rows
 
 
-@dataclass(frozen=True, slots=True)
-class Scales:
+@dataclass(frozen=True, slots=True, repr=False)
+class Scales(Private):
     """Sizes of what was summed, by which rounding and growth are bounded.
 
     Attributes
@@ -52,12 +53,9 @@ class Scales:
     moment: float
     n_rows: int
 
-    def __repr__(self) -> str:
-        return "Scales(private)"
-
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Summary:
+class Summary(Private):
     """Sums over the rows at the anchor.
 
     Attributes
@@ -93,9 +91,6 @@ class Summary:
     scales: Scales
     weight: float
     n_rows: int
-
-    def __repr__(self) -> str:
-        return f"Summary({self.theta.size} parameters)"
 
 
 def summarise(

@@ -23,6 +23,7 @@ from ..blocks import loss_slopes
 from ..exceptions import InvalidInput, Unsupported
 from ..linalg import Symmetric
 from ..objective import Objective
+from ..private import Private
 from ..rows import Rows
 from ..solvers import with_quadratic
 from ..summary import Scales
@@ -32,7 +33,7 @@ SPENT = ("gradient", "hessian", "moment", "inverse", "metric", "tilted", "last")
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class State:
+class State(Private):
     """Derivatives of the leave-U-out objective at the anchor.
 
     Attributes
@@ -82,9 +83,6 @@ class State:
     tilted: Vector | None = None
     kinks: Vector | None = None
     n_updates: int = 0
-
-    def __repr__(self) -> str:
-        return "State(private)"
 
     def __getattr__(self, name: str) -> NoReturn:
         # Only reached for what is missing: a slot emptied by ``successor``.
@@ -152,7 +150,7 @@ def successor(new: State, old: State, *, spend: bool) -> State:
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Draft:
+class Draft(Private):
     """A noise-free answer. It has no way out: only a release is public.
 
     Attributes
@@ -169,9 +167,6 @@ class Draft:
     theta: Vector
     subgradient: Vector
     measured: Vector | None = None
-
-    def __repr__(self) -> str:
-        return "Draft(private)"
 
 
 def residual(state: State, draft: Draft) -> Vector:

@@ -22,6 +22,7 @@ import numpy as np
 
 from ..blocks import largest_move
 from ..mechanisms import Draft, State, residual
+from ..private import Private
 from ..rows import Rows
 from .ingredients import (
     approximate_solution,
@@ -46,14 +47,11 @@ SAFETY = 1.0 + 1e-12
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Radius:
+class Radius(Private):
     """A bound and how it was found. Private: it is a function of removed rows."""
 
     value: float
     kind: RadiusKind
-
-    def __repr__(self) -> str:
-        return "Radius(private)"
 
 
 def measured(state: State, draft: Draft) -> float:

@@ -20,6 +20,7 @@ from ..blocks import loss_gradient, slope_scale
 from ..exceptions import InvalidInput, NotConverged
 from ..linalg import Minimum
 from ..objective import Objective
+from ..private import Private
 from ..rows import Rows
 from .model import Model, hessian_model
 
@@ -33,7 +34,7 @@ UNIT_ROUNDOFF = 2.0**-53
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Solution:
+class Solution(Private):
     """A point with the optimality residual measured there.
 
     Attributes
@@ -57,9 +58,6 @@ class Solution:
     step: float
     n_steps: int
     n_hessians: int
-
-    def __repr__(self) -> str:
-        return f"Solution({self.theta.size} parameters)"
 
     @property
     def residual(self) -> float:
