@@ -32,3 +32,19 @@ class NotPositiveDefinite(ExpungeError, ArithmeticError):
 
 class NotConverged(ExpungeError, ArithmeticError):
     """The solver stopped above the residual it promises."""
+
+
+class NotCertifiable(ExpungeError, ValueError):
+    """The contract promises more than this model or release can keep."""
+
+
+class ScheduleExhausted(ExpungeError, RuntimeError):
+    """Every release the contract planned is made; the schedule alone says so."""
+
+
+class CapacityExceeded(ExpungeError, RuntimeError):
+    """The contract is exhausted; the message holds no figure, for each would leak."""
+
+
+class MissingExtra(ExpungeError, ImportError):
+    """An optional dependency is not installed; the message says which extra."""
