@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Certified machine unlearning of regularised convex models."""
 
+from .budget import Budget
+from .certificate import Certificate
 from .exceptions import ExpungeError
 from .learn import learn
 from .losses import HalfSquared, Huber, Logistic, Multinomial, SquaredHinge
 from .mechanisms import Jackknife, Newton, Polish, Rescaled, Retrain, residual
 from .objective import Objective
 from .penalties import L1, L2, ElasticNet, GroupLasso, NuclearNorm
+from .record import Record
 from .rows import Rows
 from .summary import Summary, summarise
+from .verify import verify
 
 __version__ = "0.1.0"
 
 __all__ = [
     "L1",
     "L2",
+    "Budget",
+    "Certificate",
     "ElasticNet",
     "ExpungeError",
     "GroupLasso",
@@ -27,6 +33,7 @@ __all__ = [
     "NuclearNorm",
     "Objective",
     "Polish",
+    "Record",
     "Rescaled",
     "Retrain",
     "Rows",
@@ -35,4 +42,5 @@ __all__ = [
     "learn",
     "residual",
     "summarise",
+    "verify",
 ]

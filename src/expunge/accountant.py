@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""Accountant: from events to what has been spent and what is left.
+
+A release under a budget may cost mu = ``budget.gdp``. Gaussian costs compose exactly,
+mu^2 = mu_1^2 + mu_2^2 + ..., also when each release is chosen in the light of those
+before it, as long as every cost stays below a cap fixed in advance. Hence two claims:
+
+- "each release" (``releases=None``): each costs at most mu(epsilon, delta), and
+  nothing is said about several together;
+- "all releases jointly" (``releases=T``): each costs at most mu(epsilon, delta) /
+  sqrt(T), at most T are made, and together they are (epsilon, delta). The accountant
+  is the filter: it refuses release T + 1, whatever the data.
+
+It counts what was promised, never what a removal turned out to cost: realised costs
+are functions of the removed rows, and their sum is not a guarantee. It draws no noise
+and sees no model.
+"""
+
+from dataclasses import dataclass, replace
+from functools import singledispatch
+from math import hypot, inf, isfinite
+from typing import Literal, TypeAlias
+
+from .budget import Budget
+from .events import (
+    Event,
+    Fitted,
+    NoisyTuning,
+    Polished,
+    Refused,
+    Released,
+    Removed,
+    Retrained,
+    TunedOnData,
+    TunedRemovably,
+    Unprotected,
+)
+from .exceptions import InvalidInput, NotCertifiable, ScheduleExhausted, Unsupported
+from .gaussian import delta_of
+from .noise import Source
+
+Claim: TypeAlias = Literal["each release", "all releases jointly"]
+Selection: TypeAlias = Literal["none", "certified", "recomputed", "not covered"]
+
+# A cost may exceed its cap by this much, relatively: the cap is itself rounded.
+ROUNDING = 1e-12
+# Relative width at which the search for epsilon stops.
+WIDTH = 1e-13
+
+
+@dataclass(frozen=True, slots=True)
+class Accountant:
+    """What may be claimed after the events so far.
+
+    Parameters
+    ----------
+    budget
+        The contract; None promises nothing.
+    n_parameters, n_subjects_removed
+        Size of the model, and how many people were removed since it was fitted.
+    n_releases
+        How many releases were made under the contract.
+    selection
+        How what was tuned was chosen; "not covered" once and for all.
+    joint, largest, pending
+        Costs as mu: of everything together, of the most expensive release with the
+        tuning that led to it, and of tuning since the last release.
+    """
+
+    budget: Budget | None
+    n_parameters: int = 0
+    n_subjects_removed: int = 0
+    n_releases: int = 0
+    selection: Selection = "none"
+    joint: float = 0.0
+    largest: float = 0.0
+    pending: float = 0.0
+
+    @property
+    def claim(self) -> Claim | None:
+        """What the promise is about; None without a budget."""
+        if self.budget is None:
+            return None
+        if self.budget.releases is None:
+            return "each release"
+        return "all releases jointly"
+
+    @property
+    def gdp(self) -> float:
+        """What the claim has cost so far, as mu."""
+        if self.claim == "all releases jointly":
+            return self.joint
+        return max(self.largest, self.pending)
+
+    @property
+    def holds(self) -> bool:
+        """Whether there is a promise and nothing has broken it."""
+        return self.budget is not None and isfinite(self.gdp)
+
+    def supports(self, event: object) -> bool:
+        """Return whether the event is known; kinds derived from known ones are not."""
+        return _after.registry.get(type(event), _unknown) is not _unknown
+
+    def compose(self, event: Event) -> "Accountant":
+        """Return the account after the event; refuse and change nothing if it cannot.
+
+        Raises
+        ------
+        Unsupported
+            The event is unknown.
+        ScheduleExhausted
+            All planned releases are made; this depends on their number alone.
+        NotCertifiable
+            The release may cost more than the budget grants it.
+        """
+        # Looked up by exact type: what derives from a known event may mean more.
+        after = _after.registry.get(type(event), _unknown)
+        return after(event, self)
+
+    def spent(self, delta: float) -> float:
+        """Return the epsilon that the promised costs amount to at this delta.
+
+        Of all releases together under a joint claim, of the most expensive one
+        otherwise. Infinite after ``TunedOnData`` or ``Unprotected``.
+        """
+        return epsilon_of(self.gdp, delta)
+
+    def remaining(self) -> int | None:
+        """Return how many releases are left; None if their number is not planned."""
+        if self.budget is None or self.budget.releases is None:
+            return None
+        return self.budget.releases - self.n_releases
+
+
+def permitted(budget: Budget | None, noise_source: Source | None) -> bool:
+    """Return whether noise from this source can bear the promise of the budget."""
+    if budget is None or noise_source is None:
+        return False
+    return noise_source == "secure" or budget.allow_seeded
+
+
+def release_event(
+    budget: Budget | None, noise_source: Source | None
+) -> Released | Unprotected:
+    """Return the event of a release under this budget with noise of this source."""
+    if budget is None or not permitted(budget, noise_source):
+        return Unprotected()
+    return Released(budget.gdp)
+
+
+def epsilon_of(mu: float, delta: float) -> float:
+    """Return the smallest epsilon at which mu costs at most ``delta``, rounded up.
+
+    The inverse of ``delta_of`` in epsilon.
+
+    Parameters
+    ----------
+    mu
+        Zero or positive; infinity costs infinity.
+    delta
+        Strictly between 0 and 1.
+    """
+    if not 0.0 < delta < 1.0:
+        raise InvalidInput(f"delta={delta}; it must lie strictly between 0 and 1")
+    if delta_of(mu, 0.0) <= delta:
+        return 0.0
+    low, high = 0.0, 1.0
+    while isfinite(high) and delta_of(mu, high) > delta:
+        low, high = high, 2.0 * high
+    if high == inf:
+        return inf
+    while high - low > WIDTH * high:
+        middle = 0.5 * (low + high)
+        if delta_of(mu, middle) <= delta:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _unknown(event: Event, before: Accountant) -> Accountant:
+    """Refuse an event whose cost could only be guessed."""
+    del before
+    raise Unsupported(
+        f"unknown event {type(event).__name__}; it was written by a newer expunge, or "
+        "by hand: upgrade rather than guess its cost"
+    )
+
+
+_after = singledispatch(_unknown)
+
+
+@_after.register(Polished)
+@_after.register(Retrained)
+@_after.register(Refused)
+def _free(event: Event, before: Accountant) -> Accountant:
+    """Pass over what costs nothing and is not counted."""
+    del event
+    return before
+
+
+@_after.register
+def _fitted(event: Fitted, before: Accountant) -> Accountant:
+    return replace(before, n_parameters=event.n_parameters, n_subjects_removed=0)
+
+
+@_after.register
+def _removed(event: Removed, before: Accountant) -> Accountant:
+    total = before.n_subjects_removed + event.n_subjects
+    return replace(before, n_subjects_removed=total)
+
+
+@_after.register
+def _tuned_on_data(event: TunedOnData, before: Accountant) -> Accountant:
+    del event
+    return replace(before, selection="not covered", joint=inf, largest=inf)
+
+
+@_after.register
+def _tuned_removably(event: TunedRemovably, before: Accountant) -> Accountant:
+    if before.selection == "not covered":  # a later choice does not undo an earlier
+        return before
+    return replace(before, selection="certified" if event.certified else "recomputed")
+
+
+@_after.register
+def _noisy_tuning(event: NoisyTuning, before: Accountant) -> Accountant:
+    """Charge the choice to the release that follows.
+
+    The first format of certificates cannot state that the release has less left to
+    spend, so there the selection is "not covered".
+    """
+    _require_schedule(before)
+    pending = hypot(before.pending, event.gdp)
+    _require_within(before, pending)
+    joint = hypot(before.joint, event.gdp)
+    return replace(before, selection="not covered", joint=joint, pending=pending)
+
+
+@_after.register
+def _released(event: Released, before: Accountant) -> Accountant:
+    _require_schedule(before)
+    cost = hypot(before.pending, event.gdp)
+    _require_within(before, cost)
+    joint = hypot(before.joint, event.gdp)
+    return _next(before, joint, max(before.largest, cost))
+
+
+@_after.register
+def _unprotected(event: Unprotected, before: Accountant) -> Accountant:
+    del event
+    _require_schedule(before)
+    return _next(before, inf, inf)
+
+
+def _next(before: Accountant, joint: float, largest: float) -> Accountant:
+    """Return the account with one more release made."""
+    made = before.n_releases + 1
+    return replace(before, n_releases=made, joint=joint, largest=largest, pending=0.0)
+
+
+def _require_schedule(before: Accountant) -> None:
+    """Refuse what comes after the last planned release."""
+    if before.remaining() == 0:
+        raise ScheduleExhausted(
+            f"all {before.n_releases} releases that the contract planned are made; "
+            "plan more with Budget(releases=...) and fit anew under that contract"
+        )
+
+
+def _require_within(before: Accountant, cost: float) -> None:
+    """Refuse a release that may cost more than it is granted."""
+    cap = 0.0 if before.budget is None else before.budget.gdp
+    if cost > cap * (1.0 + ROUNDING):
+        raise NotCertifiable(
+            f"a release that may cost mu={cost:.6g} exceeds {cap:.6g}, which the "
+            "contract grants to each; lower it, or plan a larger epsilon or fewer "
+            "releases"
+        )

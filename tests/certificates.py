@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Certificates and records to test with, made as a release makes them."""
+
+from collections.abc import Iterable
+
+from expunge import L2, Logistic, Objective
+from expunge.accountant import Accountant, release_event
+from expunge.budget import Budget
+from expunge.certificate import Certificate, certify
+from expunge.events import Event, Fitted, Removed
+from expunge.noise import Source
+from expunge.record import Record
+
+OBJECTIVE = Objective(Logistic(), L2(), alpha=1e-3, intercept=True)
+N_PARAMETERS = 9
+SALT = bytes(range(32))
+
+
+def record(radius: float = 1e-3) -> Record:
+    """Return the record of an accepted removal."""
+    return Record(
+        radius=radius,
+        radius_kind="residual-local",
+        decisions=("polished 2 times",),
+        n_samples=400,
+        n_removed=3,
+        timings={"forget": 0.25},
+        salt=SALT,
+    )
+
+
+def account(
+    budget: Budget | None, noise_source: Source | None, events: Iterable[Event] = ()
+) -> Accountant:
+    """Return the account of a model fitted, released, and released after a removal."""
+    release = release_event(budget, noise_source)
+    before = (Fitted(N_PARAMETERS), release, *events, Removed(2), release)
+    accountant = Accountant(budget)
+    for event in before:
+        accountant = accountant.compose(event)
+    return accountant
+
+
+def certificate(
+    budget: Budget | None = None,
+    noise_source: Source | None = None,
+    events: Iterable[Event] = (),
+) -> Certificate:
+    """Return the certificate of the account's last release."""
+    return certify(
+        account(budget, noise_source, events),
+        OBJECTIVE,
+        mechanism="newton",
+        noise_source=noise_source,
+        commitment=record().commitment(),
+    )
+
+
+EACH = certificate(Budget(), "secure")
+JOINT = certificate(Budget(epsilon=0.5, releases=12, row_norm=1.0), "secure")
+SEEDED = certificate(Budget(allow_seeded=True), "seeded")
+UNPROTECTED = certificate(Budget(tau=1e-4), "seeded")
+BARE = certificate()
+ALL = (EACH, JOINT, SEEDED, UNPROTECTED, BARE)
