@@ -30,6 +30,10 @@ UNSETTLED = 1e-6
 class Mechanism(Protocol):
     """A way to answer a removal; see the module docstring."""
 
+    @property
+    def needs_rows(self) -> bool:
+        """Whether ``step`` looks at the remaining rows."""
+
     def init(self, summary: Summary) -> State:
         """Return the state with nobody removed."""
 

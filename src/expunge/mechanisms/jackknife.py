@@ -8,6 +8,7 @@ Algorithm 1, with the regularised term and the proximal start put right.
 """
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from ..rows import Rows
 from ..solvers import Model, with_quadratic
@@ -37,6 +38,7 @@ class Jackknife:
     """
 
     certified: bool = True
+    needs_rows: ClassVar[bool] = False
 
     def init(self, summary: Summary) -> State:
         """Factor the Hessian at the anchor."""

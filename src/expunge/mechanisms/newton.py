@@ -10,6 +10,7 @@ paper's TA in O(d^2) a row instead of O(d^3) a request.
 """
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -48,6 +49,7 @@ class Newton:
     """
 
     certified: bool = True
+    needs_rows: ClassVar[bool] = False
 
     def init(self, summary: Summary) -> State:
         """Keep the Hessian, and its inverse as the first preconditioner."""

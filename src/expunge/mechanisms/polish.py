@@ -9,7 +9,7 @@ chord steps fail on heavy-tailed rows.
 """
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from .._typing import Vector
 from ..linalg import Minimum
@@ -43,6 +43,7 @@ class Polish:
 
     base: ModelMechanism = field(default_factory=Newton)
     steps: int = 3
+    needs_rows: ClassVar[bool] = True
 
     def init(self, summary: Summary) -> State:
         """Return the base's state."""

@@ -9,6 +9,7 @@ still a sum; what their interplay leaves over shows in the residual.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -37,6 +38,7 @@ class Rescaled:
     """
 
     certified: bool = True
+    needs_rows: ClassVar[bool] = False
 
     def init(self, summary: Summary) -> State:
         """Factor the Hessian at the anchor, on the support if there is a kink."""

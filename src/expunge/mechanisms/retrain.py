@@ -6,6 +6,7 @@ state knows how much is left and where to start, and no matrix.
 """
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from ..exceptions import InvalidInput, RowsRequired
 from ..rows import Rows
@@ -19,6 +20,8 @@ from .state import Draft, State
 @dataclass(frozen=True, slots=True)
 class Retrain:
     """Retraining on the remaining rows (RT), warm-started."""
+
+    needs_rows: ClassVar[bool] = True
 
     def init(self, summary: Summary) -> State:
         """Remember the weight and the start."""

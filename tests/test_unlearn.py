@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verbs: what is released fits the contract, or is not released."""
+
+import copy
+import logging
+import pickle
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+from expunge import (
+    L1,
+    L2,
+    HalfSquared,
+    Jackknife,
+    Logistic,
+    Multinomial,
+    Newton,
+    Objective,
+    Retrain,
+    Rows,
+    SquaredHinge,
+    learn,
+)
+from expunge.budget import Budget
+from expunge.exceptions import (
+    CapacityExceeded,
+    ExpungeError,
+    InvalidInput,
+    NotCertifiable,
+    ScheduleExhausted,
+)
+from expunge.mechanisms import Mechanism
+from expunge.noise import SeededNoise
+from expunge.objective import Scaling
+from expunge.unlearn import Custody, begin, fits, forget, reanchor, release
+from expunge.verify import verify
+from tests.instances import labelled, retrained
+
+BUDGET = Budget(sigma=0.5, allow_seeded=True)
+MECHANISMS: list[Mechanism] = [Jackknife(), Newton(), Retrain()]
+
+
+def _rows(objective: Objective, n_samples: int = 300, seed: int = 0) -> Rows:
+    name = "logistic" if isinstance(objective.loss, Logistic) else "half_squared"
+    return objective.rows(*labelled(name, np.random.default_rng(seed), n_samples))
+
+
+def _noise(budget: Budget = BUDGET) -> SeededNoise:
+    return SeededNoise(budget.sigma, budget.grid, 7)
+
+
+PLAIN = Objective(Logistic(), L2(), 0.05, intercept=True, penalize_intercept=True)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=repr)
+def test_a_release_is_within_its_radius_of_retraining(mechanism: Mechanism) -> None:
+    rows = _rows(PLAIN)
+    summary, custody = learn(PLAIN, rows), begin(PLAIN, rows, mechanism, BUDGET)
+    assert custody.radius.value <= BUDGET.solver_error(7)
+    gone = np.arange(0)
+    for i in range(6):
+        gone = np.append(gone, i).astype(np.intp)
+        remaining = rows.without(gone)
+        custody = forget(custody, rows.take(gone[-1:]), remaining)
+        _, public, record = release(custody, _noise())
+        target = retrained(summary, remaining)
+        error = np.linalg.norm(custody.draft.theta - target)
+        assert record.radius is not None
+        assert error <= record.radius + 1e-12
+        assert record.radius + BUDGET.solver_error(7) <= BUDGET.radius_budget(7)
+        assert public.certificate.n_subjects_removed == i + 1
+        assert verify(public.certificate, record).stands
+
+
+def test_an_answer_that_does_not_fit_is_polished_then_retrained() -> None:
+    rows = _rows(PLAIN)
+    seen = set()
+    for sigma in (5.0, 0.5, 0.05, 2e-3, 1e-6):
+        budget = Budget(sigma=sigma, allow_seeded=True)
+        custody = begin(PLAIN, rows, Jackknife(), budget)
+        gone = np.arange(60)
+        custody = forget(custody, rows.take(gone), rows.without(gone))
+        assert fits(custody)
+        seen.add(custody.decisions[0])
+        _, public, record = release(custody, _noise(budget))
+        assert verify(public.certificate, record).stands
+    assert seen == {"accepted", "accepted on rows", "polished 3 times", "retrained"}
+
+
+def test_without_rows_the_contract_can_be_exhausted() -> None:
+    budget = Budget(sigma=0.02, allow_seeded=True)
+    rows = _rows(PLAIN)
+    custody = begin(PLAIN, rows, Newton(), budget)
+    with pytest.raises(CapacityExceeded) as refusal:
+        for i in range(150):
+            custody = forget(custody, rows.take(np.array([i])))
+            release(custody, _noise(budget))
+    assert 3 < i < 149
+    assert not any(character.isdigit() for character in str(refusal.value))
+    remaining = rows.without(np.arange(i + 2))
+    assert fits(forget(custody, rows.take(np.array([i + 1])), remaining))
+
+
+def test_the_same_state_has_one_release() -> None:
+    rows = _rows(PLAIN)
+    custody = begin(PLAIN, rows, budget=BUDGET)
+    noise = _noise()
+    custody, first, record = release(custody, noise)
+    again = release(custody, noise)
+    assert again[1] is first and again[2] is record
+    assert forget(custody, rows.take(slice(0, 0))).released is not None
+    later = forget(custody, rows.take(np.array([0])))
+    _, second, _ = release(later, noise)
+    assert second is not first
+    assert not np.array_equal(first.theta, second.theta)
+
+
+def test_a_schedule_ends() -> None:
+    budget = Budget(sigma=0.5, releases=2, allow_seeded=True)
+    rows, noise = _rows(PLAIN), _noise(budget)
+    custody, _, _ = release(begin(PLAIN, rows, budget=budget), noise)
+    custody = forget(custody, rows.take(np.array([0])))
+    custody, public, _ = release(custody, noise)
+    assert public.certificate.claim == "all releases jointly"
+    assert public.certificate.n_releases == 2
+    custody = forget(custody, rows.take(np.array([1])))
+    with pytest.raises(ScheduleExhausted):
+        release(custody, noise)
+
+
+def test_seeded_noise_certifies_only_when_allowed() -> None:
+    budget = Budget(sigma=0.5)
+    _, public, _ = release(begin(PLAIN, _rows(PLAIN), budget=budget), _noise(budget))
+    assert public.certificate.status == "radius-only"
+    assert public.certificate.noise_source == "seeded"
+
+
+def test_without_a_budget_nothing_is_promised() -> None:
+    custody = begin(PLAIN, _rows(PLAIN))
+    custody, public, _ = release(custody)
+    assert public.certificate.status == "radius-only"
+    assert public.certificate.epsilon is None
+    assert np.array_equal(public.theta, custody.draft.theta)
+    with pytest.raises(InvalidInput, match="noise goes with a budget"):
+        release(begin(PLAIN, _rows(PLAIN)), _noise())
+    with pytest.raises(InvalidInput, match="noise goes with a budget"):
+        release(begin(PLAIN, _rows(PLAIN), budget=BUDGET))
+
+
+def test_a_fit_that_cannot_be_certified_fails() -> None:
+    # A squared hinge with a free intercept has no radius at all.
+    objective = Objective(SquaredHinge(), L2(), 0.05, intercept=True)
+    rows = objective.rows(*labelled("logistic", np.random.default_rng(0), 300))
+    with pytest.raises(NotCertifiable, match="penalise the intercept"):
+        begin(objective, rows, budget=BUDGET)
+    assert begin(objective, rows).budget is None
+
+
+@pytest.mark.parametrize("scaling", ["mean", "sum"])
+@pytest.mark.parametrize("penalty", [L2(), L1()], ids=repr)
+def test_reanchoring_forgets_the_old_sums(penalty: L1 | L2, scaling: Scaling) -> None:
+    objective = Objective(HalfSquared(), penalty, 0.05, ridge=0.05, scaling=scaling)
+    rows = _rows(objective)
+    custody = begin(objective, rows)
+    first = np.arange(20)
+    custody = forget(custody, rows.take(first))
+    moved = reanchor(custody, rows.without(first))
+    assert moved.state.anchor_weight == 280.0
+    assert np.allclose(moved.draft.theta, custody.draft.theta, atol=1e-9)
+    # Both go on to the same answer.
+    second = np.arange(20, 25)
+    ours = forget(moved, rows.take(second)).draft.theta
+    theirs = forget(custody, rows.take(second)).draft.theta
+    assert np.allclose(ours, theirs, atol=1e-9)
+
+
+def test_a_promised_row_norm_is_kept_or_refused() -> None:
+    rows = _rows(PLAIN)
+    longest = float(rows.norms().max())
+    with pytest.raises(InvalidInput, match="longer than the contract"):
+        begin(PLAIN, rows, budget=Budget(sigma=0.5, row_norm=0.9 * longest))
+    budget = Budget(sigma=0.5, row_norm=2.0 * longest, allow_seeded=True)
+    _, public, _ = release(begin(PLAIN, rows, budget=budget), _noise(budget))
+    assert public.certificate.row_norm == "contract"
+
+
+def test_a_failed_request_changes_nothing() -> None:
+    rows = _rows(PLAIN)
+    custody = begin(PLAIN, rows, budget=BUDGET)
+    before = custody.draft.theta.copy()
+    with pytest.raises(ExpungeError):
+        forget(custody, rows)
+    with pytest.raises(ExpungeError):  # rows that are not the remaining ones
+        tight = begin(PLAIN, rows, Jackknife(), Budget(sigma=1e-4, allow_seeded=True))
+        forget(tight, rows.take(np.arange(50)), rows)
+    assert np.array_equal(custody.draft.theta, before)
+    assert len(release(custody, _noise())[1].theta) == 7
+
+
+def _softmax_release() -> tuple[Custody, list[object]]:
+    """Return a custody after a removal and everything public about it."""
+    objective = Objective(Multinomial(3), L2(), 0.05)
+    X, y = labelled("multinomial", np.random.default_rng(3), 200)
+    rows = objective.rows(X, y)
+    custody = begin(objective, rows, budget=Budget(sigma=1.0, allow_seeded=True))
+    custody = forget(custody, rows.take(np.arange(3)), rows.without(np.arange(3)))
+    custody, public, _ = release(custody, SeededNoise(1.0, 2.0**-27, 0))
+    return custody, [public, public.certificate, public.certificate.to_json()]
+
+
+def _private_figures(custody: Custody) -> list[str]:
+    """Return how figures that depend on the removed rows would look in print."""
+    arrays = [custody.draft.theta, custody.state.gradient, custody.state.anchor]
+    numbers = [custody.radius.value, custody.seconds, *np.concatenate(arrays)]
+    return [f"{abs(number):.5g}"[:-1] for number in numbers]
+
+
+def test_nothing_public_shows_a_private_figure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    custody, public = _softmax_release()
+    with caplog.at_level(logging.DEBUG):
+        logging.getLogger("expunge").info("%r %r", custody, public)
+    try:
+        raise RuntimeError(custody, custody.state, custody.draft, custody.radius)
+    except RuntimeError as error:
+        told = repr(error)
+    shown = " ".join([caplog.text, told, *map(repr, public), *map(str, public)])
+    for figure in _private_figures(custody):
+        assert figure not in shown
+    for word in ("radius_kind", "measured-local", "decisions", "accepted", "timings"):
+        assert word not in shown
+    # The search can find something: a planted figure is caught.
+    planted = f"log: radius {custody.radius.value!r}"
+    assert any(figure in planted for figure in _private_figures(custody))
+
+
+def test_private_values_cannot_be_pickled_or_copied() -> None:
+    custody, public = _softmax_release()
+    private = (custody, custody.state, custody.draft, custody.radius)
+    for value in private:
+        for attempt in (pickle.dumps, copy.deepcopy, copy.copy):
+            with pytest.raises(TypeError, match="private and noise-free"):
+                attempt(value)
+    # A release can travel, and carries nothing else along.
+    data = pickle.dumps(public[0])
+    for field in ("draft", "radius", "gradient", "anchor"):
+        assert field.encode() not in data.replace(b"radius_budget", b"").replace(
+            b"radius-only", b""
+        )
+    assert custody.draft.theta.tobytes() not in data
+
+
+def test_certificates_of_different_victims_are_the_same() -> None:
+    # Whoever is removed, the public words are equal but for salt and noise.
+    rows = _rows(PLAIN)
+    custody = begin(PLAIN, rows, budget=BUDGET)
+    worst = int(np.argmax(rows.norms()))
+    papers = []
+    for victim in (0, worst):
+        gone = np.array([victim])
+        later = forget(custody, rows.take(gone), rows.without(gone))
+        papers.append(release(later, _noise())[1].certificate)
+    for field in fields(papers[0]):
+        if field.name != "commitment":
+            values = [getattr(paper, field.name) for paper in papers]
+            assert values[0] == values[1], field.name
