@@ -7,7 +7,7 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
-from . import environment, scaling, speed, table, warfarin
+from . import environment, noise, radii, release, scaling, speed, table, warfarin
 from .data import DataNotFound
 from .report import Section, Target, verdict
 from .timing import progress
@@ -18,6 +18,9 @@ BENCHMARKS: dict[str, Callable[[Path | None], Iterator[Section]]] = {
     "speed": speed.run,
     "warfarin": warfarin.run,
     "scaling": scaling.run,
+    "noise": noise.run,
+    "radii": radii.run,
+    "release": release.run,
 }
 
 

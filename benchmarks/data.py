@@ -76,10 +76,11 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     return values.reshape(tuple(shape))
 
 
-def mnist_3_vs_8(data_dir: Path | None = None) -> Dataset:
-    """Return MNIST's training digits 3 and 8, each row of unit norm; 8 is +1."""
-    images = read_idx(find("mnist/train-images-idx3-ubyte.gz", data_dir))
-    labels = read_idx(find("mnist/train-labels-idx1-ubyte.gz", data_dir))
+def mnist_3_vs_8(data_dir: Path | None = None, *, test: bool = False) -> Dataset:
+    """Return MNIST's digits 3 and 8 for training or test, of unit norm; 8 is +1."""
+    part = "t10k" if test else "train"
+    images = read_idx(find(f"mnist/{part}-images-idx3-ubyte.gz", data_dir))
+    labels = read_idx(find(f"mnist/{part}-labels-idx1-ubyte.gz", data_dir))
     chosen = (labels == 3) | (labels == 8)
     X = images[chosen].reshape(int(chosen.sum()), -1).astype(np.float64)
     X /= np.linalg.norm(X, axis=1, keepdims=True)

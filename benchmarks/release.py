@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What certified releases are worth: test accuracy beside that of retraining.
+
+MNIST 3 vs 8 and Warfarin, epsilon 1, delta 1e-5. Noise is seeded, and the
+certificates say so. Accuracies of noised models are means over draws.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expunge import L1, L2, Logistic, Newton, Objective, Rows
+from expunge.budget import Budget
+from expunge.noise import SeededNoise, on_grid
+from expunge.solvers import minimise
+from expunge.unlearn import Custody, begin, forget, release
+from expunge.verify import verify
+
+from .data import Dataset, mnist_3_vs_8, warfarin
+from .report import Section, Table, Target, number
+from .stream import shuffled
+from .timing import progress
+
+DRAWS = 50
+SINGLE = 5000
+JOINT = 1000
+N_TRAIN = 4422
+
+
+def run(data_dir: Path | None = None) -> Iterator[Section]:
+    """Yield streams of certified releases."""
+    yield stream_without_rows(data_dir)
+    yield joint_with_rows(data_dir)
+    yield sparse_with_rows(data_dir)
+
+
+def accuracy(theta: NDArray[np.float64], test: Rows) -> float:
+    """Return the share of test rows on the right side."""
+    return float(np.mean(np.where(test.dense() @ theta > 0.0, 1.0, -1.0) == test.y))
+
+
+def noised_accuracy(custody: Custody, test: Rows) -> float:
+    """Return the mean accuracy of what releases of this custody look like."""
+    budget, theta = custody.budget, custody.draft.theta
+    assert budget is not None
+    centre = on_grid(theta, budget.grid)
+    noises = (SeededNoise(budget.sigma, budget.grid, seed) for seed in range(DRAWS))
+    return float(
+        np.mean([accuracy(centre + noise.draw(theta.size), test) for noise in noises])
+    )
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Stream:
+    """A stream of requests, each answered by a verified release."""
+
+    custody: Custody
+    n_certified: int
+    decisions: Counter[str]
+    seconds: float
+
+
+def answer(
+    custody: Custody, rows: Rows, order: NDArray[np.intp], *, keep_rows: bool
+) -> Stream:
+    """Remove the rows in this order, releasing after each, and verify every paper."""
+    budget = custody.budget
+    assert budget is not None
+    noise, decisions = SeededNoise(budget.sigma, budget.grid, 0), Counter[str]()
+    custody, _, _ = release(custody, noise)
+    n_certified, begin_clock = 0, perf_counter()
+    for done, row in enumerate(order.tolist()):
+        remaining = partial(rows.without, order[: done + 1]) if keep_rows else None
+        removed = rows.take(slice(row, row + 1))
+        custody = forget(custody, removed, remaining, spend=not keep_rows)
+        custody, public, record = release(custody, noise)
+        decisions[record.decisions[0]] += 1
+        stands = verify(public.certificate, record).stands
+        n_certified += stands and public.certificate.status == "certified"
+    return Stream(custody, n_certified, decisions, perf_counter() - begin_clock)
+
+
+def described(stream: Stream, rows: Rows, test: Rows, order: NDArray[np.intp]) -> Table:
+    """Return the stream beside retraining as a table."""
+    custody = stream.custody
+    kept = 1.0 - len(order) / len(rows)
+    retrained = minimise(custody.objective.after(kept), rows.without(order)).theta
+    lines = [
+        ("retrained, no noise", f"{accuracy(retrained, test):.4f}"),
+        ("ours, no noise", f"{accuracy(custody.draft.theta, test):.4f}"),
+        (f"released, mean of {DRAWS} draws", f"{noised_accuracy(custody, test):.4f}"),
+        ("releases certified and verified", f"{stream.n_certified} of {len(order)}"),
+        *((f"decisions: {name}", str(n)) for name, n in stream.decisions.items()),
+        ("time of a request [ms]", number(1e3 * stream.seconds / len(order))),
+    ]
+    return Table(("last release", "test accuracy"), lines)
+
+
+def split(objective: Objective, train: Dataset, test: Dataset) -> tuple[Rows, Rows]:
+    """Return training and test rows."""
+    return objective.rows(train.X, train.y), objective.rows(test.X, test.y)
+
+
+def stream_without_rows(data_dir: Path | None) -> Section:
+    """Return 5000 single requests answered from the state alone."""
+    progress(f"{SINGLE} certified releases without rows")
+    objective = Objective(Logistic(), L2(), alpha=1e-3)
+    train, test = mnist_3_vs_8(data_dir), mnist_3_vs_8(data_dir, test=True)
+    rows, held_out = split(objective, train, test)
+    budget = Budget(sigma=0.5, allow_seeded=True)
+    order = shuffled(len(rows))[:SINGLE]
+    custody = begin(objective, rows, Newton(), budget)
+    stream = answer(custody, rows, order, keep_rows=False)
+    return Section(
+        f"MNIST, Newton, no rows kept, {SINGLE} of {len(rows)} removed one by one",
+        [described(stream, rows, held_out, order)],
+        [
+            Target("releases certified", stream.n_certified, low=SINGLE),
+            Target(
+                "mean accuracy of the last release",
+                noised_accuracy(stream.custody, held_out),
+                low=0.945,
+            ),
+        ],
+        ["sigma 0.5, (1, 1e-5) for each release on its own"],
+    )
+
+
+def joint_with_rows(data_dir: Path | None) -> Section:
+    """Return 1000 releases under one joint promise, rows at hand."""
+    progress(f"{JOINT} releases under one promise")
+    objective = Objective(Logistic(), L2(), alpha=1e-3)
+    train, test = mnist_3_vs_8(data_dir), mnist_3_vs_8(data_dir, test=True)
+    rows, held_out = split(objective, train, test)
+    budget = Budget(sigma=0.1, releases=JOINT, allow_seeded=True)
+    order = shuffled(len(rows))[: JOINT - 1]  # the fit is released too
+    custody = begin(objective, rows, Newton(), budget)
+    stream = answer(custody, rows, order, keep_rows=True)
+    return Section(
+        f"MNIST, Newton, rows kept, {JOINT} releases jointly",
+        [described(stream, rows, held_out, order)],
+        [
+            Target("releases certified", stream.n_certified, low=len(order)),
+            loss_in_points(stream, rows, held_out, order, 0.2),
+        ],
+        ["sigma 0.1, (1, 1e-5) for all releases together"],
+    )
+
+
+def sparse_with_rows(data_dir: Path | None) -> Section:
+    """Return 1000 removals from a sparse Warfarin model, rows at hand."""
+    progress("1000 releases of a sparse model")
+    objective = Objective(Logistic(), L1(), alpha=3e-3, ridge=1e-3, intercept=True)
+    patients = warfarin(data_dir)
+    index = np.random.default_rng(1).permutation(len(patients))
+    parts = (index[:N_TRAIN], index[N_TRAIN:])
+    train, test = (Dataset(patients.X[part], patients.y[part]) for part in parts)
+    rows, held_out = split(objective, train, test)
+    budget = Budget(sigma=0.1, allow_seeded=True)
+    order = shuffled(len(rows))[:1000]
+    custody = begin(objective, rows, Newton(), budget)
+    stream = answer(custody, rows, order, keep_rows=True)
+    return Section(
+        f"Warfarin, L1, rows kept, 1000 of {len(rows)} removed one by one",
+        [described(stream, rows, held_out, order)],
+        [
+            Target("releases certified", stream.n_certified, low=len(order)),
+            loss_in_points(stream, rows, held_out, order, 0.5),
+        ],
+        ["sigma 0.1, (1, 1e-5) for each release on its own"],
+    )
+
+
+def loss_in_points(
+    stream: Stream, rows: Rows, test: Rows, order: NDArray[np.intp], allowed: float
+) -> Target:
+    """Return what the released model loses against retraining, in points."""
+    kept = 1.0 - len(order) / len(rows)
+    objective = stream.custody.objective.after(kept)
+    retrained = accuracy(minimise(objective, rows.without(order)).theta, test)
+    lost = 100.0 * (retrained - noised_accuracy(stream.custody, test))
+    return Target("points of accuracy lost to noise and removal", lost, high=allowed)
