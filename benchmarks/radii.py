@@ -7,6 +7,7 @@ costs noise for nothing.
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import count, islice
 from math import inf
 from pathlib import Path
 
@@ -66,9 +67,9 @@ def compare(
     rows, order = objective.rows(dataset.X, dataset.y), shuffled(len(dataset))
     summary = learn(objective, rows)
     constants = regularity_of(objective, summary.scales.row_norm)
-    for count in counts:
-        progress(f"radii with {count} removed, alpha {objective.alpha:g}")
-        gone = order[:count]
+    for n_removed in counts:
+        progress(f"radii with {n_removed} removed, alpha {objective.alpha:g}")
+        gone = order[:n_removed]
         remaining = rows.without(gone)
         target = minimise(objective, remaining, summary.theta).theta
         for name, mechanism in NAMED.items():
@@ -77,17 +78,17 @@ def compare(
             error = float(np.linalg.norm(draft.theta - target))
             radii = all_radii(state, look(state, draft, remaining), remaining)
             if constants.strong_convexity > 0.0:
-                radii["a-priori"] = A_PRIORI[name](constants, count, len(rows))
-            yield name, count, error, radii
+                radii["a-priori"] = A_PRIORI[name](constants, n_removed, len(rows))
+            yield name, n_removed, error, radii
 
 
 def on_mnist(dataset: Dataset) -> Section:
     """Return radii over true errors on MNIST, alpha 1e-3."""
     objective = Objective(Logistic(), L2(), alpha=1e-3)
     lines, blind, seeing = [], defaultdict(list), []
-    for name, count, error, radii in compare(objective, dataset, REMOVED):
+    for name, n_removed, error, radii in compare(objective, dataset, REMOVED):
         over = [number(radii[kind] / error) for kind in (*KINDS, "a-priori")]
-        lines.append((f"{name}, {count} removed", f"{error:.2e}", *over))
+        lines.append((f"{name}, {n_removed} removed", f"{error:.2e}", *over))
         best = min(radii["measured"], radii["measured-local"])
         blind[name].append(best / error)
         looked = (radii[kind] for kind in ("residual", "residual-local", "two-step"))
@@ -109,12 +110,12 @@ def with_free_intercept(dataset: Dataset) -> Section:
     lines, targets = [], []
     for alpha in (1e-3, 1e-4):
         objective = Objective(Logistic(), L2(), alpha=alpha, intercept=True)
-        for name, count, error, radii in compare(objective, dataset, (1000,)):
+        for name, n_removed, error, radii in compare(objective, dataset, (1000,)):
             over = [number(radii[kind] / error) for kind in KINDS]
             lines.append((f"{name}, alpha {alpha:g}", f"{error:.2e}", *over))
             if (name, alpha) == ("Newton", 1e-4):
                 ratio = radii["residual-local"] / error
-                title = f"{name}, {count} removed, alpha {alpha:g}, with rows"
+                title = f"{name}, {n_removed} removed, alpha {alpha:g}, with rows"
                 targets.append(Target(title, ratio, 1, 3))
     return Section(
         "Radii with an unpenalised intercept, 1000 removed",
@@ -130,8 +131,9 @@ def evidence() -> Section:
     for done, each in enumerate(FITTING):
         if done % 20 == 0:
             progress(f"random removals, combination {done + 1} of {len(FITTING)}")
-        tried = (outcome(each, seed) for seed in range(EACH))
-        found[each.mechanism] += [case for case in tried if case is not None]
+        tried = (outcome(each, seed) for seed in count())
+        valid = (case for case in tried if case is not None)
+        found[each.mechanism] += islice(valid, EACH)
     cases = [case for outcomes in found.values() for case in outcomes]
     violations = sum(len(case.violated) for case in cases)
     hard = float(np.mean([case.ill_conditioned for case in cases]))

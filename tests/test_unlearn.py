@@ -4,7 +4,7 @@
 import copy
 import logging
 import pickle
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ from expunge.exceptions import (
 from expunge.mechanisms import Mechanism
 from expunge.noise import SeededNoise
 from expunge.objective import Scaling
-from expunge.unlearn import Custody, begin, fits, forget, reanchor, release
+from expunge.unlearn import Custody, begin, fits, forget, reanchor, release, replay
 from expunge.verify import verify
 from tests.instances import labelled, retrained
 
@@ -174,6 +174,23 @@ def test_reanchoring_forgets_the_old_sums(penalty: L1 | L2, scaling: Scaling) ->
     ours = forget(moved, rows.take(second)).draft.theta
     theirs = forget(custody, rows.take(second)).draft.theta
     assert np.allclose(ours, theirs, atol=1e-9)
+
+
+def test_an_auditor_with_the_data_recomputes_the_radius() -> None:
+    rows = _rows(PLAIN)
+    budget = Budget(sigma=0.02, allow_seeded=True)
+    batches = [np.arange(k, k + 5) for k in range(0, 60, 5)]
+    requests = [
+        (rows.take(batch), rows.without(np.arange(batch[-1] + 1))) for batch in batches
+    ]
+    custody = replay(begin(PLAIN, rows, budget=budget), requests)
+    _, public, record = release(custody, _noise(budget))
+    again = replay(begin(PLAIN, rows, budget=budget), requests)
+    assert verify(public.certificate, record, radius=again.radius.value).stands
+    understated = replace(record, radius=0.5 * again.radius.value)
+    paper = replace(public.certificate, commitment=understated.commitment())
+    assert verify(paper, understated).stands  # the record alone cannot tell
+    assert not verify(paper, understated, radius=again.radius.value).stands
 
 
 def test_a_promised_row_norm_is_kept_or_refused() -> None:

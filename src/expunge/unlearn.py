@@ -14,7 +14,7 @@ Without the remaining rows an answer that does not fit stays as it is, and ``rel
 refuses it. That refusal is visible and makes no claim.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TypeAlias
@@ -180,7 +180,8 @@ def forget(
     )
     if remaining is not None and not fits(answered):
         rows = _fetched(remaining) if rows is None else rows
-        answered = _settled(answered, required_rows(state, rows))
+        again = LOOKED in custody.decisions
+        answered = _settled(answered, required_rows(state, rows), again=again)
     return replace(answered, seconds=perf_counter() - clock)
 
 
@@ -228,6 +229,20 @@ def _record(custody: Custody) -> Record:
         timings={"request": custody.seconds},
         salt=salt(),
     )
+
+
+def replay(
+    custody: Custody, requests: Iterable[tuple[Rows, Remaining | None]]
+) -> Custody:
+    """Return the custody after these requests, each as it was answered.
+
+    An auditor who is shown the data begins with the same rows and replays the same
+    requests in order: decisions are deterministic, so that the radius reached is the
+    one to hold against a record, ``verify(certificate, record, radius=...)``.
+    """
+    for removed, remaining in requests:
+        custody = forget(custody, removed, remaining)
+    return custody
 
 
 def reanchor(custody: Custody, remaining: Rows) -> Custody:
@@ -293,15 +308,18 @@ def _within_tau(anchor: _Anchor, budget: Budget | None) -> Radius:
     return anchor.radius
 
 
-def _settled(custody: Custody, rows: Rows) -> Custody:
-    """Return the custody with an answer that fits: looked at, polished, retrained."""
+def _settled(custody: Custody, rows: Rows, *, again: bool) -> Custody:
+    """Return the custody with an answer that fits: looked at, polished, retrained.
+
+    When the request before this one needed the rows ``again``, a look would do but
+    the next request would need them too: polishing moves the anchor, after which
+    many requests fit without a look.
+    """
     state, norm = custody.state, _row_norm(custody.budget)
     seen = look(state, custody.draft, rows)
     radius = best_radius(state, seen, rows, norm)
-    looked = replace(
-        custody, draft=seen, radius=radius, decisions=("accepted on rows",)
-    )
-    if fits(looked):
+    looked = replace(custody, draft=seen, radius=radius, decisions=(LOOKED,))
+    if fits(looked) and not again:
         return looked
     start = replace(state, last=custody.draft.theta)
     solution = resolve(start, rows, chord=_chord(state), max_steps=POLISHING_STEPS)
