@@ -22,6 +22,7 @@ from expunge import (
     Multinomial,
     Newton,
     NuclearNorm,
+    OneVsRest,
     Objective,
     Polish,
     Rescaled,
@@ -66,6 +67,7 @@ LOSSES: dict[str, tuple[Loss, Labels]] = {
     "squared_hinge": (SquaredHinge(), _signs),
     "multinomial": (Multinomial(3), _codes),
     "multi_output": (HalfSquared(outputs=2), _targets),
+    "one_vs_rest": (OneVsRest(3), _codes),
 }
 
 PENALTIES: dict[str, Penalty] = {

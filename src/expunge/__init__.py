@@ -5,7 +5,14 @@ from .budget import Budget
 from .certificate import Certificate
 from .exceptions import ExpungeError
 from .learn import learn
-from .losses import HalfSquared, Huber, Logistic, Multinomial, SquaredHinge
+from .losses import (
+    HalfSquared,
+    Huber,
+    Logistic,
+    Multinomial,
+    OneVsRest,
+    SquaredHinge,
+)
 from .mechanisms import Jackknife, Newton, Polish, Rescaled, Retrain, residual
 from .objective import Objective
 from .penalties import L1, L2, ElasticNet, GroupLasso, NuclearNorm
@@ -32,6 +39,7 @@ __all__ = [
     "Newton",
     "NuclearNorm",
     "Objective",
+    "OneVsRest",
     "Polish",
     "Record",
     "Rescaled",

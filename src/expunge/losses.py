@@ -120,6 +120,22 @@ def _signs(y: ArrayLike) -> Vector:
     return signs
 
 
+def _codes(y: ArrayLike, classes: int) -> Vector:
+    """Return labels that are all class codes 0 .. classes-1."""
+    codes = _finite(_numbers(y, 1))
+    outside = (codes != np.floor(codes)) | (codes < 0) | (codes >= classes)
+    if outside.any():
+        raise InvalidInput(
+            f"label {codes[outside][0]:g} is not a class code from 0 to {classes - 1}"
+        )
+    return codes
+
+
+def _require_classes(classes: int) -> None:
+    if classes < 2:
+        raise InvalidInput(f"classes={classes}; there must be at least two")
+
+
 @dataclass(frozen=True, slots=True)
 class Logistic(_Smooth):
     """Logistic loss log(1 + exp(-y eta)) for labels -1 and +1."""
@@ -284,8 +300,7 @@ class Multinomial(_Smooth):
 
     def __post_init__(self) -> None:
         """Refuse fewer classes than two."""
-        if self.classes < 2:
-            raise InvalidInput(f"classes={self.classes}; softmax needs at least two")
+        _require_classes(self.classes)
 
     @property
     def outputs(self) -> int:
@@ -294,14 +309,7 @@ class Multinomial(_Smooth):
 
     def labels(self, y: ArrayLike) -> Vector:
         """Return the class codes 0 .. k-1 as float64."""
-        codes = _finite(_numbers(y, 1))
-        outside = (codes != np.floor(codes)) | (codes < 0) | (codes >= self.classes)
-        if outside.any():
-            raise InvalidInput(
-                f"label {codes[outside][0]:g} is not a class code from 0 to "
-                f"{self.classes - 1}"
-            )
-        return codes
+        return _codes(y, self.classes)
 
     def value(self, y: Vector, eta: Vector) -> Vector:
         """Return minus the log probability of the row's class."""
@@ -320,3 +328,55 @@ class Multinomial(_Smooth):
         p: Vector = softmax(eta, axis=1)
         curvature: Vector = p[:, :, None] * (np.eye(self.classes) - p[:, None, :])
         return curvature
+
+
+@dataclass(frozen=True, slots=True)
+class OneVsRest(_Smooth):
+    """Sum of a logistic loss for each of ``classes`` classes against the rest.
+
+    Labels 0 .. k-1. The outputs do not interact, so that its minimiser is k binary
+    models side by side, penalised and released together.
+    """
+
+    classes: int
+    shift_invariant: ClassVar[bool] = False
+    curvature_bound: ClassVar[float] = Logistic.curvature_bound
+    third_bound: ClassVar[float] = Logistic.third_bound
+    self_concordance: ClassVar[float] = Logistic.self_concordance
+
+    def __post_init__(self) -> None:
+        """Refuse fewer classes than two."""
+        _require_classes(self.classes)
+
+    @property
+    def outputs(self) -> int:
+        """One predictor a class."""
+        return self.classes
+
+    @property
+    def slope_bound(self) -> float:
+        """Each output's slope is at most one."""
+        return sqrt(self.classes)
+
+    def labels(self, y: ArrayLike) -> Vector:
+        """Return the class codes 0 .. k-1 as float64."""
+        return _codes(y, self.classes)
+
+    def value(self, y: Vector, eta: Vector) -> Vector:
+        """Return the sum of the binary losses."""
+        losses: Vector = Logistic().value(self._signs(y), eta).sum(axis=1)
+        return losses
+
+    def slope(self, y: Vector, eta: Vector) -> Vector:
+        """Return the slope of each binary loss."""
+        return Logistic().slope(self._signs(y), eta)
+
+    def curvature(self, y: Vector, eta: Vector) -> Vector:
+        """Return the binary curvatures on the diagonal."""
+        diagonal = Logistic().curvature(self._signs(y), eta)
+        curvature: Vector = diagonal[:, :, None] * np.eye(self.classes)
+        return curvature
+
+    def _signs(self, y: Vector) -> Vector:
+        """Return +1 for a row's own class and -1 for the others."""
+        return np.where(y[:, None] == np.arange(self.classes), 1.0, -1.0)
