@@ -25,7 +25,7 @@ STOREYS = {
     "promise": "gaussian regularity radius budget noise accountant capacity "
     "canonical record certificate verify",
     "verbs": "unlearn",
-    "faces": "linear_model preprocessing tuning files audit",
+    "faces": "roster plan audit linear_model preprocessing tuning files",
     "record": "stores ledger registry",
     "outside": "cli service",
 }

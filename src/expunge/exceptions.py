@@ -48,3 +48,19 @@ class CapacityExceeded(ExpungeError, RuntimeError):
 
 class MissingExtra(ExpungeError, ImportError):
     """An optional dependency is not installed; the message says which extra."""
+
+
+class UnknownSubject(ExpungeError, KeyError):
+    """A person who is not in the model, or no longer; nothing was removed."""
+
+    def __str__(self) -> str:
+        """Return the message as it is: KeyError would quote it."""
+        return str(self.args[0])
+
+
+class UnknownRows(ExpungeError, ValueError):
+    """Rows that are not in the model, or no longer; nothing was removed."""
+
+
+class NoPrivateState(ExpungeError, RuntimeError):
+    """Only the release travelled here; removal needs the private state."""

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the estimators share: fit, forget, publish, and travel without secrets.
+
+``coef_`` and ``intercept_`` always belong to the last release, which is one object
+and replaced at once: a prediction in another thread sees the old or the new model,
+never half of each. Pickling and deep copies carry the release alone.
+"""
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_is_fitted,
+    validate_data,
+)
+
+from .._typing import Matrix, Vector
+from ..certificate import Certificate, certify
+from ..events import TunedOnData
+from ..exceptions import InvalidInput, NoPrivateState
+from ..losses import Loss
+from ..noise import SecureNoise, release_noise, salt
+from ..objective import Objective
+from ..record import Record
+from ..roster import Roster
+from ..rows import Rows
+from ..unlearn import Release, begin
+from .choices import MECHANISMS, chosen, penalty_of
+from .holdings import Holdings, Owners, published, without_people, without_rows
+
+PRIVATE = ("_holdings", "_record", "_lock")
+"""Attributes that stay behind when an estimator is pickled or copied."""
+
+
+class Forgetful(BaseEstimator, ABC):
+    """An estimator that can forget the people it was fitted on."""
+
+    alpha: float
+    l1_ratio: float
+    penalty: Any
+    ridge: float
+    scaling: Any
+    fit_intercept: bool
+    penalize_intercept: bool
+    mechanism: Any
+    budget: Any
+    keep_data: bool
+    random_state: int | None
+
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        subjects: Sequence[object] | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Fit the model and make its first release.
+
+        Parameters
+        ----------
+        X, y
+            Features, dense or sparse, and labels or targets.
+        subjects
+            Whose row each is; without it everyone owns one row, and is known by its
+            position.
+        sample_weight
+            Weights; integer weights count rows.
+        """
+        X, y = self._validated(X, y)
+        weight = None
+        if sample_weight is not None:
+            weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        objective = self._objective(self._learn_labels(y, weight))
+        rows = objective.rows(X, self._coded(y), weight)
+        owners = _owners(subjects, len(rows))
+        noise = None
+        if self.budget is not None:
+            noise = release_noise(self.budget, self.random_state)
+            if isinstance(noise, SecureNoise):
+                noise.prepare(rows.X.shape[1] * objective.loss.outputs)
+        mechanism = chosen("mechanism", self.mechanism, MECHANISMS)
+        custody = begin(objective, rows, mechanism, self.budget)
+        kept = (rows, owners) if self.keep_data else (None, None)
+        self._lock = threading.Lock()
+        self._publish(Holdings(custody, noise, Roster.of(rows, salt()), *kept))
+        return self
+
+    def forget(
+        self,
+        subjects: Sequence[object] | None = None,
+        *,
+        X: Any = None,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Remove people, or rows, and make a new release. All or nothing.
+
+        Parameters
+        ----------
+        subjects
+            Whom to forget, where the model keeps its data.
+        X, y, sample_weight
+            The rows to forget, exactly as they were fitted.
+        """
+        holdings = self._private_state()
+        if (subjects is None) == (X is None):
+            raise InvalidInput("say whom to forget: subjects=..., or X=... with y=...")
+        with self._lock:
+            holdings = self._private_state()
+            if subjects is not None:
+                if isinstance(subjects, str):
+                    raise InvalidInput("subjects is one word; give a list of them")
+                holdings = without_people(holdings, subjects)
+            else:
+                removed = self._request(holdings, X, y, sample_weight)
+                holdings = without_rows(holdings, removed)
+            self._holdings = holdings  # removed, whether or not a release may follow
+            self._publish(holdings)
+        return self
+
+    @property
+    def certificate_(self) -> Certificate:
+        """The public certificate of the last release."""
+        return self._release.certificate
+
+    @property
+    def record_(self) -> Record:
+        """The private record behind the last release."""
+        self._private_state()
+        return self._record
+
+    @property
+    def coef_(self) -> Matrix:
+        """Coefficients of the last release."""
+        return self._shaped(self._release.theta)[0]
+
+    @property
+    def intercept_(self) -> Vector:
+        """Intercept of the last release; zero without one."""
+        return self._shaped(self._release.theta)[1]
+
+    def declare_tuned(self, search: object) -> Self:
+        """State that a search on the data chose these parameters.
+
+        Removal does not undo that choice: the certificate says so from now on. The
+        tuning estimators choose removably.
+        """
+        holdings = self._private_state()
+        event = TunedOnData(type(search).__name__)
+        account = holdings.custody.accountant.compose(event)
+        custody = replace(holdings.custody, accountant=account)
+        release, paper = self._release, self._release.certificate
+        certificate = certify(
+            account,
+            custody.objective,
+            mechanism=paper.mechanism,
+            noise_source=paper.noise_source,
+            commitment=paper.commitment,
+        )
+        public = Release(release.theta, certificate)
+        custody = replace(custody, released=(public, self._record))
+        self._holdings = replace(holdings, custody=custody)
+        self._published = public
+        return self
+
+    @abstractmethod
+    def _loss(self) -> Loss:
+        """Return the loss, once the labels are known."""
+
+    @abstractmethod
+    def _learn_labels(self, y: Any, weight: Vector | None) -> Loss:
+        """Learn what labels there are and return the loss for them."""
+
+    @abstractmethod
+    def _coded(self, y: Any) -> Vector:
+        """Return labels as the loss wants them."""
+
+    @abstractmethod
+    def _validated(self, X: Any, y: Any, *, reset: bool = True) -> tuple[Any, Any]:
+        """Return features and labels as scikit-learn wants them checked."""
+
+    def _objective(self, loss: Loss) -> Objective:
+        """Return the objective that the parameters describe."""
+        return Objective(
+            loss,
+            penalty_of(self.penalty, self.l1_ratio),
+            self.alpha,
+            ridge=self.ridge,
+            scaling=self.scaling,
+            intercept=self.fit_intercept,
+            penalize_intercept=self.penalize_intercept and self.fit_intercept,
+        )
+
+    def _request(
+        self, holdings: Holdings, X: Any, y: Any, sample_weight: ArrayLike | None
+    ) -> Rows:
+        """Return the rows of a request, checked like those of the fit."""
+        if y is None:
+            raise InvalidInput("X without y: hand over the labels of the rows too")
+        X, y = self._validated(X, y, reset=False)
+        return holdings.custody.objective.rows(X, self._coded(y), sample_weight)
+
+    def _publish(self, holdings: Holdings) -> None:
+        """Release the custody, and show it to everyone at once."""
+        holdings, public, record = published(holdings)
+        self._holdings, self._record = holdings, record
+        self._published = public
+
+    def _shaped(self, theta: Vector) -> tuple[Matrix, Vector]:
+        """Return parameters as coefficients (k, d) and intercepts (k,)."""
+        columns = theta.reshape(-1, self._loss().outputs)
+        if not self.fit_intercept:
+            return columns.T, np.zeros(columns.shape[1])
+        return columns[:-1].T, columns[-1]
+
+    def _predictor(self, X: Any) -> Matrix:
+        """Return X coef' + intercept of one and the same release, (n, k)."""
+        theta = self._release.theta
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        coef, intercept = self._shaped(theta)
+        eta: Matrix = X @ coef.T + intercept
+        return eta
+
+    @property
+    def _release(self) -> Release:
+        check_is_fitted(self, "_published")
+        public: Release = self._published
+        return public
+
+    def _private_state(self) -> Holdings:
+        """Return the holdings, or say why there are none."""
+        check_is_fitted(self, "_published")
+        if getattr(self, "_holdings", None) is None:
+            raise NoPrivateState(
+                "this copy carries the release alone, as every pickle and copy does; "
+                "use the fitted model itself, or save and load its private state"
+            )
+        holdings: Holdings = self._holdings
+        return holdings
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what may travel: parameters and the release."""
+        state = super().__getstate__()
+        return {name: value for name, value in state.items() if name not in PRIVATE}
+
+    def __sklearn_tags__(self) -> Tags:
+        """Return scikit-learn's tags: sparse input is welcome."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _owners(subjects: Sequence[object] | None, n_rows: int) -> Owners:
+    """Return whose row each is, as words."""
+    if subjects is None:
+        return np.arange(n_rows).astype(np.str_)
+    owners = np.array([str(subject) for subject in subjects], dtype=np.str_)
+    if owners.shape != (n_rows,):
+        raise InvalidInput(
+            f"subjects names {len(owners)} people and X has {n_rows} rows; name the "
+            "owner of each row"
+        )
+    return owners

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The estimators: logistic, linear and softmax regression that can forget."""
+
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, softmax
+from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
+from sklearn.utils import Tags
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+
+from .._typing import Matrix, Vector
+from ..budget import Budget
+from ..exceptions import InvalidInput, Unsupported
+from ..losses import HalfSquared, Logistic, Loss, Multinomial, OneVsRest
+from ..mechanisms import Mechanism
+from ..objective import Scaling
+from ..penalties import Penalty
+from .base import Forgetful
+from .choices import BINARY_LOSSES, REGRESSION_LOSSES, chosen
+
+
+class _Classifier(ClassifierMixin, Forgetful):
+    """Classes of any type, coded for the loss."""
+
+    def _validated(self, X: Any, y: Any, *, reset: bool = True) -> tuple[Any, Any]:
+        X, y = validate_data(
+            self, X, y, accept_sparse="csr", dtype=np.float64, reset=reset
+        )
+        return X, y
+
+    def _learn_labels(self, y: Any, weight: Vector | None) -> Loss:
+        check_classification_targets(y)
+        self.classes_ = np.unique(y)
+        present = self.classes_ if weight is None else np.unique(y[weight > 0.0])
+        if len(present) < 2:
+            raise InvalidInput(
+                f"only one class has weight, {present[:1]}; a classifier needs two"
+            )
+        return self._loss()
+
+    def _codes(self, y: Any) -> Vector:
+        """Return the position of each label among the classes."""
+        codes = np.searchsorted(self.classes_, y)
+        known = self.classes_[np.minimum(codes, len(self.classes_) - 1)] == y
+        if not np.all(known):
+            stranger = np.asarray(y)[~known][0]
+            raise InvalidInput(f"label {stranger!r} is not one of the fitted classes")
+        return np.asarray(codes, dtype=np.float64)
+
+    def _coded(self, y: Any) -> Vector:
+        codes = self._codes(y)
+        return codes if self._loss().outputs > 1 else 2.0 * codes - 1.0
+
+    def decision_function(self, X: Any) -> Vector:
+        """Return the predictors: (n,) for two classes, (n, k) for more."""
+        eta = self._predictor(X)
+        if len(self.classes_) > 2:
+            return eta
+        return eta[:, 0] if eta.shape[1] == 1 else eta[:, 1] - eta[:, 0]
+
+    def predict(self, X: Any) -> Any:
+        """Return the class of each row."""
+        eta = self._predictor(X)
+        if eta.shape[1] == 1:
+            return self.classes_[(eta[:, 0] > 0.0).astype(np.intp)]
+        return self.classes_[np.argmax(eta, axis=1)]
+
+
+class LogisticRegression(_Classifier):
+    """Logistic regression that can forget; more than two classes one against the rest.
+
+    Minimises mean loss + alpha penalty + ridge/2 |coefficients|^2.
+
+    Parameters
+    ----------
+    alpha, l1_ratio, penalty
+        Factor of the penalty; 0 is L2, 1 is L1, between is elastic net. Or a penalty
+        object, and then leave ``l1_ratio`` alone.
+    ridge
+        A further factor of |coefficients|^2 / 2.
+    scaling
+        "mean" or "sum": what stays fixed when rows go.
+    fit_intercept, penalize_intercept
+        Whether there is an intercept, and whether it is penalised.
+    mechanism
+        "newton", "jackknife", "rescaled", "retrain", or a mechanism.
+    budget
+        The contract of releases; None makes no promise and adds no noise.
+    keep_data
+        Whether to keep the rows, so that people can be looked up and any answer can be
+        polished. Without them the caller hands over the rows to forget.
+    random_state
+        A seed for the noise, for tests; None draws it securely.
+    loss
+        "logistic" or "squared_hinge" (two classes).
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1e-3,
+        l1_ratio: float = 0.0,
+        penalty: Penalty | None = None,
+        ridge: float = 0.0,
+        scaling: Scaling = "mean",
+        fit_intercept: bool = True,
+        penalize_intercept: bool = False,
+        mechanism: str | Mechanism = "newton",
+        budget: Budget | None = None,
+        keep_data: bool = True,
+        random_state: int | None = None,
+        loss: str | Loss = "logistic",
+    ) -> None:
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+        self.penalty = penalty
+        self.ridge = ridge
+        self.scaling = scaling
+        self.fit_intercept = fit_intercept
+        self.penalize_intercept = penalize_intercept
+        self.mechanism = mechanism
+        self.budget = budget
+        self.keep_data = keep_data
+        self.random_state = random_state
+        self.loss = loss
+
+    def _loss(self) -> Loss:
+        loss = chosen("loss", self.loss, BINARY_LOSSES)
+        if len(self.classes_) == 2:
+            return loss
+        if loss != Logistic():
+            raise Unsupported(
+                f"loss={self.loss!r} serves two classes and y has "
+                f"{len(self.classes_)}; use loss='logistic' or SoftmaxRegression"
+            )
+        return OneVsRest(len(self.classes_))
+
+    def predict_proba(self, X: Any) -> Matrix:
+        """Return the probability of each class; one-vs-rest ones are normalised."""
+        if chosen("loss", self.loss, BINARY_LOSSES) != Logistic():
+            raise Unsupported("probabilities need loss='logistic'")
+        p: Matrix = expit(self._predictor(X))
+        if p.shape[1] == 1:
+            return np.hstack([1.0 - p, p])
+        return np.asarray(p / p.sum(axis=1, keepdims=True))
+
+
+class SoftmaxRegression(_Classifier):
+    """Softmax (multinomial logistic) regression that can forget.
+
+    Parameters are those of ``LogisticRegression``, without ``loss``; penalties on
+    the whole matrix of coefficients (``NuclearNorm``, ``GroupLasso``) are at home here.
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1e-3,
+        l1_ratio: float = 0.0,
+        penalty: Penalty | None = None,
+        ridge: float = 0.0,
+        scaling: Scaling = "mean",
+        fit_intercept: bool = True,
+        penalize_intercept: bool = False,
+        mechanism: str | Mechanism = "newton",
+        budget: Budget | None = None,
+        keep_data: bool = True,
+        random_state: int | None = None,
+    ) -> None:
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+        self.penalty = penalty
+        self.ridge = ridge
+        self.scaling = scaling
+        self.fit_intercept = fit_intercept
+        self.penalize_intercept = penalize_intercept
+        self.mechanism = mechanism
+        self.budget = budget
+        self.keep_data = keep_data
+        self.random_state = random_state
+
+    def _loss(self) -> Loss:
+        return Multinomial(len(self.classes_))
+
+    def predict_proba(self, X: Any) -> Matrix:
+        """Return the probability of each class."""
+        probabilities: Matrix = softmax(self._predictor(X), axis=1)
+        return probabilities
+
+
+class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
+    """Linear regression that can forget, for one target or several.
+
+    Parameters are those of ``LogisticRegression``; ``loss`` is "half_squared" or
+    "huber" (one target).
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1e-3,
+        l1_ratio: float = 0.0,
+        penalty: Penalty | None = None,
+        ridge: float = 0.0,
+        scaling: Scaling = "mean",
+        fit_intercept: bool = True,
+        penalize_intercept: bool = False,
+        mechanism: str | Mechanism = "newton",
+        budget: Budget | None = None,
+        keep_data: bool = True,
+        random_state: int | None = None,
+        loss: str | Loss = "half_squared",
+    ) -> None:
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+        self.penalty = penalty
+        self.ridge = ridge
+        self.scaling = scaling
+        self.fit_intercept = fit_intercept
+        self.penalize_intercept = penalize_intercept
+        self.mechanism = mechanism
+        self.budget = budget
+        self.keep_data = keep_data
+        self.random_state = random_state
+        self.loss = loss
+
+    def predict(self, X: Any) -> Vector:
+        """Return the predictions: (n,), or (n, k) for several targets."""
+        eta = self._predictor(X)
+        return eta[:, 0] if self._n_targets is None else eta
+
+    @property
+    def coef_(self) -> Matrix:
+        """Coefficients of the last release: (d,), or (k, d) for several targets."""
+        coef = super().coef_
+        return coef[0] if self._n_targets is None else coef
+
+    @property
+    def intercept_(self) -> Vector:
+        """Intercept of the last release: a number, or one a target."""
+        intercept: Vector = super().intercept_
+        return intercept[0] if self._n_targets is None else intercept
+
+    def _validated(self, X: Any, y: Any, *, reset: bool = True) -> tuple[Any, Any]:
+        X, y = validate_data(
+            self,
+            X,
+            y,
+            accept_sparse="csr",
+            dtype=np.float64,
+            multi_output=True,
+            y_numeric=True,
+            reset=reset,
+        )
+        return X, y
+
+    def _learn_labels(self, y: Any, weight: Vector | None) -> Loss:
+        del weight
+        self._n_targets = None if np.ndim(y) == 1 else int(np.shape(y)[1])
+        return self._loss()
+
+    def _loss(self) -> Loss:
+        loss = chosen("loss", self.loss, REGRESSION_LOSSES)
+        if self._n_targets in (None, 1):
+            return loss
+        if loss != HalfSquared():
+            raise Unsupported(
+                f"loss={self.loss!r} serves one target and y has {self._n_targets}; "
+                "use loss='half_squared'"
+            )
+        return HalfSquared(outputs=self._n_targets)
+
+    def _coded(self, y: Any) -> Vector:
+        targets = np.asarray(y, dtype=np.float64)
+        return targets.ravel() if self._n_targets == 1 else targets
+
+    def __sklearn_tags__(self) -> Tags:
+        """Return scikit-learn's tags."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.single_output = False
+        tags.target_tags.multi_output = True
+        return tags
