@@ -34,7 +34,8 @@ from ..roster import Roster
 from ..rows import Rows
 from ..unlearn import Release, begin
 from .choices import MECHANISMS, chosen, penalty_of
-from .holdings import Holdings, Owners, published, without_people, without_rows
+from .holdings import Holdings, published, without_people, without_rows
+from .kept import Kept
 
 PRIVATE = ("_holdings", "_record", "_lock")
 """Attributes that stay behind when an estimator is pickled or copied."""
@@ -88,9 +89,9 @@ class Forgetful(BaseEstimator, ABC):
                 noise.prepare(rows.X.shape[1] * objective.loss.outputs)
         mechanism = chosen("mechanism", self.mechanism, MECHANISMS)
         custody = begin(objective, rows, mechanism, self.budget)
-        kept = (rows, owners) if self.keep_data else (None, None)
+        kept = Kept(rows, owners) if self.keep_data else None
         self._lock = threading.Lock()
-        self._publish(Holdings(custody, noise, Roster.of(rows, salt()), *kept))
+        self._publish(Holdings(custody, noise, Roster.of(rows, salt()), kept))
         return self
 
     def forget(
@@ -258,12 +259,12 @@ class Forgetful(BaseEstimator, ABC):
         return tags
 
 
-def _owners(subjects: Sequence[object] | None, n_rows: int) -> Owners:
+def _owners(subjects: Sequence[object] | None, n_rows: int) -> list[str]:
     """Return whose row each is, as words."""
     if subjects is None:
-        return np.arange(n_rows).astype(np.str_)
-    owners = np.array([str(subject) for subject in subjects], dtype=np.str_)
-    if owners.shape != (n_rows,):
+        return [str(place) for place in range(n_rows)]
+    owners = [str(subject) for subject in subjects]
+    if len(owners) != n_rows:
         raise InvalidInput(
             f"subjects names {len(owners)} people and X has {n_rows} rows; name the "
             "owner of each row"

@@ -1,26 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holdings: what an estimator keeps in private, and how it changes.
+"""Holdings: what an estimator keeps in private, and what a request does to it.
 
-The custody, the noise, the roster and, where the data are kept, the rows with their
-owners. Every change makes new holdings; a request that fails leaves the old ones.
+The custody, the noise, the roster and, where the data are kept, the rows. A request
+first finds what it asks for, then updates the custody, and only then strikes the rows
+from roster and rows: whatever fails before leaves everything as it was.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .._typing import Index
-from ..exceptions import InvalidInput, ScheduleExhausted, UnknownSubject
+from ..exceptions import InvalidInput, ScheduleExhausted
 from ..noise import Noise
 from ..private import Private
 from ..record import Record
 from ..roster import Roster, digests
 from ..rows import Rows
 from ..unlearn import Custody, Release, forget, release
-
-Owners = NDArray[np.str_]
+from .kept import Kept
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -35,42 +35,34 @@ class Holdings(Private):
         Where releases get their noise; None without a budget.
     roster
         Digests of the rows in the model.
-    rows, owners
-        The rows with the person each belongs to; None if the data are not kept.
+    kept
+        The rows with their owners; None if the data are not kept.
     """
 
     custody: Custody
     noise: Noise | None
     roster: Roster
-    rows: Rows | None
-    owners: Owners | None
+    kept: Kept | None
 
 
-def without_people(holdings: Holdings, subjects: Sequence[object]) -> Holdings:
+def without_people(holdings: Holdings, subjects: Iterable[object]) -> Holdings:
     """Return the holdings without these people: all their rows, as one batch.
 
     Raises UnknownSubject, and removes nobody, if one of them is not there.
     """
-    if holdings.rows is None or holdings.owners is None:
+    if holdings.kept is None:
         raise InvalidInput(
             "this model keeps no data (keep_data=False) and cannot look people up; "
             "hand over their rows: forget(X=..., y=...)"
         )
-    wanted = {str(subject) for subject in subjects}
-    missing = wanted.difference(holdings.owners.tolist())
-    if missing:
-        raise UnknownSubject(
-            f"{len(missing)} of {len(wanted)} subject(s) are not in the model, or no "
-            f"longer, {min(missing)!r} among them; nobody was removed"
-        )
-    gone = np.flatnonzero(np.isin(holdings.owners, list(wanted)))
-    return _without(holdings, holdings.rows.take(gone), gone, len(wanted))
+    people, gone = holdings.kept.find(subjects)
+    return _without(holdings, holdings.kept.rows.take(gone), gone, len(people))
 
 
 def without_rows(holdings: Holdings, removed: Rows) -> Holdings:
     """Return the holdings without these rows, which must be on the roster."""
-    holdings.roster.without(removed)  # raises for a stranger before anything else
-    gone = None if holdings.rows is None else _positions(holdings, removed)
+    holdings.roster.find(removed)  # a stranger is refused before anything else
+    gone = None if holdings.kept is None else _positions(holdings, removed)
     return _without(holdings, removed, gone, len(removed))
 
 
@@ -84,25 +76,32 @@ def _without(
     holdings: Holdings, removed: Rows, gone: Index | None, n_subjects: int
 ) -> Holdings:
     """Return the holdings after one request."""
-    if holdings.custody.accountant.remaining() == 0:
+    custody, kept = holdings.custody, holdings.kept
+    if custody.accountant.remaining() == 0:
         raise ScheduleExhausted(
             "all planned releases are made; fit anew under a new contract"
         )
-    rows, owners = holdings.rows, holdings.owners
+    entries = holdings.roster.find(removed)
     remaining = None
-    if rows is not None and owners is not None and gone is not None:
-        rows, owners = rows.without(gone), np.delete(owners, gone)
-        remaining = rows
-    custody = forget(holdings.custody, removed, remaining, n_subjects=n_subjects)
-    roster = holdings.roster.without(removed)
-    return replace(holdings, custody=custody, roster=roster, rows=rows, owners=owners)
+    if kept is not None and gone is not None:
+        remaining = partial(kept.remaining, gone)
+    # With rows a retraining may follow, which can fail: the old state must survive it.
+    spend = remaining is None
+    custody = forget(custody, removed, remaining, n_subjects=n_subjects, spend=spend)
+    holdings.roster.strike(entries)
+    if kept is not None and gone is not None:
+        kept.strike(gone)
+    return replace(holdings, custody=custody)
 
 
 def _positions(holdings: Holdings, removed: Rows) -> Index:
     """Return where these rows lie among those kept, each copy once."""
-    assert holdings.rows is not None
+    kept = holdings.kept
+    assert kept is not None
+    alive = np.flatnonzero(kept.alive)
     places: dict[bytes, list[int]] = {}
-    for place, digest in enumerate(digests(holdings.rows, holdings.roster.key)):
+    there = digests(kept.rows.take(alive), holdings.roster.key)
+    for place, digest in zip(alive.tolist(), there, strict=True):
         places.setdefault(digest, []).append(place)
     wanted = digests(removed, holdings.roster.key)
     return np.array([places[digest].pop() for digest in wanted], dtype=np.intp)
