@@ -145,6 +145,28 @@ def test_scaled_prox_is_optimal(
             assert cost(z) >= cost(minimum.x) + rise - 1e-13
 
 
+@pytest.mark.parametrize(
+    ("groups", "columns"), [("pairs", 2), ("one", 1), ("nuclear", 3)]
+)
+def test_scaled_prox_settles_on_hard_random_cases(
+    groups: str, columns: int, rng: np.random.Generator
+) -> None:
+    # Conditions up to 1e7 and weights from nothing to where the answer is zero.
+    penalties: dict[str, Penalty] = {
+        "pairs": GroupLasso([0, 0, 1, 1, 2, 2]),
+        "one": GroupLasso([0] * SIZE),
+        "nuclear": NuclearNorm(),
+    }
+    for _ in range(60):
+        scale, condition = 10.0 ** rng.uniform(-3, 3), 10.0 ** rng.uniform(1, 7)
+        B = Symmetric.from_dense(scale * _definite(rng, condition))
+        b = B @ rng.normal(size=SIZE)
+        weight = 10.0 ** rng.uniform(-4, 0) * np.abs(b).max()
+        kink = _kink(penalties[groups], weight, columns)
+        minimum = scaled_prox(B, b, kink, rng.normal(size=SIZE))
+        assert model_residual(B, b, minimum) <= 1e-10 * np.linalg.norm(b)
+
+
 def test_scaled_prox_keeps_exact_zeros(rng: np.random.Generator) -> None:
     B, b = Symmetric.from_dense(_definite(rng)), rng.normal(size=SIZE)
     x = scaled_prox(B, b, _kink(L1(), 0.8), np.zeros(SIZE)).x

@@ -12,7 +12,7 @@ import numpy as np
 
 from .._typing import Vector
 
-MEMORY = 12
+MEMORY = 20
 MAX_STEPS = 5000
 CHECK_EVERY = 5
 PATIENCE = 300
@@ -31,21 +31,22 @@ def anderson(
     here = start
     points: list[Vector] = []
     images: list[Vector] = []
-    best, least, since = start, np.inf, 0
+    best, safe, least, since = start, start, np.inf, 0
     for n_steps in range(MAX_STEPS):
         if n_steps % CHECK_EVERY == 0 and stop(here):
             return here
         image = advance(here)
         change = float(np.linalg.norm(image - here))
+        since = 0 if change < 0.99 * least else since + 1
         if change < least:
-            best, least, since = here, change, 0
-        else:
-            since += 1
+            best, safe, least = here, image, change
         if since >= PATIENCE:
             break
-        if change > 2.0 * least:  # the extrapolation went astray: start over
+        if change > 2.0 * least:
+            # The extrapolation went astray. One plain step from the best point
+            # cannot, since the map brings no two points further apart.
             points, images = [], []
-            here = image
+            here = safe
             continue
         points, images = [*points, here][-MEMORY:], [*images, image][-MEMORY:]
         here = _extrapolate(points, images)

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from .._typing import Vector
+from .._typing import Matrix, Vector
 from ..exceptions import NotPositiveDefinite
 from .fixed_point import anderson
 from .iterative import NOT_THERE
@@ -172,16 +172,46 @@ def _orthant_minimum(B: Symmetric, b: Vector, at: Minimum) -> Vector:
 def _by_admm(B: Symmetric, b: Vector, kink: Kink, start: Vector) -> Minimum:
     """Any kink: alternate a solve with B + rho I and a shrink at 1/rho.
 
-    One vector v carries the iteration: z = shrink(v), dual = v - z. It is
-    extrapolated by Anderson's method, without which a condition number of 1e7
-    takes 1e5 steps.
+    B is decomposed once. rho = sqrt(smallest largest) suits most answers; where it
+    does not settle (an answer at or near zero), larger and smaller ones are tried.
     """
     values, vectors = np.linalg.eigh(B.dense())
     largest = float(values[-1])
     if values[0] < -1e-10 * largest:
         raise NotPositiveDefinite(NOT_THERE)
-    rho = float(np.sqrt(max(values[0], 1e-8 * largest) * largest))
-    inverse = 1.0 / (values + rho)
+    smallest = max(float(values[0]), 1e-8 * largest)
+    found: list[Minimum] = []
+    for rho in (np.sqrt(smallest * largest), largest, smallest):
+        at = found[-1].x if found else start
+        found.append(_split(B, b, kink, at, _Resolvent(values, vectors, float(rho))))
+        if model_residual(B, b, found[-1]) <= 10.0 * _rounding(B, b, found[-1].x):
+            return found[-1]
+    return min(found, key=lambda minimum: model_residual(B, b, minimum))
+
+
+class _Resolvent(NamedTuple):
+    """(B + rho I)^-1 by the eigenvalues of B."""
+
+    values: Vector
+    vectors: Matrix
+    rho: float
+
+    def __matmul__(self, v: Vector) -> Vector:
+        weights = (self.vectors.T @ v) / (self.values + self.rho)
+        product: Vector = self.vectors @ weights
+        return product
+
+
+def _split(
+    B: Symmetric, b: Vector, kink: Kink, start: Vector, resolvent: _Resolvent
+) -> Minimum:
+    """Run ADMM at one rho.
+
+    One vector v carries the iteration: z = shrink(v), dual = v - z. It is
+    extrapolated by Anderson's method, without which a condition number of 1e7
+    takes 1e5 steps.
+    """
+    rho = resolvent.rho
 
     def split(v: Vector) -> Minimum:
         z = kink.shrink(v, 1.0 / rho)
@@ -189,8 +219,7 @@ def _by_admm(B: Symmetric, b: Vector, kink: Kink, start: Vector) -> Minimum:
 
     def advance(v: Vector) -> Vector:
         z = split(v).x
-        right = b + rho * (2.0 * z - v)
-        return v - z + vectors @ (inverse * (vectors.T @ right))
+        return v - z + resolvent @ (b + rho * (2.0 * z - v))
 
     def stop(v: Vector) -> bool:
         at = split(v)
