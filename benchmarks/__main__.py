@@ -7,7 +7,7 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
-from . import environment, noise, radii, release, scaling, speed, table, warfarin
+from . import audit, environment, noise, radii, release, scaling, speed, table, warfarin
 from .data import DataNotFound
 from .report import Section, Target, verdict
 from .timing import progress
@@ -21,6 +21,7 @@ BENCHMARKS: dict[str, Callable[[Path | None], Iterator[Section]]] = {
     "noise": noise.run,
     "radii": radii.run,
     "release": release.run,
+    "audit": audit.run,
 }
 
 
