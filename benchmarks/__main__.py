@@ -7,7 +7,18 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
-from . import audit, environment, noise, radii, release, scaling, speed, table, warfarin
+from . import (
+    adult,
+    audit,
+    environment,
+    noise,
+    radii,
+    release,
+    scaling,
+    speed,
+    table,
+    warfarin,
+)
 from .data import DataNotFound
 from .report import Section, Target, verdict
 from .timing import progress
@@ -22,6 +33,7 @@ BENCHMARKS: dict[str, Callable[[Path | None], Iterator[Section]]] = {
     "radii": radii.run,
     "release": release.run,
     "audit": audit.run,
+    "adult": adult.run,
 }
 
 

@@ -33,6 +33,9 @@ NOT_FEATURES = (
     "Medications",
 )
 HIGH_DOSE = 30.0
+# Columns of Adult: age, years of education, gains, losses, hours; and the words.
+ADULT_NUMBERS = (0, 4, 10, 11, 12)
+ADULT_WORDS = (1, 3, 5, 6, 7, 8, 9, 13)
 RARE = 10
 
 
@@ -137,3 +140,43 @@ def _flag(column: "pd.Series[Any]") -> NDArray[np.float64]:
 def _common(flags: Iterable[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
     """Return the flags that neither too few nor all but too few have."""
     return [flag for flag in flags if RARE <= flag.sum() <= len(flag) - RARE]
+
+
+def adult(data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
+    """Return Adult's training and test people, encoded; above 50K a year is +1.
+
+    Numbers are standardised and clipped at three deviations, every other column
+    gives a flag for each value, "missing" among them. The survey's own weight is
+    left out.
+    """
+    frames = [
+        pd.read_csv(
+            find(f"adult/adult.{part}.gz", data_dir),
+            header=None,
+            skipinitialspace=True,
+            na_values="?",
+            skiprows=skipped,
+        )
+        for part, skipped in (("data", 0), ("test", 1))
+    ]
+    return encode_adult(*frames)
+
+
+def encode_adult(train: pd.DataFrame, test: pd.DataFrame) -> tuple[Dataset, Dataset]:
+    """Return both tables as numbers, scaled and coded as the first one says."""
+    parts: list[list[NDArray[np.float64]]] = [[], []]
+    for name in ADULT_NUMBERS:
+        mean, deviation = train[name].mean(), train[name].std()
+        for columns, frame in zip(parts, (train, test), strict=True):
+            values = frame[name].to_numpy(dtype=np.float64)
+            columns.append(np.clip((values - mean) / deviation, -3.0, 3.0))
+    for name in ADULT_WORDS:
+        for word in sorted(train[name].fillna("missing").astype(str).unique()):
+            for columns, frame in zip(parts, (train, test), strict=True):
+                columns.append(_flag(frame[name].fillna("missing") == word))
+    labels = [
+        np.where(frame[14].str.startswith(">50K").to_numpy(), 1.0, -1.0)
+        for frame in (train, test)
+    ]
+    designs = [np.column_stack(columns) for columns in parts]
+    return Dataset(designs[0], labels[0]), Dataset(designs[1], labels[1])
