@@ -99,14 +99,38 @@ def excess_risk_bound(
     radius
         ``jackknife_radius`` or ``newton_radius``.
     """
+    known = plan.regularity
+    r = radius(known, n_removed, plan.n_samples, plan.residual)
+    tau = plan.residual / known.strong_convexity
+    sigma = (r + tau) / mu_of(plan.epsilon, plan.delta)
+    return contract_risk_bound(plan, n_removed, radius=r, sigma=sigma)
+
+
+def contract_risk_bound(
+    plan: Plan, n_removed: int, *, radius: float, sigma: float
+) -> float:
+    """Return ``excess_risk_bound`` under a contract, where sigma is given.
+
+    The same sum with r any bound on the distance to the retrained model: what a
+    contract accepts is within its radius budget, whichever rows were removed.
+
+    Parameters
+    ----------
+    plan
+        Constants and sizes; epsilon and delta do not enter.
+    n_removed
+        m, as for ``excess_risk_bound``.
+    radius
+        r: the largest radius that is accepted.
+    sigma
+        The contract's noise.
+    """
     known, n = plan.regularity, plan.n_samples
     lipschitz, mu = known.lipschitz, known.strong_convexity
     moved = lipschitz * drift_radius(known, n_removed, n, 0.0)
     learned = lipschitz**2 / (2.0 * mu * n)
-    r = radius(known, n_removed, n, plan.residual)
-    sigma = (r + plan.residual / mu) / mu_of(plan.epsilon, plan.delta)
     noise = noise_cost(known, plan.n_parameters, sigma)
-    return noise + lipschitz * r + 0.5 * mu * r**2 + moved + learned
+    return noise + lipschitz * radius + 0.5 * mu * radius**2 + moved + learned
 
 
 def deletion_capacity(
@@ -132,5 +156,45 @@ def deletion_capacity(
         raise InvalidInput(
             f"gamma={gamma:g} is below {cost(0):.3g}, the bound with nobody removed; "
             "plan with more samples, a larger alpha or a larger gamma"
+        )
+    return capacity
+
+
+def capacity_by_privacy(
+    regularity: Regularity, n_samples: int, radius_budget: float, tau: float = 0.0
+) -> int:
+    """Return how many removals may simply be ignored: unlearning by privacy alone.
+
+    The largest m with
+
+        L m / (mu n) + 2 tau <= radius budget.
+
+    Whoever releases the fit on all n rows answers as if retrained on any n - m of
+    them, up to the distance that ``drift_radius`` bounds. With noise sigma one row
+    costs L/(mu n sigma) as Gaussian privacy and m rows m times that, so that the
+    count is linear in sigma where a removal's is like its root: its radius grows with
+    m^2. Sized for a risk gamma instead, the figure is at least
+    ``deletion_capacity(plan, gamma, drift_radius)``.
+
+    Parameters
+    ----------
+    regularity
+        Constants; a finite slope bound and mu > 0 are needed.
+    n_samples
+        n.
+    radius_budget
+        How far apart the contract lets two models be.
+    tau
+        How far each of the two fits may be from its own minimiser.
+    """
+
+    def distance(n_removed: int) -> float:
+        return drift_radius(regularity, n_removed, n_samples) + 2.0 * tau
+
+    capacity = bisect_right(range(n_samples), radius_budget, key=distance) - 1
+    if capacity < 0:
+        raise InvalidInput(
+            f"tau={tau:g} in both fits leaves nothing of radius_budget="
+            f"{radius_budget:g}; lower tau or raise sigma"
         )
     return capacity
