@@ -25,7 +25,7 @@ STOREYS = {
     "promise": "gaussian regularity radius budget noise accountant capacity "
     "canonical record certificate verify",
     "verbs": "unlearn",
-    "faces": "roster plan audit linear_model preprocessing tuning files",
+    "faces": "roster plan audit linear_model adopt preprocessing tuning files",
     "record": "stores ledger registry",
     "outside": "cli service",
 }

@@ -17,8 +17,6 @@ from ..linalg import Symmetric, conjugate_gradients
 from ..mechanisms import Draft, State
 
 UNIT_ROUNDOFF = 2.0**-53
-# Each bin's mass is a sum that rows were subtracted from.
-MASS_SLACK = 1.0 + 1e-9
 # Of the smallest eigenvalue as guessed, what the Cholesky test is tried with.
 SHARES = (0.98, 0.9, *(0.5**k for k in range(1, 40)))
 
@@ -76,8 +74,13 @@ def third_order(state: State, s: Vector) -> float:
     loss = state.objective.loss
     if loss.curvature_jump > 0.0:
         assert state.kinks is not None
-        reach = np.maximum(float(np.linalg.norm(s)) - KINK_EDGES, 0.0)
-        return loss.curvature_jump * float(state.kinks @ reach) * MASS_SLACK
+        size = float(np.linalg.norm(s))
+        # Rounding may have counted a row one bin too far, and a bin's mass is a sum
+        # that rows were subtracted from, like every other.
+        edges = KINK_EDGES * (1.0 - 1e-12) - _prediction_error(state, state.anchor)
+        mass = float(state.kinks @ np.maximum(size - np.maximum(edges, 0.0), 0.0))
+        rounding = 2.0 * UNIT_ROUNDOFF * _counts(state) * state.scales.square_norm
+        return loss.curvature_jump * (mass + rounding * size) * (1.0 + 1e-12)
     if loss.third_bound == 0.0:
         return 0.0
     return 0.5 * loss.third_bound * moment_form(state, s) ** 2
