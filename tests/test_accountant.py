@@ -12,7 +12,7 @@ from dp_accounting.pld import PLDAccountant
 from hypothesis import given
 from hypothesis import strategies as st
 
-from expunge.accountant import Accountant, epsilon_of, release_event
+from expunge.accountant import Accountant, release_event
 from expunge.budget import Budget
 from expunge.events import (
     Event,
@@ -34,7 +34,7 @@ from expunge.exceptions import (
     ScheduleExhausted,
     Unsupported,
 )
-from expunge.gaussian import delta_of, mu_of
+from expunge.gaussian import delta_of, epsilon_of, mu_of
 from tests.test_events import KINDS
 
 DELTA = 1e-5

@@ -46,14 +46,13 @@ from expunge.audit.evidence import (
     at_most,
     curve,
     difference,
-    epsilon_of,
     judged,
     ratio,
 )
 from expunge.audit.trial import BLOCK, NOT_SHOWN, releases
 from expunge.budget import Budget
 from expunge.exceptions import InvalidInput
-from expunge.gaussian import delta_of
+from expunge.gaussian import delta_of, epsilon_of
 from expunge.mechanisms import Draft, look
 from expunge.noise import SeededNoise
 from expunge.radius import best_radius

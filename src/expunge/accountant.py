@@ -35,8 +35,8 @@ from .events import (
     TunedRemovably,
     Unprotected,
 )
-from .exceptions import InvalidInput, NotCertifiable, ScheduleExhausted, Unsupported
-from .gaussian import delta_of
+from .exceptions import NotCertifiable, ScheduleExhausted, Unsupported
+from .gaussian import epsilon_of
 from .noise import Source
 
 Claim: TypeAlias = Literal["each release", "all releases jointly"]
@@ -44,8 +44,6 @@ Selection: TypeAlias = Literal["none", "certified", "recomputed", "not covered"]
 
 # A cost may exceed its cap by this much, relatively: the cap is itself rounded.
 ROUNDING = 1e-12
-# Relative width at which the search for epsilon stops.
-WIDTH = 1e-13
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,36 +144,6 @@ def release_event(
     if budget is None or not permitted(budget, noise_source):
         return Unprotected()
     return Released(budget.gdp)
-
-
-def epsilon_of(mu: float, delta: float) -> float:
-    """Return the smallest epsilon at which mu costs at most ``delta``, rounded up.
-
-    The inverse of ``delta_of`` in epsilon.
-
-    Parameters
-    ----------
-    mu
-        Zero or positive; infinity costs infinity.
-    delta
-        Strictly between 0 and 1.
-    """
-    if not 0.0 < delta < 1.0:
-        raise InvalidInput(f"delta={delta}; it must lie strictly between 0 and 1")
-    if delta_of(mu, 0.0) <= delta:
-        return 0.0
-    low, high = 0.0, 1.0
-    while isfinite(high) and delta_of(mu, high) > delta:
-        low, high = high, 2.0 * high
-    if high == inf:
-        return inf
-    while high - low > WIDTH * high:
-        middle = 0.5 * (low + high)
-        if delta_of(mu, middle) <= delta:
-            high = middle
-        else:
-            low = middle
-    return high
 
 
 def _unknown(event: Event, before: Accountant) -> Accountant:

@@ -11,13 +11,14 @@ pairs (epsilon, delta) (Balle and Wang, ICML 2018, theorem 8),
 which this module reads in both directions. It knows nothing of models.
 """
 
+from collections.abc import Callable
 from math import exp, expm1, inf, isfinite
 
 from scipy.special import log_ndtr
 
 from .exceptions import InvalidInput
 
-# Relative width at which the search for mu stops.
+# Relative width at which a search stops.
 WIDTH = 1e-13
 # Each of the two terms carries a relative error of a few units of rounding for every
 # unit of its logarithm; this many are added, so that delta is never understated.
@@ -67,8 +68,7 @@ def mu_of(epsilon: float, delta: float) -> float:
         Strictly between 0 and 1.
     """
     _require_epsilon(epsilon)
-    if not 0.0 < delta < 1.0:
-        raise InvalidInput(f"delta={delta}; it must lie strictly between 0 and 1")
+    _require_delta(delta)
     low = 1.0
     while delta_of(low, epsilon) > delta:
         low *= 0.5
@@ -77,13 +77,49 @@ def mu_of(epsilon: float, delta: float) -> float:
     high = 2.0 * low
     while delta_of(high, epsilon) <= delta:
         low, high = high, 2.0 * high
+    return _bisected(low, high, lambda mu: delta_of(mu, epsilon) <= delta)[0]
+
+
+def epsilon_of(mu: float, delta: float) -> float:
+    """Return the smallest epsilon at which mu costs at most ``delta``, rounded up.
+
+    The inverse of ``delta_of`` in epsilon.
+
+    Parameters
+    ----------
+    mu
+        Zero or positive; infinity costs infinity.
+    delta
+        Strictly between 0 and 1.
+    """
+    _require_delta(delta)
+    if delta_of(mu, 0.0) <= delta:
+        return 0.0
+    low, high = 0.0, 1.0
+    while isfinite(high) and delta_of(mu, high) > delta:
+        low, high = high, 2.0 * high
+    if high == inf:
+        return inf
+    return _bisected(low, high, lambda epsilon: delta_of(mu, epsilon) > delta)[1]
+
+
+def _bisected(
+    low: float, high: float, belongs_low: Callable[[float], bool]
+) -> tuple[float, float]:
+    """Return the ends of a narrow interval between low's side and high's."""
     while high - low > WIDTH * high:
         middle = 0.5 * (low + high)
-        if delta_of(middle, epsilon) <= delta:
+        if belongs_low(middle):
             low = middle
         else:
             high = middle
-    return low
+    return low, high
+
+
+def _require_delta(delta: float) -> None:
+    """Refuse a delta that is no probability of failure."""
+    if not 0.0 < delta < 1.0:
+        raise InvalidInput(f"delta={delta}; it must lie strictly between 0 and 1")
 
 
 def _require_epsilon(epsilon: float) -> None:

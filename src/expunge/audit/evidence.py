@@ -23,7 +23,6 @@ import numpy as np
 from scipy.special import betaincinv, ndtri
 
 from .._typing import Matrix, Vector
-from ..gaussian import delta_of
 
 Bound: TypeAlias = Callable[[Vector, Vector], Vector]
 Worlds: TypeAlias = tuple[Matrix, Matrix]
@@ -35,8 +34,6 @@ MIDDLE: Vector = np.linspace(0.1, 0.9, 33)
 TAIL: Vector = np.geomspace(1e-4, 0.1, 24, endpoint=False)
 WIDE: Vector = np.concatenate([TAIL, MIDDLE, 1.0 - TAIL])
 TINY = 1e-300
-# Relative width at which the search for epsilon stops.
-WIDTH = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,26 +137,6 @@ def judged(
     hits = [_count(event, scores) for scores in late]
     likelier = event.likelier
     return Tally(hits[likelier], hits[1 - likelier], late[0].shape[1])
-
-
-def epsilon_of(mu: float, delta: float) -> float:
-    """Return the epsilon that mu costs at this delta, rounded down.
-
-    The smallest epsilon with ``delta_of(mu, epsilon) <= delta``: a lower bound on mu
-    becomes one on epsilon.
-    """
-    if mu <= 0.0 or delta_of(mu, 0.0) <= delta:
-        return 0.0
-    low, high = 0.0, 1.0
-    while delta_of(mu, high) > delta:
-        low, high = high, 2.0 * high
-    while high - low > WIDTH * high:
-        middle = 0.5 * (low + high)
-        if delta_of(mu, middle) > delta:
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 def _choose(worlds: Worlds, bound: Bound, level: float, shares: Vector) -> Event:

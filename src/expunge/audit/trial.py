@@ -22,13 +22,14 @@ import numpy as np
 from .._typing import Index, Matrix, Vector
 from ..budget import Budget
 from ..exceptions import InvalidInput
+from ..gaussian import epsilon_of
 from ..mechanisms import Mechanism, Newton, Retrain
 from ..noise import Noise, on_grid, release_noise
 from ..objective import Objective
 from ..private import Private
 from ..rows import Rows
 from ..unlearn import begin, forget
-from .evidence import WIDE, Worlds, curve, epsilon_of, judged, ratio
+from .evidence import WIDE, Worlds, curve, judged, ratio
 
 # Numbers drawn in one go: noise for one release after another, without its overhead.
 BLOCK = 2**16
@@ -248,7 +249,7 @@ def examine(worlds: Pair, trial: Trial) -> AuditReport:
     tails = ratio(budget.delta)
     direct = max(0.0, judged(scores, tails, level, WIDE).lower(tails, level))
     return AuditReport(
-        epsilon_lower=max(direct, epsilon_of(mu, budget.delta)),
+        epsilon_lower=max(direct, epsilon_of(max(mu, 0.0), budget.delta)),
         epsilon_claimed=_claimed(budget),
         delta=budget.delta,
         epsilon_direct=direct,
