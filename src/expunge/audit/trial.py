@@ -249,7 +249,7 @@ def examine(worlds: Pair, trial: Trial) -> AuditReport:
     tails = ratio(budget.delta)
     direct = max(0.0, judged(scores, tails, level, WIDE).lower(tails, level))
     return AuditReport(
-        epsilon_lower=max(direct, epsilon_of(max(mu, 0.0), budget.delta)),
+        epsilon_lower=max(direct, epsilon_of(mu, budget.delta)),
         epsilon_claimed=_claimed(budget),
         delta=budget.delta,
         epsilon_direct=direct,
