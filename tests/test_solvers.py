@@ -23,7 +23,12 @@ from expunge import (
 )
 from expunge._typing import Matrix, Vector
 from expunge.blocks import loss_slopes
-from expunge.exceptions import InvalidInput, NotConverged, NotPositiveDefinite
+from expunge.exceptions import (
+    InvalidInput,
+    NotConverged,
+    NotPositiveDefinite,
+    Unsupported,
+)
 from expunge.penalties import Penalty
 from expunge.solvers import Solution, minimise, require_converged
 from tests.instances import LOSSES, PENALTIES, labelled, objective_of
@@ -219,6 +224,13 @@ def test_flat_directions_are_refused(rng: np.random.Generator) -> None:
     objective = Objective(Logistic(), GroupLasso([0, 1]), 1e-9, intercept=True)
     with pytest.raises(InvalidInput, match="start has shape"):
         minimise(objective, objective.rows(X, y), np.zeros(5))
+
+
+def test_a_hessian_too_large_is_refused_with_its_size() -> None:
+    objective = Objective(Multinomial(10), L2(), 0.1)
+    wide = sparse.csr_array((3, 10_000), dtype=np.float64)
+    with pytest.raises(Unsupported, match=r"100000 parameters .* 74.5 GiB"):
+        minimise(objective, objective.rows(wide, [0, 1, 2]))
 
 
 def test_nothing_to_fit_is_refused() -> None:

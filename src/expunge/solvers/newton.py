@@ -17,7 +17,7 @@ import numpy as np
 
 from .._typing import Vector
 from ..blocks import loss_gradient, slope_scale
-from ..exceptions import InvalidInput, NotConverged
+from ..exceptions import InvalidInput, NotConverged, Unsupported
 from ..linalg import Minimum
 from ..objective import Objective
 from ..private import Private
@@ -31,6 +31,7 @@ MAX_HALVINGS = 40
 REFRESH_ABOVE = 0.1  # a chord must contract the residual by more than this
 ARMIJO = 1e-4
 UNIT_ROUNDOFF = 2.0**-53
+LARGEST_HESSIAN = 2**32  # bytes: 23170 parameters
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -164,6 +165,13 @@ def _patience(best: _Point) -> int:
 def _origin(objective: Objective, rows: Rows, start: Vector | None) -> Vector:
     """Return the start, or zeros of the right length."""
     size = rows.X.shape[1] * objective.loss.outputs
+    if 8 * size**2 > LARGEST_HESSIAN:
+        raise Unsupported(
+            f"{size} parameters ({rows.X.shape[1]} columns x {objective.loss.outputs} "
+            f"outputs) need a Hessian of {8 * size**2 / 2**30:.1f} GiB, and a state "
+            f"holds up to four; the limit is {LARGEST_HESSIAN / 2**30:g} GiB each: "
+            "reduce the features"
+        )
     if not rows.total_weight > 0.0:
         raise InvalidInput("no rows with positive weight: there is nothing to fit")
     if start is None:
