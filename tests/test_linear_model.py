@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import sklearn
 from numpy.lib.stride_tricks import sliding_window_view
@@ -37,6 +38,7 @@ from expunge.linear_model import (
     LogisticRegression,
     SoftmaxRegression,
 )
+from expunge.plan import PlanningLooksAtData
 from expunge.verify import verify
 
 SEEDED = Budget(sigma=1.0, allow_seeded=True)
@@ -145,7 +147,14 @@ def test_weights_are_part_of_a_row() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [np.asarray, pd.DataFrame, sparse.csr_array, lambda X: X.astype(np.float32)]
+    "kind",
+    [
+        np.asarray,
+        pd.DataFrame,
+        pl.DataFrame,
+        sparse.csr_array,
+        lambda X: X.astype(np.float32),
+    ],
 )
 def test_inputs_of_every_kind(kind: Any, cancer: Any) -> None:
     X, y = cancer
@@ -380,3 +389,15 @@ def test_pipelines_clones_and_set_params(cancer: Any) -> None:
     model = LogisticRegression(alpha=0.1).fit(frame, y)
     assert list(model.feature_names_in_) == list(frame.columns)
     assert "private" not in repr(model) and "Custody" not in repr(model)
+
+
+def test_a_plan_runs_on_the_rows_kept(cancer: Any) -> None:
+    X, y = cancer
+    model = LogisticRegression(
+        alpha=0.1, penalize_intercept=True, budget=SEEDED, random_state=0
+    ).fit(X, y)
+    with pytest.warns(PlanningLooksAtData):
+        report = model.forget([0]).plan()
+    assert "568 rows" in report.table()
+    with pytest.raises(InvalidInput, match="needs rows and a contract"):
+        LogisticRegression(alpha=0.1).fit(X, y).plan()

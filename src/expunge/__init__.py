@@ -1,18 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Certified machine unlearning of regularised convex models."""
 
+from typing import TYPE_CHECKING
+
+from ._faces import __getattr__ as __getattr__
 from .budget import Budget
 from .certificate import Certificate
 from .exceptions import ExpungeError
 from .learn import learn
-from .losses import (
-    HalfSquared,
-    Huber,
-    Logistic,
-    Multinomial,
-    OneVsRest,
-    SquaredHinge,
-)
+from .losses import HalfSquared, Huber, Logistic, Multinomial, OneVsRest, SquaredHinge
 from .mechanisms import Jackknife, Newton, Polish, Rescaled, Retrain, residual
 from .objective import Objective
 from .penalties import L1, L2, ElasticNet, GroupLasso, NuclearNorm
@@ -20,6 +16,11 @@ from .record import Record
 from .rows import Rows
 from .summary import Summary, summarise
 from .verify import verify
+
+if TYPE_CHECKING:
+    from .adopt import from_sklearn
+    from .files import load
+    from .linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
 
 __version__ = "0.1.0"
 
@@ -34,7 +35,9 @@ __all__ = [
     "HalfSquared",
     "Huber",
     "Jackknife",
+    "LinearRegression",
     "Logistic",
+    "LogisticRegression",
     "Multinomial",
     "Newton",
     "NuclearNorm",
@@ -45,9 +48,12 @@ __all__ = [
     "Rescaled",
     "Retrain",
     "Rows",
+    "SoftmaxRegression",
     "SquaredHinge",
     "Summary",
+    "from_sklearn",
     "learn",
+    "load",
     "residual",
     "summarise",
     "verify",

@@ -10,6 +10,8 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
+from os import PathLike
 from typing import Any, Self
 
 import numpy as np
@@ -23,12 +25,16 @@ from sklearn.utils.validation import (
 )
 
 from .._typing import Matrix, Vector
+from ..budget import Budget
 from ..certificate import Certificate, certify
 from ..events import TunedOnData
 from ..exceptions import InvalidInput, NoPrivateState
 from ..losses import Loss
+from ..mechanisms import Mechanism
 from ..noise import SecureNoise, release_noise, salt
-from ..objective import Objective
+from ..objective import Objective, Scaling
+from ..penalties import Penalty
+from ..plan import Options, PlanReport, plan
 from ..record import Record
 from ..roster import Roster
 from ..rows import Rows
@@ -37,24 +43,64 @@ from .choices import MECHANISMS, chosen, penalty_of
 from .holdings import Holdings, published, without_people, without_rows
 from .kept import Kept
 
-PRIVATE = ("_holdings", "_record", "_lock")
+PRIVATE = ("_holdings", "_record", "_lock", "adoption_")
 """Attributes that stay behind when an estimator is pickled or copied."""
 
 
 class Forgetful(BaseEstimator, ABC):
-    """An estimator that can forget the people it was fitted on."""
+    """An estimator that can forget the people it was fitted on.
 
-    alpha: float
-    l1_ratio: float
-    penalty: Any
-    ridge: float
-    scaling: Any
-    fit_intercept: bool
-    penalize_intercept: bool
-    mechanism: Any
-    budget: Any
-    keep_data: bool
-    random_state: int | None
+    Parameters
+    ----------
+    alpha, l1_ratio, penalty
+        Factor of the penalty; 0 is L2, 1 is L1, between is elastic net. Or a penalty
+        object, and then leave ``l1_ratio`` alone.
+    ridge
+        A further factor of |coefficients|^2 / 2.
+    scaling
+        "mean" or "sum": what stays fixed when rows go.
+    fit_intercept, penalize_intercept
+        Whether there is an intercept, and whether it is penalised.
+    mechanism
+        "newton", "jackknife", "rescaled", "retrain", or a mechanism.
+    budget
+        The contract of releases; None makes no promise and adds no noise.
+    keep_data
+        Whether to keep the rows, so that people can be looked up and any answer can be
+        polished. Without them the caller hands over the rows to forget.
+    random_state
+        A seed for the noise, for tests; None draws it securely.
+    loss
+        A word or an object; None is the estimator's own.
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1e-3,
+        l1_ratio: float = 0.0,
+        penalty: Penalty | None = None,
+        ridge: float = 0.0,
+        scaling: Scaling = "mean",
+        fit_intercept: bool = True,
+        penalize_intercept: bool = False,
+        mechanism: str | Mechanism = "newton",
+        budget: Budget | None = None,
+        keep_data: bool = True,
+        random_state: int | None = None,
+        loss: str | Loss | None = None,
+    ) -> None:
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+        self.penalty = penalty
+        self.ridge = ridge
+        self.scaling = scaling
+        self.fit_intercept = fit_intercept
+        self.penalize_intercept = penalize_intercept
+        self.mechanism = mechanism
+        self.budget = budget
+        self.keep_data = keep_data
+        self.random_state = random_state
+        self.loss = loss
 
     def fit(
         self,
@@ -75,23 +121,9 @@ class Forgetful(BaseEstimator, ABC):
         sample_weight
             Weights; integer weights count rows.
         """
-        X, y = self._validated(X, y)
-        weight = None
-        if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
-        objective = self._objective(self._learn_labels(y, weight))
-        rows = objective.rows(X, self._coded(y), weight)
-        owners = _owners(subjects, len(rows))
-        noise = None
-        if self.budget is not None:
-            noise = release_noise(self.budget, self.random_state)
-            if isinstance(noise, SecureNoise):
-                noise.prepare(rows.X.shape[1] * objective.loss.outputs)
-        mechanism = chosen("mechanism", self.mechanism, MECHANISMS)
-        custody = begin(objective, rows, mechanism, self.budget)
-        kept = Kept(rows, owners) if self.keep_data else None
-        self._lock = threading.Lock()
-        self._publish(Holdings(custody, noise, Roster.of(rows, salt()), kept))
+        objective, rows = self._prepared(X, y, sample_weight)
+        owners = owners_of(subjects, len(rows))
+        self._publish(self._held(objective, rows, owners))
         return self
 
     def forget(
@@ -172,6 +204,32 @@ class Forgetful(BaseEstimator, ABC):
         self._published = public
         return self
 
+    def plan(self, options: Options | None = None) -> PlanReport:
+        """Return how many removals the contract allows, run on the rows kept.
+
+        Planning on the training data is itself a look at it, and warns so: plan a
+        contract on other data of the same kind.
+        """
+        holdings = self._private_state()
+        custody = holdings.custody
+        if holdings.kept is None or custody.budget is None:
+            raise InvalidInput(
+                "a plan needs rows and a contract: keep_data=True and budget=..., or "
+                "call expunge.plan.plan on rows of your own"
+            )
+        rows = holdings.kept.remaining(np.array([], dtype=np.intp))
+        kept = rows.total_weight / custody.state.anchor_weight
+        objective = custody.state.objective.after(kept)
+        return plan(objective, rows, custody.budget, custody.mechanism, options)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write release and private state into a folder; ``files.load`` reads it."""
+        _standing_on_this("files").save(self, path)
+
+    def to_sklearn(self) -> Any:
+        """Return a plain scikit-learn estimator that holds the release."""
+        return _standing_on_this("adopt").to_sklearn(self)
+
     @abstractmethod
     def _loss(self) -> Loss:
         """Return the loss, once the labels are known."""
@@ -200,6 +258,35 @@ class Forgetful(BaseEstimator, ABC):
             penalize_intercept=self.penalize_intercept and self.fit_intercept,
         )
 
+    def _prepared(
+        self, X: Any, y: Any, sample_weight: ArrayLike | None
+    ) -> tuple[Objective, Rows]:
+        """Learn features and labels; return objective and rows for them."""
+        X, y = self._validated(X, y)
+        weight = None
+        if sample_weight is not None:
+            weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        objective = self._objective(self._learn_labels(y, weight))
+        return objective, objective.rows(X, self._coded(y), weight)
+
+    def _held(
+        self,
+        objective: Objective,
+        rows: Rows,
+        owners: Sequence[str],
+        start: Vector | None = None,
+    ) -> Holdings:
+        """Return the fit to these rows, begun at ``start``, with what is kept."""
+        noise = None
+        if self.budget is not None:
+            noise = release_noise(self.budget, self.random_state)
+            if isinstance(noise, SecureNoise):
+                noise.prepare(rows.X.shape[1] * objective.loss.outputs)
+        mechanism = chosen("mechanism", self.mechanism, MECHANISMS)
+        custody = begin(objective, rows, mechanism, self.budget, start)
+        kept = Kept(rows, owners) if self.keep_data else None
+        return Holdings(custody, noise, Roster.of(rows, salt()), kept)
+
     def _request(
         self, holdings: Holdings, X: Any, y: Any, sample_weight: ArrayLike | None
     ) -> Rows:
@@ -211,7 +298,12 @@ class Forgetful(BaseEstimator, ABC):
 
     def _publish(self, holdings: Holdings) -> None:
         """Release the custody, and show it to everyone at once."""
-        holdings, public, record = published(holdings)
+        self._show(*published(holdings))
+
+    def _show(self, holdings: Holdings, public: Release, record: Record) -> None:
+        """Take over holdings with their release; the first ones bring a lock."""
+        if not hasattr(self, "_lock"):
+            self._lock = threading.Lock()
         self._holdings, self._record = holdings, record
         self._published = public
 
@@ -259,7 +351,12 @@ class Forgetful(BaseEstimator, ABC):
         return tags
 
 
-def _owners(subjects: Sequence[object] | None, n_rows: int) -> list[str]:
+def _standing_on_this(face: str) -> Any:
+    """Return a module that imports this one, once it is called for."""
+    return import_module(f"expunge.{face}")
+
+
+def owners_of(subjects: Sequence[object] | None, n_rows: int) -> list[str]:
     """Return whose row each is, as words."""
     if subjects is None:
         return [str(place) for place in range(n_rows)]

@@ -11,12 +11,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from .._typing import Matrix, Vector
-from ..budget import Budget
 from ..exceptions import InvalidInput, Unsupported
 from ..losses import HalfSquared, Logistic, Loss, Multinomial, OneVsRest
-from ..mechanisms import Mechanism
-from ..objective import Scaling
-from ..penalties import Penalty
 from .base import Forgetful
 from .choices import BINARY_LOSSES, REGRESSION_LOSSES, chosen
 
@@ -71,62 +67,12 @@ class _Classifier(ClassifierMixin, Forgetful):
 class LogisticRegression(_Classifier):
     """Logistic regression that can forget; more than two classes one against the rest.
 
-    Minimises mean loss + alpha penalty + ridge/2 |coefficients|^2.
-
-    Parameters
-    ----------
-    alpha, l1_ratio, penalty
-        Factor of the penalty; 0 is L2, 1 is L1, between is elastic net. Or a penalty
-        object, and then leave ``l1_ratio`` alone.
-    ridge
-        A further factor of |coefficients|^2 / 2.
-    scaling
-        "mean" or "sum": what stays fixed when rows go.
-    fit_intercept, penalize_intercept
-        Whether there is an intercept, and whether it is penalised.
-    mechanism
-        "newton", "jackknife", "rescaled", "retrain", or a mechanism.
-    budget
-        The contract of releases; None makes no promise and adds no noise.
-    keep_data
-        Whether to keep the rows, so that people can be looked up and any answer can be
-        polished. Without them the caller hands over the rows to forget.
-    random_state
-        A seed for the noise, for tests; None draws it securely.
-    loss
-        "logistic" or "squared_hinge" (two classes).
+    Minimises mean loss + alpha penalty + ridge/2 |coefficients|^2. Parameters are
+    those of ``Forgetful``; ``loss`` is "logistic" or "squared_hinge" (two classes).
     """
 
-    def __init__(
-        self,
-        alpha: float = 1e-3,
-        l1_ratio: float = 0.0,
-        penalty: Penalty | None = None,
-        ridge: float = 0.0,
-        scaling: Scaling = "mean",
-        fit_intercept: bool = True,
-        penalize_intercept: bool = False,
-        mechanism: str | Mechanism = "newton",
-        budget: Budget | None = None,
-        keep_data: bool = True,
-        random_state: int | None = None,
-        loss: str | Loss = "logistic",
-    ) -> None:
-        self.alpha = alpha
-        self.l1_ratio = l1_ratio
-        self.penalty = penalty
-        self.ridge = ridge
-        self.scaling = scaling
-        self.fit_intercept = fit_intercept
-        self.penalize_intercept = penalize_intercept
-        self.mechanism = mechanism
-        self.budget = budget
-        self.keep_data = keep_data
-        self.random_state = random_state
-        self.loss = loss
-
     def _loss(self) -> Loss:
-        loss = chosen("loss", self.loss, BINARY_LOSSES)
+        loss = self._binary_loss()
         if len(self.classes_) == 2:
             return loss
         if loss != Logistic():
@@ -136,9 +82,12 @@ class LogisticRegression(_Classifier):
             )
         return OneVsRest(len(self.classes_))
 
+    def _binary_loss(self) -> Loss:
+        return chosen("loss", self.loss or "logistic", BINARY_LOSSES)
+
     def predict_proba(self, X: Any) -> Matrix:
         """Return the probability of each class; one-vs-rest ones are normalised."""
-        if chosen("loss", self.loss, BINARY_LOSSES) != Logistic():
+        if self._binary_loss() != Logistic():
             raise Unsupported("probabilities need loss='logistic'")
         p: Matrix = expit(self._predictor(X))
         if p.shape[1] == 1:
@@ -149,37 +98,13 @@ class LogisticRegression(_Classifier):
 class SoftmaxRegression(_Classifier):
     """Softmax (multinomial logistic) regression that can forget.
 
-    Parameters are those of ``LogisticRegression``, without ``loss``; penalties on
+    Parameters are those of ``Forgetful``, and ``loss`` must be left alone. Penalties on
     the whole matrix of coefficients (``NuclearNorm``, ``GroupLasso``) are at home here.
     """
 
-    def __init__(
-        self,
-        alpha: float = 1e-3,
-        l1_ratio: float = 0.0,
-        penalty: Penalty | None = None,
-        ridge: float = 0.0,
-        scaling: Scaling = "mean",
-        fit_intercept: bool = True,
-        penalize_intercept: bool = False,
-        mechanism: str | Mechanism = "newton",
-        budget: Budget | None = None,
-        keep_data: bool = True,
-        random_state: int | None = None,
-    ) -> None:
-        self.alpha = alpha
-        self.l1_ratio = l1_ratio
-        self.penalty = penalty
-        self.ridge = ridge
-        self.scaling = scaling
-        self.fit_intercept = fit_intercept
-        self.penalize_intercept = penalize_intercept
-        self.mechanism = mechanism
-        self.budget = budget
-        self.keep_data = keep_data
-        self.random_state = random_state
-
     def _loss(self) -> Loss:
+        if self.loss is not None:
+            raise InvalidInput(f"loss={self.loss!r}; softmax regression has its own")
         return Multinomial(len(self.classes_))
 
     def predict_proba(self, X: Any) -> Matrix:
@@ -191,37 +116,9 @@ class SoftmaxRegression(_Classifier):
 class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
     """Linear regression that can forget, for one target or several.
 
-    Parameters are those of ``LogisticRegression``; ``loss`` is "half_squared" or
-    "huber" (one target).
+    Parameters are those of ``Forgetful``; ``loss`` is "half_squared" or "huber" (one
+    target).
     """
-
-    def __init__(
-        self,
-        alpha: float = 1e-3,
-        l1_ratio: float = 0.0,
-        penalty: Penalty | None = None,
-        ridge: float = 0.0,
-        scaling: Scaling = "mean",
-        fit_intercept: bool = True,
-        penalize_intercept: bool = False,
-        mechanism: str | Mechanism = "newton",
-        budget: Budget | None = None,
-        keep_data: bool = True,
-        random_state: int | None = None,
-        loss: str | Loss = "half_squared",
-    ) -> None:
-        self.alpha = alpha
-        self.l1_ratio = l1_ratio
-        self.penalty = penalty
-        self.ridge = ridge
-        self.scaling = scaling
-        self.fit_intercept = fit_intercept
-        self.penalize_intercept = penalize_intercept
-        self.mechanism = mechanism
-        self.budget = budget
-        self.keep_data = keep_data
-        self.random_state = random_state
-        self.loss = loss
 
     def predict(self, X: Any) -> Vector:
         """Return the predictions: (n,), or (n, k) for several targets."""
@@ -259,7 +156,7 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
         return self._loss()
 
     def _loss(self) -> Loss:
-        loss = chosen("loss", self.loss, REGRESSION_LOSSES)
+        loss = chosen("loss", self.loss or "half_squared", REGRESSION_LOSSES)
         if self._n_targets in (None, 1):
             return loss
         if loss != HalfSquared():

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adopt: models come from scikit-learn with their data, and go back as releases.
+
+``from_sklearn`` reads what a fitted estimator minimised (``terms``), solves it again
+from the coefficients given, and takes the result into custody; from then on the model
+can forget. ``to_sklearn`` makes a plain estimator of a release, for serving.
+"""
+
+from .arrive import Adopting, Adoption, AdoptionWarning, from_sklearn
+from .leave import to_sklearn
+
+__all__ = ["Adopting", "Adoption", "AdoptionWarning", "from_sklearn", "to_sklearn"]

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A folder of files that is replaced as a whole, and trusted only if it is whole.
+
+New files are written beside the old ones and flushed to disk; one rename then decides,
+after which each takes its place. A crash before the rename leaves the old folder, a
+crash after it the new one: readers prefer what has not taken its place yet. Private
+files are readable by their owner alone, and overwritten with zeros once replaced.
+What a file system, a backup or a solid-state disk keeps beyond that is out of reach.
+
+Every file is sealed: a manifest holds the SHA-256 of its content and of the arrays
+beside it. That catches accidents. Whoever can write the folder can also seal it anew.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from ..canonical import dumps, loads
+from ..exceptions import ExpungeError, InvalidInput
+
+VERSION = 1
+# Being written, and decided upon but not yet in place.
+SAVING, SAVED = ".saving", ".saved"
+PRIVATE = "private."  # how names of private files begin
+OWNER_ALONE, ANYONE = 0o600, 0o666  # the latter less the umask
+NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
+
+
+class CorruptFiles(ExpungeError, ValueError):
+    """A saved model is incomplete, altered, or of another version; nothing was read."""
+
+
+def replace_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write these files into the folder in place of those of the same names.
+
+    All of them or, if anything fails, none.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in files:
+        if (folder / name).is_symlink():
+            raise InvalidInput(
+                f"{name} in {folder} is a link, behind which removed rows would stay; "
+                "save into a folder of plain files"
+            )
+    _settle(folder)
+    saving = folder / SAVING
+    _discard(saving)
+    saving.mkdir(mode=0o700)
+    try:
+        for name, data in files.items():
+            _write(saving / name, data)
+        _flush(saving)
+        saving.rename(folder / SAVED)
+    except BaseException:
+        _discard(saving)
+        raise
+    _flush(folder)
+    _settle(folder)
+
+
+def read_file(folder: Path, name: str) -> bytes | None:
+    """Return a file of the folder; None if it is not there."""
+    for place in (folder / SAVED / name, folder / name):
+        try:
+            return place.read_bytes()
+        except FileNotFoundError:
+            continue
+    return None
+
+
+def sealed(kind: str, content: Mapping[str, Any]) -> bytes:
+    """Return the manifest of this content, in its only spelling."""
+    manifest = {
+        "content": content,
+        "format": f"expunge {kind}",
+        "sha256": digest(dumps(content).encode("ascii")),
+        "version": VERSION,
+    }
+    return dumps(manifest).encode("ascii")
+
+
+def unsealed(kind: str, data: bytes) -> dict[str, Any]:
+    """Return the content of a manifest, or raise CorruptFiles."""
+    try:
+        manifest = loads(data, f"{kind}.json")
+    except InvalidInput as error:
+        raise CorruptFiles(f"{error}; {RESTORE}") from None
+    version = manifest.get("version")
+    if version != VERSION and isinstance(version, int):
+        raise CorruptFiles(
+            f"{kind}.json is of version {version} and this expunge reads {VERSION}; "
+            "load it with the expunge that wrote it, or a newer one"
+        )
+    content = manifest.get("content")
+    # Equal bytes, not equal meaning: no byte can change unnoticed.
+    if not isinstance(content, dict) or sealed(kind, content) != data:
+        raise CorruptFiles(f"{kind}.json was altered since it was saved; {RESTORE}")
+    return content
+
+
+def digest(data: bytes) -> str:
+    """Return the SHA-256 in hexadecimal."""
+    return sha256(data).hexdigest()
+
+
+RESTORE = "restore the folder from where it was copied, or save the model again"
+
+
+def _settle(folder: Path) -> None:
+    """Let files that were decided upon take their places."""
+    saved = folder / SAVED
+    if not saved.is_dir():
+        return
+    for file in sorted(saved.iterdir()):
+        with _scrubbed(folder / file.name):
+            file.replace(folder / file.name)
+    saved.rmdir()
+    _flush(folder)
+
+
+@contextmanager
+def _scrubbed(path: Path) -> Iterator[None]:
+    """Overwrite the private file that is here now, once another took its place."""
+    if not path.name.startswith(PRIVATE) or not path.exists():
+        yield
+        return
+    descriptor = os.open(path, os.O_WRONLY | NO_LINKS)
+    with os.fdopen(descriptor, "wb", buffering=0) as old:
+        yield
+        _zero(old)
+
+
+def _zero(file: Any) -> None:
+    """Overwrite an open file with zeros as long as it is."""
+    left = os.fstat(file.fileno()).st_size
+    while left:
+        left -= file.write(bytes(min(left, 1 << 20)))
+    os.fsync(file.fileno())
+
+
+def _discard(folder: Path) -> None:
+    """Remove what an interrupted save left, its bytes first."""
+    if not folder.is_dir():
+        return
+    for file in folder.iterdir():
+        with file.open("r+b", buffering=0) as left:
+            _zero(left)
+        file.unlink()
+    folder.rmdir()
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a new file, with its mode from the start, and see it on disk."""
+    mode = OWNER_ALONE if path.name.startswith(PRIVATE) else ANYONE
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def _flush(folder: Path) -> None:
+    """See the names in a folder on disk, where the system knows how."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

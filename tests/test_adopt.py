@@ -1,0 +1,441 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adoption: what scikit-learn fitted is taken over, and retrains as it would."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+from sklearn import linear_model as rivals
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+from sklearn.utils.class_weight import compute_sample_weight
+
+from expunge.adopt import AdoptionWarning, from_sklearn, to_sklearn
+from expunge.budget import Budget
+from expunge.certificate import CHOSEN
+from expunge.exceptions import InvalidInput, NoPrivateState, Unsupported
+from expunge.linear_model import (
+    LinearRegression,
+    LogisticRegression,
+    SoftmaxRegression,
+)
+from expunge.losses import Huber
+
+GONE = np.arange(30)
+EXACT: dict[str, Any] = {"tol": 1e-12, "max_iter": 100_000}
+
+
+@cache
+def data(name: str) -> tuple[Any, Any, Any]:
+    """Return standardised features, labels and integer weights."""
+    loaders = {
+        "cancer": load_breast_cancer,
+        "diabetes": load_diabetes,
+        "iris": load_iris,
+    }
+    X, y = loaders[name](return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    order = np.random.default_rng(0).permutation(len(X))
+    weight = np.random.default_rng(1).integers(1, 4, len(X)).astype(float)
+    return X[order], y[order], weight
+
+
+def logistic(**settings: Any) -> Any:
+    settings = {"solver": "newton-cholesky", "C": 0.5} | EXACT | settings
+    return rivals.LogisticRegression(**settings)
+
+
+CASES: list[tuple[Any, str, type]] = [
+    (logistic(), "cancer", LogisticRegression),
+    (logistic(fit_intercept=False), "cancer", LogisticRegression),
+    (logistic(solver="saga", l1_ratio=1.0, C=0.05), "cancer", LogisticRegression),
+    (logistic(solver="saga", l1_ratio=0.5, C=0.2), "cancer", LogisticRegression),
+    (logistic(solver="liblinear", l1_ratio=1.0), "cancer", LogisticRegression),
+    (logistic(class_weight={0: 2.0}), "cancer", LogisticRegression),
+    (logistic(solver="newton-cg"), "iris", SoftmaxRegression),
+    (logistic(solver="saga", l1_ratio=0.3), "iris", SoftmaxRegression),
+    (rivals.Ridge(alpha=3.0), "diabetes", LinearRegression),
+    (rivals.Ridge(alpha=3.0, fit_intercept=False), "diabetes", LinearRegression),
+    (rivals.Lasso(alpha=3.0, **EXACT), "diabetes", LinearRegression),
+    (
+        rivals.ElasticNet(alpha=0.3, l1_ratio=0.4, **EXACT),
+        "diabetes",
+        LinearRegression,
+    ),
+    (rivals.RidgeClassifier(alpha=3.0), "cancer", LogisticRegression),
+]
+
+
+def name(case: Any) -> str | None:
+    return type(case).__name__ if hasattr(case, "get_params") else None
+
+
+def scores(model: Any, X: Any) -> Any:
+    """Return what the model says of rows before it is rounded to classes."""
+    if hasattr(model, "decision_function"):
+        return model.decision_function(X)
+    return model.predict(X)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("estimator", "source", "face"), CASES, ids=name)
+def test_adopted_model_is_that_of_scikit_learn_before_and_after_a_removal(
+    estimator: Any, source: str, face: type, weighted: bool
+) -> None:
+    X, y, weight = data(source)
+    weight = weight if weighted else np.ones(len(X))
+    fitted = clone(estimator).fit(X, y, sample_weight=weight)
+    model = from_sklearn(fitted, X, y, sample_weight=weight, mechanism="retrain")
+    assert type(model) is face
+    np.testing.assert_allclose(scores(model, X), scores(fitted, X), atol=1e-6)
+    assert model.adoption_.relative_shift < 1e-8
+    assert model.adoption_.residual < 1e-8
+
+    model.forget(GONE.tolist())
+    rest = np.delete(np.arange(len(X)), GONE)
+    again = clone(estimator).fit(X[rest], y[rest], sample_weight=weight[rest])
+    np.testing.assert_allclose(scores(model, X), scores(again, X), atol=1e-6)
+
+
+def test_liblinear_penalises_its_intercept() -> None:
+    X, y, _ = data("cancer")
+    fitted = logistic(solver="liblinear").fit(X, y)
+    model = from_sklearn(fitted, X, y, mechanism="retrain")
+    assert model.penalize_intercept
+    # liblinear stops at about 1e-8: the same objective by another solver is exact.
+    with_ones = np.hstack([X, np.ones((len(X), 1))])
+    model.forget(GONE.tolist())
+    again = logistic(fit_intercept=False).fit(with_ones[30:], y[30:])
+    np.testing.assert_allclose(
+        scores(model, X), scores(again, with_ones), atol=1e-6, rtol=0.0
+    )
+
+
+def test_one_vs_rest_is_one_model() -> None:
+    X, y, _ = data("iris")
+    estimator = OneVsRestClassifier(logistic())
+    model = from_sklearn(
+        clone(estimator).fit(X, y), X, y, mechanism="retrain", keep_data=True
+    )
+    assert isinstance(model, LogisticRegression)
+    model.forget(GONE.tolist())
+    again = estimator.fit(X[30:], y[30:])
+    np.testing.assert_allclose(scores(model, X), scores(again, X), atol=1e-6)
+    np.testing.assert_array_equal(model.predict(X), again.predict(X))
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_stochastic_descent_is_near_the_model_that_adopts_it(several: bool) -> None:
+    X, y, _ = data("iris" if several else "cancer")
+    fitted = rivals.SGDClassifier(
+        loss="log_loss", alpha=0.05, max_iter=2000, tol=None, random_state=0
+    ).fit(X, y)
+    model = from_sklearn(fitted, X, y, mechanism="retrain")
+    assert model.scaling == "mean"
+    assert 1e-6 < model.adoption_.relative_shift < 1e-3
+    model.forget(GONE.tolist())
+    # Its alpha is per row: the same model with C = 1/(alpha n) on what remains.
+    same = logistic(C=1.0 / (0.05 * (len(X) - 30)))
+    exact = (OneVsRestClassifier(same) if several else same).fit(X[30:], y[30:])
+    np.testing.assert_allclose(scores(model, X), scores(exact, X), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("penalty", "ratio"), [("l2", 0.0), ("l1", 1.0), ("elasticnet", 0.15)]
+)
+def test_stochastic_descent_names_its_penalty(penalty: str, ratio: float) -> None:
+    X, y, _ = data("cancer")
+    fitted = rivals.SGDClassifier(
+        loss="log_loss", penalty=penalty, alpha=0.05, random_state=0
+    ).fit(X, y)
+    with pytest.warns(AdoptionWarning, match="not yet the minimiser"):
+        model = from_sklearn(fitted, X, y)
+    assert (model.l1_ratio, model.alpha) == (ratio, 0.05)
+
+
+@pytest.mark.parametrize("estimator", [logistic(), rivals.Ridge(alpha=3.0)], ids=name)
+def test_integer_weights_are_repeated_rows(estimator: Any) -> None:
+    X, y, weight = data("cancer")
+    repeated = np.repeat(np.arange(len(X)), weight.astype(int))
+    fitted = estimator.fit(X, y, sample_weight=weight)
+    weighted = from_sklearn(fitted, X, y, sample_weight=weight)
+    plain = from_sklearn(fitted, X[repeated], y[repeated])
+    assert weighted.alpha == pytest.approx(plain.alpha, rel=1e-14)
+    np.testing.assert_allclose(weighted.coef_, plain.coef_, rtol=1e-8, atol=1e-10)
+
+
+def test_one_newton_step_is_near_retraining() -> None:
+    X, y, _ = data("cancer")
+    fitted = logistic().fit(X, y)
+    model = from_sklearn(fitted, X, y).forget(GONE.tolist())
+    again = logistic().fit(X[30:], y[30:])
+    left = np.linalg.norm(model.coef_ - again.coef_)
+    assert left < 0.2 * np.linalg.norm(fitted.coef_ - again.coef_)
+
+
+def test_coefficients_that_stopped_early_are_reported() -> None:
+    X, y, _ = data("cancer")
+    fitted = rivals.LogisticRegression(C=0.5, tol=1.0).fit(X, y)
+    with pytest.warns(AdoptionWarning) as caught:
+        model = from_sklearn(fitted, X, y)
+    told = model.adoption_
+    change = np.r_[
+        model.coef_.ravel() - fitted.coef_.ravel(),
+        model.intercept_ - fitted.intercept_,
+    ]
+    assert told.shift == pytest.approx(np.linalg.norm(change))
+    assert told.residual > 1e-6
+    assert f"{told.shift:.3}" not in str(caught[0].message)
+    assert caught[0].filename == __file__
+
+
+def test_constant_in_all_intercepts_means_nothing() -> None:
+    X, y, _ = data("iris")
+    fitted = logistic(solver="newton-cg").fit(X, y)
+    fitted.intercept_ = fitted.intercept_ + 5.0
+    assert from_sklearn(fitted, X, y).adoption_.relative_shift < 1e-8
+
+
+def test_other_rows_than_those_of_the_fit_are_noticed() -> None:
+    X, y, weight = data("cancer")
+    fitted = logistic().fit(X, y, sample_weight=weight)
+    with pytest.warns(AdoptionWarning, match="check that X, y and sample_weight"):
+        from_sklearn(fitted, X, y)
+
+
+def test_adoption_is_private() -> None:
+    X, y, _ = data("cancer")
+    model = from_sklearn(logistic().fit(X, y), X, y)
+    assert repr(model.adoption_) == "Adoption(private)"
+    assert not hasattr(copy.deepcopy(model), "adoption_")
+    with pytest.raises(TypeError, match="private"):
+        pickle.dumps(model.adoption_)
+    with pytest.raises(NoPrivateState):
+        pickle.loads(pickle.dumps(model)).forget([0])
+
+
+def test_balanced_classes_are_not_covered() -> None:
+    X, y, _ = data("cancer")
+    fitted = logistic(class_weight="balanced").fit(X, y)
+    contract = Budget(sigma=5.0, allow_seeded=True)
+    model = from_sklearn(
+        fitted, X, y, budget=contract, random_state=0, mechanism="retrain"
+    )
+    for _ in range(2):
+        certificate = model.certificate_
+        assert certificate.selection == "not covered"
+        assert certificate.status == "radius-only"
+        assert CHOSEN in certificate.not_covered
+        model.forget(GONE.tolist()) if certificate.n_releases == 1 else None
+    plain = from_sklearn(fitted, X, y, mechanism="retrain").forget(GONE.tolist())
+    frozen = compute_sample_weight("balanced", y)[30:]
+    again = logistic().fit(X[30:], y[30:], sample_weight=frozen)
+    np.testing.assert_allclose(scores(plain, X), scores(again, X), atol=1e-6)
+
+
+def test_contract_and_people_are_passed_on() -> None:
+    X, y, _ = data("cancer")
+    people = [f"p{i // 3}" for i in range(len(X))]
+    contract = Budget(sigma=5.0, releases=2, allow_seeded=True)
+    model = from_sklearn(
+        logistic().fit(X, y), X, y, people, budget=contract, random_state=0
+    )
+    model.forget(["p0", "p1"])
+    assert model.certificate_.status == "certified"
+    assert model.certificate_.n_subjects_removed == 2
+    assert model.record_.n_removed == 6
+
+
+def test_sparse_rows_and_names_of_columns() -> None:
+    X, y, _ = data("cancer")
+    frame = pd.DataFrame(X, columns=[f"c{i}" for i in range(X.shape[1])])
+    fitted = logistic().fit(frame, y)
+    named = from_sklearn(fitted, frame, y)
+    assert list(to_sklearn(named).feature_names_in_) == list(frame.columns)
+    thin = from_sklearn(logistic().fit(X, y), sparse.csr_array(X), y)
+    np.testing.assert_allclose(thin.coef_, named.coef_, atol=1e-9)
+    with pytest.raises(InvalidInput, match="feature_names_in_"):
+        from_sklearn(fitted, frame[frame.columns[::-1]], y)
+
+
+def test_sparse_coefficients_and_old_penalties_are_read() -> None:
+    X, y, _ = data("cancer")
+    fitted = logistic(solver="saga", l1_ratio=1.0, C=0.2).fit(X, y).sparsify()
+    model = from_sklearn(fitted, X, y)
+    assert model.adoption_.relative_shift < 1e-8
+    for penalty, ratio in {"l1": 1.0, "l2": 0.0, "elasticnet": 0.5}.items():
+        old = logistic(l1_ratio=0.5).set_params(solver="saga", C=0.2).fit(X, y)
+        old.penalty = penalty
+        if penalty == "elasticnet":
+            assert from_sklearn(old, X, y).l1_ratio == ratio
+        else:
+            with pytest.warns(AdoptionWarning):
+                assert from_sklearn(old, X, y).l1_ratio == ratio
+
+
+def fitted_on(source: str, estimator: Any, **attributes: Any) -> Callable[[], Any]:
+    """Return a maker of the fitted estimator, attributes set afterwards."""
+
+    def make() -> Any:
+        X, y, _ = data(source)
+        fitted = clone(estimator).fit(X, y)
+        for attribute, value in attributes.items():
+            setattr(fitted, attribute, value)
+        return fitted, X, y
+
+    return make
+
+
+def several_targets() -> Any:
+    X, y, _ = data("diabetes")
+    Y = np.c_[y, -y]
+    return rivals.Ridge(alpha=[1.0, 2.0]).fit(X, Y), X, Y
+
+
+SGD = rivals.SGDClassifier(loss="log_loss", random_state=0)
+REFUSED: list[tuple[Callable[[], Any], str]] = [
+    (fitted_on("diabetes", rivals.LinearRegression()), "LinearRegression cannot be"),
+    (
+        fitted_on("cancer", make_pipeline(StandardScaler(), logistic())),
+        "adopt the last step",
+    ),
+    (
+        fitted_on("cancer", GridSearchCV(logistic(), {"C": [0.1, 1.0]}, cv=2)),
+        "declare_tuned",
+    ),
+    (fitted_on("cancer", logistic(), C=np.inf), "no penalty"),
+    (fitted_on("cancer", logistic(), penalty=None), "penalty=None"),
+    (
+        fitted_on("cancer", logistic(solver="liblinear", intercept_scaling=2.0)),
+        "intercept_scaling=2.0 penalises",
+    ),
+    (fitted_on("cancer", logistic(), multi_class="multinomial"), "two classes twice"),
+    (
+        fitted_on("iris", OneVsRestClassifier(rivals.Perceptron())),
+        "must hold a LogisticRegression",
+    ),
+    (
+        fitted_on("iris", OneVsRestClassifier(logistic(class_weight="balanced"))),
+        "for each class",
+    ),
+    (fitted_on("diabetes", rivals.Ridge(alpha=0.0)), "no penalty"),
+    (fitted_on("diabetes", rivals.Ridge(positive=True)), "positive=True"),
+    (several_targets, "from target to target"),
+    (fitted_on("diabetes", rivals.Lasso(positive=True)), "positive=True"),
+    (fitted_on("iris", rivals.RidgeClassifier()), "has 3 classes"),
+    (fitted_on("cancer", rivals.SGDClassifier(loss="hinge")), "loss='hinge'"),
+    (fitted_on("cancer", SGD, penalty=None), "penalty=None"),
+    (
+        fitted_on("iris", clone(SGD).set_params(class_weight={0: 2.0})),
+        "for each class",
+    ),
+    (
+        fitted_on("cancer", clone(SGD).set_params(class_weight={0: 2.0})),
+        "mean of one",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), REFUSED, ids=[m for _, m in REFUSED])
+def test_what_has_no_counterpart_is_refused(
+    make: Callable[[], Any], message: str
+) -> None:
+    fitted, X, y = make()
+    with pytest.raises(Unsupported, match=message):
+        from_sklearn(fitted, X, y)
+
+
+def test_settings_that_contradict_each_other_are_refused() -> None:
+    X, y, weight = data("cancer")
+    balanced = logistic(class_weight="balanced").fit(X, y)
+    with pytest.raises(Unsupported, match="beside sample_weight"):
+        from_sklearn(balanced, X, y, sample_weight=weight)
+    with pytest.raises(InvalidInput, match="alpha: the estimator decides"):
+        from_sklearn(balanced, X, y, alpha=1.0)  # type: ignore[call-arg]
+    with pytest.raises(NotFittedError):
+        from_sklearn(logistic(), X, y)
+
+
+def test_rows_of_another_shape_are_refused() -> None:
+    X, y, _ = data("cancer")
+    fitted = logistic().fit(X, y)
+    with pytest.raises(InvalidInput, match=r"shape \(1, 30\); the rows call for"):
+        from_sklearn(fitted, X[:, :29], y)
+    with pytest.raises(InvalidInput, match="classes_ of the rows"):
+        from_sklearn(fitted, X, y + 1)
+
+
+SERVED: list[tuple[Any, str, Any]] = [
+    (LogisticRegression(), "cancer", rivals.LogisticRegression),
+    (LogisticRegression(fit_intercept=False), "cancer", rivals.LogisticRegression),
+    (LogisticRegression(), "iris", OneVsRestClassifier),
+    (LogisticRegression(loss="squared_hinge"), "cancer", LinearSVC),
+    (SoftmaxRegression(), "iris", rivals.LogisticRegression),
+    (SoftmaxRegression(), "cancer", rivals.LogisticRegression),
+    (LinearRegression(), "diabetes", rivals.LinearRegression),
+    (LinearRegression(loss=Huber(200.0)), "diabetes", rivals.LinearRegression),
+]
+
+
+@pytest.mark.parametrize(("estimator", "source", "kind"), SERVED)
+def test_plain_estimator_predicts_the_same(
+    estimator: Any, source: str, kind: Any
+) -> None:
+    X, y, _ = data(source)
+    model = clone(estimator).fit(X, y).forget(GONE.tolist())
+    plain = model.to_sklearn()
+    assert isinstance(plain, kind)
+    np.testing.assert_allclose(scores(plain, X), scores(model, X), rtol=1e-12)
+    np.testing.assert_array_equal(plain.predict(X), model.predict(X))
+    if hasattr(plain, "predict_proba"):
+        np.testing.assert_allclose(
+            plain.predict_proba(X), model.predict_proba(X), atol=1e-12
+        )
+    np.testing.assert_array_equal(
+        scores(pickle.loads(pickle.dumps(plain)), X), scores(plain, X)
+    )
+    with pytest.raises(ValueError, match="features"):
+        plain.predict(X[:, 1:])
+
+
+def test_plain_estimator_of_several_targets() -> None:
+    X, y, _ = data("diabetes")
+    model = LinearRegression().fit(X, np.c_[y, np.sqrt(y)])
+    np.testing.assert_allclose(model.to_sklearn().predict(X), model.predict(X))
+
+
+def test_plain_estimator_holds_the_release_and_no_row_count() -> None:
+    X, y, _ = data("cancer")
+    model = LogisticRegression(
+        alpha=1e-2, budget=Budget(sigma=5.0, allow_seeded=True), random_state=0
+    ).fit(X, y)
+    copied = copy.deepcopy(model)  # the release alone
+    plain = copied.to_sklearn()
+    np.testing.assert_array_equal(plain.coef_, model.coef_)
+    assert not np.shares_memory(plain.coef_, copied.coef_)
+    assert plain.get_params() == rivals.LogisticRegression().get_params()
+
+
+def test_plain_estimator_comes_back() -> None:
+    X, y, _ = data("iris")
+    model = SoftmaxRegression(alpha=1e-2, scaling="sum").fit(X, y)
+    plain = model.to_sklearn().set_params(C=1.0 / (1e-2 * len(X)))
+    again = from_sklearn(plain, X, y)
+    np.testing.assert_allclose(again.coef_, model.coef_, atol=1e-9)
+
+
+def test_what_is_not_ours_has_no_plain_estimator() -> None:
+    with pytest.raises(NotFittedError):
+        LogisticRegression().to_sklearn()
