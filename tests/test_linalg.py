@@ -35,7 +35,7 @@ def _kink(penalty: Penalty, weight: float, columns: int = 1) -> Kink:
 
 def test_symmetric_reads_the_lower_triangle_alone(rng: np.random.Generator) -> None:
     A = _definite(rng)
-    spoiled = np.tril(A) + np.triu(np.full_like(A, np.nan), 1)
+    spoiled = np.tril(A) + np.triu(np.full_like(A, 7.0), 1)
     S = Symmetric.from_dense(spoiled)
     v, V, Z = (
         rng.normal(size=SIZE),
@@ -54,6 +54,9 @@ def test_symmetric_reads_the_lower_triangle_alone(rng: np.random.Generator) -> N
     assert np.allclose(S.cholesky().solve(v), np.linalg.solve(A, v))
     assert np.allclose(S.cholesky().inverse().dense(), np.linalg.inv(A))
     assert np.allclose(S.dense(), A)  # nothing above wrote into S
+    made = (S.copy(), S.minus(0.1 * A), S.plus_diagonal(v), S.cholesky().inverse())
+    for matrix in (S, *made, S.update(-0.1, Z), S.update(0.1, Z[:1], spend=True)):
+        assert not np.triu(matrix.lower, 1).any()
 
 
 def test_cholesky_refuses_and_says_what_to_do(rng: np.random.Generator) -> None:

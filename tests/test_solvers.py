@@ -16,6 +16,7 @@ from expunge import (
     ElasticNet,
     GroupLasso,
     HalfSquared,
+    Huber,
     Logistic,
     Multinomial,
     Objective,
@@ -206,6 +207,18 @@ def test_large_scales_are_judged_by_rounding() -> None:
         Objective(HalfSquared(), L2(), 1e-11, intercept=True), objective.rows(X, y)
     )
     assert np.allclose(1e4 * summary.theta[:-1], 1e5 * small.theta[:-1], rtol=1e-8)
+
+
+def test_a_flat_start_is_left_behind() -> None:
+    # At zero every residual lies on Huber's linear branch: no curvature at all.
+    X, y = labelled("huber", np.random.default_rng(12))
+    objective = Objective(Huber(), L2(), 1e-3, intercept=True)
+    rows = objective.rows(X, 40.0 * y + 300.0)
+    far = minimise(objective, rows)
+    assert far.residual <= 1e-12
+    near = minimise(objective, rows, far.theta)
+    assert np.allclose(far.theta, near.theta, atol=1e-9)
+    require_converged(objective, rows, far)
 
 
 def test_no_minimiser_is_said(rng: np.random.Generator) -> None:

@@ -101,6 +101,17 @@ def loss_hessian(loss: Loss, rows: Rows, theta: Vector) -> Matrix:
     return block_sum(term, rows)[0]
 
 
+def largest_hessian(loss: Loss, rows: Rows) -> Matrix:
+    """Return the Hessian of sum w loss if every curvature were at its bound."""
+
+    def term(block: Rows) -> tuple[Matrix]:
+        bound = np.full(len(block), loss.curvature_bound)
+        lifted = np.kron(_gram(block, bound), np.eye(loss.outputs))
+        return (np.asarray(lifted, dtype=np.float64),)
+
+    return block_sum(term, rows)[0]
+
+
 def norm_moment(rows: Rows) -> Matrix:
     """Return sum w |x| x x', (d, d): what bounds the third-order term."""
     return block_sum(lambda block: (_gram(block, block.norms()),), rows)[0]

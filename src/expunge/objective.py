@@ -91,13 +91,13 @@ class Objective:
         pins their sum to zero and leaves the minimum as it is.
         """
         diagonal = np.full(n_parameters, self.quadratic)
-        if not self._free:
+        if not self.n_free:
             return diagonal, None
-        diagonal[-self._free :] = 0.0
+        diagonal[-self.n_free :] = 0.0
         if not self.loss.shift_invariant:
             return diagonal, None
         gauge = np.zeros(n_parameters)
-        gauge[-self._free :] = 1.0 / sqrt(self._free)
+        gauge[-self.n_free :] = 1.0 / sqrt(self.n_free)
         return diagonal, gauge
 
     def quadratic_gradient(self, theta: Vector) -> Vector:
@@ -109,14 +109,14 @@ class Objective:
     def penalty_value(self, theta: Vector) -> float:
         """Return all that does not depend on rows: penalty, ridge, gauge."""
         quadratic = 0.5 * float(self.quadratic_gradient(theta) @ theta)
-        part = theta[: theta.size - self._free].reshape(-1, self.loss.outputs)
+        part = theta[: theta.size - self.n_free].reshape(-1, self.loss.outputs)
         return quadratic + self.alpha * self.penalty.kink(part)
 
     def shrink(self, v: Vector, step: float | Vector) -> Vector:
         """Return the proximal operator of step times alpha times the kink."""
         if self.penalty.smooth:
             return v
-        end, outputs = v.size - self._free, self.loss.outputs
+        end, outputs = v.size - self.n_free, self.loss.outputs
         if isinstance(step, np.ndarray):
             step = step[:end].reshape(-1, outputs)
         shrunk = v.copy()
@@ -150,12 +150,12 @@ class Objective:
                 f"X has {n_samples} rows and y has {len(labels)} labels; "
                 "there must be one label a row"
             )
-        free_rows = self._free // self.loss.outputs
+        free_rows = self.n_free // self.loss.outputs
         self.penalty.require_shape(n_columns - free_rows, self.loss.outputs)
         return Rows(design, labels, _weights(sample_weight, n_samples))
 
     @property
-    def _free(self) -> int:
+    def n_free(self) -> int:
         """How many trailing parameters nothing penalises."""
         unpenalised = self.intercept and not self.penalize_intercept
         return self.loss.outputs if unpenalised else 0

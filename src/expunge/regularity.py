@@ -81,13 +81,12 @@ class Regularity:
 def regularity_of(objective: Objective, row_norm: float) -> Regularity:
     """Return the constants of an objective on rows of norm at most ``row_norm``."""
     loss = objective.loss
-    free = objective.intercept and not objective.penalize_intercept
     return Regularity(
         slope_bound=loss.slope_bound,
         curvature_bound=loss.curvature_bound,
         third_bound=loss.third_bound,
         row_norm=row_norm,
-        strong_convexity=0.0 if free else objective.quadratic,
+        strong_convexity=0.0 if objective.n_free else objective.quadratic,
         outputs=loss.outputs,
     )
 

@@ -239,6 +239,19 @@ def test_spending_a_state_empties_it_and_gives_the_same_answer(
 
 
 @every
+def test_states_keep_no_stale_half(each: Combination) -> None:
+    # The unused triangle of a matrix, left as it was, would tell what was removed.
+    rows, summary = learned(each.loss, each.penalty, each.scaling)
+    mechanism = MECHANISMS[each.mechanism]
+    state = mechanism.init(summary)
+    for batch in (REMOVED[:1], REMOVED[1:]):
+        state = mechanism.update(state, rows.take(batch), spend=True)
+    parts = [getattr(state, name) for name in State.__slots__]
+    matrices = [part.lower for part in parts if isinstance(part, Symmetric)]
+    assert all(not np.triu(matrix, 1).any() for matrix in matrices)
+
+
+@every
 def test_state_size_does_not_depend_on_the_rows(each: Combination) -> None:
     mechanism = MECHANISMS[each.mechanism]
     objective = objective_of(each.loss, each.penalty, each.scaling)

@@ -4,7 +4,8 @@
 A ``Symmetric`` is stored in Fortran order and only its lower triangle is
 meaningful, so that a product reads half the memory (dsymv) and a rank-one
 update writes half (dsyr). The class exists so that nobody multiplies the other
-half by mistake. Values are never changed in place: an update returns a copy.
+half by mistake. The other half is zero: left as it was, it would tell what has been
+subtracted since. An update returns a copy unless its owner spends the original.
 """
 
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ class Symmetric:
     @classmethod
     def from_dense(cls, matrix: Matrix) -> "Symmetric":
         """Return the symmetric matrix with this one's lower triangle."""
-        return cls(np.asfortranarray(matrix))
+        return cls(np.asfortranarray(np.tril(matrix)))
 
     @property
     def size(self) -> int:
@@ -46,8 +47,7 @@ class Symmetric:
 
     def dense(self) -> Matrix:
         """Return both triangles as an ordinary array."""
-        below: Matrix = np.tril(self.lower, -1)
-        return below + below.T + np.diag(self.diagonal)
+        return self.lower + np.tril(self.lower, -1).T
 
     def __matmul__(self, other: Matrix) -> Matrix:
         """Return the product with a vector or with a matrix's columns."""
@@ -82,7 +82,7 @@ class Symmetric:
 
     def minus(self, other: Matrix) -> "Symmetric":
         """Return self - other, for a symmetric array."""
-        return Symmetric(self.lower - other.T)
+        return Symmetric(np.asfortranarray(self.lower - np.tril(other)))
 
     def plus_diagonal(self, diagonal: Vector) -> "Symmetric":
         """Return self + diag(diagonal)."""
@@ -96,7 +96,7 @@ class Symmetric:
 
     def cholesky(self) -> "Cholesky":
         """Return the Cholesky factor, or raise NotPositiveDefinite."""
-        factor, info = lapack.dpotrf(self.lower, lower=1, clean=0)
+        factor, info = lapack.dpotrf(self.lower, lower=1, clean=1)
         if info != 0:
             raise NotPositiveDefinite(
                 "the Hessian is not positive definite: some direction has no "

@@ -121,6 +121,7 @@ class Forgetful(BaseEstimator, ABC):
         sample_weight
             Weights; integer weights count rows.
         """
+        self.__dict__.pop("adoption_", None)  # of an earlier model
         objective, rows = self._prepared(X, y, sample_weight)
         owners = owners_of(subjects, len(rows))
         self._publish(self._held(objective, rows, owners))

@@ -83,11 +83,11 @@ def require_separable(objective: Objective) -> None:
 def _support_inverse(H: Symmetric, theta: Vector) -> Symmetric:
     """Return the inverse on the support of theta, zero elsewhere."""
     support = np.flatnonzero(theta)
-    padded = np.zeros((theta.size, theta.size), order="F")
+    padded = np.zeros((theta.size, theta.size))
     if support.size:
         inverse = factored_inverse(H.submatrix(support)).dense()
         padded[np.ix_(support, support)] = inverse
-    return Symmetric(padded)
+    return Symmetric.from_dense(padded)
 
 
 def _drop_tilted(state: State, removed: Rows) -> Vector:

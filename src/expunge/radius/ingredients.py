@@ -24,8 +24,7 @@ SHARES = (0.98, 0.9, *(0.5**k for k in range(1, 40)))
 def strong_convexity(state: State) -> float:
     """Return mu_U = f mu: zero where nothing penalises some direction."""
     objective = state.objective
-    free = objective.intercept and not objective.penalize_intercept
-    return 0.0 if free else state.scale * objective.quadratic
+    return 0.0 if objective.n_free else state.scale * objective.quadratic
 
 
 def curvature_floor(state: State) -> float:

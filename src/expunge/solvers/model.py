@@ -9,12 +9,13 @@ and a subgradient of the scaled kink at the answer (zero if there is no kink).
 """
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from .._typing import Vector
-from ..blocks import loss_hessian
+from ..blocks import largest_hessian, loss_hessian
+from ..exceptions import NotPositiveDefinite
 from ..linalg import Kink, Minimum, Symmetric, scaled_prox
 from ..objective import Objective
 from ..rows import Rows
@@ -63,10 +64,37 @@ def with_quadratic(
     return shifted if gauge is None else shifted.update(scale, gauge[None, :])
 
 
-def hessian_model(objective: Objective, rows: Rows, theta: Vector) -> Model:
-    """Return the model with the Hessian of these rows at theta."""
+class Fresh(NamedTuple):
+    """A model made at a point, and whether its Hessian is the true one there."""
+
+    model: Model
+    exact: bool
+
+
+def hessian_model(objective: Objective, rows: Rows, theta: Vector) -> Fresh:
+    """Return the model with the Hessian of these rows at theta.
+
+    Where that is flat (every row beyond Huber's threshold, say), the largest Hessian
+    the loss can have takes its place: its steps are short, and always descend.
+    """
     loss = loss_hessian(objective.loss, rows, theta) / rows.total_weight
     B = with_quadratic(objective, Symmetric.from_dense(loss))
+    try:
+        _require_held(objective, B)
+        return Fresh(_model(objective, B), exact=True)
+    except NotPositiveDefinite:
+        steepest = largest_hessian(objective.loss, rows) / rows.total_weight
+        bound = with_quadratic(objective, Symmetric.from_dense(steepest))
+        return Fresh(_model(objective, bound), exact=False)
+
+
+def _model(objective: Objective, B: Symmetric) -> Model:
     if objective.smooth:
         return smooth_model(B)
     return proximal_model(B, scaled_kink(objective))
+
+
+def _require_held(objective: Objective, B: Symmetric) -> None:
+    """Raise if a parameter that nothing penalises has no curvature either."""
+    if objective.n_free and not (B.diagonal[-objective.n_free :] > 0.0).all():
+        raise NotPositiveDefinite("the intercept has no curvature here")

@@ -104,25 +104,26 @@ def minimise(
         After so many steps the best point so far is returned as it is.
     """
     here = _evaluate(objective, rows, _origin(objective, rows, start))
-    best, model, step = here, chord, np.inf
+    best, model, exact, step = here, chord, True, np.inf
     n_hessians, n_steps, stalled = 0, 0, 0
     while n_steps < max_steps and stalled < _patience(best):
         fresh = model is None
         if model is None:
-            model, n_hessians = (
-                hessian_model(objective, rows, here.theta),
-                n_hessians + 1,
-            )
+            model, exact = hessian_model(objective, rows, here.theta)
+            n_hessians += 1
         target = model(here.theta, here.gradient)
-        step = float(np.linalg.norm(target.x - here.theta))
+        # Only a step with the true Hessian says how near the minimiser is.
+        step = float(np.linalg.norm(target.x - here.theta)) if exact else np.inf
         there = _search(objective, rows, here, target)
         if there is None and fresh:
             break
+        if there is not None and not exact:
+            there = _stretched(objective, rows, here, there)
         n_steps += 1
         there = there or here
         if _slow(here, there):
             model = None
-        stalled = stalled + 1 if there.residual > 0.5 * best.residual else 0
+        stalled = 0 if _progress(here, there, best) else stalled + 1
         best = min(best, there, key=lambda point: point.residual)
         here = there
     best = here if np.isinf(best.residual) else best
@@ -148,6 +149,14 @@ def require_converged(objective: Objective, rows: Rows, solution: Solution) -> N
             "an unpenalised intercept, say) or features may differ too much in "
             "scale: standardise them, or raise alpha or ridge"
         )
+
+
+def _progress(here: _Point, there: _Point, best: _Point) -> bool:
+    """Whether a step got somewhere: in residual or, far from the end, in value."""
+    if there.residual <= 0.5 * best.residual or np.isinf(best.residual):
+        return True
+    fallen = here.value - there.value
+    return best.residual > TOLERANCE and fallen > 1e-12 * abs(here.value)
 
 
 def _slow(here: _Point, there: _Point) -> bool:
@@ -212,6 +221,18 @@ def _search(
             return there
         length *= 0.5
     return None
+
+
+def _stretched(objective: Objective, rows: Rows, here: _Point, there: _Point) -> _Point:
+    """Go on along a cautious step, doubling it for as long as the objective falls."""
+    way = there.theta - here.theta
+    for _ in range(MAX_HALVINGS):
+        way = 2.0 * way
+        beyond = _evaluate(objective, rows, here.theta + way)
+        if not beyond.value < there.value:
+            break
+        there = beyond
+    return there
 
 
 def _with_subgradient(objective: Objective, rows: Rows, point: _Point) -> _Point:
