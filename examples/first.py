@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Remove twenty people from a cancer model and compare with retraining."""
+"""Remove twenty people from a cancer model, compare with retraining, certify."""
 
 import time
 from dataclasses import replace
@@ -11,8 +11,10 @@ from sklearn.preprocessing import StandardScaler
 from expunge import (
     L1,
     L2,
+    Budget,
     Jackknife,
     Logistic,
+    LogisticRegression,
     Newton,
     Objective,
     Polish,
@@ -21,6 +23,7 @@ from expunge import (
     Rows,
     Summary,
     learn,
+    verify,
 )
 from expunge.mechanisms import Mechanism
 
@@ -45,6 +48,7 @@ def main() -> None:
     for objective in (smooth, replace(smooth, penalty=L1(), ridge=1e-3)):
         rows = objective.rows(X, 2.0 * y - 1.0)
         compare(learn(objective, rows), rows, forgotten)
+    certify(X, y, forgotten)
 
 
 def compare(summary: Summary, rows: Rows, forgotten: np.ndarray) -> None:
@@ -63,6 +67,18 @@ def compare(summary: Summary, rows: Rows, forgotten: np.ndarray) -> None:
         elapsed = time.perf_counter() - begin
         error = np.linalg.norm(draft.theta - target)
         print(f"  {label:<10} {error:>23.2e} {1e3 * elapsed:>6.2f} ms")
+
+
+def certify(X: np.ndarray, y: np.ndarray, forgotten: np.ndarray) -> None:
+    """Forget them under a contract, and check the certificate of the release."""
+    contract = Budget(epsilon=1.0, delta=1e-5, sigma=1.0)
+    model = LogisticRegression(alpha=0.05, budget=contract).fit(X, y)
+    model.forget(forgotten.tolist())
+    print(f"\nReleased with noise: accuracy {model.score(X, y):.3f}")
+    print(verify(model.certificate_, model.record_).says)
+    print("It says nothing about:")
+    for sentence in model.certificate_.not_covered:
+        print(f"  - {sentence}")
 
 
 if __name__ == "__main__":
