@@ -190,7 +190,9 @@ def _start(estimator: Any, objective: Objective, rows: Rows) -> Vector:
 def _chosen_on_data(holdings: Holdings) -> Holdings:
     """Return the holdings with their account told of weights that follow the data."""
     account = holdings.custody.accountant.compose(TunedOnData(BALANCED))
-    return replace(holdings, custody=replace(holdings.custody, accountant=account))
+    custody = replace(holdings.custody, accountant=account)
+    note = f"{BALANCED}: weights that were computed from everyone's labels"
+    return replace(holdings, custody=custody, notes=(*holdings.notes, note))
 
 
 def _adoption(

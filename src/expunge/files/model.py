@@ -158,6 +158,7 @@ def _private_content(
         "digests": np.frombuffer(digests, np.uint8).reshape(-1, DIGEST_BYTES),
         "counts": np.array([count for _, count in entries], dtype=np.int64),
         "kept": kept,
+        "notes": holdings.notes,
         "random_state": model.random_state,
         "adoption": getattr(model, "adoption_", None),
     }
@@ -189,9 +190,8 @@ def _restore(model: Any, public: Release, content: Content, arrays: Any) -> None
     model.random_state = parts["random_state"]
     account = custody.accountant
     noise = _noise(custody.budget, model.random_state, account)
-    model._show(
-        Holdings(custody, noise, Roster(counts, parts["key"]), kept), public, record
-    )
+    roster, notes = Roster(counts, parts["key"]), tuple(parts["notes"])
+    model._show(Holdings(custody, noise, roster, kept, notes), public, record)
     if parts["adoption"] is not None:
         model.adoption_ = parts["adoption"]
 

@@ -40,7 +40,7 @@ from ..roster import Roster
 from ..rows import Rows
 from ..unlearn import Release, begin
 from .choices import MECHANISMS, chosen, penalty_of
-from .holdings import Holdings, published, without_people, without_rows
+from .holdings import Holdings, noted, published, without_people, without_rows
 from .kept import Kept
 
 PRIVATE = ("_holdings", "_record", "_lock", "adoption_")
@@ -199,7 +199,7 @@ class Forgetful(BaseEstimator, ABC):
             noise_source=paper.noise_source,
             commitment=paper.commitment,
         )
-        public = Release(release.theta, certificate)
+        public = Release(release.theta, noted(certificate, holdings.notes))
         custody = replace(custody, released=(public, self._record))
         self._holdings = replace(holdings, custody=custody)
         self._published = public

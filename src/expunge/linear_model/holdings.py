@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 
 from .._typing import Index
+from ..certificate import Certificate
 from ..exceptions import InvalidInput, ScheduleExhausted
 from ..noise import Noise
 from ..private import Private
@@ -37,12 +38,15 @@ class Holdings(Private):
         Digests of the rows in the model.
     kept
         The rows with their owners; None if the data are not kept.
+    notes
+        What certificates do not cover, beside the standard sentences.
     """
 
     custody: Custody
     noise: Noise | None
     roster: Roster
     kept: Kept | None
+    notes: tuple[str, ...] = ()
 
 
 def without_people(holdings: Holdings, subjects: Iterable[object]) -> Holdings:
@@ -69,7 +73,16 @@ def without_rows(holdings: Holdings, removed: Rows) -> Holdings:
 def published(holdings: Holdings) -> tuple[Holdings, Release, Record]:
     """Return the holdings with the release of their custody."""
     custody, public, record = release(holdings.custody, holdings.noise)
+    public = Release(public.theta, noted(public.certificate, holdings.notes))
+    custody = replace(custody, released=(public, record))
     return replace(holdings, custody=custody), public, record
+
+
+def noted(certificate: Certificate, notes: tuple[str, ...]) -> Certificate:
+    """Return the certificate with these sentences among what it does not cover."""
+    said = certificate.not_covered
+    new = tuple(note for note in notes if note not in said)
+    return replace(certificate, not_covered=said + new)
 
 
 def _without(
