@@ -23,7 +23,7 @@ from expunge import (
     learn,
 )
 from expunge._typing import Matrix, Vector
-from expunge.blocks import loss_slopes
+from expunge.blocks import loss_gradient, loss_slopes
 from expunge.exceptions import (
     InvalidInput,
     NotConverged,
@@ -158,10 +158,8 @@ def test_agrees_with_ridge_and_softmax() -> None:
 
 
 def _value(objective: Objective, X: Matrix, y: Vector, theta: Vector) -> float:
-    from expunge.blocks import loss_value
-
     rows = objective.rows(X, y)
-    loss = loss_value(objective.loss, rows, theta) / rows.total_weight
+    loss = loss_gradient(objective.loss, rows, theta)[0] / rows.total_weight
     return loss + objective.penalty_value(theta)
 
 

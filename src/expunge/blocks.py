@@ -49,16 +49,6 @@ def predict(loss: Loss, rows: Rows, theta: Vector) -> Vector:
     return eta
 
 
-def loss_value(loss: Loss, rows: Rows, theta: Vector) -> float:
-    """Return sum w loss."""
-
-    def term(block: Rows) -> tuple[float]:
-        eta = predict(loss, block, theta)
-        return (float(block.weight @ loss.value(block.y, eta)),)
-
-    return block_sum(term, rows)[0]
-
-
 def loss_gradient(loss: Loss, rows: Rows, theta: Vector) -> tuple[float, Vector]:
     """Return sum w loss and its gradient in theta."""
 
