@@ -95,7 +95,7 @@ def test_unknown_and_forgotten_people_are_refused_all_or_nothing(cancer: Any) ->
     with pytest.raises(UnknownSubject, match="or no longer"):
         model.forget([0])
     assert model.certificate_.n_subjects_removed == 1
-    with pytest.raises(InvalidInput, match="one word"):
+    with pytest.raises(InvalidInput, match="list of ids"):
         model.forget("17")
     with pytest.raises(InvalidInput, match="say whom to forget"):
         model.forget()

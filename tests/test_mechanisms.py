@@ -52,11 +52,11 @@ def _wider(rows: Rows) -> Rows:
 
 
 BAD_REQUESTS: dict[str, tuple[Callable[[Rows], Rows], type[ExpungeError], str]] = {
-    "all rows": (lambda rows: rows, CannotRemove, "160 row.s. cannot be removed"),
+    "all rows": (lambda rows: rows, CannotRemove, "these rows cannot be removed"),
     "more rows than there are": (
         lambda rows: rows.take(np.arange(320) % 160),
         CannotRemove,
-        "320 row.s. cannot be removed",
+        "these rows cannot be removed",
     ),
     "more weight than there is": (
         lambda rows: _copies(rows.take(np.arange(2)), 80),

@@ -191,7 +191,7 @@ def test_few_steps_still_report_the_truth(penalty: str) -> None:
         assert solution.n_steps <= max_steps
         measured = _measured(objective, rows, solution)
         assert np.isclose(measured, solution.residual, rtol=1e-10)
-        with pytest.raises(NotConverged, match="stopped at residual"):
+        with pytest.raises(NotConverged, match="stopped before its residual was small"):
             require_converged(objective, rows, solution)
 
 

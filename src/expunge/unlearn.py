@@ -25,11 +25,18 @@ from .blocks import largest_norm
 from .budget import Budget
 from .certificate import Certificate, certify
 from .events import Fitted, Removed
-from .exceptions import CapacityExceeded, InvalidInput, NotCertifiable
-from .mechanisms import Draft, Mechanism, Newton, State, look
+from .exceptions import (
+    CannotRemove,
+    CapacityExceeded,
+    InvalidInput,
+    NotCertifiable,
+    NotConverged,
+    NotPositiveDefinite,
+)
+from .mechanisms import Draft, Mechanism, Newton, Retrain, State, look
 from .mechanisms.downdate import initial_state, with_sums
 from .mechanisms.polish import in_units_of_rows
-from .mechanisms.retrain import required_rows, resolve
+from .mechanisms.retrain import required_rows, resolve, retrained, weighed
 from .noise import Noise, on_grid, salt
 from .objective import Objective
 from .private import Private
@@ -42,6 +49,7 @@ from .summary import Summary, summarise
 Remaining: TypeAlias = Rows | Callable[[], Rows]
 
 POLISHING_STEPS = 3
+REFUSALS = (NotPositiveDefinite, NotConverged, CannotRemove)
 LOOKED = "accepted on rows"
 
 
@@ -79,8 +87,8 @@ class Custody(Private):
         The removal's state, its answer, and how far that may be from retraining.
     decisions
         What was done for the last request.
-    n_samples, n_removed
-        Rows at the fit, and rows removed since.
+    n_samples, n_removed, fit_weight
+        Rows at the fit, rows removed since, and the weight at the fit.
     seconds
         How long the last request took.
     accountant
@@ -98,6 +106,7 @@ class Custody(Private):
     decisions: tuple[str, ...]
     n_samples: int
     n_removed: int
+    fit_weight: float
     seconds: float
     accountant: Accountant
     released: tuple[Release, Record] | None = None
@@ -131,6 +140,7 @@ def begin(
         decisions=("fitted",),
         n_samples=len(rows),
         n_removed=0,
+        fit_weight=rows.total_weight,
         seconds=perf_counter() - clock,
         accountant=Accountant(budget).compose(Fitted(solution.theta.size)),
     )
@@ -164,25 +174,40 @@ def forget(
     if not len(removed):
         return custody
     clock = perf_counter()
-    mechanism = custody.mechanism
-    state = mechanism.update(custody.state, removed, spend=spend)
-    rows = _fetched(remaining) if mechanism.needs_rows else None
-    state, draft = mechanism.step(state, rows)
-    answered = replace(
+    again = LOOKED in custody.decisions
+    entered = replace(
         custody,
-        state=state,
-        draft=draft,
-        radius=best_radius(state, draft, rows, _row_norm(custody.budget)),
-        decisions=("accepted",),
         n_removed=custody.n_removed + len(removed),
         accountant=custody.accountant.compose(Removed(n_subjects)),
         released=None,
     )
+    try:
+        answered = _answered(entered, removed, remaining, spend=spend)
+    except REFUSALS:
+        if remaining is None or spend:
+            raise
+        # Whoever retrains does not refuse: with rows at hand, neither do we.
+        state = Retrain().update(custody.state, removed)
+        answered = _retrained(replace(entered, state=state), _fetched(remaining))
     if remaining is not None and not fits(answered):
-        rows = _fetched(remaining) if rows is None else rows
-        again = LOOKED in custody.decisions
-        answered = _settled(answered, required_rows(state, rows), again=again)
+        answered = _settled(answered, _fetched(remaining), again=again)
     return replace(answered, seconds=perf_counter() - clock)
+
+
+def _answered(
+    custody: Custody, removed: Rows, remaining: Remaining | None, *, spend: bool
+) -> Custody:
+    """Return the custody with the mechanism's own answer and its radius."""
+    mechanism = custody.mechanism
+    state = mechanism.update(custody.state, removed, spend=spend)
+    rows = None
+    if mechanism.needs_rows and remaining is not None:
+        rows = _fetched(remaining)
+    state, draft = mechanism.step(state, rows)
+    radius = best_radius(state, draft, rows, _row_norm(custody.budget))
+    return replace(
+        custody, state=state, draft=draft, radius=radius, decisions=("accepted",)
+    )
 
 
 def release(
@@ -252,7 +277,8 @@ def reanchor(custody: Custody, remaining: Rows) -> Custody:
     subtracted from are gone with the old custody.
     """
     rows = required_rows(custody.state, remaining)
-    steps = resolve(replace(custody.state, last=custody.draft.theta), rows, max_steps=1)
+    start = replace(weighed(custody.state, rows), last=custody.draft.theta)
+    steps = resolve(start, rows, max_steps=1)
     return _moved(custody, rows, steps, "re-anchored")
 
 
@@ -308,26 +334,33 @@ def _within_tau(anchor: _Anchor, budget: Budget | None) -> Radius:
     return anchor.radius
 
 
-def _settled(custody: Custody, rows: Rows, *, again: bool) -> Custody:
+def _settled(custody: Custody, remaining: Rows, *, again: bool) -> Custody:
     """Return the custody with an answer that fits: looked at, polished, retrained.
 
     When the request before this one needed the rows ``again``, a look would do but
     the next request would need them too: polishing moves the anchor, after which
     many requests fit without a look.
     """
-    state, norm = custody.state, _row_norm(custody.budget)
+    rows = required_rows(custody.state, remaining)
+    state, norm = weighed(custody.state, rows), _row_norm(custody.budget)
     seen = look(state, custody.draft, rows)
     radius = best_radius(state, seen, rows, norm)
     looked = replace(custody, draft=seen, radius=radius, decisions=(LOOKED,))
     if fits(looked) and not again:
         return looked
     start = replace(state, last=custody.draft.theta)
-    solution = resolve(start, rows, chord=_chord(state), max_steps=POLISHING_STEPS)
-    polished = _moved(custody, rows, solution, f"polished {solution.n_steps} times")
-    if fits(polished):
-        return polished
-    solution = resolve(start, rows)
-    require_converged(state.objective.after(state.kept), rows, solution)
+    try:
+        solution = resolve(start, rows, chord=_chord(state), max_steps=POLISHING_STEPS)
+        polished = _moved(custody, rows, solution, f"polished {solution.n_steps} times")
+    except REFUSALS:
+        return _retrained(custody, rows)
+    return polished if fits(polished) else _retrained(custody, rows)
+
+
+def _retrained(custody: Custody, remaining: Rows) -> Custody:
+    """Return the custody with a full fit of the remaining rows."""
+    rows = required_rows(custody.state, remaining)
+    solution = retrained(weighed(custody.state, rows), rows)
     return _moved(custody, rows, solution, "retrained", full=True)
 
 
@@ -342,7 +375,8 @@ def _moved(
     custody: Custody, rows: Rows, solution: Solution, how: str, *, full: bool = False
 ) -> Custody:
     """Return the custody with this solution on the remaining rows as its anchor."""
-    objective = custody.state.objective.after(custody.state.kept)
+    # Against the fit, not the last anchor: rounding must not pile up.
+    objective = custody.objective.after(rows.total_weight / custody.fit_weight)
     anchor = _anchored(objective, rows, solution, custody.budget)
     return replace(
         custody,
@@ -353,7 +387,7 @@ def _moved(
     )
 
 
-def _fetched(remaining: Remaining | None) -> Rows | None:
+def _fetched(remaining: Remaining) -> Rows:
     return remaining() if callable(remaining) else remaining
 
 

@@ -26,7 +26,7 @@ from sklearn.utils.validation import (
 
 from .._typing import Matrix, Vector
 from ..budget import Budget
-from ..certificate import Certificate, certify
+from ..certificate import CHOSEN, Certificate
 from ..events import TunedOnData
 from ..exceptions import InvalidInput, NoPrivateState
 from ..losses import Loss
@@ -121,10 +121,16 @@ class Forgetful(BaseEstimator, ABC):
         sample_weight
             Weights; integer weights count rows.
         """
+        before = dict(self.__dict__)
         self.__dict__.pop("adoption_", None)  # of an earlier model
-        objective, rows = self._prepared(X, y, sample_weight)
-        owners = owners_of(subjects, len(rows))
-        self._publish(self._held(objective, rows, owners))
+        try:
+            objective, rows = self._prepared(X, y, sample_weight)
+            owners = owners_of(subjects, len(rows))
+            self._publish(self._held(objective, rows, owners))
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)  # an earlier model stays whole
+            raise
         return self
 
     def forget(
@@ -150,8 +156,7 @@ class Forgetful(BaseEstimator, ABC):
         with self._lock:
             holdings = self._private_state()
             if subjects is not None:
-                if isinstance(subjects, str):
-                    raise InvalidInput("subjects is one word; give a list of them")
+                require_words(subjects)
                 holdings = without_people(holdings, subjects)
             else:
                 removed = self._request(holdings, X, y, sample_weight)
@@ -187,22 +192,23 @@ class Forgetful(BaseEstimator, ABC):
         Removal does not undo that choice: the certificate says so from now on. The
         tuning estimators choose removably.
         """
-        holdings = self._private_state()
-        event = TunedOnData(type(search).__name__)
-        account = holdings.custody.accountant.compose(event)
-        custody = replace(holdings.custody, accountant=account)
-        release, paper = self._release, self._release.certificate
-        certificate = certify(
-            account,
-            custody.objective,
-            mechanism=paper.mechanism,
-            noise_source=paper.noise_source,
-            commitment=paper.commitment,
-        )
-        public = Release(release.theta, noted(certificate, holdings.notes))
-        custody = replace(custody, released=(public, self._record))
-        self._holdings = replace(holdings, custody=custody)
-        self._published = public
+        self._private_state()
+        with self._lock:
+            holdings, shown = self._private_state(), self._release
+            event = TunedOnData(type(search).__name__)
+            account = holdings.custody.accountant.compose(event)
+            paper = replace(
+                noted(shown.certificate, (CHOSEN,)),
+                status="radius-only",
+                selection="not covered",
+            )
+            public = Release(shown.theta, paper)
+            released = holdings.custody.released
+            if released is not None:  # the release shown is that of this very state
+                released = (public, released[1])
+            custody = replace(holdings.custody, accountant=account, released=released)
+            self._holdings = replace(holdings, custody=custody)
+            self._published = public
         return self
 
     def plan(self, options: Options | None = None) -> PlanReport:
@@ -284,6 +290,11 @@ class Forgetful(BaseEstimator, ABC):
             if isinstance(noise, SecureNoise):
                 noise.prepare(rows.X.shape[1] * objective.loss.outputs)
         mechanism = chosen("mechanism", self.mechanism, MECHANISMS)
+        if mechanism.needs_rows and not self.keep_data:
+            raise InvalidInput(
+                f"mechanism={self.mechanism!r} looks at the remaining rows; set "
+                "keep_data=True, or use 'newton'"
+            )
         custody = begin(objective, rows, mechanism, self.budget, start)
         kept = Kept(rows, owners) if self.keep_data else None
         return Holdings(custody, noise, Roster.of(rows, salt()), kept)
@@ -310,8 +321,10 @@ class Forgetful(BaseEstimator, ABC):
 
     def _shaped(self, theta: Vector) -> tuple[Matrix, Vector]:
         """Return parameters as coefficients (k, d) and intercepts (k,)."""
-        columns = theta.reshape(-1, self._loss().outputs)
-        if not self.fit_intercept:
+        # By the fit, not by parameters that may have been set since.
+        intercept = bool(self._release.certificate.objective["intercept"])
+        columns = theta.reshape(self.n_features_in_ + intercept, -1)
+        if not intercept:
             return columns.T, np.zeros(columns.shape[1])
         return columns[:-1].T, columns[-1]
 
@@ -357,10 +370,17 @@ def _standing_on_this(face: str) -> Any:
     return import_module(f"expunge.{face}")
 
 
+def require_words(subjects: Sequence[object]) -> None:
+    """Refuse what is no list of ids: one word, bytes, or a table."""
+    if isinstance(subjects, str | bytes) or np.ndim(np.asarray(subjects, object)) != 1:
+        raise InvalidInput("subjects must be a list of ids, one word or number each")
+
+
 def owners_of(subjects: Sequence[object] | None, n_rows: int) -> list[str]:
     """Return whose row each is, as words."""
     if subjects is None:
         return [str(place) for place in range(n_rows)]
+    require_words(subjects)
     owners = [str(subject) for subject in subjects]
     if len(owners) != n_rows:
         raise InvalidInput(

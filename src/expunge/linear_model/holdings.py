@@ -66,8 +66,12 @@ def without_people(holdings: Holdings, subjects: Iterable[object]) -> Holdings:
 def without_rows(holdings: Holdings, removed: Rows) -> Holdings:
     """Return the holdings without these rows, which must be on the roster."""
     holdings.roster.find(removed)  # a stranger is refused before anything else
-    gone = None if holdings.kept is None else _positions(holdings, removed)
-    return _without(holdings, removed, gone, len(removed))
+    if holdings.kept is None:
+        # Whose rows these are is not known: a request speaks for one person.
+        return _without(holdings, removed, None, 1)
+    gone = _positions(holdings, removed)
+    people = {holdings.kept.owners[place] for place in gone}
+    return _without(holdings, removed, gone, len(people))
 
 
 def published(holdings: Holdings) -> tuple[Holdings, Release, Record]:
@@ -98,9 +102,8 @@ def _without(
     remaining = None
     if kept is not None and gone is not None:
         remaining = partial(kept.remaining, gone)
-    # With rows a retraining may follow, which can fail: the old state must survive it.
-    spend = remaining is None
-    custody = forget(custody, removed, remaining, n_subjects=n_subjects, spend=spend)
+    # Not spent: should anything fail on the way, the old state must stand.
+    custody = forget(custody, removed, remaining, n_subjects=n_subjects)
     holdings.roster.strike(entries)
     if kept is not None and gone is not None:
         kept.strike(gone)

@@ -18,7 +18,7 @@ from ..solvers import Model
 from ..summary import Summary
 from .base import Mechanism
 from .newton import Newton
-from .retrain import measured_answer, required_rows, resolve
+from .retrain import measured_answer, required_rows, resolve, weighed
 from .state import Draft, State
 
 
@@ -56,7 +56,7 @@ class Polish:
     def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
         """Return the base's answer, polished on the remaining rows."""
         rows = required_rows(state, remaining)
-        state, _ = self.base.step(state)
+        state, _ = self.base.step(weighed(state, rows))
         chord = in_units_of_rows(self.base.model(state), state.kept)
         solution = resolve(state, rows, chord=chord, max_steps=self.steps)
         return measured_answer(state, solution)

@@ -8,7 +8,12 @@ state knows how much is left and where to start, and no matrix.
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ..exceptions import InvalidInput, RowsRequired
+from ..exceptions import (
+    InvalidInput,
+    NotConverged,
+    NotPositiveDefinite,
+    RowsRequired,
+)
 from ..rows import Rows
 from ..solvers import Model, Solution, minimise, require_converged
 from ..solvers.newton import MAX_STEPS
@@ -36,9 +41,8 @@ class Retrain:
     def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
         """Return the minimiser over the remaining rows."""
         rows = required_rows(state, remaining)
-        solution = resolve(state, rows)
-        require_converged(state.objective.after(state.kept), rows, solution)
-        return measured_answer(state, solution)
+        state = weighed(state, rows)
+        return measured_answer(state, retrained(state, rows))
 
 
 def required_rows(state: State, remaining: Rows | None) -> Rows:
@@ -47,13 +51,34 @@ def required_rows(state: State, remaining: Rows | None) -> Rows:
         raise RowsRequired(
             "this mechanism looks at the remaining rows: pass step(state, remaining)"
         )
-    weight = remaining.total_weight
-    if len(remaining) != state.n_rows or abs(weight - state.weight) > 1e-9 * weight:
+    # The state's weight was found by subtraction: it is as exact as the first one.
+    doubt = abs(remaining.total_weight - state.weight)
+    if len(remaining) != state.n_rows or doubt > 1e-9 * state.anchor_weight:
         raise InvalidInput(
             "the rows handed over are not those that remain: pass all training rows "
             "but the removed ones, with the weights of the fit"
         )
     return remaining
+
+
+def weighed(state: State, rows: Rows) -> State:
+    """Return the state with the weight of its remaining rows, exactly."""
+    return replace(state, weight=rows.total_weight)
+
+
+def retrained(state: State, rows: Rows) -> Solution:
+    """Return the minimiser over the remaining rows, or raise NotConverged.
+
+    From the last answer and, should that lead nowhere, from nothing.
+    """
+    objective = state.objective.after(state.kept)
+    try:
+        solution = resolve(state, rows)
+        require_converged(objective, rows, solution)
+    except (NotConverged, NotPositiveDefinite):
+        solution = minimise(objective, rows)
+        require_converged(objective, rows, solution)
+    return solution
 
 
 def resolve(

@@ -24,7 +24,14 @@ SHARES = (0.98, 0.9, *(0.5**k for k in range(1, 40)))
 def strong_convexity(state: State) -> float:
     """Return mu_U = f mu: zero where nothing penalises some direction."""
     objective = state.objective
-    return 0.0 if objective.n_free else state.scale * objective.quadratic
+    if objective.n_free:
+        return 0.0
+    return max(0.0, state.scale - weight_error(state)) * objective.quadratic
+
+
+def weight_error(state: State) -> float:
+    """Return the rounding of f, whose weights are found by subtraction."""
+    return 2.0 * UNIT_ROUNDOFF * _counts(state)
 
 
 def curvature_floor(state: State) -> float:
@@ -190,7 +197,11 @@ def gradient_error(state: State, draft: Draft, step: float) -> float:
     )
     rest = float(np.linalg.norm(draft.subgradient) + np.linalg.norm(state.pull))
     rest += (scales.hessian + state.objective.quadratic) * float(np.linalg.norm(theta))
-    return error + 16.0 * UNIT_ROUNDOFF * rest
+    pull = state.objective.quadratic_gradient(theta)
+    drift = weight_error(state) * float(
+        np.linalg.norm(pull) + np.linalg.norm(draft.subgradient) / state.scale
+    )
+    return error + 16.0 * UNIT_ROUNDOFF * rest + drift
 
 
 def residual_error(state: State, draft: Draft, s: Vector) -> float:

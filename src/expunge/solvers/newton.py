@@ -143,11 +143,11 @@ def require_converged(objective: Objective, rows: Rows, solution: Solution) -> N
         slopes = slope_scale(objective.loss, rows, theta) / rows.total_weight
         goal = 64.0 * UNIT_ROUNDOFF * (slopes + objective.quadratic * size)
     if not (residual <= goal and solution.step <= STEP_TOLERANCE * (1.0 + size)):
+        # No figure: after a removal each would be one of the removed rows.
         raise NotConverged(
-            f"the solver stopped at residual {residual:.1e} with a last step of "
-            f"{solution.step:.1e}; a minimiser may not exist (one class left beside "
-            "an unpenalised intercept, say) or features may differ too much in "
-            "scale: standardise them, or raise alpha or ridge"
+            "the solver stopped before its residual was small; a minimiser may not "
+            "exist (one class left beside an unpenalised intercept, say) or features "
+            "may differ too much in scale: standardise them, or raise alpha or ridge"
         )
 
 
@@ -252,4 +252,5 @@ def _with_subgradient(objective: Objective, rows: Rows, point: _Point) -> _Point
 def _curvature_scale(objective: Objective, rows: Rows) -> float:
     """Return an upper bound on the curvature of the smooth part."""
     mean_square = float(rows.weight @ rows.norms() ** 2) / rows.total_weight
-    return objective.loss.curvature_bound * mean_square + objective.quadratic
+    scale = objective.loss.curvature_bound * mean_square + objective.quadratic
+    return max(scale, 1e-100)
