@@ -176,6 +176,24 @@ def test_reanchoring_forgets_the_old_sums(penalty: L1 | L2, scaling: Scaling) ->
     assert np.allclose(ours, theirs, atol=1e-9)
 
 
+def test_reanchoring_does_not_let_the_objective_drift() -> None:
+    # Under "sum" alpha W is fixed: a heavy row that left, and many new anchors, must
+    # not change what that means by more than the radius admits.
+    objective = Objective(Logistic(), L2(), 30.0 / 1e8, scaling="sum")
+    X, y = labelled("logistic", np.random.default_rng(4), 60)
+    weight = np.ones(60)
+    weight[0] = 1e8 + 0.3
+    rows = objective.rows(X, y, weight)
+    remaining = rows.without(np.array([0]))
+    custody = forget(begin(objective, rows), rows.take(np.array([0])))
+    for _ in range(6):
+        custody = reanchor(custody, remaining)
+    kept = remaining.total_weight / rows.total_weight
+    oracle = begin(objective.after(kept), remaining)
+    distance = np.linalg.norm(custody.draft.theta - oracle.draft.theta)
+    assert distance <= custody.radius.value + oracle.radius.value
+
+
 def test_an_auditor_with_the_data_recomputes_the_radius() -> None:
     rows = _rows(PLAIN)
     budget = Budget(sigma=0.02, allow_seeded=True)
