@@ -63,11 +63,12 @@ def loss_gradient(loss: Loss, rows: Rows, theta: Vector) -> tuple[float, Vector]
 def loss_slopes(loss: Loss, rows: Rows, theta: Vector) -> Vector:
     """Return the gradient of sum w loss alone: what one removal costs."""
 
-    def term(block: Rows) -> tuple[Vector]:
-        eta = predict(loss, block, theta)
-        return (_lift(block, loss.slope(block.y, eta)),)
+    def slopes(block: Rows) -> Vector:
+        return _lift(block, loss.slope(block.y, predict(loss, block, theta)))
 
-    return block_sum(term, rows)[0]
+    if len(rows) <= BLOCK_ROWS:
+        return slopes(rows)
+    return block_sum(lambda block: (slopes(block),), rows)[0]
 
 
 def slope_scale(loss: Loss, rows: Rows, theta: Vector) -> float:

@@ -9,7 +9,6 @@ Updates commute and a batch equals a stream: a state is a sum. ``step`` looks at
 the sums, not at earlier answers, so it may be called as often as one likes.
 """
 
-from dataclasses import replace
 from math import isfinite
 from typing import Protocol
 
@@ -89,4 +88,4 @@ def draft(minimum: Minimum) -> Draft:
 
 def answer(state: State, minimum: Minimum) -> tuple[State, Draft]:
     """Return the minimum as a draft, remembered as the next start."""
-    return replace(state, last=minimum.x), draft(minimum)
+    return state.having(last=minimum.x), draft(minimum)

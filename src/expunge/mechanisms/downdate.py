@@ -5,7 +5,6 @@ A few rows go by rank-one updates, O(d^2) each; a batch by one block sum, which
 costs a fraction of that per row.
 """
 
-from dataclasses import replace
 from math import sqrt
 
 import numpy as np
@@ -40,10 +39,10 @@ def initial_state(summary: Summary) -> State:
 
 def with_sums(state: State, summary: Summary, *, moment: bool) -> State:
     """Return the state with Hessian and moment in memory of its own, to be spent."""
-    state = replace(state, hessian=summary.hessian.copy())
+    state = state.having(hessian=summary.hessian.copy())
     if not moment:
         return state
-    return replace(state, moment=summary.moment.copy(), kinks=summary.kinks)
+    return state.having(moment=summary.moment.copy(), kinks=summary.kinks)
 
 
 def what_remains(state: State, removed: Rows) -> tuple[float, int]:
@@ -92,17 +91,17 @@ def drop_matrices(state: State, removed: Rows, *, spend: bool) -> State:
     A few rows go by rank-one updates; with ``spend`` those overwrite the old
     matrices instead of copying them first.
     """
-    state = replace(
-        state, n_updates=state.n_updates + 1, kinks=_drop_kinks(state, removed)
+    state = state.having(
+        n_updates=state.n_updates + 1, kinks=_drop_kinks(state, removed)
     )
     if few(state, removed):
         return _drop_few(state, removed, spend=spend)
     total = loss_hessian(state.objective.loss, removed, state.anchor)
     hessian = state.loss_hessian.minus(total / state.anchor_weight)
     if state.moment is None:
-        return replace(state, hessian=hessian)
+        return state.having(hessian=hessian)
     moment = state.moment.minus(norm_moment(removed) / state.anchor_weight)
-    return replace(state, hessian=hessian, moment=moment)
+    return state.having(hessian=hessian, moment=moment)
 
 
 def _drop_few(state: State, removed: Rows, *, spend: bool) -> State:
@@ -110,11 +109,11 @@ def _drop_few(state: State, removed: Rows, *, spend: bool) -> State:
     Z = scaled_rows(state, removed)
     hessian = state.loss_hessian.update(-1.0, Z, spend=spend)
     if state.moment is None:
-        return replace(state, hessian=hessian)
+        return state.having(hessian=hessian)
     scale = np.sqrt(removed.weight * removed.norms() / state.anchor_weight)
     X = removed.dense() * scale[:, None]
-    return replace(
-        state, hessian=hessian, moment=state.moment.update(-1.0, X, spend=spend)
+    return state.having(
+        hessian=hessian, moment=state.moment.update(-1.0, X, spend=spend)
     )
 
 

@@ -7,7 +7,7 @@ Removing a row costs O(d) and reading the model one product with H^-1. The paper
 Algorithm 1, with the regularised term and the proximal start put right.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from ..rows import Rows
@@ -45,9 +45,9 @@ class Jackknife:
         state = initial_state(summary)
         H = with_quadratic(summary.objective, summary.hessian)
         if summary.objective.smooth:
-            state = replace(state, inverse=factored_inverse(H))
+            state = state.having(inverse=factored_inverse(H))
         else:
-            state = replace(state, metric=H)
+            state = state.having(metric=H)
         if self.certified:
             state = with_sums(state, summary, moment=True)
         return state
@@ -58,7 +58,7 @@ class Jackknife:
         if not len(removed):
             return state
         gradient = drop_gradient(state, removed)
-        lighter = replace(state, weight=weight, n_rows=n_rows, gradient=gradient)
+        lighter = state.having(weight=weight, n_rows=n_rows, gradient=gradient)
         if state.hessian is not None:
             lighter = drop_matrices(lighter, removed, spend=spend)
         return successor(lighter, state, spend=spend)

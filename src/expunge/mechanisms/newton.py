@@ -9,7 +9,7 @@ the exact H_U, preconditioned by a downdated inverse that is never trusted: the
 paper's TA in O(d^2) a row instead of O(d^3) a request.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -56,7 +56,7 @@ class Newton:
         state = with_sums(initial_state(summary), summary, moment=self.certified)
         if summary.objective.smooth:
             H = with_quadratic(summary.objective, summary.hessian)
-            state = replace(state, inverse=factored_inverse(H))
+            state = state.having(inverse=factored_inverse(H))
         return state
 
     def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
@@ -65,7 +65,7 @@ class Newton:
         if not len(removed):
             return state
         gradient = drop_gradient(state, removed)
-        lighter = replace(state, weight=weight, n_rows=n_rows, gradient=gradient)
+        lighter = state.having(weight=weight, n_rows=n_rows, gradient=gradient)
         if state.inverse is None:  # a kink: the prox needs no preconditioner
             lighter = drop_matrices(lighter, removed, spend=spend)
             return successor(lighter, state, spend=spend)
@@ -77,7 +77,7 @@ class Newton:
         else:
             lighter = drop_matrices(lighter, removed, spend=spend)
             inverse = state.inverse.update(1.0, rows, spend=spend)
-            lighter = replace(lighter, inverse=inverse)
+            lighter = lighter.having(inverse=inverse)
         return successor(lighter, state, spend=spend)
 
     def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
@@ -109,7 +109,7 @@ def refactored(state: State) -> State:
         inverse = factored_inverse(state.smooth_hessian())
     except NotPositiveDefinite as error:
         raise NotPositiveDefinite(NOT_THERE) from error
-    return replace(state, inverse=inverse)
+    return state.having(inverse=inverse)
 
 
 def _solve(state: State, right: Vector, start: Vector) -> CgSolution:

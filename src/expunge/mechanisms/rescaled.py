@@ -8,7 +8,7 @@ still a sum; what their interplay leaves over shows in the residual.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -46,8 +46,8 @@ class Rescaled:
         state = Jackknife(self.certified).init(summary)
         if state.inverse is None:
             H = with_quadratic(summary.objective, summary.hessian)
-            state = replace(state, inverse=_support_inverse(H, summary.theta))
-        return replace(state, tilted=state.gradient)
+            state = state.having(inverse=_support_inverse(H, summary.theta))
+        return state.having(tilted=state.gradient)
 
     def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
         """Subtract the rows' rescaled gradients beside the plain ones."""
@@ -56,7 +56,7 @@ class Rescaled:
             return state
         tilted = _drop_tilted(state, removed)
         lighter = Jackknife(self.certified).update(state, removed, spend=spend)
-        return replace(lighter, tilted=tilted)
+        return lighter.having(tilted=tilted)
 
     def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
         """Return the minimiser of the jackknife's model at the rescaled gradient."""

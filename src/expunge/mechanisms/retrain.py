@@ -5,7 +5,7 @@ The target of every other mechanism, and the only one that cannot be refused. It
 state knows how much is left and where to start, and no matrix.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from ..exceptions import (
@@ -36,7 +36,7 @@ class Retrain:
         """Count the rows off; the remaining ones come with ``step``."""
         del spend  # there is nothing to overwrite
         weight, n_rows = what_remains(state, removed)
-        return replace(state, weight=weight, n_rows=n_rows)
+        return state.having(weight=weight, n_rows=n_rows)
 
     def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
         """Return the minimiser over the remaining rows."""
@@ -63,7 +63,7 @@ def required_rows(state: State, remaining: Rows | None) -> Rows:
 
 def weighed(state: State, rows: Rows) -> State:
     """Return the state with the weight of its remaining rows, exactly."""
-    return replace(state, weight=rows.total_weight)
+    return state.having(weight=rows.total_weight)
 
 
 def retrained(state: State, rows: Rows) -> Solution:
@@ -94,4 +94,4 @@ def measured_answer(state: State, solution: Solution) -> tuple[State, Draft]:
     kept = state.kept  # G_U is kept times the objective of the remaining rows
     measured = kept * (solution.gradient + solution.subgradient)
     draft = Draft(solution.theta, kept * solution.subgradient, measured)
-    return replace(state, last=solution.theta), draft
+    return state.having(last=solution.theta), draft
