@@ -443,3 +443,25 @@ def test_plain_estimator_comes_back() -> None:
 def test_what_is_not_ours_has_no_plain_estimator() -> None:
     with pytest.raises(NotFittedError):
         LogisticRegression().to_sklearn()
+
+
+@pytest.mark.parametrize("name", ["C", "ridge"])
+def test_adopted_models_forget_within_their_radius(name: str) -> None:
+    # Rows of norm one, as a contract wants them; retraining is scikit-learn's own.
+    X, y, _ = data("cancer")
+    X = X / np.linalg.norm(X, axis=1, keepdims=True)
+    target = y if name == "C" else 2.0 * y - 1.0
+    rival: Any = logistic(C=0.1) if name == "C" else rivals.Ridge(alpha=5.0)
+    contract = Budget(sigma=1.0, allow_seeded=True)
+    model = from_sklearn(
+        clone(rival).fit(X, target), X, target, budget=contract, random_state=0
+    )
+    model.forget(GONE.tolist())
+    assert model.certificate_.status == "certified"
+    again = clone(rival).fit(np.delete(X, GONE, axis=0), np.delete(target, GONE))
+    theirs = np.append(np.ravel(again.coef_), again.intercept_)
+    ours = model._private_state().custody.draft.theta
+    radius = model.record_.radius
+    assert radius is not None
+    assert np.linalg.norm(ours - theirs) <= radius + 1e-7  # their own tolerance
+    assert verify(model.certificate_, model.record_).stands

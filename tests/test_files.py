@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from safetensors.numpy import load_file, save_file
 from scipy import sparse
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.exceptions import NotFittedError
@@ -241,6 +242,44 @@ def test_removed_rows_leave_no_bytes(kind: type, thin: bool, tmp_path: Path) -> 
         old.close()
     assert not any(trace in everything for trace in traces)
     assert b"person-05" not in everything
+
+
+def stored_vectors(place: Path, length: int) -> list[Any]:
+    """Return the rows, columns and windows of every saved array."""
+    found = []
+    for file in place.rglob("*.safetensors"):
+        for array in load_file(file).values():
+            if array.dtype.kind != "f" or array.size < length:
+                continue
+            if array.ndim == 1:
+                found.append(np.lib.stride_tricks.sliding_window_view(array, length))
+            else:
+                pair = (array, array.T)
+                found += [part[:, :length] for part in pair if part.shape[1] >= length]
+    return found
+
+
+def likest(place: Path, row: Any) -> float:
+    """Return the largest cosine of a row with anything saved."""
+    best = 0.0
+    for lines in stored_vectors(place, row.size):
+        norms = np.linalg.norm(lines, axis=1) * np.linalg.norm(row)
+        cosines = np.abs(lines @ row) / np.where(norms > 0.0, norms, np.inf)
+        best = max(best, float(cosines.max(initial=0.0)))
+    return best
+
+
+def test_removed_rows_leave_no_scaled_copy(tmp_path: Path) -> None:
+    X, y = CANCER
+    X, y = X[:150], y[:150]
+    model = LogisticRegression(alpha=0.1).fit(X, y)
+    model.save(tmp_path)
+    assert likest(tmp_path, X[17]) > 0.99
+    model.forget([17])
+    model.save(tmp_path)
+    assert likest(tmp_path, X[17]) < 0.99
+    save_file({"planted": 3.0 * X[17]}, tmp_path / "leak.safetensors")
+    assert likest(tmp_path, X[17]) > 0.99
 
 
 def test_upper_triangles_stay_behind() -> None:
