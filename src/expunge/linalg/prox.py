@@ -72,6 +72,14 @@ def _settle(B: Symmetric, b: Vector, kink: Kink, x: Vector, step: Vector) -> Min
     return Minimum(z, (v - z) / step)
 
 
+def _as_it_is(kink: Kink, x: Vector, step: Vector) -> Minimum:
+    """Return x with the kink's slopes on its support, read off a short shrink.
+
+    A full step from a point that is not optimal would spoil its support.
+    """
+    return Minimum(x, (x - kink.shrink(x, step)) / step)
+
+
 def _coordinate_steps(B: Symmetric) -> Vector:
     """Return 1/B_jj, bounded where a column has no curvature."""
     diagonal = B.diagonal
@@ -89,11 +97,10 @@ def _on_support(B: Symmetric, b: Vector, at: Minimum) -> Vector:
 
 
 def _try_supports(
-    B: Symmetric, b: Vector, kink: Kink, start: Vector, tries: int
+    B: Symmetric, b: Vector, kink: Kink, at: Minimum, tries: int
 ) -> tuple[Minimum, bool]:
-    """Guess the support, solve on it, mend it; say whether it was optimal."""
+    """Solve on the support of ``at``, mend it; say whether it was optimal."""
     step = _coordinate_steps(B)
-    at = _settle(B, b, kink, start, step)
     for _ in range(tries):
         try:
             x = _on_support(B, b, at)
@@ -107,14 +114,16 @@ def _try_supports(
 
 def _by_support(B: Symmetric, b: Vector, kink: Kink, start: Vector) -> Minimum:
     """Separable kinks: the support of the start, then coordinate descent."""
-    at, optimal = _try_supports(B, b, kink, start, SUPPORT_TRIES)
+    step = _coordinate_steps(B)
+    guess = _as_it_is(kink, start, 1e-3 * step)
+    at, optimal = _try_supports(B, b, kink, guess, SUPPORT_TRIES)
     if optimal:
         return at
     _require_semidefinite(B)
     x = at.x
     for _ in range(SWEEPS):
         x = _orthant_minimum(B, b, coordinate_sweep(B, b, kink, x))
-        at, optimal = _try_supports(B, b, kink, x, 1)
+        at, optimal = _try_supports(B, b, kink, _settle(B, b, kink, x, step), 1)
         if optimal:
             return at
     # On a flat direction no support solve settles: the sweeps' own answer stands,
