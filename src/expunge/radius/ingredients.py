@@ -83,7 +83,7 @@ def third_order(state: State, s: Vector) -> float:
         size = float(np.linalg.norm(s))
         # Rounding may have counted a row one bin too far, and a bin's mass is a sum
         # that rows were subtracted from, like every other.
-        edges = KINK_EDGES * (1.0 - 1e-12) - _prediction_error(state, state.anchor)
+        edges = KINK_EDGES * (1.0 - 1e-12) - prediction_error(state, state.anchor)
         mass = float(state.kinks @ np.maximum(size - np.maximum(edges, 0.0), 0.0))
         rounding = 2.0 * UNIT_ROUNDOFF * _counts(state) * state.scales.square_norm
         return loss.curvature_jump * (mass + rounding * size) * (1.0 + 1e-12)
@@ -160,7 +160,7 @@ def _counts(state: State) -> float:
     )
 
 
-def _prediction_error(state: State, theta: Vector) -> float:
+def prediction_error(state: State, theta: Vector) -> float:
     """Return by how much rounding may move a predictor, over |x|."""
     width = theta.size // state.objective.loss.outputs
     return (width + 2) * UNIT_ROUNDOFF * float(np.linalg.norm(theta))
@@ -170,7 +170,7 @@ def hessian_error(state: State) -> float:
     """Return a bound on the error of the kept Hessian, by rounding alone."""
     loss, scales = state.objective.loss, state.scales
     error = 2.0 * UNIT_ROUNDOFF * _counts(state) * scales.hessian
-    moved = _prediction_error(state, state.anchor)
+    moved = prediction_error(state, state.anchor)
     if loss.curvature_jump > 0.0:
         # Rows that rounding moves across a kink lie in the first bin, whose
         # distance counts as zero; if it moves them further, nothing is known.
@@ -193,7 +193,7 @@ def gradient_error(state: State, draft: Draft, step: float) -> float:
     error += (
         loss.curvature_bound
         * scales.square_norm
-        * (_prediction_error(state, theta) + _prediction_error(state, state.anchor))
+        * (prediction_error(state, theta) + prediction_error(state, state.anchor))
     )
     rest = float(np.linalg.norm(draft.subgradient) + np.linalg.norm(state.pull))
     rest += (scales.hessian + state.objective.quadratic) * float(np.linalg.norm(theta))

@@ -30,9 +30,11 @@ from .ingredients import (
     gradient_error,
     growth,
     half_exponential,
+    hessian_error,
     hessian_form,
     inverse_norm,
     moment_form,
+    prediction_error,
     product_error,
     residual_error,
     strong_convexity,
@@ -99,8 +101,8 @@ def residual_local(
     s, floor = draft.theta - state.anchor, curvature_floor(state)
     if floor <= 0.0:
         return inf
-    move = largest_move(loss, remaining, s) * SAFETY
-    b = loss.self_concordance * (move + 1e-14 * row_norm)
+    move = largest_move(loss, remaining, s) + prediction_error(state, s) * row_norm
+    b = loss.self_concordance * move * SAFETY
     rounding = gradient_error(state, draft, float(np.linalg.norm(s))) / sqrt(floor)
     pull = inverse_norm(state, draft.measured, floor) + rounding
     decrement = half_exponential(b) * pull
@@ -124,7 +126,8 @@ def two_step(state: State, draft: Draft) -> float:
     size = float(np.linalg.norm(s2))
     moved = float(np.linalg.norm(draft.theta - state.anchor))
     pull = float(np.linalg.norm(left)) + k3 * second * (first + 0.5 * second)
-    pull += gradient_error(state, draft, moved) + product_error(state) * size
+    matrix = hessian_error(state) + product_error(state)
+    pull += gradient_error(state, draft, moved) + matrix * size
     return size + _over(pull, floor)
 
 
