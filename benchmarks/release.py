@@ -107,12 +107,17 @@ def split(objective: Objective, train: Dataset, test: Dataset) -> tuple[Rows, Ro
     return objective.rows(train.X, train.y), objective.rows(test.X, test.y)
 
 
+def mnist(data_dir: Path | None) -> tuple[Objective, Rows, Rows]:
+    """Return the objective of the MNIST streams, with training and test rows."""
+    objective = Objective(Logistic(), L2(), alpha=1e-3)
+    train, test = mnist_3_vs_8(data_dir), mnist_3_vs_8(data_dir, test=True)
+    return objective, *split(objective, train, test)
+
+
 def stream_without_rows(data_dir: Path | None) -> Section:
     """Return 5000 single requests answered from the state alone."""
     progress(f"{SINGLE} certified releases without rows")
-    objective = Objective(Logistic(), L2(), alpha=1e-3)
-    train, test = mnist_3_vs_8(data_dir), mnist_3_vs_8(data_dir, test=True)
-    rows, held_out = split(objective, train, test)
+    objective, rows, held_out = mnist(data_dir)
     budget = Budget(sigma=0.5, allow_seeded=True)
     order = shuffled(len(rows))[:SINGLE]
     custody = begin(objective, rows, Newton(), budget)
@@ -135,9 +140,7 @@ def stream_without_rows(data_dir: Path | None) -> Section:
 def joint_with_rows(data_dir: Path | None) -> Section:
     """Return 1000 releases under one joint promise, rows at hand."""
     progress(f"{JOINT} releases under one promise")
-    objective = Objective(Logistic(), L2(), alpha=1e-3)
-    train, test = mnist_3_vs_8(data_dir), mnist_3_vs_8(data_dir, test=True)
-    rows, held_out = split(objective, train, test)
+    objective, rows, held_out = mnist(data_dir)
     budget = Budget(sigma=0.1, releases=JOINT, allow_seeded=True)
     order = shuffled(len(rows))[: JOINT - 1]  # the fit is released too
     custody = begin(objective, rows, Newton(), budget)

@@ -6,6 +6,8 @@ import zlib
 import hypothesis
 import numpy as np
 import pytest
+from sklearn.datasets import load_breast_cancer
+from sklearn.preprocessing import StandardScaler
 
 # Same examples on every run, and no deadline: two workers share two cores.
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -16,3 +18,10 @@ hypothesis.settings.load_profile("repeatable")
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     """Return a generator seeded by the test's name, parameters included."""
     return np.random.default_rng(zlib.crc32(request.node.name.encode()))
+
+
+@pytest.fixture(scope="session")
+def cancer() -> tuple[np.ndarray, np.ndarray]:
+    """Return the breast cancer data, standardised, with words for labels."""
+    X, y = load_breast_cancer(return_X_y=True)
+    return StandardScaler().fit_transform(X), np.array(["benign", "malignant"])[1 - y]

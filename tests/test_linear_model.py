@@ -17,7 +17,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from scipy import sparse
 from sklearn import linear_model as rivals
 from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
+from sklearn.datasets import load_diabetes, load_iris
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -42,12 +42,6 @@ from expunge.plan import PlanningLooksAtData
 from expunge.verify import verify
 
 SEEDED = Budget(sigma=1.0, allow_seeded=True)
-
-
-@pytest.fixture(scope="module")
-def cancer() -> tuple[np.ndarray, np.ndarray]:
-    X, y = load_breast_cancer(return_X_y=True)
-    return StandardScaler().fit_transform(X), np.array(["benign", "malignant"])[1 - y]
 
 
 def _people(n_rows: int) -> list[str]:

@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_breast_cancer
-from sklearn.preprocessing import StandardScaler
 
 from expunge.budget import Budget
 from expunge.exceptions import CapacityExceeded, ExpungeError, InvalidInput
@@ -14,12 +12,6 @@ from expunge.linear_model import LinearRegression, LogisticRegression
 from expunge.verify import verify
 
 SEEDED = Budget(sigma=1.0, allow_seeded=True)
-
-
-@pytest.fixture(scope="module")
-def cancer() -> tuple[np.ndarray, np.ndarray]:
-    X, y = load_breast_cancer(return_X_y=True)
-    return StandardScaler().fit_transform(X), np.array(["benign", "malignant"])[1 - y]
 
 
 def test_a_request_that_fails_leaves_the_model_as_it_was() -> None:
