@@ -7,7 +7,7 @@ from expunge import L2, Logistic, Objective
 from expunge.accountant import Accountant, release_event
 from expunge.budget import Budget
 from expunge.certificate import Certificate, certify
-from expunge.events import Event, Fitted, Removed
+from expunge.events import Event, Fitted, NoisyTuning, Removed, TunedRemovably
 from expunge.noise import Source
 from expunge.record import Record
 
@@ -61,4 +61,6 @@ JOINT = certificate(Budget(epsilon=0.5, releases=12, row_norm=1.0), "secure")
 SEEDED = certificate(Budget(allow_seeded=True), "seeded")
 UNPROTECTED = certificate(Budget(tau=1e-4), "seeded")
 BARE = certificate()
-ALL = (EACH, JOINT, SEEDED, UNPROTECTED, BARE)
+CHOSEN = certificate(Budget(), "secure", [TunedRemovably(certified=True)])
+NOISED = certificate(Budget(choice_sigma=0.01), "secure", [NoisyTuning(1e-3)])
+ALL = (EACH, JOINT, SEEDED, UNPROTECTED, BARE, CHOSEN, NOISED)

@@ -186,7 +186,21 @@ def test_selection_follows_the_choice_and_stays_uncovered() -> None:
     assert again.selection == "recomputed"
     tuned = again.compose(TunedOnData("grid search"))
     assert tuned.compose(TunedRemovably(certified=True)).selection == "not covered"
-    assert removable.compose(NoisyTuning(0.0)).selection == "not covered"
+    assert removable.compose(NoisyTuning(0.0)).selection == "noised"
+    assert tuned.compose(NoisyTuning(0.0)).selection == "not covered"
+
+
+def test_noised_choice_and_release_cost_what_one_release_may() -> None:
+    budget = Budget(releases=3, choice_sigma=0.01, choice_share=0.3)
+    release = release_event(budget, "secure")
+    assert release == Released(budget.gdp * sqrt(0.7))
+    accountant = Accountant(budget)
+    for _ in range(3):
+        accountant = accountant.compose(NoisyTuning(budget.choice_gdp)).compose(release)
+    assert accountant.spent(budget.delta) == pytest.approx(budget.epsilon, rel=1e-9)
+    dear = Accountant(budget).compose(NoisyTuning(1.01 * budget.choice_gdp))
+    with pytest.raises(NotCertifiable, match="exceeds"):
+        dear.compose(release)
 
 
 def test_requests_are_counted_from_the_fit() -> None:

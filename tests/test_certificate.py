@@ -14,7 +14,6 @@ import pytest
 from expunge import L2, GroupLasso, Logistic, Multinomial, Objective
 from expunge.budget import Budget
 from expunge.certificate import (
-    ASSUMPTIONS,
     CHOSEN,
     CONTRACT,
     NOT_COVERED,
@@ -22,11 +21,12 @@ from expunge.certificate import (
     UNPROTECTED,
     WITHOUT_CONTRACT,
     Certificate,
+    assumptions_of,
     certify,
     describe,
     schema,
 )
-from expunge.events import NoisyTuning, TunedOnData, TunedRemovably
+from expunge.events import TunedOnData
 from expunge.exceptions import InvalidInput, Unsupported
 from tests import certificates
 from tests.certificates import ALL, BARE, EACH, JOINT, N_PARAMETERS, OBJECTIVE
@@ -36,7 +36,7 @@ from tests.instances import LOSSES, PENALTIES
 PINNED = """
     status epsilon delta sigma tau radius_budget releases n_releases n_subjects_removed
     n_parameters noise_grid row_norm selection mechanism objective noise_source
-    assumptions not_covered commitment version claim
+    assumptions not_covered commitment version claim choice_sigma choice_share
 """.split()
 
 
@@ -103,23 +103,15 @@ def test_without_budget_nothing_is_claimed() -> None:
             "radius-only",
             (CHOSEN,),
         ),
-        (
-            certificates.certificate(Budget(), "secure", [NoisyTuning(0.0)]),
-            "radius-only",
-            (CHOSEN,),
-        ),
-        (
-            certificates.certificate(Budget(), "secure", [TunedRemovably(True)]),
-            "certified",
-            (),
-        ),
+        (certificates.NOISED, "certified", ()),
+        (certificates.CHOSEN, "certified", ()),
     ],
 )
 def test_status_says_why(
     certificate: Certificate, status: str, exclusions: tuple[str, ...]
 ) -> None:
     assert certificate.status == status
-    assert certificate.assumptions == ASSUMPTIONS
+    assert certificate.assumptions == assumptions_of(certificate.selection)
     assert certificate.not_covered == NOT_COVERED + exclusions
 
 
@@ -177,11 +169,13 @@ def _drop(name: str) -> Change:
     return change
 
 
+# What a contract may leave open.
+OPTIONAL = ("releases", "choice_sigma", "choice_share")
 MISSHAPEN: list[Change] = [
     *(_drop(name) for name in PINNED),
     *(_set(name, {"a": 1}) for name in PINNED),
     *(_set(name, True) for name in PINNED),
-    *(_set(name, None) for name in PINNED if name != "releases"),
+    *(_set(name, None) for name in PINNED if name not in OPTIONAL),
     *(_set(name, -1) for name in PINNED),
     *(_set(name, "maybe") for name in PINNED if name != "mechanism"),
     *(_set(name, 1.5) for name in ("n_releases", "n_subjects_removed", "releases")),

@@ -111,7 +111,17 @@ CAUGHT: list[tuple[Certificate, dict[str, Any]]] = [
     (certificates.SEEDED, {"not_covered": NOT_COVERED}),
     (certificates.UNPROTECTED, {"not_covered": (*NOT_COVERED, SEEDED)}),
     (EACH, {"commitment": "0"}),
-    (EACH, {"version": 2}),
+    (EACH, {"version": 1}),
+    (EACH, {"selection": "certified"}),
+    (EACH, {"selection": "noised"}),
+    (certificates.CHOSEN, {"assumptions": ASSUMPTIONS}),
+    (certificates.CHOSEN, {"selection": "noised"}),
+    (certificates.NOISED, {"choice_sigma": None}),
+    (certificates.NOISED, {"choice_share": None}),
+    (certificates.NOISED, {"choice_share": 0.2}),
+    (certificates.NOISED, {"choice_sigma": None, "choice_share": None}),
+    (EACH, {"choice_sigma": 0.01, "choice_share": 0.1}),
+    (BARE, {"choice_sigma": 0.01}),
 ]
 
 # One change of each listed field that nothing in the certificate contradicts.
@@ -121,7 +131,8 @@ UNCAUGHT: list[tuple[Certificate, dict[str, Any]]] = [
     (JOINT, {"n_releases": 12}),
     (EACH, {"tau": 0.5 * (EACH.tau or 0.0)}),
     (EACH, {"row_norm": "contract"}),
-    (EACH, {"selection": "certified"}),
+    (certificates.CHOSEN, {"selection": "recomputed"}),
+    (certificates.NOISED, {"choice_sigma": 0.02}),
     (EACH, {"mechanism": "jackknife"}),
     (EACH, {"objective": {"loss": {"name": "x"}, "penalty": {"name": "y"}}}),
     (EACH, {"assumptions": (*ASSUMPTIONS, "rows are independent")}),
@@ -197,6 +208,25 @@ def test_radius_and_tau_must_fit_the_budget() -> None:
         assert not verdict.stands
         assert "exceed the radius budget" in verdict.says
     assert with_record(BARE, record(inf)).stands  # no budget to fit
+
+
+@pytest.mark.parametrize(
+    ("choice", "stands"),
+    [
+        (((0.1, 0.2), (0.3, 0.4), (0.21, None)), True),
+        (((0.1, 0.2),), True),  # one candidate needs no proof
+        ((), False),
+        (((0.1, 0.3), (0.3, 0.4)), False),
+        (((0.1, None), (0.3, 0.4)), False),
+        (((0.3, 0.4), (0.1, 0.2)), False),
+    ],
+)
+def test_record_must_prove_a_certified_choice(
+    choice: tuple[tuple[float, float | None], ...], stands: bool
+) -> None:
+    kept = replace(record(), choice=choice)
+    assert with_record(certificates.CHOSEN, kept).stands is stands
+    assert with_record(EACH, kept).stands
 
 
 def test_recomputed_radius_must_not_exceed_the_record() -> None:

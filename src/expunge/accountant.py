@@ -40,7 +40,9 @@ from .gaussian import epsilon_of
 from .noise import Source
 
 Claim: TypeAlias = Literal["each release", "all releases jointly"]
-Selection: TypeAlias = Literal["none", "certified", "recomputed", "not covered"]
+Selection: TypeAlias = Literal[
+    "none", "certified", "recomputed", "noised", "not covered"
+]
 
 # A cost may exceed its cap by this much, relatively: the cap is itself rounded.
 ROUNDING = 1e-12
@@ -143,7 +145,7 @@ def release_event(
     """Return the event of a release under this budget with noise of this source."""
     if budget is None or not permitted(budget, noise_source):
         return Unprotected()
-    return Released(budget.gdp)
+    return Released(budget.release_gdp)
 
 
 def _unknown(event: Event, before: Accountant) -> Accountant:
@@ -193,16 +195,14 @@ def _tuned_removably(event: TunedRemovably, before: Accountant) -> Accountant:
 
 @_after.register
 def _noisy_tuning(event: NoisyTuning, before: Accountant) -> Accountant:
-    """Charge the choice to the release that follows.
-
-    The first format of certificates cannot state that the release has less left to
-    spend, so there the selection is "not covered".
-    """
+    """Charge the choice to the release that follows."""
     _require_schedule(before)
     pending = hypot(before.pending, event.gdp)
     _require_within(before, pending)
     joint = hypot(before.joint, event.gdp)
-    return replace(before, selection="not covered", joint=joint, pending=pending)
+    covered = before.selection != "not covered"
+    selection: Selection = "noised" if covered else "not covered"
+    return replace(before, selection=selection, joint=joint, pending=pending)
 
 
 @_after.register

@@ -8,7 +8,7 @@ two models may be from each other, and how far a solver may be from its argmin.
 Nothing here has seen a row, and no figure here is chosen from a radius.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import frexp, inf, ldexp, sqrt
 from numbers import Integral, Real
@@ -62,6 +62,11 @@ class Budget:
     row_norm
         A bound on every row's norm promised in advance; ``None`` measures it on the
         rows at fit.
+    choice_sigma
+        Standard deviation of the noise on scores by which a hyper-parameter is chosen
+        before each release; ``None`` if no choice is noised.
+    choice_share
+        Of what a release may cost, as mu^2, the share that pays for a noised choice.
     """
 
     epsilon: float = 1.0
@@ -71,6 +76,8 @@ class Budget:
     releases: int | None = None
     allow_seeded: bool = False
     row_norm: float | None = None
+    choice_sigma: float | None = None
+    choice_share: float = 0.1
 
     def __post_init__(self) -> None:
         """Refuse a contract that cannot be kept, and hold plain numbers."""
@@ -85,12 +92,17 @@ class Budget:
                 f"sigma={self.sigma}; noise needs a positive standard deviation "
                 f"between {SMALLEST_SIGMA:g} and {LARGEST_SIGMA:g}"
             )
-        for name in ("tau", "row_norm"):
+        for name in ("tau", "row_norm", "choice_sigma"):
             if getattr(self, name) is not None and not 0.0 < self._plain(name) < inf:
                 raise InvalidInput(
                     f"{name}={getattr(self, name)}; it must be positive, or None for "
                     "the default"
                 )
+        if not 0.0 < self._plain("choice_share") < 1.0:
+            raise InvalidInput(
+                f"choice_share={self.choice_share}; it must lie strictly between 0 and "
+                "1: choice and release both need a part"
+            )
         self._require_releases()
         if not isinstance(self.allow_seeded, bool):
             raise InvalidInput(f"allow_seeded={self.allow_seeded!r}; say True or False")
@@ -104,15 +116,28 @@ class Budget:
     def gdp(self) -> float:
         """Parameter mu of Gaussian differential privacy that one release may use.
 
-        mu(epsilon, delta) / sqrt(releases): the squares of the releases add up to
-        that of the promise, however later requests depend on earlier releases.
+        The choice that leads to it included. mu(epsilon, delta) / sqrt(releases): the
+        squares of the releases add up to that of the promise, however later requests
+        depend on earlier releases.
         """
         return _mu_of(self.epsilon, self.delta) / sqrt(self.releases or 1)
 
     @property
+    def release_gdp(self) -> float:
+        """What is left of ``gdp`` for the released parameters."""
+        if self.choice_sigma is None:
+            return self.gdp
+        return self.gdp * sqrt(1.0 - self.choice_share)
+
+    @property
+    def choice_gdp(self) -> float:
+        """What a noised choice may cost, as mu; zero if there is none."""
+        return 0.0 if self.choice_sigma is None else self.gdp * sqrt(self.choice_share)
+
+    @property
     def grid(self) -> float:
         """Step of the noise: the power of two 2^(floor(log2 sigma) - 27)."""
-        return ldexp(1.0, frexp(self.sigma)[1] - 1 - GRID_BITS)
+        return _grid(self.sigma)
 
     def radius_budget(self, n_parameters: int) -> float:
         """Return how far the two worlds' models may be apart, solver errors included.
@@ -126,8 +151,7 @@ class Budget:
         """
         if n_parameters < 1:
             raise InvalidInput(f"n_parameters={n_parameters}; a model has at least one")
-        hidden = (1.0 - GRID_TOLL) * self.sigma * self.gdp
-        radius = hidden - sqrt(n_parameters) * self.grid
+        radius = _room(self.sigma, self.release_gdp, n_parameters)
         if not radius > 0.0:  # whatever sigma, for the grid follows it
             raise InvalidInput(
                 f"n_parameters={n_parameters}: rounding to the noise grid alone uses "
@@ -155,6 +179,27 @@ class Budget:
             )
         return self.tau
 
+    def scores_budget(self, n_candidates: int) -> float:
+        """Return how far the two worlds' vectors of scores may be apart.
+
+        As ``radius_budget``, with the choice's noise and its share of the cost.
+        """
+        if self.choice_sigma is None:
+            raise InvalidInput("choice_sigma=None: no choice is noised; set it")
+        room = _room(self.choice_sigma, self.choice_gdp, n_candidates)
+        if not room > 0.0:
+            raise InvalidInput(
+                f"choice_share={self.choice_share}: rounding {n_candidates} scores "
+                "alone uses it up; raise it, or epsilon"
+            )
+        return room
+
+    def for_choice(self) -> "Budget":
+        """Return the contract with the choice's noise in place of the release's."""
+        if self.choice_sigma is None:
+            raise InvalidInput("choice_sigma=None: no choice is noised; set it")
+        return replace(self, sigma=self.choice_sigma, choice_sigma=None)
+
     def _plain(self, name: str) -> float:
         """Replace a field by the float it stands for, and return it."""
         value = getattr(self, name)
@@ -175,3 +220,13 @@ class Budget:
                 "least 1, or None for each on its own"
             )
         object.__setattr__(self, "releases", int(value))
+
+
+def _grid(sigma: float) -> float:
+    """Return the step of noise of this standard deviation."""
+    return ldexp(1.0, frexp(sigma)[1] - 1 - GRID_BITS)
+
+
+def _room(sigma: float, gdp: float, size: int) -> float:
+    """Return the distance that noise hides at this cost, rounding to its grid paid."""
+    return (1.0 - GRID_TOLL) * sigma * gdp - sqrt(size) * _grid(sigma)

@@ -36,7 +36,7 @@ from .objective import Objective
 Status: TypeAlias = Literal["certified", "radius-only"]
 RowNorm: TypeAlias = Literal["contract", "measured"]
 
-FORMAT = 1
+FORMAT = 2
 # Stated together or not at all.
 CONTRACT = (
     "epsilon",
@@ -57,6 +57,8 @@ ASSUMPTIONS = (
     "the noise cannot be read or predicted by whoever sees the release",
     "sums are rounded as IEEE 754 double precision requires",
 )
+# A certificate with a selection says this too.
+TUNED = "the candidates, the folds and their key were fixed without looking at the data"
 NOT_COVERED = (
     "what the private state could reveal to someone who reads the operator's memory",
     "earlier releases, which contained the removed people: the comparison is with an "
@@ -114,8 +116,12 @@ class Certificate(Document):
     row_norm
         Whether the bound on row norms comes from the "contract" or was "measured".
     selection
-        How what was tuned was chosen: "none", "certified", "recomputed" or "not
-        covered". The method fixed beforehand, not what it turned out to need.
+        How what was tuned was chosen: "none", "certified" equal to tuning again on the
+        remaining rows, "recomputed" on them, by "noised" scores, or "not covered". The
+        method fixed beforehand, not what it turned out to need.
+    choice_sigma, choice_share
+        Of a contract with noised choices: the noise on the scores, and which share of
+        each release's cost pays for the choice; None otherwise.
     mechanism, objective
         A name, and the description of the objective at the fit, see ``describe``.
     assumptions, not_covered
@@ -141,6 +147,8 @@ class Certificate(Document):
     noise_source: Source | None
     row_norm: RowNorm
     selection: Selection
+    choice_sigma: float | None
+    choice_share: float | None
     mechanism: str
     objective: Mapping[str, Any]
     assumptions: tuple[str, ...]
@@ -164,6 +172,8 @@ class Certificate(Document):
         "noise_source": optional(one_of(*get_args(Source))),
         "row_norm": one_of(*get_args(RowNorm)),
         "selection": one_of(*get_args(Selection)),
+        "choice_sigma": optional(number(0.0)),
+        "choice_share": optional(number(0.0, 1.0)),
         "mechanism": lambda value: sentences((value,))[0],
         "objective": _objective,
         "assumptions": sentences,
@@ -176,7 +186,9 @@ class Certificate(Document):
         """Check every field, and that a contract is stated whole or not at all."""
         Document.__post_init__(self)
         absent = [name for name in CONTRACT if getattr(self, name) is None]
-        if absent and (len(absent) < len(CONTRACT) or self.releases is not None):
+        extras = (self.releases, self.choice_sigma, self.choice_share)
+        stray = any(extra is not None for extra in extras)
+        if absent and (len(absent) < len(CONTRACT) or stray):
             raise InvalidInput(
                 f"Certificate: {', '.join(absent)} missing from the contract; state "
                 "all of it, or nothing if there is no budget"
@@ -210,7 +222,8 @@ def certify(
     """
     budget = accountant.budget
     size = accountant.n_parameters
-    contract: dict[str, Any] = dict.fromkeys((*CONTRACT, "releases"))
+    optional_terms = ("releases", "choice_sigma", "choice_share")
+    contract: dict[str, Any] = dict.fromkeys((*CONTRACT, *optional_terms))
     if budget is not None:
         contract = {
             "claim": accountant.claim,
@@ -221,6 +234,8 @@ def certify(
             "radius_budget": budget.radius_budget(size),
             "releases": budget.releases,
             "noise_grid": budget.grid,
+            "choice_sigma": budget.choice_sigma,
+            "choice_share": budget.choice_share if budget.choice_sigma else None,
         }
     exclusions = _exclusions(accountant, noise_source)
     promised = budget is not None and budget.row_norm is not None
@@ -234,10 +249,16 @@ def certify(
         selection=accountant.selection,
         mechanism=mechanism,
         objective=describe(objective),
-        assumptions=ASSUMPTIONS,
+        assumptions=assumptions_of(accountant.selection),
         not_covered=NOT_COVERED + exclusions,
         commitment=commitment,
     )
+
+
+def assumptions_of(selection: Selection) -> tuple[str, ...]:
+    """Return the standard assumptions of a certificate with this selection."""
+    tuned = selection in ("certified", "recomputed", "noised")
+    return (*ASSUMPTIONS, TUNED) if tuned else ASSUMPTIONS
 
 
 def _exclusions(accountant: Accountant, noise_source: Source | None) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from .noise import SALT_BYTES
 from .private import Private
 from .radius import RadiusKind
 
-FORMAT = 1
+FORMAT = 2
 
 
 def _radius(value: Any) -> float | None:
@@ -46,6 +46,15 @@ def _timings(value: Any) -> Mapping[str, float]:
         raise ValueError("it must map names to seconds")
     seconds = number(0.0, closed=True)
     return MappingProxyType({name: seconds(value[name]) for name in value})
+
+
+def _choice(value: Any) -> tuple[tuple[float | None, float | None], ...]:
+    """Return intervals, each by its ends; an end is None where there is none."""
+    if not isinstance(value, list | tuple):
+        raise ValueError("it must list intervals")
+    if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in value):
+        raise ValueError("each interval needs two ends")
+    return tuple((_radius(low), _radius(high)) for low, high in value)
 
 
 def _salt(value: Any) -> bytes:
@@ -72,6 +81,9 @@ class Record(Private, Document):
         Rows at the fit, and rows removed since.
     timings
         Seconds by name.
+    choice
+        Of a model that was tuned: where each candidate's cross-validation error must
+        lie, the chosen one's first. Candidates certified to be equal count as one.
     salt
         32 random bytes from ``noise.salt`` (hexadecimal in JSON), used once.
     """
@@ -83,6 +95,7 @@ class Record(Private, Document):
     n_removed: int
     timings: Mapping[str, float]
     salt: bytes
+    choice: tuple[tuple[float | None, float | None], ...] = ()
     version: int = FORMAT
 
     private: ClassVar[bool] = True
@@ -94,6 +107,7 @@ class Record(Private, Document):
         "n_removed": count(0),
         "timings": _timings,
         "salt": _salt,
+        "choice": _choice,
         "version": exactly(FORMAT),
     }
 

@@ -16,13 +16,13 @@ from typing import TypeAlias
 
 from .budget import Budget
 from .certificate import (
-    ASSUMPTIONS,
     CHOSEN,
     NOT_COVERED,
     SEEDED,
     VOIDS,
     WITHOUT_CONTRACT,
     Certificate,
+    assumptions_of,
 )
 from .exceptions import ExpungeError, InvalidInput
 from .record import Record
@@ -41,6 +41,7 @@ UNDERIVED: Mapping[str, str] = MappingProxyType(
         "tau": "any number below the radius budget",
         "row_norm": "either word",
         "selection": "any word for a choice that is covered",
+        "choice_sigma": "any number, where a choice is noised",
         "mechanism": "any name",
         "objective": "any description",
         "assumptions": "sentences beside the standard ones",
@@ -50,7 +51,7 @@ UNDERIVED: Mapping[str, str] = MappingProxyType(
 )
 
 # The fields that make a Budget.
-TERMS = ("epsilon", "delta", "sigma", "tau", "releases")
+TERMS = ("epsilon", "delta", "sigma", "tau", "releases", "choice_sigma")
 
 # What standing shows, by evidence: the certificate; the record; a recomputed radius.
 SHOWN = (
@@ -143,6 +144,8 @@ def _contract(certificate: Certificate) -> Found:
     if certificate.epsilon is None:
         return [("no contract is stated", "")]
     terms = {name: getattr(certificate, name) for name in TERMS}
+    if certificate.choice_share is not None:
+        terms["choice_share"] = certificate.choice_share
     size = certificate.n_parameters
     try:
         budget = Budget(**terms)
@@ -175,6 +178,9 @@ def _opened(certificate: Certificate, record: Record) -> Found:
             "" if same else "the record is not the one that the certificate commits to",
         )
     ]
+    if certificate.selection == "certified":
+        failure = "" if _separated(record) else "the record does not prove the choice"
+        found.append(("the record's intervals prove the choice", failure))
     if certificate.radius_budget is None or certificate.tau is None:
         return found
     fits = (
@@ -186,6 +192,16 @@ def _opened(certificate: Certificate, record: Record) -> Found:
         ("the record's radius and tau fit the radius budget", "" if fits else failure)
     )
     return found
+
+
+def _separated(record: Record) -> bool:
+    """Whether the chosen candidate's interval lies below all others."""
+    if not record.choice:
+        return False
+    (_, reach), *rivals = record.choice
+    return all(
+        reach is not None and low is not None and reach < low for low, _ in rivals
+    )
 
 
 def _recomputed(record: Record | None, radius: float) -> Found:
@@ -210,9 +226,20 @@ def _schedule(certificate: Certificate) -> str:
     return ""
 
 
+def _selection(certificate: Certificate) -> str:
+    """Hold a noised choice against the contract that must provide for it."""
+    terms = (certificate.choice_sigma, certificate.choice_share)
+    if (terms[0] is None) != (terms[1] is None):
+        return "choice_sigma and choice_share belong together, and one is missing"
+    if certificate.selection == "noised" and terms[0] is None:
+        return "the choice was noised, and the contract names no noise for it"
+    return ""
+
+
 def _standard(certificate: Certificate) -> str:
     """Look for every standard sentence."""
-    missing = [text for text in ASSUMPTIONS if text not in certificate.assumptions]
+    standard = assumptions_of(certificate.selection)
+    missing = [text for text in standard if text not in certificate.assumptions]
     missing += [text for text in NOT_COVERED if text not in certificate.not_covered]
     return f"left unsaid: {'; '.join(missing)}" if missing else ""
 
@@ -244,6 +271,7 @@ def _status(certificate: Certificate) -> str:
 WORDS: Mapping[str, Callable[[Certificate], str]] = MappingProxyType(
     {
         "the releases made and claimed are those of the schedule": _schedule,
+        "the contract provides for the kind of selection": _selection,
         "every standard assumption and exclusion is stated": _standard,
         "what is not covered matches contract, noise and selection": _exclusions,
         "the status follows from what is not covered": _status,
