@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from expunge import L2, Jackknife, Logistic, Newton, Objective, learn
+from expunge.blocks import largest_move
 from expunge.mechanisms import Draft, Mechanism, State, look
 from expunge.radius import (
     measured,
@@ -51,11 +52,13 @@ def run(data_dir: Path | None = None) -> Iterator[Section]:
 def all_radii(state: State, draft: Draft, remaining: Rows) -> dict[str, float]:
     """Return every radius of a draft that has looked at the rows."""
     R = state.scales.row_norm
+    step = draft.theta - state.anchor
+    move = largest_move(state.objective.loss, remaining, step)
     return {
         "measured": measured(state, draft),
         "measured-local": measured_local(state, draft, R),
         "residual": measured_on_rows(state, draft),
-        "residual-local": residual_local(state, draft, remaining, R),
+        "residual-local": residual_local(state, draft, move, R),
         "two-step": two_step(state, draft),
     }
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from expunge import Objective, Rows, Summary, summarise
 from expunge._typing import Index, Matrix, Vector
+from expunge.blocks import largest_move
 from expunge.exceptions import ExpungeError
 from expunge.mechanisms import Draft, State, look
 from expunge.radius import (
@@ -162,11 +163,13 @@ def _radii(state: State, draft: Draft, remaining: Rows) -> dict[str, float]:
     if state.moment is not None:
         blind = replace(draft, measured=None)
         R = state.scales.row_norm
+        step = draft.theta - state.anchor
+        move = largest_move(state.objective.loss, remaining, step)
         radii |= {
             "measured": measured(state, blind),
             "measured-local": measured_local(state, blind, R),
             "two-step": two_step(state, draft),
-            "residual-local": residual_local(state, draft, remaining, R),
+            "residual-local": residual_local(state, draft, move, R),
         }
     return radii
 

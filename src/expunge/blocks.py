@@ -71,15 +71,47 @@ def loss_slopes(loss: Loss, rows: Rows, theta: Vector) -> Vector:
     return block_sum(lambda block: (slopes(block),), rows)[0]
 
 
-def slope_scale(loss: Loss, rows: Rows, theta: Vector) -> float:
-    """Return sum w |slope| |x|: the size of what cancels in a gradient."""
+def slopes_at_each(loss: Loss, rows: Rows, thetas: Matrix) -> Matrix:
+    """Return the gradient of sum w loss at each of several thetas, (a, d k).
 
-    def term(block: Rows) -> tuple[float]:
-        slope = loss.slope(block.y, predict(loss, block, theta))
-        sizes = np.linalg.norm(slope.reshape(len(block), -1), axis=1)
-        return (float(block.weight @ (sizes * block.norms())),)
+    The rows are read once for all of them, by matrix products.
+    """
+
+    def term(block: Rows) -> tuple[Matrix]:
+        etas = _predict_each(loss, block, thetas)
+        return (_lift_each(block, [loss.slope(block.y, eta) for eta in etas]),)
 
     return block_sum(term, rows)[0]
+
+
+def losses_at_each(loss: Loss, rows: Rows, thetas: Matrix) -> tuple[Vector, Matrix]:
+    """Return sum w loss and its gradient at each of several thetas."""
+
+    def term(block: Rows) -> tuple[Vector, Matrix]:
+        etas = _predict_each(loss, block, thetas)
+        values = np.array([block.weight @ loss.value(block.y, eta) for eta in etas])
+        return values, _lift_each(block, [loss.slope(block.y, eta) for eta in etas])
+
+    return block_sum(term, rows)
+
+
+def slope_scale(loss: Loss, rows: Rows, theta: Vector) -> float:
+    """Return sum w |slope| |x|: the size of what cancels in a gradient."""
+    return row_sizes(loss, rows, theta)[0]
+
+
+def row_sizes(loss: Loss, rows: Rows, theta: Vector) -> tuple[float, float, float]:
+    """Return sum w |slope| |x|, sum w |x|^2 and sum w |x|^3, the moment's trace."""
+
+    def term(block: Rows) -> tuple[float, float, float]:
+        slope = loss.slope(block.y, predict(loss, block, theta))
+        steep = np.linalg.norm(slope.reshape(len(block), -1), axis=1)
+        norms = block.norms()
+        sizes = (steep * norms, norms**2, norms**3)
+        first, second, third = (float(block.weight @ size) for size in sizes)
+        return first, second, third
+
+    return block_sum(term, rows)
 
 
 def loss_hessian(loss: Loss, rows: Rows, theta: Vector) -> Matrix:
@@ -117,16 +149,21 @@ def largest_norm(rows: Rows) -> float:
     return max(norms, default=0.0)
 
 
-def square_norms(rows: Rows) -> float:
-    """Return sum w |x|^2."""
-    return block_sum(lambda b: (float(b.weight @ b.norms() ** 2),), rows)[0]
-
-
 def largest_move(loss: Loss, rows: Rows, step: Vector) -> float:
     """Return the largest norm by which the step moves a row's predictors."""
     moves = (predict(loss, block, step) for block in rows.blocks(BLOCK_ROWS))
     norms = (np.linalg.norm(eta.reshape(len(eta), -1), axis=1) for eta in moves)
     return max((float(np.max(norm, initial=0.0)) for norm in norms), default=0.0)
+
+
+def largest_moves(loss: Loss, rows: Rows, steps: Matrix) -> Vector:
+    """Return the largest move of a row's predictors for each of several steps."""
+    found = np.zeros(len(steps))
+    for block in rows.blocks(BLOCK_ROWS):
+        for place, eta in enumerate(_predict_each(loss, block, steps)):
+            norm = np.linalg.norm(eta.reshape(len(eta), -1), axis=1)
+            found[place] = max(found[place], float(np.max(norm, initial=0.0)))
+    return found
 
 
 def kink_masses(loss: Loss, rows: Rows, theta: Vector) -> Vector:
@@ -188,6 +225,22 @@ def tilted_slopes(
         return _lift(block, tilted.reshape(slope.shape)), float(beyond.sum())
 
     return block_sum(term, rows)
+
+
+def _predict_each(loss: Loss, rows: Rows, thetas: Matrix) -> Matrix:
+    """Return the predictors at each theta, (a, n) or (a, n, k)."""
+    a, k = len(thetas), loss.outputs
+    columns = thetas.reshape(a, -1, k).transpose(1, 0, 2).reshape(-1, a * k)
+    eta = np.ascontiguousarray((rows.X @ columns).T).reshape(a, k, len(rows))
+    return eta[:, 0] if k == 1 else eta.transpose(0, 2, 1)
+
+
+def _lift_each(rows: Rows, slopes: list[Vector]) -> Matrix:
+    """Return sum w x slope' for each array of slopes, flattened row by row."""
+    k = 1 if slopes[0].ndim == 1 else slopes[0].shape[1]
+    table = np.column_stack(slopes) * rows.weight[:, None]
+    lifted = np.asarray(rows.X.T @ table).reshape(-1, len(slopes), k)
+    return lifted.transpose(1, 0, 2).reshape(len(slopes), -1)
 
 
 def _lift(rows: Rows, slope: Vector) -> Vector:

@@ -7,7 +7,8 @@ alone; the quadratic of the objective is added where it is used, because under
 "mean" scaling a removal changes it by a full-rank term.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,8 +19,7 @@ from .blocks import (
     loss_hessian,
     loss_slopes,
     norm_moment,
-    slope_scale,
-    square_norms,
+    row_sizes,
 )
 from .exceptions import InvalidInput
 from .linalg import Symmetric
@@ -71,7 +71,7 @@ class Summary(Private):
     hessian
         (1/W) sum w Hessian of the loss at theta, (d k, d k).
     moment
-        (1/W) sum w |x| x x', (d, d).
+        (1/W) sum w |x| x x', (d, d); None if it was not asked for.
     kinks
         (1/W) sum w |x|^2 binned by the distance to a jump of the curvature; None
         for a loss without jumps.
@@ -86,7 +86,7 @@ class Summary(Private):
     subgradient: Vector | None
     gradient: Vector
     hessian: Symmetric
-    moment: Symmetric
+    moment: Symmetric | None
     kinks: Vector | None
     scales: Scales
     weight: float
@@ -98,11 +98,14 @@ def summarise(
     rows: Rows,
     theta: Vector,
     subgradient: Vector | None = None,
+    *,
+    moment: bool = True,
 ) -> Summary:
     """Return the sums over these rows with theta as the anchor.
 
     ``subgradient`` is one of alpha times the kink at theta, where it is known; a
-    smooth objective needs none.
+    smooth objective needs none. Without the ``moment``, which certificates without
+    rows rest on, it takes half the time.
     """
     weight = rows.total_weight
     if not weight > 0.0:
@@ -114,24 +117,54 @@ def summarise(
         )
     anchor, loss = np.array(theta, dtype=np.float64), objective.loss
     hessian = Symmetric.from_dense(loss_hessian(loss, rows, anchor) / weight)
-    moment = Symmetric.from_dense(norm_moment(rows) / weight)
+    third = Symmetric.from_dense(norm_moment(rows) / weight) if moment else None
     jumps = loss.curvature_jump > 0.0
+    slope, square, cube = row_sizes(loss, rows, anchor)
     return Summary(
         objective=objective,
         theta=anchor,
         subgradient=np.zeros(anchor.size) if objective.smooth else subgradient,
         gradient=loss_slopes(loss, rows, anchor) / weight,
         hessian=hessian,
-        moment=moment,
+        moment=third,
         kinks=kink_masses(loss, rows, anchor) / weight if jumps else None,
         scales=Scales(
             row_norm=largest_norm(rows),
-            slope=slope_scale(loss, rows, anchor) / weight,
-            square_norm=square_norms(rows) / weight,
+            slope=slope / weight,
+            square_norm=square / weight,
             hessian=float(hessian.diagonal.sum()),
-            moment=float(moment.diagonal.sum()),
+            moment=cube / weight,
             n_rows=len(rows),
         ),
         weight=weight,
         n_rows=len(rows),
+    )
+
+
+def merged(summaries: Sequence[Summary]) -> Summary:
+    """Return the summary of several sets of rows together, without moments.
+
+    All must be of the same objective at the same anchor.
+    """
+    first, weight = summaries[0], sum(part.weight for part in summaries)
+    shares = [part.weight / weight for part in summaries]
+    parts = list(zip(shares, summaries, strict=True))
+    lower = sum(share * part.hessian.lower for share, part in parts)
+    scales = [(share, part.scales) for share, part in parts]
+    return replace(
+        first,
+        gradient=np.asarray(sum(share * part.gradient for share, part in parts)),
+        hessian=Symmetric(np.asfortranarray(lower)),
+        moment=None,
+        kinks=None,
+        scales=Scales(
+            row_norm=max(part.row_norm for _, part in scales),
+            slope=sum(share * part.slope for share, part in scales),
+            square_norm=sum(share * part.square_norm for share, part in scales),
+            hessian=sum(share * part.hessian for share, part in scales),
+            moment=sum(share * part.moment for share, part in scales),
+            n_rows=sum(part.n_rows for _, part in scales),
+        ),
+        weight=weight,
+        n_rows=sum(part.n_rows for part in summaries),
     )

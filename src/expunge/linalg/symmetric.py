@@ -120,6 +120,12 @@ class Cholesky:
         x, _ = lapack.dpotrs(self.factor, b, lower=1)
         return x
 
+    def squared_lengths(self, X: Matrix) -> Vector:
+        """Return x'A^-1 x for each row x of X."""
+        whitened = blas.dtrsm(1.0, self.factor, X.T, lower=1)
+        lengths: Vector = np.einsum("ij,ij->j", whitened, whitened)
+        return lengths
+
     def inverse(self) -> Symmetric:
         """Return the dense inverse of A."""
         inverse, _ = lapack.dpotri(self.factor, lower=1)

@@ -42,6 +42,8 @@ def with_sums(state: State, summary: Summary, *, moment: bool) -> State:
     state = state.having(hessian=summary.hessian.copy())
     if not moment:
         return state
+    if summary.moment is None:
+        raise InvalidInput("a certified state needs a summary with its moment")
     return state.having(moment=summary.moment.copy(), kinks=summary.kinks)
 
 

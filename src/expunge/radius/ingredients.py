@@ -6,6 +6,7 @@ from below, norms and errors from above. Notation as in ``mechanisms.state``; s 
 the step from the anchor.
 """
 
+from collections.abc import Callable
 from math import exp, expm1, inf, sqrt
 
 import numpy as np
@@ -62,13 +63,19 @@ def curvature_floor(state: State) -> float:
 
 def _smallest_eigenvalue(state: State, H: Symmetric) -> float:
     """Return a guess at the smallest eigenvalue of H_U; nothing rests on it."""
+    solve: Callable[[Vector], Vector]
     if state.inverse is None or state.metric is not None:
-        return float(np.linalg.eigvalsh(H.dense())[0])
+        try:
+            solve = H.cholesky().solve
+        except NotPositiveDefinite:
+            return 0.0
+    else:
+        solve = state.inverse.__matmul__
     v = np.ones(H.size)
     for _ in range(20):
-        v = state.inverse @ v
+        v = solve(v)
         v /= np.linalg.norm(v)
-    return 1.0 / float(v @ (state.inverse @ v))
+    return 1.0 / float(v @ solve(v))
 
 
 def third_order(state: State, s: Vector) -> float:
@@ -108,11 +115,13 @@ def hessian_form(state: State, s: Vector) -> float:
     return sqrt(max(form, 0.0) + hessian_error(state) * float(s @ s))
 
 
-def inverse_norm(state: State, v: Vector, floor: float) -> float:
+def inverse_norm(
+    state: State, v: Vector, floor: float, z: Vector | None = None
+) -> float:
     """Return an upper bound on |v| in the norm of H_U^-1.
 
     |v|^2 <= v'z + |v - H_U z| |v| / floor for *any* z, so that it does not matter
-    how well z solves H_U z = v.
+    how well z solves H_U z = v; without one it is looked for here.
     """
     size = float(np.linalg.norm(v))
     if size == 0.0:
@@ -120,7 +129,8 @@ def inverse_norm(state: State, v: Vector, floor: float) -> float:
     if floor <= 0.0:
         return inf
     product = state.hessian_operator()
-    z = approximate_solution(state, v)
+    if z is None:
+        z = approximate_solution(state, v)
     left = float(np.linalg.norm(v - product(z)))
     left += (hessian_error(state) + product_error(state)) * float(np.linalg.norm(z))
     square = max(float(v @ z), 0.0) + left * size / floor

@@ -91,17 +91,19 @@ def measured_on_rows(state: State, draft: Draft) -> float:
     return _over(_measured_norm(state, draft), strong_convexity(state))
 
 
-def residual_local(
-    state: State, draft: Draft, remaining: Rows, row_norm: float
-) -> float:
-    """Return the local radius from r and the largest move of a predictor."""
+def residual_local(state: State, draft: Draft, move: float, row_norm: float) -> float:
+    """Return the local radius from r and the largest move of a predictor.
+
+    ``move`` is how far the step from the anchor moves any remaining row's predictors,
+    as ``blocks.largest_move`` computes it.
+    """
     loss = state.objective.loss
     if draft.measured is None or not isfinite(loss.self_concordance):
         return inf
     s, floor = draft.theta - state.anchor, curvature_floor(state)
     if floor <= 0.0:
         return inf
-    move = largest_move(loss, remaining, s) + prediction_error(state, s) * row_norm
+    move = move + prediction_error(state, s) * row_norm
     b = loss.self_concordance * move * SAFETY
     rounding = gradient_error(state, draft, float(np.linalg.norm(s))) / sqrt(floor)
     pull = inverse_norm(state, draft.measured, floor) + rounding
@@ -158,9 +160,10 @@ def best_radius(
             Radius(measured_local(state, draft, R), "measured-local"),
             Radius(two_step(state, draft), "two-step"),
         ]
-        if remaining is not None:
-            local = residual_local(state, draft, remaining, R)
-            found.append(Radius(local, "residual-local"))
+    if remaining is not None and state.hessian is not None:
+        step = draft.theta - state.anchor
+        move = largest_move(state.objective.loss, remaining, step)
+        found.append(Radius(residual_local(state, draft, move, R), "residual-local"))
     return min(found, key=lambda radius: radius.value)
 
 
