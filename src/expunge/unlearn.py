@@ -32,6 +32,7 @@ from .exceptions import (
     NotCertifiable,
     NotConverged,
     NotPositiveDefinite,
+    Unsupported,
 )
 from .mechanisms import Draft, Mechanism, Newton, Retrain, State, look
 from .mechanisms.downdate import initial_state, with_sums
@@ -91,6 +92,8 @@ class Custody(Private):
         Rows at the fit, rows removed since, and the weight at the fit.
     seconds
         How long the last request took.
+    choice
+        Of a tuned model, where each candidate's error must lie, see ``Record``.
     accountant
         The contract's account of events.
     released
@@ -110,6 +113,7 @@ class Custody(Private):
     seconds: float
     accountant: Accountant
     released: tuple[Release, Record] | None = None
+    choice: tuple[tuple[float, float], ...] = ()
 
 
 def begin(
@@ -175,12 +179,7 @@ def forget(
         return custody
     clock = perf_counter()
     again = LOOKED in custody.decisions
-    entered = replace(
-        custody,
-        n_removed=custody.n_removed + len(removed),
-        accountant=custody.accountant.compose(Removed(n_subjects)),
-        released=None,
-    )
+    entered = _entered(custody, len(removed), n_subjects)
     try:
         answered = _answered(entered, removed, remaining, spend=spend)
     except REFUSALS:
@@ -192,6 +191,57 @@ def forget(
     if remaining is not None and not fits(answered):
         answered = _settled(answered, _fetched(remaining), again=again)
     return replace(answered, seconds=perf_counter() - clock)
+
+
+def switch(
+    custody: Custody,
+    objective: Objective,
+    remaining: Rows,
+    *,
+    n_subjects: int,
+    start: Vector | None = None,
+) -> Custody:
+    """Return the custody of another objective's fit to the rows that remain.
+
+    What ``forget`` is when the request moves a choice: tuning again would have fitted
+    this objective. Solved to the end, and certified like a fit.
+
+    Parameters
+    ----------
+    custody
+        What is held; unchanged if anything raises.
+    objective
+        As fitted: its scaling must be "mean".
+    remaining
+        All rows but the removed ones.
+    n_subjects
+        How many people were removed.
+    start
+        Where the solver begins.
+    """
+    if objective.scaling != "mean":
+        raise Unsupported(
+            "a choice can move under scaling='mean' alone: under 'sum' candidates "
+            "stand for factors that depend on the rows at the fit"
+        )
+    clock = perf_counter()
+    n_removed = custody.n_samples - custody.n_removed - len(remaining)
+    entered = _entered(custody, n_removed, n_subjects)
+    solution = minimise(objective, remaining, start)
+    require_converged(objective, remaining, solution)
+    moved = replace(entered, objective=objective)
+    moved = _moved(moved, remaining, solution, "switched", full=True)
+    return replace(moved, seconds=perf_counter() - clock)
+
+
+def _entered(custody: Custody, n_removed: int, n_subjects: int) -> Custody:
+    """Return the custody with a request counted and nothing done about it yet."""
+    return replace(
+        custody,
+        n_removed=custody.n_removed + n_removed,
+        accountant=custody.accountant.compose(Removed(n_subjects)),
+        released=None,
+    )
 
 
 def _answered(
@@ -253,6 +303,7 @@ def _record(custody: Custody) -> Record:
         n_removed=custody.n_removed,
         timings={"request": custody.seconds},
         salt=salt(),
+        choice=custody.choice,
     )
 
 

@@ -9,6 +9,7 @@ from roster and rows: whatever fails before leaves everything as it was.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Self
 
 import numpy as np
 
@@ -47,6 +48,25 @@ class Holdings(Private):
     roster: Roster
     kept: Kept | None
     notes: tuple[str, ...] = ()
+
+    def answered(self, removed: Rows, gone: Index | None, n_subjects: int) -> Self:
+        """Return the holdings with a custody without these rows; strike nothing.
+
+        Parameters
+        ----------
+        removed
+            The rows to remove.
+        gone
+            Where they lie among the rows kept; None if the data are not kept.
+        n_subjects
+            How many people they belong to.
+        """
+        remaining = None
+        if self.kept is not None and gone is not None:
+            remaining = partial(self.kept.remaining, gone)
+        # Not spent: should anything fail on the way, the old state must stand.
+        custody = forget(self.custody, removed, remaining, n_subjects=n_subjects)
+        return replace(self, custody=custody)
 
 
 def without_people(holdings: Holdings, subjects: Iterable[object]) -> Holdings:
@@ -93,21 +113,17 @@ def _without(
     holdings: Holdings, removed: Rows, gone: Index | None, n_subjects: int
 ) -> Holdings:
     """Return the holdings after one request."""
-    custody, kept = holdings.custody, holdings.kept
-    if custody.accountant.remaining() == 0:
+    kept = holdings.kept
+    if holdings.custody.accountant.remaining() == 0:
         raise ScheduleExhausted(
             "all planned releases are made; fit anew under a new contract"
         )
     entries = holdings.roster.find(removed)
-    remaining = None
-    if kept is not None and gone is not None:
-        remaining = partial(kept.remaining, gone)
-    # Not spent: should anything fail on the way, the old state must stand.
-    custody = forget(custody, removed, remaining, n_subjects=n_subjects)
+    answered = holdings.answered(removed, gone, n_subjects)
     holdings.roster.strike(entries)
     if kept is not None and gone is not None:
         kept.strike(gone)
-    return replace(holdings, custody=custody)
+    return answered
 
 
 def _positions(holdings: Holdings, removed: Rows) -> Index:
