@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tuning: what is chosen after a removal is what tuning again would choose."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from expunge import (
+    L1,
+    L2,
+    ElasticNet,
+    HalfSquared,
+    Huber,
+    Logistic,
+    Multinomial,
+    NuclearNorm,
+    Objective,
+    OneVsRest,
+    SquaredHinge,
+)
+from expunge._typing import Index, Vector
+from expunge.blocks import predict
+from expunge.exceptions import CannotRemove, InvalidInput
+from expunge.losses import Loss
+from expunge.mechanisms import Draft, State
+from expunge.penalties import Penalty
+from expunge.solvers import minimise
+from expunge.tuning import cells
+from expunge.tuning.choice import choose
+from expunge.tuning.folds import Split, fold_of, folds_of
+from expunge.tuning.tune import Tuning, retune, tune
+from expunge.tuning.yardstick import Reach, Sight, reach_of
+
+ALPHAS = (1.0, 0.1, 1e-2, 1e-3, 1e-4)
+FOLDS = 4
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Candidates and rows by fold."""
+
+    objectives: tuple[Objective, ...]
+    split: Split
+
+    def tuned(self) -> Tuning:
+        return tune(self.objectives, self.split, choose, lambda: None)
+
+    def retuned(self, tuning: Tuning, gone: Index) -> Tuning:
+        return retune(tuning, self.split, gone, choose)
+
+
+def labels(loss: Loss, eta: Vector, rng: np.random.Generator) -> Vector:
+    """Return labels that a model of this loss could have."""
+    if isinstance(loss, Logistic | SquaredHinge):
+        return np.where(eta[:, 0] + rng.logistic(size=len(eta)) > 0.0, 1.0, -1.0)
+    if isinstance(loss, Multinomial | OneVsRest):
+        codes: Vector = np.argmax(eta + rng.gumbel(size=eta.shape), axis=1)
+        return codes.astype(np.float64)
+    return eta[:, 0] + rng.standard_t(3, size=len(eta))
+
+
+def problem(
+    loss: Loss, penalty: Penalty, *, seed: int = 0, n: int = 160, ridge: float = 0.0
+) -> Problem:
+    """Return a small problem of this kind, with weights and an intercept."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 6)) * np.geomspace(1.0, 0.2, 6)
+    y = labels(loss, X @ rng.normal(size=(6, max(loss.outputs, 1))) * 2.0, rng)
+    smooth = isinstance(loss, Logistic | HalfSquared | Multinomial | OneVsRest)
+    objectives = tuple(
+        Objective(
+            loss,
+            penalty,
+            alpha,
+            ridge=ridge,
+            intercept=True,
+            penalize_intercept=not smooth,
+        )
+        for alpha in ALPHAS
+    )
+    folds = folds_of([str(i) for i in range(n)], b"key", FOLDS)
+    order = np.argsort(folds, kind="stable")
+    rows = objectives[0].rows(X, y, rng.uniform(0.5, 2.0, n)).take(order)
+    return Problem(objectives, Split.of(rows, folds[order], FOLDS))
+
+
+def errors_of(objectives: Sequence[Objective], split: Split) -> Vector:
+    """Return the cross-validation error of each candidate, by brute force."""
+    loss, totals = objectives[0].loss, np.zeros(len(objectives))
+    for fold in range(split.n_folds):
+        rows = split.validation(fold)
+        for place, objective in enumerate(objectives):
+            theta = minimise(objective, split.gathered(fold)).theta
+            value = loss.value(rows.y, predict(loss, rows, theta))
+            totals[place] += rows.weight @ value
+    return totals / split.rows.total_weight
+
+
+def removals(each: Problem, seed: int) -> dict[str, Index]:
+    """Return places to remove: at random, of one side, and those that fit worst."""
+    rng = np.random.default_rng(seed)
+    rows = each.split.rows
+    theta = minimise(each.objectives[2], rows).theta
+    loss = each.objectives[0].loss
+    worst = np.argsort(-loss.value(rows.y, predict(loss, rows, theta)))
+    return {
+        "one": rng.permutation(len(rows))[:1],
+        "ten": rng.permutation(len(rows))[:10],
+        "many": rng.permutation(len(rows))[:50],
+        "one side": rng.permutation(np.flatnonzero(rows.y > np.median(rows.y)))[:20],
+        "worst": worst[:25],
+    }
+
+
+KINDS = {
+    "logistic": partial(problem, Logistic(), L2()),
+    "logistic, L1": partial(problem, Logistic(), L1(), ridge=1e-3),
+    "logistic, elastic net": partial(problem, Logistic(), ElasticNet(0.5)),
+    "squared": partial(problem, HalfSquared(), L2()),
+    "squared, L1": partial(problem, HalfSquared(), L1(), ridge=1e-3),
+    "huber": partial(problem, Huber(1.5), L2()),
+    "squared hinge": partial(problem, SquaredHinge(), L2()),
+    "one against the rest": partial(problem, OneVsRest(3), L2()),
+    "softmax, nuclear norm": partial(
+        problem, Multinomial(3), NuclearNorm(), ridge=1e-2
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_choice_and_bars_after_removals_are_those_of_tuning_again(kind: str) -> None:
+    each = KINDS[kind]()
+    tuning = each.tuned()
+    assert tuning.choice.certified
+    for gone in removals(each, seed=1).values():
+        after = each.split.without(gone)
+        truth = errors_of(each.objectives, after)
+        choice = each.retuned(tuning, gone).choice
+        assert choice.certified
+        assert choice.chosen == _first_equal(truth)
+        for interval, error in zip(choice.intervals, truth, strict=True):
+            assert interval.low <= error * (1 + 1e-12)
+            assert error * (1 - 1e-12) <= interval.high
+
+
+def _first_equal(errors: Vector) -> int:
+    """Return the first candidate whose error is the smallest, up to rounding."""
+    return int(np.flatnonzero(errors <= errors.min() * (1 + 1e-9))[0])
+
+
+@pytest.mark.parametrize("kind", ["logistic", "logistic, L1"])
+def test_removals_one_after_another_end_where_a_batch_does(kind: str) -> None:
+    each = KINDS[kind](seed=3)
+    gone = np.random.default_rng(0).permutation(len(each.split.rows))[:30]
+    tuning, split = each.tuned(), each.split
+    for part in np.array_split(gone, 6):
+        tuning = retune(tuning, split, part, choose)
+        split = split.without(part)
+    truth = errors_of(each.objectives, split)
+    assert tuning.choice.certified
+    assert tuning.choice.chosen == _first_equal(truth)
+    for interval, error in zip(tuning.choice.intervals, truth, strict=True):
+        assert interval.low <= error <= interval.high
+
+
+def test_worst_rows_move_the_choice() -> None:
+    each = KINDS["logistic"](n=400)
+    tuning = each.tuned()
+    worst = removals(each, seed=0)["worst"]
+    moved = each.retuned(tuning, worst)
+    assert moved.choice.chosen != tuning.choice.chosen
+    assert moved.choice.certified
+
+
+def test_equal_models_are_one_candidate_and_the_largest_alpha_wins() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(90, 4)), np.where(rng.random(90) > 0.4, 1.0, -1.0)
+    penalty = L1()
+    objectives = tuple(
+        Objective(Logistic(), penalty, alpha, ridge=1e-3, intercept=True)
+        for alpha in (8.0, 4.0, 2.0, 1e-4)
+    )
+    folds = np.sort(rng.integers(0, 3, 90))
+    split = Split.of(objectives[0].rows(X, y), folds, 3)
+    tuning = tune(objectives, split, choose, lambda: None)
+    assert tuning.choice.twins == (1, 2)
+    assert tuning.choice.certified
+    assert tuning.choice.chosen == 0  # noise is best left unexplained
+    after = retune(tuning, split, np.arange(0, 90, 9), choose)
+    assert (after.choice.chosen, after.choice.certified) == (0, True)
+    assert len(after.choice.proof()) == 2
+
+
+def test_what_cannot_be_told_apart_is_not_certified_and_ends() -> None:
+    each = KINDS["logistic"]()
+    alpha = 1e-2
+    objectives = tuple(
+        replace(each.objectives[0], alpha=value)
+        for value in (alpha, alpha * (1 - 1e-15))
+    )
+    tuning = tune(objectives, each.split, choose, lambda: None)
+    assert not tuning.choice.certified
+    after = retune(tuning, each.split, np.array([3, 8]), choose)
+    assert not after.choice.certified
+    assert set(after.choice.contenders) == {0, 1}
+
+
+def test_emptied_folds_count_for_nothing() -> None:
+    each = KINDS["logistic"]()
+    gone = np.arange(each.split.bounds[1], each.split.bounds[2])
+    after = each.split.without(gone)
+    choice = each.retuned(each.tuned(), gone).choice
+    truth = errors_of(each.objectives, after)
+    assert choice.chosen == int(np.argmin(truth))
+    for interval, error in zip(choice.intervals, truth, strict=True):
+        assert interval.low <= error <= interval.high
+
+
+def test_last_fold_to_train_on_cannot_be_removed() -> None:
+    each = KINDS["logistic"]()
+    tuning, gone = each.tuned(), np.arange(each.split.bounds[1], len(each.split.rows))
+    with pytest.raises(CannotRemove, match="one fold"):
+        each.retuned(tuning, gone)
+
+
+def test_tuning_stands_when_a_request_is_answered() -> None:
+    each = KINDS["logistic"]()
+    tuning = each.tuned()
+    before = [[cell.draft.theta.copy() for cell in row] for row in tuning.folds]
+    first = each.retuned(tuning, np.array([1, 5, 9])).choice
+    again = each.retuned(tuning, np.array([1, 5, 9])).choice
+    assert [i.value for i in first.intervals] == [i.value for i in again.intervals]
+    for row, thetas in zip(tuning.folds, before, strict=True):
+        for cell, theta in zip(row, thetas, strict=True):
+            np.testing.assert_array_equal(cell.draft.theta, theta)
+
+
+def test_nothing_but_the_chosen_path_is_kept_between_requests() -> None:
+    tuning = KINDS["logistic"]().tuned()
+    for row in tuning.folds:
+        for cell in row:
+            assert cell.factor is None
+            assert cell.state.inverse is None
+            assert cell.state.moment is None
+
+
+def test_folds_depend_on_the_person_and_the_key_alone() -> None:
+    owners = [f"person {i}" for i in range(2000)]
+    folds = folds_of(owners, b"key", 5)
+    assert folds.tolist() == [fold_of(owner, b"key", 5) for owner in owners]
+    np.testing.assert_array_equal(folds_of(owners[::3], b"key", 5), folds[::3])
+    assert (np.bincount(folds) > 340).all()
+    assert (folds != folds_of(owners, b"other", 5)).mean() > 0.7
+
+
+def test_split_wants_rows_by_fold() -> None:
+    each = KINDS["logistic"]()
+    with pytest.raises(InvalidInput, match="argsort"):
+        Split.of(each.split.rows, np.arange(len(each.split.rows))[::-1], FOLDS)
+
+
+@pytest.mark.parametrize("part", ["energy", "radius"])
+def test_bars_are_broken_once_a_part_of_the_reach_is_left_out(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mutant(state: State, draft: Draft, sight: Sight) -> Reach:
+        return replace(reach_of(state, draft, sight), **{part: 0.0})
+
+    each = KINDS["logistic"]()
+    tuning = each.tuned()
+    monkeypatch.setattr(cells, "reach_of", mutant)
+    broken = 0
+    for gone in removals(each, seed=1).values():
+        truth = errors_of(each.objectives, each.split.without(gone))
+        found = each.retuned(tuning, gone).choice.intervals
+        broken += sum(
+            not interval.low <= error <= interval.high
+            for interval, error in zip(found, truth, strict=True)
+        )
+    assert broken > 0
