@@ -26,6 +26,9 @@ from ..linear_model.kept import Kept
 from ..noise import Noise, SecureNoise, release_noise
 from ..record import Record
 from ..roster import DIGEST_BYTES, Roster
+from ..tuning import TunedClassifier, TunedRegressor
+from ..tuning.estimators import Tuned, choice_noise
+from ..tuning.holdings import TunedHoldings, bounds_among
 from ..unlearn import Release
 from .folder import (
     RESTORE,
@@ -38,13 +41,15 @@ from .folder import (
 )
 from .packing import packed, unpacked
 
-Loaded: TypeAlias = LogisticRegression | LinearRegression | SoftmaxRegression
+Loaded: TypeAlias = LogisticRegression | LinearRegression | SoftmaxRegression | Tuned
 Content: TypeAlias = dict[str, Any]
 
 ESTIMATORS: Mapping[str, type[Loaded]] = {
     "LinearRegression": LinearRegression,
     "LogisticRegression": LogisticRegression,
     "SoftmaxRegression": SoftmaxRegression,
+    "TunedClassifier": TunedClassifier,
+    "TunedRegressor": TunedRegressor,
 }
 # What a fit learned of labels and features beside the parameters, where it is set.
 LEARNED = ("n_features_in_", "feature_names_in_", "classes_", "_n_targets")
@@ -159,10 +164,19 @@ def _private_content(
         "counts": np.array([count for _, count in entries], dtype=np.int64),
         "kept": kept,
         "notes": holdings.notes,
+        "tuned": _tuned_content(holdings),
         "random_state": model.random_state,
         "adoption": getattr(model, "adoption_", None),
     }
     return {name: packed(part, name, arrays) for name, part in parts.items()}, arrays
+
+
+def _tuned_content(holdings: Holdings) -> tuple[Any, ...] | None:
+    """Return what a tuned model keeps beside; its folds among the rows written."""
+    if not isinstance(holdings, TunedHoldings) or holdings.kept is None:
+        return None
+    bounds = bounds_among(holdings.kept.alive, holdings.bounds)
+    return holdings.rule, bounds, holdings.models, holdings.chosen
 
 
 def _model(content: Content, arrays: Any) -> tuple[Loaded, Release]:
@@ -191,9 +205,37 @@ def _restore(model: Any, public: Release, content: Content, arrays: Any) -> None
     account = custody.accountant
     noise = _noise(custody.budget, model.random_state, account)
     roster, notes = Roster(counts, parts["key"]), tuple(parts["notes"])
-    model._show(Holdings(custody, noise, roster, kept, notes), public, record)
+    holdings = Holdings(custody, noise, roster, kept, notes)
+    if parts["tuned"] is not None:
+        holdings = _tuned(holdings, parts["tuned"], model.random_state)
+    model._show(holdings, public, record)
     if parts["adoption"] is not None:
         model.adoption_ = parts["adoption"]
+
+
+def _tuned(
+    holdings: Holdings, tuned: tuple[Any, ...], seed: int | None
+) -> TunedHoldings:
+    """Return the holdings of a tuned model, with fresh noise for its choices."""
+    rule, bounds, models, chosen = tuned
+    noise = None
+    if rule.method == "noised":
+        noise = choice_noise(rule.budget, seed)
+        if not isinstance(noise, SecureNoise):
+            for _ in range(holdings.custody.accountant.n_releases):
+                noise.draw(len(rule.objectives))
+    return TunedHoldings(
+        holdings.custody,
+        holdings.noise,
+        holdings.roster,
+        holdings.kept,
+        holdings.notes,
+        rule=rule,
+        bounds=bounds,
+        models=models,
+        choice_noise=noise,
+        chosen=chosen,
+    )
 
 
 def _noise(budget: Budget | None, seed: int | None, account: Any) -> Noise | None:

@@ -30,6 +30,12 @@ from ..radius import Radius
 from ..record import Record
 from ..rows import Rows
 from ..summary import Scales
+from ..tuning.cells import Cell
+from ..tuning.choice import Choice, Interval
+from ..tuning.loo_tune import LooTuning
+from ..tuning.rule import Rule
+from ..tuning.tune import Tuning
+from ..tuning.yardstick import Reach, Yardstick
 from ..unlearn import Custody
 
 Arrays: TypeAlias = MutableMapping[str, NDArray[Any]]
@@ -56,11 +62,19 @@ CLASSES: tuple[type, ...] = (
     Accountant,
     Adoption,
     Budget,
+    Cell,
+    Choice,
     Custody,
+    Interval,
+    LooTuning,
     Objective,
     Radius,
+    Reach,
     Rows,
+    Rule,
     Scales,
+    Tuning,
+    Yardstick,
 )
 KNOWN: Mapping[str, type] = {known.__name__: known for known in CLASSES}
 DOCUMENTS: Mapping[str, type[Document]] = {

@@ -12,8 +12,8 @@ Between requests a cell keeps one d x d matrix, the Hessian of the remaining row
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 from math import inf, isfinite, sqrt
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -52,13 +52,12 @@ CONTRACTION = 0.3
 SMALL_MOVE = 0.5
 
 
-class Anchorage(Enum):
-    """Where a cell's Hessian was taken, the dearer the later."""
+Anchorage: TypeAlias = Literal["before", "shared", "own", "solved"]
+"""Where a cell's Hessian was taken, the dearer the later.
 
-    BEFORE = auto()  # before the request
-    SHARED = auto()  # at a point amid the answers of all folds
-    OWN = auto()  # at an answer of its own
-    SOLVED = auto()  # at the minimiser, by the solver
+Before the request; at a point amid the answers of all folds; at an answer of its own;
+at the minimiser, by the solver.
+"""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -84,12 +83,12 @@ class Cell(Private):
     reach: Reach = UNKNOWN
     factor: Cholesky | None = None
     kappa: float | None = None
-    anchorage: Anchorage = Anchorage.BEFORE
+    anchorage: Anchorage = "before"
 
     @property
     def solved(self) -> bool:
         """Whether the answer is as good as the solver gets it."""
-        return self.anchorage is Anchorage.SOLVED
+        return self.anchorage == "solved"
 
     @property
     def steepness(self) -> float:
@@ -114,7 +113,7 @@ def solved_cell(objective: Objective, rows: Rows, start: Vector | None) -> Cell:
     summary = summarise(objective, rows, theta, subgradient, moment=False)
     measured = solution.gradient + solution.subgradient
     draft = Draft(summary.theta, subgradient, measured)
-    return Cell(anchored(summary), draft, anchorage=Anchorage.SOLVED)
+    return Cell(anchored(summary), draft, anchorage="solved")
 
 
 def anchored(summary: Summary) -> State:
@@ -224,7 +223,7 @@ def renewed_alone(
         objective = cell.state.objective.after(cell.state.kept)
         theta = cell.draft.theta
         summary = summarise(objective, rows.gathered(), theta, moment=False)
-        return replace(stepped(anchored(summary)), anchorage=Anchorage.OWN)
+        return replace(stepped(anchored(summary)), anchorage="own")
 
     tried = _kept_if_shrunk(cells, which, yardsticks, rows, renew)
     stuck = [place for place in which if tried[place] is cells[place]]

@@ -18,7 +18,7 @@ from ..private import Private
 from ..rows import Rows
 from ..summary import merged, summarise
 from ..unlearn import REFUSALS
-from .cells import Anchorage, Cell, anchored, moved, stepped
+from .cells import Cell, anchored, moved, stepped
 
 # Beyond this change of the Hessian on the way to an answer, a step from the new anchor
 # is better than one from the answer.
@@ -64,7 +64,7 @@ def renewed(cells: Sequence[Cell], blocks: Sequence[Rows]) -> Renewal:
             fresh = stepped(state) if far else moved(cells[fold], state)
         except REFUSALS:
             return None
-        return replace(fresh, anchorage=Anchorage.SHARED)
+        return replace(fresh, anchorage="shared")
 
     fresh = tuple(map(cell, range(len(cells))))
     return Renewal(fresh, anchored(merged(list(summaries.values()))))

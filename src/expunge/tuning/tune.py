@@ -17,12 +17,11 @@ from functools import cache, partial
 from typing import TypeVar
 
 from .._typing import Index
-from ..exceptions import CannotRemove
+from ..exceptions import CannotRemove, NotConverged
 from ..mechanisms import State
 from ..objective import Objective
 from ..private import Private
 from .cells import (
-    Anchorage,
     Cell,
     Training,
     at_rest,
@@ -105,7 +104,13 @@ def tune(
         rows, cells = _training(split, fold), []
         for objective, deputy in zip(objectives, deputies, strict=True):
             start = deputy.draft.theta
-            cells.append(solved_cell(objective, rows.gathered(), start))
+            try:
+                cells.append(solved_cell(objective, rows.gathered(), start))
+            except NotConverged as error:
+                raise NotConverged(
+                    f"without fold {fold + 1} of {split.n_folds}, at alpha="
+                    f"{objective.alpha:g}: {error}; fewer folds leave more to train on"
+                ) from error
             tick()
         return tuple(looked(cells, range(len(cells)), yardsticks, rows))
 
@@ -188,7 +193,7 @@ def _sharpened(tuning: Tuning, split: Split) -> Tuning:
 
 def _far(cell: Cell) -> bool:
     """Whether the Hessian may have changed too much since the anchor for a chord."""
-    return cell.anchorage is Anchorage.BEFORE and cell.reach.stretch > FAR
+    return cell.anchorage == "before" and cell.reach.stretch > FAR
 
 
 def _renewed(
@@ -203,7 +208,7 @@ def _renewed(
         place
         for cells, places in zip(tuning.folds, stuck, strict=True)
         for place in places
-        if cells[place].anchorage is Anchorage.BEFORE
+        if cells[place].anchorage == "before"
     }
     which, blocks = sorted(old), split.blocks()
     if not which:
@@ -271,8 +276,9 @@ def require_training(split: Split) -> None:
     for fold in range(split.n_folds):
         if not total - split.validation(fold).total_weight > 1e-12 * total:
             raise CannotRemove(
-                "everyone who is left is in one fold, so that nobody is left to train "
-                "on; tune on more people, or with another fold_key"
+                "everyone is in one fold (as one sample or one person always is), so "
+                "that nobody is left to train on; tune on more people, or with another "
+                "fold_key"
             )
 
 

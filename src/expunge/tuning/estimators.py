@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Estimators that choose their own alpha, and can forget the choice.
+
+Removal at a fixed alpha does not undo that people had a say in alpha (the paper's
+Proposition 1). These keep a removable model for every candidate and fold, so that the
+choice after a request is the one that tuning again would make.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from .._typing import Index, Vector
+from ..budget import Budget
+from ..exceptions import InvalidInput
+from ..linear_model import LinearRegression, LogisticRegression
+from ..linear_model.base import Forgetful
+from ..linear_model.choices import MECHANISMS, chosen, penalty_of
+from ..linear_model.kept import Kept
+from ..losses import Loss
+from ..mechanisms import Mechanism
+from ..noise import Noise, SecureNoise, release_noise, salt
+from ..objective import Objective
+from ..penalties import Penalty
+from ..private import Private
+from ..roster import Roster
+from ..rows import Rows
+from ..unlearn import begin
+from .folds import Split, folds_of
+from .holdings import TunedHoldings, modelled, noised
+from .progress import Bar
+from .rule import Method, Rule, grid
+
+ALPHAS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Curve(Private):
+    """Cross-validation error of each candidate. Private: it is a function of all rows.
+
+    Attributes
+    ----------
+    alphas, l1_ratios
+        The candidates.
+    errors
+        Mean validation loss as computed.
+    low, high
+        Where the error of exact minimisers must lie.
+    """
+
+    alphas: Vector
+    l1_ratios: Vector
+    errors: Vector
+    low: Vector
+    high: Vector
+
+
+class Tuned(Forgetful):
+    """An estimator that chooses among candidates by cross-validation.
+
+    Parameters
+    ----------
+    alphas, l1_ratios
+        The candidates: every pair of the two. Equal errors go to the larger alpha.
+    folds
+        Number of folds, each person's by a keyed hash of the id; or "loo", which
+        leaves out one row at a time, by approximation with an error bar.
+    method
+        "certified": the choice after a removal is proved equal to tuning again.
+        "recomputed": tuning is done again from nothing. "noised": scores get the noise
+        of ``Budget(choice_sigma=...)`` before they are compared.
+    fold_key
+        Key of the hash, as bytes or a word; None draws one at the fit.
+    penalty, ridge, fit_intercept, penalize_intercept, mechanism, budget, loss
+        As for the estimators that do not tune; with a penalty object leave
+        ``l1_ratios`` alone.
+    random_state
+        A seed for the noise, for tests; None draws it securely.
+    verbose
+        Whether to draw a bar while the grid is fitted.
+    """
+
+    def __init__(
+        self,
+        alphas: Sequence[float] = ALPHAS,
+        l1_ratios: Sequence[float] = (0.0,),
+        folds: int | Literal["loo"] = 5,
+        method: Method = "certified",
+        fold_key: bytes | str | None = None,
+        penalty: Penalty | None = None,
+        ridge: float = 0.0,
+        fit_intercept: bool = True,
+        penalize_intercept: bool = False,
+        mechanism: str | Mechanism = "newton",
+        budget: Budget | None = None,
+        random_state: int | None = None,
+        loss: str | Loss | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.alphas = alphas
+        self.l1_ratios = l1_ratios
+        self.folds = folds
+        self.method = method
+        self.fold_key = fold_key
+        self.penalty = penalty
+        self.ridge = ridge
+        self.fit_intercept = fit_intercept
+        self.penalize_intercept = penalize_intercept
+        self.mechanism = mechanism
+        self.budget = budget
+        self.random_state = random_state
+        self.loss = loss
+        self.verbose = verbose
+
+    @property
+    def alpha_(self) -> float:
+        """The alpha of the last release, as its certificate states it."""
+        return float(self._release.certificate.objective["alpha"])
+
+    @property
+    def l1_ratio_(self) -> float:
+        """The l1_ratio of the last release; zero beside a penalty object."""
+        described = self._release.certificate.objective["penalty"]
+        if described["name"] == "L1" and self.penalty is None:
+            return 1.0
+        return float(described.get("l1_ratio", 0.0))
+
+    @property
+    def curve_(self) -> Curve:
+        """The cross-validation errors behind the last choice. Private."""
+        held = self._private_state()
+        assert isinstance(held, TunedHoldings)
+        intervals = held.models.choice.intervals
+        pairs = np.array(self._grid())
+        return Curve(
+            alphas=pairs[:, 0],
+            l1_ratios=pairs[:, 1],
+            errors=np.array([interval.value for interval in intervals]),
+            low=np.array([interval.low for interval in intervals]),
+            high=np.array([interval.high for interval in intervals]),
+        )
+
+    def _grid(self) -> list[tuple[float, float]]:
+        return grid(self.alphas, self.l1_ratios)
+
+    def _candidates(self, loss: Loss) -> tuple[Objective, ...]:
+        """Return the candidates in order of preference."""
+        return tuple(
+            Objective(
+                loss,
+                penalty_of(self.penalty, ratio),
+                alpha,
+                ridge=self.ridge,
+                intercept=self.fit_intercept,
+                penalize_intercept=self.penalize_intercept and self.fit_intercept,
+            )
+            for alpha, ratio in self._grid()
+        )
+
+    def _objective(self, loss: Loss) -> Objective:
+        """Return the first candidate: rows are the same for all of them."""
+        return self._candidates(loss)[0]
+
+    def _held(
+        self,
+        objective: Objective,
+        rows: Rows,
+        owners: Sequence[str],
+        start: Vector | None = None,
+    ) -> TunedHoldings:
+        """Return the tuned fit to these rows, with what is kept."""
+        rule, (noise, choice_noise) = self._rule(objective.loss), self._noises()
+        kept, bounds = _sorted_by_fold(rule, rows, owners)
+        total = len(rule.objectives) * (1 + (rule.n_folds or 0))
+        label = f"tuning {len(rule.objectives)} candidates"
+        bar = Bar(total, label, shown=self.verbose)
+        models = modelled(rule, Split(kept.rows, bounds), bar)
+        place = noised(models.choice, choice_noise, rule)
+        if isinstance(noise, SecureNoise):
+            noise.prepare(rows.X.shape[1] * objective.loss.outputs)
+        custody = begin(
+            rule.objectives[place],
+            kept.rows,
+            chosen("mechanism", self.mechanism, MECHANISMS),
+            self.budget,
+            models.deputies[place].anchor,
+        )
+        account = rule.account(custody.accountant, models.choice)
+        return TunedHoldings(
+            replace(custody, accountant=account, choice=models.choice.proof()),
+            noise,
+            Roster.of(kept.rows, salt()),
+            kept,
+            rule=rule,
+            bounds=bounds,
+            models=models,
+            choice_noise=choice_noise,
+            chosen=place,
+        )
+
+    def _rule(self, loss: Loss) -> Rule:
+        """Return the rule that the parameters describe, with a key."""
+        folds: object = self.folds
+        if isinstance(folds, str) and folds != "loo":
+            raise InvalidInput(f"folds={folds!r}; give a number, or 'loo'")
+        key = salt() if self.fold_key is None else self.fold_key
+        return Rule(
+            objectives=self._candidates(loss),
+            n_folds=None if self.folds == "loo" else self.folds,
+            key=key.encode() if isinstance(key, str) else bytes(key),
+            method=self.method,
+            budget=self.budget,
+        )
+
+    def _noises(self) -> tuple[Noise | None, Noise | None]:
+        """Return the noise of releases and that of choices."""
+        if self.budget is None:
+            return None, None
+        noise = release_noise(self.budget, self.random_state)
+        if self.budget.choice_sigma is None:
+            return noise, None
+        return noise, choice_noise(self.budget, self.random_state)
+
+
+def choice_noise(budget: Budget, random_state: int | None) -> Noise:
+    """Return the noise of choices: never the sequence that releases get."""
+    seed = None if random_state is None else random_state + 1
+    return release_noise(budget.for_choice(), seed)
+
+
+def _sorted_by_fold(
+    rule: Rule, rows: Rows, owners: Sequence[str]
+) -> tuple[Kept, Index]:
+    """Return the rows with their owners, fold after fold, and where each begins."""
+    n_folds = rule.n_folds or 1
+    folds = folds_of(owners, rule.key, n_folds)
+    order = np.argsort(folds, kind="stable")
+    kept = Kept(rows.take(order), [owners[place] for place in order])
+    return kept, np.searchsorted(folds[order], np.arange(n_folds + 1))
+
+
+class TunedClassifier(Tuned, LogisticRegression):
+    """Logistic regression that chooses its alpha, and can forget people and choice.
+
+    Parameters are those of ``Tuned``; ``loss`` is "logistic" or "squared_hinge".
+    """
+
+
+class TunedRegressor(Tuned, LinearRegression):
+    """Linear regression that chooses its alpha, and can forget people and choice.
+
+    Parameters are those of ``Tuned``; ``loss`` is "half_squared" or "huber".
+    """

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Holdings of a tuned model: what every estimator keeps, and the models behind it.
+
+A request goes to the fold models first. If the choice stays, the model that is released
+is updated as any other; if it moves, the custody passes to the candidate that tuning
+again would have chosen, solved on the rows that remain.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._typing import Index
+from ..linear_model.holdings import Holdings
+from ..noise import Noise, on_grid
+from ..rows import Rows
+from ..unlearn import Custody, forget, switch
+from .choice import Choice
+from .folds import Split
+from .loo_tune import LooTuning, loo_retune, loo_tune
+from .rule import Rule
+from .tune import Tuning, retune, tune
+
+Models = Tuning | LooTuning
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False, kw_only=True)
+class TunedHoldings(Holdings):
+    """What stays with the operator of a tuned model.
+
+    Attributes
+    ----------
+    rule
+        How the choice is made.
+    bounds
+        Where each fold begins among the rows kept, and where the last one ends.
+    models
+        The candidates' models and the choice among them.
+    choice_noise
+        What scores get before they are compared; None if they get none.
+    chosen
+        Position of the candidate in custody.
+    """
+
+    rule: Rule
+    bounds: Index
+    models: Models
+    choice_noise: Noise | None
+    chosen: int
+
+    def answered(self, removed: Rows, gone: Index | None, n_subjects: int) -> Self:
+        """Return the holdings without these rows, the choice made again."""
+        assert self.kept is not None and gone is not None
+        split = Split(self.kept.rows, self.bounds)
+        models = self._remodelled(split, gone)
+        chosen = noised(models.choice, self.choice_noise, self.rule)
+        objective = self.rule.objectives[chosen]
+        custody: Custody
+        if chosen == self.chosen:
+            kept = self.kept
+            custody = forget(
+                self.custody,
+                removed,
+                lambda: kept.remaining(gone),
+                n_subjects=n_subjects,
+            )
+        else:
+            custody = switch(
+                self.custody,
+                objective,
+                self.kept.remaining(gone),
+                n_subjects=n_subjects,
+                start=models.deputies[chosen].anchor,
+            )
+        custody = replace(
+            custody,
+            accountant=self.rule.account(custody.accountant, models.choice),
+            choice=models.choice.proof(),
+        )
+        return replace(self, custody=custody, models=models, chosen=chosen)
+
+    def _remodelled(self, split: Split, gone: Index) -> Models:
+        """Return the candidates' models without these rows."""
+        rule, models = self.rule, self.models
+        if rule.method == "recomputed":
+            alive = split.without(gone).rows.weight > 0.0
+            # In their order, so that tuning again gives the same to the last bit.
+            rest = Split(split.rows.take(alive), bounds_among(alive, self.bounds))
+            return modelled(rule, rest, lambda: None)
+        decide = rule.decide(at_fit=False)
+        if isinstance(models, LooTuning):
+            return loo_retune(models, split, gone, decide)
+        return retune(models, split, gone, decide)
+
+
+def modelled(rule: Rule, split: Split, tick: Callable[[], None]) -> Models:
+    """Return every candidate's models, solved from nothing, and the choice."""
+    decide = rule.decide(at_fit=True)
+    if rule.n_folds is None:
+        return loo_tune(rule.objectives, split, decide, tick)
+    return tune(rule.objectives, split, decide, tick)
+
+
+def noised(choice: Choice, noise: Noise | None, rule: Rule) -> int:
+    """Return what is chosen, by scores with noise if the rule says so."""
+    if noise is None:
+        return choice.chosen
+    assert rule.budget is not None
+    scores = np.array([interval.value for interval in choice.intervals])
+    grid = rule.budget.for_choice().grid
+    return int(np.argmin(on_grid(scores, grid) + noise.draw(scores.size)))
+
+
+def bounds_among(alive: NDArray[np.bool], bounds: Index) -> Index:
+    """Return where each fold begins once only these rows are left."""
+    counts: Index = np.concatenate([[0], np.cumsum(alive)]).astype(np.intp)
+    return counts[bounds]

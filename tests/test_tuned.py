@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Estimators that tune themselves: what they release, promise and keep private."""
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import expunge
+from expunge import L1, L2, Budget, HalfSquared, Logistic, Objective, verify
+from expunge._typing import Matrix, Vector
+from expunge.certificate import CHOSEN, TUNED
+from expunge.exceptions import (
+    InvalidInput,
+    NoPrivateState,
+    NotCertifiable,
+    ScheduleExhausted,
+    UnknownSubject,
+)
+from expunge.solvers import minimise
+from expunge.tuning import TunedClassifier, TunedRegressor
+from expunge.tuning.holdings import TunedHoldings
+
+ALPHAS = (1.0, 0.1, 1e-2, 1e-3)
+BUDGET = Budget(sigma=0.5, allow_seeded=True)
+NOISED = Budget(sigma=0.5, choice_sigma=0.05, allow_seeded=True)
+N_ROWS = 240
+OWNERS = [f"person {place // 2}" for place in range(N_ROWS)]
+
+
+def people(seed: int = 0) -> tuple[Matrix, Vector]:
+    """Return rows of two classes; two rows belong to each person."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N_ROWS, 5))
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    eta = X @ np.array([4.0, -3.0, 2.0, 0.0, 0.0])
+    return X, np.where(eta + rng.logistic(size=N_ROWS) > 0.0, 1.0, 0.0)
+
+
+def tuned(**parameters: Any) -> TunedClassifier:
+    """Return an estimator whose folds are the same each time."""
+    return TunedClassifier(**{"alphas": ALPHAS, "fold_key": "key"} | parameters)
+
+
+def without(X: Matrix, y: Vector, gone: list[str]) -> dict[str, Any]:
+    """Return what remains, as arguments of a fit."""
+    stays = [place for place, owner in enumerate(OWNERS) if owner not in gone]
+    owners = [OWNERS[place] for place in stays]
+    return {"X": X[stays], "y": y[stays], "subjects": owners}
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "certified": {},
+    "recomputed": {"method": "recomputed"},
+    "leave one out": {"folds": "loo"},
+    "elastic net": {"l1_ratios": (0.5, 1.0), "ridge": 1e-3},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_forgetting_gives_the_model_that_tuning_again_gives(way: str) -> None:
+    X, y = people()
+    gone = [f"person {i}" for i in (3, 8, 20, 77)]
+    model = tuned(budget=BUDGET, random_state=0, **WAYS[way])
+    model.fit(X, y, subjects=OWNERS).forget(subjects=gone)
+    again = tuned(**WAYS[way]).fit(**without(X, y, gone))
+    assert (model.alpha_, model.l1_ratio_) == (again.alpha_, again.l1_ratio_)
+    held = model._private_state().custody
+    truth = np.append(again.coef_, again.intercept_)
+    radius = model.record_.radius
+    assert radius is not None
+    assert np.linalg.norm(held.draft.theta - truth) <= radius + 1e-9
+    curve = model.curve_
+    assert (curve.low <= again.curve_.errors).all()
+    assert (again.curve_.errors <= curve.high).all()
+    paper = model.certificate_
+    assert paper.selection == WAYS[way].get("method", "certified")
+    assert paper.status == "certified"
+    assert TUNED in paper.assumptions
+    assert paper.n_subjects_removed == 4
+    assert verify(paper, model.record_).stands
+
+
+def test_choice_that_moves_takes_the_custody_along() -> None:
+    X, y = people()
+    finer = (1.0, 0.1, 1e-2, 1e-3, 1e-4)
+    model = tuned(alphas=finer, budget=BUDGET, random_state=0)
+    first = model.fit(X, y, subjects=OWNERS).alpha_
+    custody = model._private_state().custody
+    losses = Logistic().value(
+        2.0 * y - 1.0, np.c_[X, np.ones(len(X))] @ custody.draft.theta
+    )
+    worst = dict.fromkeys(OWNERS[place] for place in np.argsort(-losses)[:40])
+    model.forget(subjects=list(worst))
+    assert model.alpha_ != first
+    assert model.record_.decisions == ("switched",)
+    again = tuned(alphas=finer).fit(**without(X, y, list(worst)))
+    assert model.alpha_ == again.alpha_
+    # From there on it goes as with any model.
+    others = [owner for owner in dict.fromkeys(OWNERS) if owner not in worst]
+    model.forget(subjects=others[:2])
+    gone = [*worst, *others[:2]]
+    again = tuned(alphas=finer).fit(**without(X, y, gone))
+    held = model._private_state().custody
+    truth = np.append(again.coef_, again.intercept_)
+    radius = model.record_.radius
+    assert radius is not None
+    assert np.linalg.norm(held.draft.theta - truth) <= radius + 1e-9
+    assert model.certificate_.n_subjects_removed == len(gone)
+    assert model.record_.n_removed == 2 * len(gone)
+
+
+def test_people_one_by_one_end_where_a_batch_does() -> None:
+    X, y = people()
+    gone = [f"person {i}" for i in range(0, 60, 5)]
+    stream = tuned().fit(X, y, subjects=OWNERS)
+    for person in gone:
+        stream.forget(subjects=[person])
+    batch = tuned().fit(X, y, subjects=OWNERS).forget(subjects=gone)
+    again = tuned().fit(**without(X, y, gone))
+    assert stream.alpha_ == batch.alpha_ == again.alpha_
+    np.testing.assert_allclose(stream.coef_, batch.coef_, rtol=1e-9)
+    for model in (stream, batch):
+        distance = np.linalg.norm(model.coef_ - again.coef_)
+        assert distance <= (model.record_.radius or 0.0)
+
+
+def test_regressor_chooses_and_forgets() -> None:
+    X, _ = people()
+    y = X @ np.arange(5.0) + np.random.default_rng(1).normal(size=N_ROWS)
+    model = TunedRegressor(alphas=(1.0, 1e-1, 1e-2, 1e-3), fold_key=b"key")
+    model.fit(X, y, subjects=OWNERS).forget(subjects=["person 5"])
+    rest = without(X, y, ["person 5"])
+    again = TunedRegressor(alphas=model.alphas, fold_key=b"key").fit(**rest)
+    assert model.alpha_ == again.alpha_
+    np.testing.assert_allclose(model.coef_, again.coef_, rtol=1e-9)
+    objective = Objective(HalfSquared(), L2(), model.alpha_, intercept=True)
+    truth = minimise(objective, objective.rows(rest["X"], rest["y"])).theta
+    np.testing.assert_allclose(np.append(model.coef_, model.intercept_), truth, 1e-9)
+
+
+def test_noised_choice_is_paid_for_and_moves_with_its_noise() -> None:
+    X, y = people()
+    chosen = set()
+    for seed in range(12):
+        model = tuned(method="noised", budget=NOISED, random_state=seed)
+        model.fit(X, y, subjects=OWNERS)
+        chosen.add(model.alpha_)
+    assert len(chosen) > 1
+    model.forget(subjects=["person 9"])
+    paper = model.certificate_
+    assert (paper.selection, paper.status) == ("noised", "certified")
+    assert verify(paper, model.record_).stands
+    plain = tuned(budget=BUDGET, random_state=0).fit(X, y).certificate_
+    share = np.sqrt(1.0 - NOISED.choice_share)
+    assert paper.radius_budget == pytest.approx(share * plain.radius_budget, rel=1e-6)
+    account = model._private_state().custody.accountant
+    assert account.spent(NOISED.delta) == pytest.approx(NOISED.epsilon, rel=1e-9)
+
+
+def test_little_noise_on_scores_chooses_as_no_noise() -> None:
+    X, y = people()
+    budget = Budget(sigma=0.5, choice_sigma=1e-6, allow_seeded=True)
+    model = tuned(method="noised", budget=budget, random_state=0).fit(X, y)
+    assert model.alpha_ == tuned().fit(X, y).alpha_
+
+
+def test_scores_that_are_too_coarse_for_their_noise_are_not_covered() -> None:
+    X, y = people()
+    budget = Budget(sigma=0.5, choice_sigma=1e-14, allow_seeded=True)
+    model = tuned(method="noised", budget=budget, random_state=0).fit(X, y)
+    assert model.certificate_.selection == "not covered"
+    assert model.certificate_.status == "radius-only"
+
+
+def test_tie_is_not_covered_and_stays_so() -> None:
+    X, y = people()
+    twins = (1e-2, 1e-2 * (1 - 1e-15))
+    model = tuned(alphas=twins, budget=BUDGET, random_state=0)
+    model.fit(X, y, subjects=OWNERS)
+    leaving = ["person 1", "person 2"]
+    while leaving:
+        paper = model.certificate_
+        assert (paper.selection, paper.status) == ("not covered", "radius-only")
+        assert CHOSEN in paper.not_covered
+        assert verify(paper, model.record_).stands
+        model.forget(subjects=[leaving.pop()])
+
+
+def test_models_of_zeros_are_one_and_the_largest_alpha_wins() -> None:
+    X, _ = people()
+    y = np.where(np.random.default_rng(5).random(N_ROWS) > 0.5, 1.0, 0.0)
+    model = tuned(alphas=(3.0, 2.0, 1.0), l1_ratios=(1.0,), ridge=1e-3)
+    model.fit(X, y, subjects=OWNERS).forget(subjects=["person 3"])
+    assert (model.alpha_, model.l1_ratio_) == (3.0, 1.0)
+    assert model.certificate_.selection == "certified"
+
+
+def test_joint_schedule_counts_every_choice() -> None:
+    X, y = people()
+    budget = Budget(sigma=0.5, releases=2, allow_seeded=True)
+    model = tuned(budget=budget, random_state=0).fit(X, y, subjects=OWNERS)
+    model.forget(subjects=["person 1"])
+    shown = model.coef_.copy()
+    with pytest.raises(ScheduleExhausted):
+        model.forget(subjects=["person 2"])
+    np.testing.assert_array_equal(model.coef_, shown)
+
+
+def test_stranger_changes_nothing() -> None:
+    X, y = people()
+    model = tuned().fit(X, y, subjects=OWNERS)
+    holdings = model._private_state()
+    with pytest.raises(UnknownSubject, match="nobody was removed"):
+        model.forget(subjects=["person 1", "nobody"])
+    assert model._private_state() is holdings
+
+
+def test_rows_can_be_forgotten_by_content() -> None:
+    X, y = people()
+    model = tuned().fit(X, y, subjects=OWNERS).forget(X=X[6:8], y=y[6:8])
+    again = tuned().fit(**without(X, y, ["person 3"]))
+    assert model.alpha_ == again.alpha_
+    np.testing.assert_allclose(model.coef_, again.coef_, atol=1e-3)
+
+
+def test_removed_rows_leave_no_bytes_behind() -> None:
+    X, y = people()
+    model = tuned().fit(X, y, subjects=OWNERS)
+    model.forget(subjects=["person 7"])
+    kept = model._private_state().kept
+    assert kept is not None
+    for row in X[14:16]:
+        assert row.tobytes() not in kept.rows.dense().tobytes()
+    assert "person 7" not in kept.owners
+
+
+def test_private_parts_neither_show_nor_travel() -> None:
+    X, y = people()
+    model = tuned(budget=BUDGET, random_state=0).fit(X, y, subjects=OWNERS)
+    holdings = model._private_state()
+    assert isinstance(holdings, TunedHoldings)
+    for secret in (holdings, holdings.models, model.curve_, model.record_):
+        assert repr(secret) == f"{type(secret).__name__}(private)"
+    for travelled in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        assert travelled.alpha_ == model.alpha_
+        np.testing.assert_array_equal(travelled.coef_, model.coef_)
+        with pytest.raises(NoPrivateState):
+            travelled.forget(subjects=["person 1"])
+    paper = model.certificate_.to_json()
+    for interval in holdings.models.choice.intervals:
+        assert repr(interval.value) not in paper
+    assert clone(model).get_params()["alphas"] == ALPHAS
+
+
+@pytest.mark.parametrize("way", [*WAYS, "noised"])
+def test_saved_model_goes_on_where_it_was(way: str, tmp_path: Path) -> None:
+    X, y = people()
+    parameters = WAYS.get(way, {"method": "noised"})
+    budget = NOISED if way == "noised" else BUDGET
+    model = tuned(budget=budget, random_state=0, **parameters)
+    model.fit(X, y, subjects=OWNERS).forget(subjects=["person 4"])
+    model.save(tmp_path / "model")
+    loaded = expunge.load(tmp_path / "model")
+    assert isinstance(loaded, TunedClassifier)
+    for each in (model, loaded):
+        each.forget(subjects=["person 40", "person 41"])
+    assert loaded.alpha_ == model.alpha_
+    np.testing.assert_array_equal(loaded.coef_, model.coef_)
+    # Rows removed earlier lie among the others here and were not saved: sums round.
+    np.testing.assert_allclose(loaded.curve_.high, model.curve_.high, rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"alphas": ()}, "at least one"),
+        ({"alphas": (1e-2, -1.0)}, "positive"),
+        ({"alphas": (1e-2, float("nan"))}, "positive"),
+        ({"alphas": (1e-2, 1e-2)}, "only once"),
+        ({"l1_ratios": (2.0,)}, "between 0 and 1"),
+        ({"penalty": L1(), "l1_ratios": (0.5,)}, "give one of them"),
+        ({"folds": 1}, "at least 2"),
+        ({"folds": True}, "at least 2"),
+        ({"folds": "some"}, "'loo'"),
+        ({"method": "guessed"}, "'certified'"),
+        ({"method": "noised"}, "belong together"),
+        ({"budget": NOISED, "random_state": 0}, "belong together"),
+    ],
+)
+def test_bad_parameters_are_refused(parameters: dict[str, Any], words: str) -> None:
+    X, y = people()
+    with pytest.raises(InvalidInput, match=words):
+        tuned(**parameters).fit(X, y)
+
+
+def test_choice_that_cannot_be_released_is_refused() -> None:
+    X, y = people()
+    budget = Budget(sigma=1e-9, tau=1e-12, allow_seeded=True)
+    model = tuned(alphas=(1e-6,), budget=budget, random_state=0)
+    with pytest.raises(NotCertifiable, match="tau"):
+        model.fit(X, y)
+
+
+def test_bar_is_drawn_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    X, y = people()
+    tuned(verbose=True).fit(X, y)
+    drawn = capsys.readouterr().err
+    total = len(ALPHAS) * 6
+    assert drawn.endswith(f"{total}/{total}\n")
+    tuned().fit(X, y)
+    assert capsys.readouterr().err == ""
+
+
+def test_key_is_drawn_anew_without_one() -> None:
+    X, y = people()
+    models = [TunedClassifier(alphas=ALPHAS).fit(X, y) for _ in range(2)]
+    held = [model._private_state() for model in models]
+    keys = {each.rule.key for each in held if isinstance(each, TunedHoldings)}
+    assert len(keys) == 2
+
+
+def test_more_classes_are_tuned_one_against_the_rest() -> None:
+    X, _ = people()
+    y = np.argmax(X[:, :3] + 0.3 * np.random.default_rng(2).normal(size=(N_ROWS, 3)), 1)
+    model = tuned().fit(X, y, subjects=OWNERS).forget(subjects=["person 11"])
+    again = tuned().fit(**without(X, y, ["person 11"]))
+    assert model.alpha_ == again.alpha_
+    assert model.predict_proba(X).shape == (N_ROWS, 3)
+    assert model.to_sklearn().predict(X).tolist() == model.predict(X).tolist()
