@@ -17,6 +17,7 @@ from . import (
     scaling,
     speed,
     table,
+    tuning,
     warfarin,
 )
 from .data import DataNotFound
@@ -34,6 +35,7 @@ BENCHMARKS: dict[str, Callable[[Path | None], Iterator[Section]]] = {
     "release": release.run,
     "audit": audit.run,
     "adult": adult.run,
+    "tuning": tuning.run,
 }
 
 
