@@ -29,7 +29,8 @@ from expunge.solvers import minimise
 from expunge.tuning import TunedClassifier
 from expunge.tuning.choice import Choice, choose
 from expunge.tuning.folds import Split, folds_of
-from expunge.tuning.tune import Tuning, retune, side_by_side, tune
+from expunge.tuning.survey import side_by_side
+from expunge.tuning.tune import Tuning, retune, tune
 
 from .curve import Panel, draw_curves
 from .data import Dataset, warfarin

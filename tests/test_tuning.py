@@ -28,7 +28,7 @@ from expunge.losses import Loss
 from expunge.mechanisms import Draft, State
 from expunge.penalties import Penalty
 from expunge.solvers import minimise
-from expunge.tuning import cells
+from expunge.tuning import look
 from expunge.tuning.choice import choose
 from expunge.tuning.folds import Split, fold_of, folds_of
 from expunge.tuning.tune import Tuning, retune, tune
@@ -242,7 +242,6 @@ def test_nothing_but_the_chosen_path_is_kept_between_requests() -> None:
     tuning = KINDS["logistic"]().tuned()
     for row in tuning.folds:
         for cell in row:
-            assert cell.factor is None
             assert cell.state.inverse is None
             assert cell.state.moment is None
 
@@ -267,11 +266,14 @@ def test_bars_are_broken_once_a_part_of_the_reach_is_left_out(
     part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def mutant(state: State, draft: Draft, sight: Sight) -> Reach:
-        return replace(reach_of(state, draft, sight), **{part: 0.0})
+        reach = reach_of(state, draft, sight)
+        if part == "energy":
+            return replace(reach, energy=0.0)
+        return replace(reach, radius=0.0)
 
     each = KINDS["logistic"]()
     tuning = each.tuned()
-    monkeypatch.setattr(cells, "reach_of", mutant)
+    monkeypatch.setattr(look, "reach_of", mutant)
     broken = 0
     for gone in removals(each, seed=1).values():
         truth = errors_of(each.objectives, each.split.without(gone))

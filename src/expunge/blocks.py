@@ -84,15 +84,14 @@ def slopes_at_each(loss: Loss, rows: Rows, thetas: Matrix) -> Matrix:
     return block_sum(term, rows)[0]
 
 
-def losses_at_each(loss: Loss, rows: Rows, thetas: Matrix) -> tuple[Vector, Matrix]:
-    """Return sum w loss and its gradient at each of several thetas."""
+def losses_at_each(loss: Loss, rows: Rows, thetas: Matrix) -> Vector:
+    """Return sum w loss at each of several thetas."""
 
-    def term(block: Rows) -> tuple[Vector, Matrix]:
+    def term(block: Rows) -> tuple[Vector]:
         etas = _predict_each(loss, block, thetas)
-        values = np.array([block.weight @ loss.value(block.y, eta) for eta in etas])
-        return values, _lift_each(block, [loss.slope(block.y, eta) for eta in etas])
+        return (np.array([block.weight @ loss.value(block.y, eta) for eta in etas]),)
 
-    return block_sum(term, rows)
+    return block_sum(term, rows)[0]
 
 
 def slope_scale(loss: Loss, rows: Rows, theta: Vector) -> float:
@@ -100,18 +99,20 @@ def slope_scale(loss: Loss, rows: Rows, theta: Vector) -> float:
     return row_sizes(loss, rows, theta)[0]
 
 
-def row_sizes(loss: Loss, rows: Rows, theta: Vector) -> tuple[float, float, float]:
-    """Return sum w |slope| |x|, sum w |x|^2 and sum w |x|^3, the moment's trace."""
+def row_sizes(loss: Loss, rows: Rows, theta: Vector) -> tuple[float, ...]:
+    """Return sum w |slope| |x|, sum w |x|^2, sum w |x|^3 and the largest |x|."""
+    largest = 0.0
 
-    def term(block: Rows) -> tuple[float, float, float]:
+    def term(block: Rows) -> tuple[float, ...]:
+        nonlocal largest
         slope = loss.slope(block.y, predict(loss, block, theta))
         steep = np.linalg.norm(slope.reshape(len(block), -1), axis=1)
         norms = block.norms()
+        largest = max(largest, float(np.max(norms * (block.weight > 0.0), initial=0.0)))
         sizes = (steep * norms, norms**2, norms**3)
-        first, second, third = (float(block.weight @ size) for size in sizes)
-        return first, second, third
+        return tuple(float(block.weight @ size) for size in sizes)
 
-    return block_sum(term, rows)
+    return (*block_sum(term, rows), largest)
 
 
 def loss_hessian(loss: Loss, rows: Rows, theta: Vector) -> Matrix:

@@ -15,7 +15,6 @@ import numpy as np
 from ._typing import Vector
 from .blocks import (
     kink_masses,
-    largest_norm,
     loss_hessian,
     loss_slopes,
     norm_moment,
@@ -119,7 +118,7 @@ def summarise(
     hessian = Symmetric.from_dense(loss_hessian(loss, rows, anchor) / weight)
     third = Symmetric.from_dense(norm_moment(rows) / weight) if moment else None
     jumps = loss.curvature_jump > 0.0
-    slope, square, cube = row_sizes(loss, rows, anchor)
+    slope, square, cube, largest = row_sizes(loss, rows, anchor)
     return Summary(
         objective=objective,
         theta=anchor,
@@ -129,7 +128,7 @@ def summarise(
         moment=third,
         kinks=kink_masses(loss, rows, anchor) / weight if jumps else None,
         scales=Scales(
-            row_norm=largest_norm(rows),
+            row_norm=largest,
             slope=slope / weight,
             square_norm=square / weight,
             hessian=float(hessian.diagonal.sum()),

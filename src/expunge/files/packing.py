@@ -35,7 +35,7 @@ from ..tuning.choice import Choice, Interval
 from ..tuning.loo_tune import LooTuning
 from ..tuning.rule import Rule
 from ..tuning.tune import Tuning
-from ..tuning.yardstick import Reach, Yardstick
+from ..tuning.yardstick import Yardstick
 from ..unlearn import Custody
 
 Arrays: TypeAlias = MutableMapping[str, NDArray[Any]]
@@ -69,7 +69,6 @@ CLASSES: tuple[type, ...] = (
     LooTuning,
     Objective,
     Radius,
-    Reach,
     Rows,
     Rule,
     Scales,

@@ -94,9 +94,14 @@ class Symmetric:
         """Return the rows and columns at these increasing positions."""
         return Symmetric(np.asfortranarray(self.lower[np.ix_(index, index)]))
 
-    def cholesky(self) -> "Cholesky":
-        """Return the Cholesky factor, or raise NotPositiveDefinite."""
-        factor, info = lapack.dpotrf(self.lower, lower=1, clean=1)
+    def cholesky(self, *, spend: bool = False) -> "Cholesky":
+        """Return the Cholesky factor, or raise NotPositiveDefinite.
+
+        With ``spend`` it takes over the memory of self, which is lost.
+        """
+        factor, info = lapack.dpotrf(
+            self.lower, lower=1, clean=1, overwrite_a=int(spend)
+        )
         if info != 0:
             raise NotPositiveDefinite(
                 "the Hessian is not positive definite: some direction has no "

@@ -74,10 +74,11 @@ class Split(Private):
         """Return the rows of a fold, a view."""
         return self.rows.take(slice(*self.bounds[fold : fold + 2]))
 
-    def training(self, fold: int) -> tuple[Rows, Rows]:
+    def training(self, fold: int) -> list[Rows]:
         """Return the rows before and after those of a fold, as views."""
         begin, end = self.bounds[fold : fold + 2]
-        return self.rows.take(slice(0, begin)), self.rows.take(slice(end, None))
+        parts = (self.rows.take(slice(0, begin)), self.rows.take(slice(end, None)))
+        return [part for part in parts if part.total_weight > 0.0]
 
     def gathered(self, fold: int | None) -> Rows:
         """Return what a fold trains on as a copy of its own; None takes all rows."""

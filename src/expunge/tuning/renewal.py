@@ -9,7 +9,7 @@ steps with a Hessian that is somewhat off its place.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from ..private import Private
 from ..rows import Rows
 from ..summary import merged, summarise
 from ..unlearn import REFUSALS
-from .cells import Cell, anchored, moved, stepped
+from .cells import Trial, anchored, moved, stepped
 
 # Beyond this change of the Hessian on the way to an answer, a step from the new anchor
 # is better than one from the answer.
@@ -31,40 +31,40 @@ class Renewal(Private):
 
     Attributes
     ----------
-    cells
+    trials
         One for each fold, not yet looked at; None where the Hessian of what it trains
         on has no inverse there.
     deputy
         The state of all rows.
     """
 
-    cells: tuple[Cell | None, ...]
+    trials: tuple[Trial | None, ...]
     deputy: State
 
 
-def renewed(cells: Sequence[Cell], blocks: Sequence[Rows]) -> Renewal:
-    """Return one candidate's cells anchored anew, at the mean of their answers.
+def renewed(trials: Sequence[Trial], blocks: Sequence[Rows]) -> Renewal:
+    """Return one candidate's trials anchored anew, at the mean of their answers.
 
     ``blocks`` are the rows that are left in each fold.
     """
-    state = cells[0].state
+    state = trials[0].state
     objective = state.objective.after(state.kept)
-    point = np.mean([cell.draft.theta for cell in cells], axis=0)
+    point = np.mean([trial.draft.theta for trial in trials], axis=0)
     summaries = {
         fold: summarise(objective, rows, point, moment=False)
         for fold, rows in enumerate(blocks)
         if len(rows)
     }
 
-    def cell(fold: int) -> Cell | None:
+    def of_fold(fold: int) -> Trial | None:
         others = [part for other, part in summaries.items() if other != fold]
-        state = anchored(merged(others))
-        far = cells[fold].reach.stretch > FAR
+        state, trial = anchored(merged(others)), trials[fold]
         try:
-            fresh = stepped(state) if far else moved(cells[fold], state)
+            if trial.stretch > FAR:
+                return stepped(state, "shared")
+            return moved(trial, state, "shared")
         except REFUSALS:
             return None
-        return replace(fresh, anchorage="shared")
 
-    fresh = tuple(map(cell, range(len(cells))))
+    fresh = tuple(map(of_fold, range(len(trials))))
     return Renewal(fresh, anchored(merged(list(summaries.values()))))

@@ -10,43 +10,27 @@ would lead to: the answer to the paper's Proposition 1, by which a removal at a 
 alpha leaves the choice of alpha behind.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import cache, partial
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
 
 from .._typing import Index
 from ..exceptions import CannotRemove, NotConverged
 from ..mechanisms import State
 from ..objective import Objective
 from ..private import Private
-from .cells import (
-    Cell,
-    Training,
-    at_rest,
-    dropped,
-    looked,
-    renewed_alone,
-    sharpened,
-    solved,
-    solved_cell,
-    vanishes,
-    without,
-)
+from ..unlearn import REFUSALS
+from .cells import Cell, Trial, dropped, solved, solved_again, stepped, vanishes
 from .choice import Choice, Decide, Interval
 from .folds import Split
-from .renewal import FAR, Renewal, renewed
-from .scores import pooled, scored
+from .look import Ground, Trials, looked
+from .scores import pooled
+from .sharpen import Attempt, sharpened
+from .survey import Place, side_by_side
 from .yardstick import Yardstick, laid
-
-Task = TypeVar("Task")
-Result = TypeVar("Result")
 
 # Two rounds or three are the rule, ten were seen when the worst fifth is removed.
 ROUNDS = 30
-# Of the yardstick's Hessian so little may be left before it is laid anew.
-WORN = 0.1
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -93,32 +77,30 @@ def tune(
     """
     require_training(split)
     everyone, blocks = split.gathered(None), split.blocks()
-    deputies: list[Cell] = []
+    deputies: list[Trial] = []
     for objective in objectives:
         start = deputies[-1].draft.theta if deputies else None
-        deputies.append(solved_cell(objective, everyone, start))
+        deputies.append(solved(objective, everyone, start))
         tick()
-    yardsticks = side_by_side(lambda cell: laid(cell.state, blocks), deputies)
+    yardsticks = side_by_side(lambda deputy: laid(deputy.state, blocks), deputies)
 
-    def solve(fold: int) -> tuple[Cell, ...]:
-        rows, cells = _training(split, fold), []
+    def solve(fold: int) -> list[Trial]:
+        rows, trials = split.gathered(fold), []
         for objective, deputy in zip(objectives, deputies, strict=True):
-            start = deputy.draft.theta
             try:
-                cells.append(solved_cell(objective, rows.gathered(), start))
+                trials.append(solved(objective, rows, deputy.draft.theta))
             except NotConverged as error:
                 raise NotConverged(
                     f"without fold {fold + 1} of {split.n_folds}, at alpha="
                     f"{objective.alpha:g}: {error}; fewer folds leave more to train on"
                 ) from error
             tick()
-        return tuple(looked(cells, range(len(cells)), yardsticks, rows))
+        return trials
 
-    folds = side_by_side(solve, range(split.n_folds))
-    states = tuple(cell.state for cell in deputies)
-    nothing = Choice(0, False, (), ())
-    tuning = Tuning(tuple(folds), states, tuple(yardsticks), nothing)
-    return _chosen(tuning, split, decide)
+    found = side_by_side(solve, range(split.n_folds))
+    trials = _by_place(found)
+    states = tuple(deputy.state for deputy in deputies)
+    return _chosen(Attempt(trials, Ground.of(split, yardsticks), states), decide)
 
 
 def retune(tuning: Tuning, split: Split, gone: Index, decide: Decide) -> Tuning:
@@ -129,145 +111,82 @@ def retune(tuning: Tuning, split: Split, gone: Index, decide: Decide) -> Tuning:
     after = split.without(gone)
     require_training(after)
     removed, of_fold = split.rows.take(gone), split.of_rows(gone)
+    gathered = cache(after.gathered)
 
-    def drop(fold: int) -> tuple[Cell, ...]:
-        rows, leaving = _training(after, fold), removed.take(of_fold != fold)
-        cells = [without(cell, leaving, rows) for cell in tuning.folds[fold]]
-        return tuple(looked(cells, range(len(cells)), tuning.yardsticks, rows))
+    def drop(fold: int) -> list[Trial]:
+        leaving = removed.take(of_fold != fold)
+        trials = []
+        for cell in tuning.folds[fold]:
+            try:
+                trials.append(stepped(dropped(cell.state, leaving), "before"))
+            except REFUSALS:  # then as retraining would
+                trials.append(solved_again(cell, gathered(fold)))
+        return trials
 
-    def drop_deputies() -> tuple[State, ...]:
-        return tuple(dropped(state, removed) for state in tuning.deputies)
-
-    with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(drop_deputies)
-        folds = tuple(pool.map(drop, range(split.n_folds)))
-        deputies = waiting.result()
-    return _chosen(replace(tuning, folds=folds, deputies=deputies), after, decide)
-
-
-def _chosen(tuning: Tuning, split: Split, decide: Decide) -> Tuning:
-    """Return the tuning with its choice made, contenders sharpened until it stands."""
-    for _ in range(ROUNDS):
-        choice = decide(_errors(tuning, split), _twins(tuning, split))
-        tuning = replace(tuning, choice=choice)
-        if choice.certified or _exhausted(tuning):
-            break
-        tuning = _sharpened(tuning, split)
-    folds = tuple(tuple(map(at_rest, cells)) for cells in tuning.folds)
-    return replace(tuning, folds=folds)
+    trials = _by_place(side_by_side(drop, range(split.n_folds)))
+    deputies = tuple(dropped(state, removed) for state in tuning.deputies)
+    ground = Ground.of(after, tuning.yardsticks)
+    return _chosen(Attempt(trials, ground, deputies), decide)
 
 
-def _exhausted(tuning: Tuning) -> bool:
-    """Whether every contender is as good as it gets."""
-    contenders = tuning.choice.contenders
-    return all(cells[place].solved for cells in tuning.folds for place in contenders)
-
-
-def _sharpened(tuning: Tuning, split: Split) -> Tuning:
-    """Return the tuning with its contenders nearer to their minimisers.
-
-    By a chord step; where the gradient does not shrink, with Hessians taken anew, for
-    all folds together first and then for each cell alone; and where that does not help
-    either, to the end by the solver.
-    """
-    contenders = tuning.choice.contenders
-
-    def chord(fold: int) -> tuple[Cell, ...]:
-        cells, rows = tuning.folds[fold], _training(split, fold)
-        near = [p for p in contenders if not _far(cells[p]) and not cells[p].solved]
-        return tuple(sharpened(cells, near, tuning.yardsticks, rows))
-
-    folds = tuple(side_by_side(chord, range(split.n_folds)))
-    stuck = [
-        [p for p in contenders if new[p] is old[p] and not new[p].solved]
-        for new, old in zip(folds, tuning.folds, strict=True)
-    ]
-    tuning, stuck = _renewed(replace(tuning, folds=folds), stuck, split)
-
-    def alone(fold: int) -> tuple[Cell, ...]:
-        cells, rows = tuning.folds[fold], _training(split, fold)
-        return tuple(renewed_alone(cells, stuck[fold], tuning.yardsticks, rows))
-
-    return replace(tuning, folds=tuple(side_by_side(alone, range(split.n_folds))))
-
-
-def _far(cell: Cell) -> bool:
-    """Whether the Hessian may have changed too much since the anchor for a chord."""
-    return cell.anchorage == "before" and cell.reach.stretch > FAR
-
-
-def _renewed(
-    tuning: Tuning, stuck: list[list[int]], split: Split
-) -> tuple[Tuning, list[list[int]]]:
-    """Return the tuning with shared Hessians, and what stays stuck in each fold.
-
-    Candidates that are stuck at an anchor from before the request are anchored anew in
-    all folds. Where that was done already, it would not help again.
-    """
-    old = {
-        place
-        for cells, places in zip(tuning.folds, stuck, strict=True)
-        for place in places
-        if cells[place].anchorage == "before"
+def _by_place(found: Sequence[Sequence[Trial]]) -> dict[Place, Trial]:
+    """Return the trials of each fold by fold and candidate."""
+    return {
+        (fold, candidate): trial
+        for fold, trials in enumerate(found)
+        for candidate, trial in enumerate(trials)
     }
-    which, blocks = sorted(old), split.blocks()
-    if not which:
-        return tuning, stuck
 
-    def renew(place: int) -> tuple[Renewal, Yardstick]:
-        cells = [of_fold[place] for of_fold in tuning.folds]
-        renewal, yardstick = renewed(cells, blocks), tuning.yardsticks[place]
-        if min(cell.kappa or 0.0 for cell in cells) < WORN:
-            yardstick = laid(renewal.deputy, blocks)
-        return renewal, yardstick
 
-    fresh = dict(zip(which, side_by_side(renew, which), strict=True))
-    deputies, yardsticks = list(tuning.deputies), list(tuning.yardsticks)
-    for place, (renewal, yardstick) in fresh.items():
-        deputies[place], yardsticks[place] = renewal.deputy, yardstick
-
-    def look(fold: int) -> tuple[Cell, ...]:
-        rows, cells = _training(split, fold), list(tuning.folds[fold])
-        for place, (renewal, _) in fresh.items():
-            if cells[place].solved:
-                cells[place] = replace(cells[place], kappa=None)
-            else:
-                cells[place] = renewal.cells[fold] or solved(cells[place], rows)
-        return tuple(looked(cells, which, yardsticks, rows))
-
-    tuning = replace(
-        tuning,
-        folds=tuple(side_by_side(look, range(split.n_folds))),
-        deputies=tuple(deputies),
-        yardsticks=tuple(yardsticks),
+def _chosen(attempt: Attempt, decide: Decide) -> Tuning:
+    """Return the tuning with its choice made, contenders sharpened until it stands."""
+    trials = looked(attempt.trials, attempt.trials.keys(), attempt.ground)
+    attempt = Attempt(trials, attempt.ground, attempt.deputies)
+    for _ in range(ROUNDS):
+        choice = decide(_errors(attempt), _twins(attempt))
+        if choice.certified or _exhausted(attempt.trials, choice):
+            break
+        attempt = sharpened(attempt, choice.contenders)
+    return Tuning(
+        folds=tuple(
+            tuple(attempt.trials[place].at_rest() for place in places)
+            for places in _places(attempt)
+        ),
+        deputies=attempt.deputies,
+        yardsticks=attempt.ground.yardsticks,
+        choice=choice,
     )
-    return tuning, [[p for p in places if p not in old] for places in stuck]
 
 
-def _errors(tuning: Tuning, split: Split) -> list[Interval]:
+def _places(attempt: Attempt) -> list[list[Place]]:
+    """Return the places of each fold, in order of the candidates."""
+    candidates = range(len(attempt.deputies))
+    folds = range(attempt.ground.split.n_folds)
+    return [[(fold, candidate) for candidate in candidates] for fold in folds]
+
+
+def _exhausted(trials: Trials, choice: Choice) -> bool:
+    """Whether every contender is as good as it gets."""
+    return all(trials[p].solved for p in trials if p[1] in choice.contenders)
+
+
+def _errors(attempt: Attempt) -> list[Interval]:
     """Return each candidate's mean loss over the validation rows of all folds."""
-
-    def score(fold: int) -> list[Interval]:
-        rows = split.validation(fold)
-        return scored(tuning.folds[fold], tuning.yardsticks, rows, fold)
-
-    total = split.rows.total_weight
-    scores = side_by_side(score, range(split.n_folds))
-    return [pooled(of_folds, total) for of_folds in zip(*scores, strict=True)]
+    total = attempt.ground.split.rows.total_weight
+    errors = []
+    for places in zip(*_places(attempt), strict=True):
+        scores = (attempt.trials[place].score for place in places)
+        errors.append(pooled([score for score in scores if score is not None], total))
+    return errors
 
 
-def _twins(tuning: Tuning, split: Split) -> list[bool]:
+def _twins(attempt: Attempt) -> list[bool]:
     """Return which candidates are certified to be all zeros in every fold."""
-    counted = [
-        cells
-        for fold, cells in enumerate(tuning.folds)
-        if split.validation(fold).total_weight > 0.0
+    judged = [judges.square > 0.0 for judges in attempt.ground.judges]
+    return [
+        all(vanishes(attempt.trials[place]) for place in places if judged[place[0]])
+        for places in zip(*_places(attempt), strict=True)
     ]
-    return [all(map(vanishes, of_folds)) for of_folds in zip(*counted, strict=True)]
-
-
-def _training(split: Split, fold: int) -> Training:
-    return Training(split.training(fold), cache(partial(split.gathered, fold)))
 
 
 def require_training(split: Split) -> None:
@@ -280,9 +199,3 @@ def require_training(split: Split) -> None:
                 "that nobody is left to train on; tune on more people, or with another "
                 "fold_key"
             )
-
-
-def side_by_side(work: Callable[[Task], Result], tasks: Iterable[Task]) -> list[Result]:
-    """Return what each task gives, in order, worked on in threads."""
-    with ThreadPoolExecutor() as pool:
-        return list(pool.map(work, tasks))

@@ -45,7 +45,7 @@ from ..radius.ingredients import (
 from ..rows import Rows
 
 # What is tried for kappa. Nothing but logarithms rests on it: coarse steps will do.
-KAPPAS = (0.7, 0.5, 0.25, 0.1, 1e-2, 1e-3)
+KAPPAS = (0.5, 0.2, 0.05, 1e-2, 1e-3)
 SAFETY = 1.0 + 1e-12
 
 
@@ -82,14 +82,16 @@ class Sight(NamedTuple):
         How far the step from the anchor moves any remaining row's predictor.
     floor
         A lower bound on the smallest eigenvalue of H_U.
-    spread
-        A bound on any remaining row's norm in H_U^-1.
+    spread, leverage
+        Bounds in the norm of H_U^-1: on any remaining row, and on the sum of squares
+        over the judging rows.
     """
 
     factor: Cholesky
     move: float
     floor: float
     spread: float
+    leverage: float
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -107,15 +109,18 @@ class Reach(Private):
         the draft.
     floor
         A lower bound on the smallest eigenvalue of H_U.
+    leverage
+        A bound on the judging rows' sum w |x|^2 in the norm of H_U^-1.
+    factor
+        Of H_U, to solve with; it is not trusted.
     """
 
     radius: float
     energy: float
     stretch: float
     floor: float
-
-
-UNKNOWN = Reach(inf, inf, inf, 0.0)
+    leverage: float
+    factor: Cholesky
 
 
 def laid(state: State, folds: Sequence[Rows]) -> Yardstick:
@@ -155,7 +160,7 @@ def shrinkage(yardstick: Yardstick, state: State) -> float:
     error = hessian_error(state) + 4.0 * UNIT_ROUNDOFF * (H.size + 2) * size
     for kappa in KAPPAS:
         try:
-            Symmetric(H.lower - kappa * before.lower).cholesky()
+            Symmetric(H.lower - kappa * before.lower).cholesky(spend=True)
         except NotPositiveDefinite:
             continue
         # H_A >= floor, so that an error of the test costs error / floor of kappa.
@@ -168,7 +173,7 @@ def reach_of(state: State, draft: Draft, sight: Sight) -> Reach:
     euclidean, floor = measured_on_rows(state, draft), sight.floor
     c = state.objective.loss.self_concordance
     if not (isfinite(c) and floor > 0.0):
-        return Reach(euclidean, inf, inf, floor)
+        return Reach(euclidean, inf, inf, floor, inf, sight.factor)
     assert draft.measured is not None
     s = draft.theta - state.anchor
     size, R = float(np.linalg.norm(s)), state.scales.row_norm
@@ -177,7 +182,14 @@ def reach_of(state: State, draft: Draft, sight: Sight) -> Reach:
     pull = inverse_norm(state, draft.measured, floor, z)
     pull += gradient_error(state, draft, size) / sqrt(floor)
     energy = _energy(c * stretch * sight.spread, stretch * pull * SAFETY)
-    return Reach(min(euclidean, energy * stretch / sqrt(floor)), energy, stretch, floor)
+    return Reach(
+        radius=min(euclidean, energy * stretch / sqrt(floor)),
+        energy=energy,
+        stretch=stretch,
+        floor=floor,
+        leverage=sight.leverage,
+        factor=sight.factor,
+    )
 
 
 def largest_step(yardstick: Yardstick, s: Vector) -> float:
