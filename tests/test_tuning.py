@@ -24,6 +24,7 @@ from expunge import (
 from expunge._typing import Index, Vector
 from expunge.blocks import predict
 from expunge.exceptions import CannotRemove, InvalidInput
+from expunge.linalg import Symmetric
 from expunge.losses import Loss
 from expunge.mechanisms import Draft, State
 from expunge.penalties import Penalty
@@ -283,3 +284,20 @@ def test_bars_are_broken_once_a_part_of_the_reach_is_left_out(
             for interval, error in zip(found, truth, strict=True)
         )
     assert broken > 0
+
+
+def test_worn_yardstick_is_laid_anew() -> None:
+    each = KINDS["logistic"]()
+    tuning = each.tuned()
+    # Hessians ten thousand times those of the models: nothing can be measured by them.
+    worn = tuple(
+        replace(yardstick, hessian=Symmetric(1e4 * yardstick.hessian.lower))
+        for yardstick in tuning.yardsticks
+    )
+    gone = removals(each, seed=1)["ten"]
+    choice = each.retuned(replace(tuning, yardsticks=worn), gone).choice
+    truth = errors_of(each.objectives, each.split.without(gone))
+    assert choice.certified
+    assert choice.chosen == _first_equal(truth)
+    for interval, error in zip(choice.intervals, truth, strict=True):
+        assert interval.low <= error <= interval.high

@@ -58,6 +58,18 @@ def sharpened(attempt: Attempt, candidates: Collection[int]) -> Attempt:
     return replace(attempt, trials=_alone(attempt, stuck))
 
 
+def remeasured(attempt: Attempt, candidates: Collection[int]) -> Attempt:
+    """Return the attempt with yardsticks laid anew where too little is left of them."""
+    trials = attempt.trials
+    worn = {p[1] for p in trials if p[1] in candidates and _worn(trials[p])}
+    return _shared(attempt, sorted(worn))
+
+
+def _worn(trial: Trial) -> bool:
+    """Whether the yardstick's Hessian has too little to do with the trial's."""
+    return (trial.kappa or 0.0) < WORN
+
+
 def _far(trial: Trial) -> bool:
     """Whether the Hessian may have changed too much since the anchor for a chord."""
     return trial.anchorage == "before" and trial.stretch > FAR
@@ -76,7 +88,7 @@ def _shared(attempt: Attempt, which: Sequence[int]) -> Attempt:
     def renew(candidate: int) -> tuple[Renewal, Yardstick]:
         ours = [trials[fold, candidate] for fold in folds]
         renewal, yardstick = renewed(ours, blocks), ground.yardsticks[candidate]
-        if min(trial.kappa or 0.0 for trial in ours) < WORN:
+        if any(map(_worn, ours)):
             yardstick = laid(renewal.deputy, blocks)
         return renewal, yardstick
 

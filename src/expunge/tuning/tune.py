@@ -25,7 +25,7 @@ from .choice import Choice, Decide, Interval
 from .folds import Split
 from .look import Ground, Trials, looked
 from .scores import pooled
-from .sharpen import Attempt, sharpened
+from .sharpen import Attempt, remeasured, sharpened
 from .survey import Place, side_by_side
 from .yardstick import Yardstick, laid
 
@@ -142,11 +142,17 @@ def _chosen(attempt: Attempt, decide: Decide) -> Tuning:
     """Return the tuning with its choice made, contenders sharpened until it stands."""
     trials = looked(attempt.trials, attempt.trials.keys(), attempt.ground)
     attempt = Attempt(trials, attempt.ground, attempt.deputies)
+    remeasure = True
     for _ in range(ROUNDS):
         choice = decide(_errors(attempt), _twins(attempt))
-        if choice.certified or _exhausted(attempt.trials, choice):
+        if choice.certified:
             break
-        attempt = sharpened(attempt, choice.contenders)
+        if not _exhausted(attempt.trials, choice):
+            attempt = sharpened(attempt, choice.contenders)
+        elif remeasure:  # exact answers may lack but a yardstick
+            attempt, remeasure = remeasured(attempt, choice.contenders), False
+        else:
+            break
     return Tuning(
         folds=tuple(
             tuple(attempt.trials[place].at_rest() for place in places)
