@@ -11,7 +11,16 @@ import pytest
 from sklearn.base import clone
 
 import expunge
-from expunge import L1, L2, Budget, HalfSquared, Logistic, Objective, verify
+from expunge import (
+    L1,
+    L2,
+    Budget,
+    HalfSquared,
+    LinearRegression,
+    Logistic,
+    Objective,
+    verify,
+)
 from expunge._typing import Matrix, Vector
 from expunge.certificate import CHOSEN, TUNED
 from expunge.exceptions import (
@@ -141,6 +150,21 @@ def test_regressor_chooses_and_forgets() -> None:
     objective = Objective(HalfSquared(), L2(), model.alpha_, intercept=True)
     truth = minimise(objective, objective.rows(rest["X"], rest["y"])).theta
     np.testing.assert_allclose(np.append(model.coef_, model.intercept_), truth, 1e-9)
+
+
+@pytest.mark.parametrize("n", [4, 16, 64])
+def test_proposition_1_is_cured(n: int) -> None:
+    X, z = np.ones((n, 1)), np.full(n, -1.0)
+    z[0] = 5.0 * n
+    stiff, free = 1e6, 1e-6
+    model = TunedRegressor(alphas=(stiff, free), folds="loo", fit_intercept=False)
+    assert model.fit(X, z).alpha_ == stiff
+    fixed = LinearRegression(alpha=stiff, fit_intercept=False).fit(X, z)
+    again = TunedRegressor(**model.get_params()).fit(X[1:], z[1:])
+    assert again.alpha_ == free
+    assert abs(fixed.forget(subjects=[0]).coef_ - again.coef_) > 0.99
+    assert abs(model.forget(subjects=[0]).coef_ - again.coef_) < 1e-9
+    assert (model.alpha_, model.certificate_.selection) == (free, "certified")
 
 
 def test_noised_choice_is_paid_for_and_moves_with_its_noise() -> None:
