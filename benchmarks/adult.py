@@ -16,7 +16,7 @@ from sklearn import linear_model as rivals
 
 from expunge.budget import Budget
 from expunge.linear_model import LogisticRegression
-from expunge.verify import verify
+from expunge.verification import verify
 
 from .data import Dataset, adult
 from .report import Section, Table, Target, number

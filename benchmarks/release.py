@@ -20,7 +20,7 @@ from expunge.budget import Budget
 from expunge.noise import SeededNoise, on_grid
 from expunge.solvers import minimise
 from expunge.unlearn import Custody, begin, forget, release
-from expunge.verify import verify
+from expunge.verification import verify
 
 from .data import Dataset, mnist_3_vs_8, warfarin
 from .report import Section, Table, Target, number

@@ -21,10 +21,10 @@ STOREYS = {
     "values": "_faces _typing exceptions private losses penalties rows objective "
     "events",
     "algebra": "blocks linalg solvers",
-    "learning": "summary learn",
+    "learning": "summary learning",
     "removal": "mechanisms",
     "promise": "gaussian regularity radius budget noise accountant capacity "
-    "canonical record certificate verify",
+    "canonical record certificate verification",
     "verbs": "unlearn",
     "faces": "roster plan audit linear_model adopt preprocessing tuning files",
     "record": "stores ledger registry",
@@ -34,7 +34,7 @@ HEIGHT = {part: i for i, part in enumerate(" ".join(STOREYS.values()).split())}
 
 MODULE_LINES = 500
 MEDIAN_LINES = 180
-PORCH_LINES = 60
+PORCH_LINES = 70
 FUNCTION_LINES = 50
 SCRIPT_FUNCTION_LINES = 60
 PARAMETERS = 5

@@ -32,7 +32,7 @@ from expunge.linear_model import (
     SoftmaxRegression,
 )
 from expunge.losses import Huber
-from expunge.verify import verify
+from expunge.verification import verify
 
 GONE = np.arange(30)
 EXACT: dict[str, Any] = {"tol": 1e-12, "max_iter": 100_000}

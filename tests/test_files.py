@@ -42,7 +42,7 @@ from expunge.linear_model import (
     SoftmaxRegression,
 )
 from expunge.penalties import ElasticNet, GroupLasso, NuclearNorm
-from expunge.verify import verify
+from expunge.verification import verify
 
 FILES = ["private.json", "private.safetensors", "release.json", "release.safetensors"]
 SEEDED = Budget(sigma=5.0, releases=3, allow_seeded=True)

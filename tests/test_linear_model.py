@@ -39,7 +39,7 @@ from expunge.linear_model import (
     SoftmaxRegression,
 )
 from expunge.plan import PlanningLooksAtData
-from expunge.verify import verify
+from expunge.verification import verify
 
 SEEDED = Budget(sigma=1.0, allow_seeded=True)
 

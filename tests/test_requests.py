@@ -9,7 +9,7 @@ import pytest
 from expunge.budget import Budget
 from expunge.exceptions import CapacityExceeded, ExpungeError, InvalidInput
 from expunge.linear_model import LinearRegression, LogisticRegression
-from expunge.verify import verify
+from expunge.verification import verify
 
 SEEDED = Budget(sigma=1.0, allow_seeded=True)
 

@@ -35,7 +35,7 @@ from expunge.mechanisms import Mechanism
 from expunge.noise import SeededNoise
 from expunge.objective import Scaling
 from expunge.unlearn import Custody, begin, fits, forget, reanchor, release, replay
-from expunge.verify import verify
+from expunge.verification import verify
 from tests.instances import labelled, retrained
 
 BUDGET = Budget(sigma=0.5, allow_seeded=True)

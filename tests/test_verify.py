@@ -22,7 +22,7 @@ from expunge.certificate import (
 from expunge.events import TunedOnData
 from expunge.exceptions import InvalidInput
 from expunge.record import Record
-from expunge.verify import UNDERIVED, Verdict, verify
+from expunge.verification import UNDERIVED, Verdict, verify
 from tests import certificates
 from tests.certificates import ALL, BARE, EACH, JOINT, certificate, record
 

@@ -4,23 +4,30 @@
 from typing import TYPE_CHECKING
 
 from ._faces import __getattr__ as __getattr__
-from .budget import Budget
-from .certificate import Certificate
-from .exceptions import ExpungeError
-from .learn import learn
-from .losses import HalfSquared, Huber, Logistic, Multinomial, OneVsRest, SquaredHinge
-from .mechanisms import Jackknife, Newton, Polish, Rescaled, Retrain, residual
-from .objective import Objective
-from .penalties import L1, L2, ElasticNet, GroupLasso, NuclearNorm
-from .record import Record
-from .rows import Rows
-from .summary import Summary, summarise
-from .verify import verify
 
 if TYPE_CHECKING:
     from .adopt import from_sklearn
+    from .budget import Budget
+    from .certificate import Certificate
+    from .exceptions import ExpungeError
     from .files import load
+    from .learning import learn
     from .linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
+    from .losses import (
+        HalfSquared,
+        Huber,
+        Logistic,
+        Multinomial,
+        OneVsRest,
+        SquaredHinge,
+    )
+    from .mechanisms import Jackknife, Newton, Polish, Rescaled, Retrain, residual
+    from .objective import Objective
+    from .penalties import L1, L2, ElasticNet, GroupLasso, NuclearNorm
+    from .record import Record
+    from .rows import Rows
+    from .summary import Summary, summarise
+    from .verification import verify
 
 __version__ = "0.1.0"
 
