@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ring: how each contender's requests come, so that the fight is fair.
+
+Where an answer and its guarantee do not depend on how people are parted into requests,
+they come in one batch up to each checkpoint and then as single people, who are timed:
+ten for contenders that answer in milliseconds, one for the others. Two need care.
+
+Guo    its bound grows with the square of a batch: everybody comes alone. A request
+       costs a Hessian, so it leaves the ring after fifty. Its b is drawn once,
+       of a size fixed in advance, and it retrains when that is used up.
+D2D    its noise grows with the largest request, and not with their number: it is begun
+       anew at each checkpoint without those who left before, and serves one person.
+       That favours it: it never starts from an earlier answer of its own.
+printed   its noise depends on the requests too, and they are cheap: all come alone.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from expunge._typing import Index, Vector
+
+from .guo import Guo
+from .protocol import Contender, Problem, Promise, Session
+
+SINGLES = 10
+QUICK = frozenset({"IJ", "IJ certified", "IJ a-priori", "Newton", "Rescaled"})
+# Deviation of Guo's b, in units of the sum over rows.
+GUO_SIGMA = 1.0
+GUO_REQUESTS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A contender, and how its requests come.
+
+    Attributes
+    ----------
+    contender
+        Who.
+    singles
+        Timed requests at each checkpoint; None if everybody comes alone.
+    most
+        After how many removals it leaves; None if it stays.
+    noise_fixed
+        Whether its noise is in the model already, so that no other epsilon can be
+        asked of it.
+    """
+
+    contender: Contender
+    singles: int | None = 1
+    most: int | None = None
+    noise_fixed: bool = False
+
+
+def entries(contenders: Iterable[Contender]) -> list[Entry]:
+    """Return everybody with their rules."""
+    return [entry(contender) for contender in contenders]
+
+
+def entry(contender: Contender) -> Entry:
+    """Return a contender with its rules."""
+    name = contender.name
+    if name == "Guo":
+        fixed = Guo(sigma=GUO_SIGMA)
+        return Entry(fixed, singles=None, most=GUO_REQUESTS, noise_fixed=True)
+    if name == "D2D":
+        return Entry(BegunAnew(contender))
+    if name == "printed":
+        return Entry(contender, singles=None)
+    return Entry(contender, singles=SINGLES if name in QUICK else 1)
+
+
+@dataclass(frozen=True, slots=True)
+class BegunAnew:
+    """A contender that starts afresh after every batch, which it never saw."""
+
+    contender: Contender
+
+    @property
+    def name(self) -> str:
+        """The contender's own name."""
+        return self.contender.name
+
+    def begin(self, problem: Problem, seed: int) -> "AnewSession":
+        """Begin on all rows."""
+        return AnewSession(self.contender, problem, seed)
+
+
+class AnewSession:
+    """A session that is replaced at a batch, and passes on what single people ask."""
+
+    def __init__(self, contender: Contender, problem: Problem, seed: int) -> None:
+        self._contender, self._problem, self._seed = contender, problem, seed
+        self._gone: Index = np.empty(0, dtype=np.intp)
+        self._left: Index = np.arange(len(problem.train))
+        self._session: Session = contender.begin(problem, seed)
+
+    def forget(self, removed: Index) -> None:
+        """Serve one person, or begin without all who are gone."""
+        self._gone = np.concatenate([self._gone, removed])
+        if len(removed) == 1:
+            self._session.forget(np.searchsorted(self._left, removed))
+            return
+        self._left = np.setdiff1d(np.arange(len(self._problem.train)), self._gone)
+        rest = replace(self._problem, train=self._problem.train.take(self._left))
+        self._session = self._contender.begin(rest, self._seed)
+
+    def theta(self) -> Vector:
+        """Return the session's answer."""
+        return self._session.theta()
+
+    def state_bytes(self) -> int:
+        """Return what the session keeps."""
+        return self._session.state_bytes()
+
+    def noise(self, promise: Promise) -> float:
+        """Return what the session's last request needs."""
+        return self._session.noise(promise)
+
+    def release(self, promise: Promise, rng: np.random.Generator) -> Vector:
+        """Return what the session would publish."""
+        return self._session.release(promise, rng)
+
+    @property
+    def retrainings(self) -> int:
+        """How often the session was forced to retrain."""
+        return self._session.retrainings
