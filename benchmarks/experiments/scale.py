@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scales: how much of the experiments to run, quick or full."""
+
+from dataclasses import dataclass
+
+from ..fight.streams import STREAMS
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much to run.
+
+    Attributes
+    ----------
+    name
+        "quick" or "full".
+    alphas
+        The penalties of the curves; the fight takes the first.
+    seeds
+        Runs of everything.
+    points
+        Where on a curve a model is read, and slow contenders are timed.
+    checkpoints
+        After how many removals the fight is judged; those beyond what a setting
+        removes are left out.
+    streams
+        The orders of requests of the fight.
+    fights
+        The settings in which everybody fights; the others have their curves.
+    draws
+        Noise drawn for each accuracy under a promise.
+    rows
+        Training rows at most; ``None`` takes them all. A quarter as many are tested.
+    removals
+        Requests at most.
+    """
+
+    name: str
+    alphas: tuple[float, ...]
+    seeds: int
+    points: int
+    checkpoints: tuple[int, ...]
+    streams: tuple[str, ...]
+    fights: tuple[str, ...]
+    draws: int
+    rows: int | None
+    removals: int
+
+
+FULL = Scale(
+    "full",
+    alphas=(1e-3, 1e-4, 1e-5, 1e-6),
+    seeds=3,
+    points=26,
+    checkpoints=(1, 10, 50, 200, 500, 1000, 2500, 5000),
+    streams=tuple(STREAMS),
+    fights=("digits", "mnist", "warfarin", "svhn-histogram"),
+    draws=3,
+    rows=None,
+    removals=5000,
+)
+QUICK = Scale(
+    "quick",
+    alphas=(1e-3,),
+    seeds=3,
+    points=4,
+    checkpoints=(1, 10, 50, 100),
+    streams=("random", "poisoning"),
+    fights=("digits", "warfarin"),
+    draws=3,
+    rows=800,
+    removals=100,
+)
+SCALES = {scale.name: scale for scale in (QUICK, FULL)}
