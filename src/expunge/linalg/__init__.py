@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dense linear algebra on d x d matrices: factor once, solve many."""
 
-from .iterative import NOT_THERE, CgSolution, conjugate_gradients
+from .iterative import NOT_THERE, CgSolution, conjugate_gradients, norm
 from .prox import Kink, Minimum, scaled_prox
 from .symmetric import Cholesky, Symmetric
 
@@ -13,5 +13,6 @@ __all__ = [
     "Minimum",
     "Symmetric",
     "conjugate_gradients",
+    "norm",
     "scaled_prox",
 ]

@@ -43,10 +43,10 @@ def conjugate_gradients(
     """
     x = start.copy()
     residual = b - product(x)
-    size, direction, previous, steepest = _norm(b), np.zeros_like(b), 1.0, 0.0
+    size, direction, previous, steepest = norm(b), np.zeros_like(b), 1.0, 0.0
     for n_steps in range(max_steps + 1):
         # No product with A can tell residuals apart below |b| + |A| |x| roundings.
-        if _norm(residual) <= ROUNDING * (size + steepest * _norm(x)):
+        if norm(residual) <= ROUNDING * (size + steepest * norm(x)):
             return CgSolution(x, n_steps, converged=True)
         z = precondition(residual)
         energy = float(residual @ z)
@@ -65,5 +65,6 @@ def conjugate_gradients(
     return CgSolution(x, max_steps, converged=False)
 
 
-def _norm(v: Vector) -> float:
+def norm(v: Vector) -> float:
+    """Return |v|, at a fraction of what NumPy's own takes for a short vector."""
     return sqrt(v @ v)

@@ -14,7 +14,7 @@ import numpy as np
 from .._typing import Vector
 from ..blocks import KINK_EDGES
 from ..exceptions import NotPositiveDefinite
-from ..linalg import Symmetric, conjugate_gradients
+from ..linalg import Symmetric, conjugate_gradients, norm
 from ..mechanisms import Draft, State
 
 UNIT_ROUNDOFF = 2.0**-53
@@ -87,7 +87,7 @@ def third_order(state: State, s: Vector) -> float:
     loss = state.objective.loss
     if loss.curvature_jump > 0.0:
         assert state.kinks is not None
-        size = float(np.linalg.norm(s))
+        size = norm(s)
         # Rounding may have counted a row one bin too far, and a bin's mass is a sum
         # that rows were subtracted from, like every other.
         edges = KINK_EDGES * (1.0 - 1e-12) - prediction_error(state, state.anchor)
@@ -123,7 +123,7 @@ def inverse_norm(
     |v|^2 <= v'z + |v - H_U z| |v| / floor for *any* z, so that it does not matter
     how well z solves H_U z = v; without one it is looked for here.
     """
-    size = float(np.linalg.norm(v))
+    size = norm(v)
     if size == 0.0:
         return 0.0
     if floor <= 0.0:
@@ -131,8 +131,8 @@ def inverse_norm(
     product = state.hessian_operator()
     if z is None:
         z = approximate_solution(state, v)
-    left = float(np.linalg.norm(v - product(z)))
-    left += (hessian_error(state) + product_error(state)) * float(np.linalg.norm(z))
+    left = norm(v - product(z))
+    left += (hessian_error(state) + product_error(state)) * norm(z)
     square = max(float(v @ z), 0.0) + left * size / floor
     return min(sqrt(square) * (1.0 + 1e-12), size / sqrt(floor))
 
@@ -173,7 +173,7 @@ def _counts(state: State) -> float:
 def prediction_error(state: State, theta: Vector) -> float:
     """Return by how much rounding may move a predictor, over |x|."""
     width = theta.size // state.objective.loss.outputs
-    return (width + 2) * UNIT_ROUNDOFF * float(np.linalg.norm(theta))
+    return (width + 2) * UNIT_ROUNDOFF * norm(theta)
 
 
 def hessian_error(state: State) -> float:
@@ -205,18 +205,16 @@ def gradient_error(state: State, draft: Draft, step: float) -> float:
         * scales.square_norm
         * (prediction_error(state, theta) + prediction_error(state, state.anchor))
     )
-    rest = float(np.linalg.norm(draft.subgradient) + np.linalg.norm(state.pull))
-    rest += (scales.hessian + state.objective.quadratic) * float(np.linalg.norm(theta))
+    rest = norm(draft.subgradient) + norm(state.pull)
+    rest += (scales.hessian + state.objective.quadratic) * norm(theta)
     pull = state.objective.quadratic_gradient(theta)
-    drift = weight_error(state) * float(
-        np.linalg.norm(pull) + np.linalg.norm(draft.subgradient) / state.scale
-    )
+    drift = weight_error(state) * (norm(pull) + norm(draft.subgradient) / state.scale)
     return error + 16.0 * UNIT_ROUNDOFF * rest + drift
 
 
 def residual_error(state: State, draft: Draft, s: Vector) -> float:
     """Return the rounding in q(s) and in the bound on T(s)."""
-    size = float(np.linalg.norm(s))
+    size = norm(s)
     matrix = hessian_error(state) + product_error(state)
     return gradient_error(state, draft, 0.0) + matrix * size
 

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from math import exp, inf, isfinite, log1p, sqrt
 from typing import Literal, TypeAlias
 
-import numpy as np
-
 from ..blocks import largest_move
+from ..linalg import norm
 from ..mechanisms import Draft, State, residual
 from ..private import Private
 from ..rows import Rows
@@ -62,7 +61,7 @@ def measured(state: State, draft: Draft) -> float:
     if floor == 0.0 and state.objective.loss.third_bound == 0.0:
         floor = curvature_floor(state)
     s = draft.theta - state.anchor
-    pull = float(np.linalg.norm(residual(state, draft)))
+    pull = norm(residual(state, draft))
     return _over(pull + third_order(state, s) + residual_error(state, draft, s), floor)
 
 
@@ -72,7 +71,7 @@ def measured_local(state: State, draft: Draft, row_norm: float) -> float:
     if not isfinite(concordance):
         return inf
     s, R = draft.theta - state.anchor, concordance * row_norm
-    b, floor = R * float(np.linalg.norm(s)), curvature_floor(state)
+    b, floor = R * norm(s), curvature_floor(state)
     if floor <= 0.0:
         return inf
     rounding = residual_error(state, draft, s) / sqrt(floor)
@@ -105,7 +104,7 @@ def residual_local(state: State, draft: Draft, move: float, row_norm: float) -> 
         return inf
     move = move + prediction_error(state, s) * row_norm
     b = loss.self_concordance * move * SAFETY
-    rounding = gradient_error(state, draft, float(np.linalg.norm(s))) / sqrt(floor)
+    rounding = gradient_error(state, draft, norm(s)) / sqrt(floor)
     pull = inverse_norm(state, draft.measured, floor) + rounding
     decrement = half_exponential(b) * pull
     R = loss.self_concordance * row_norm
@@ -125,9 +124,9 @@ def two_step(state: State, draft: Draft) -> float:
     left = draft.measured + state.hessian_operator()(s2)
     first = moment_form(state, draft.theta - state.anchor) if k3 else 0.0
     second = moment_form(state, s2) if k3 else 0.0
-    size = float(np.linalg.norm(s2))
-    moved = float(np.linalg.norm(draft.theta - state.anchor))
-    pull = float(np.linalg.norm(left)) + k3 * second * (first + 0.5 * second)
+    size = norm(s2)
+    moved = norm(draft.theta - state.anchor)
+    pull = norm(left) + k3 * second * (first + 0.5 * second)
     matrix = hessian_error(state) + product_error(state)
     pull += gradient_error(state, draft, moved) + matrix * size
     return size + _over(pull, floor)
@@ -170,8 +169,8 @@ def best_radius(
 def _measured_norm(state: State, draft: Draft) -> float:
     """Return |r| with its rounding."""
     assert draft.measured is not None
-    moved = float(np.linalg.norm(draft.theta - state.anchor))
-    return float(np.linalg.norm(draft.measured)) + gradient_error(state, draft, moved)
+    moved = norm(draft.theta - state.anchor)
+    return norm(draft.measured) + gradient_error(state, draft, moved)
 
 
 def _floor_after(state: State, floor: float, b: float) -> float:

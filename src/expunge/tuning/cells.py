@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from .._typing import Vector
-from ..linalg import Cholesky, Minimum
+from ..linalg import Cholesky, Minimum, norm
 from ..mechanisms import Draft, State
 from ..mechanisms.base import answer, at_kinkless, kinked_model
 from ..mechanisms.downdate import (
@@ -106,7 +106,7 @@ class Trial(Private):
     def steepness(self) -> float:
         """Norm of the measured gradient, in units of the rows that remain."""
         assert self.draft.measured is not None
-        return float(np.linalg.norm(self.draft.measured)) / self.state.kept
+        return norm(self.draft.measured) / self.state.kept
 
     def at_rest(self) -> Cell:
         """Return the cell that is kept between requests."""
@@ -217,7 +217,7 @@ def vanishes(trial: Trial) -> bool:
         return False
     gradient = draft.measured - draft.subgradient
     steepness = objective.loss.curvature_bound * state.scales.square_norm
-    distance = float(np.linalg.norm(draft.theta - state.anchor))
+    distance = norm(draft.theta - state.anchor)
     slack = (steepness + objective.quadratic) * reach.radius
     slack += gradient_error(state, draft, distance)
     worst = np.sign(gradient) * (np.abs(gradient) + slack)

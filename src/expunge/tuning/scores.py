@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isfinite, sqrt
 
-import numpy as np
-
 from .._typing import Vector
+from ..linalg import norm
 from ..mechanisms import State
 from ..private import Private
 from ..radius.ingredients import UNIT_ROUNDOFF, inverse_norm, prediction_error
@@ -79,7 +78,7 @@ def scored(
     # A loss of curvature k2 that is never negative has slopes below sqrt(2 k2 loss),
     # so this is at least the sum w |slope| |x| that cancels in the gradient.
     error = ulps * sqrt(2.0 * loss.curvature_bound * value * judges.square)
-    gradient = float(np.linalg.norm(seen.judged_slopes)) + error
+    gradient = norm(seen.judged_slopes) + error
     rounding = ulps * value + gradient * prediction_error(state, theta)
     first, second = gradient * reach.radius, judges.square * reach.radius**2
     if isfinite(reach.energy):

@@ -29,7 +29,7 @@ import numpy as np
 from .._typing import Vector
 from ..blocks import BLOCK_ROWS
 from ..exceptions import NotPositiveDefinite
-from ..linalg import Cholesky, Symmetric
+from ..linalg import Cholesky, Symmetric, norm
 from ..mechanisms import Draft, State
 from ..private import Private
 from ..radius import measured_on_rows
@@ -176,7 +176,7 @@ def reach_of(state: State, draft: Draft, sight: Sight) -> Reach:
         return Reach(euclidean, inf, inf, floor, inf, sight.factor)
     assert draft.measured is not None
     s = draft.theta - state.anchor
-    size, R = float(np.linalg.norm(s)), state.scales.row_norm
+    size, R = norm(s), state.scales.row_norm
     stretch = half_exponential(c * (sight.move + prediction_error(state, s) * R))
     z = sight.factor.solve(draft.measured)
     pull = inverse_norm(state, draft.measured, floor, z)
