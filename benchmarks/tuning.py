@@ -25,6 +25,7 @@ from sklearn.model_selection import GridSearchCV, PredefinedSplit
 
 from expunge import L1, L2, Budget, Logistic, Objective, Rows
 from expunge.blocks import predict
+from expunge.mechanisms import state_size
 from expunge.solvers import minimise
 from expunge.tuning import TunedClassifier
 from expunge.tuning.choice import Choice, choose
@@ -190,7 +191,21 @@ def contest(problem: Problem) -> Section:
         progress(f"{problem.name}: batch {place + 1} of {len(todo)}")
         outcomes.append(outcome(problem, tuning, batch))
     solver, search = search_time(problem)
-    return section(problem, outcomes, solver, search)
+    found = section(problem, outcomes, solver, search)
+    return replace(found, notes=[*found.notes, memory(problem, tuning)])
+
+
+def memory(problem: Problem, tuning: Tuning) -> str:
+    """Return what is kept between requests, in units of a d x d matrix."""
+    states = [cell.state for cells in tuning.folds for cell in cells]
+    numbers = sum(map(state_size, (*states, *tuning.deputies)))
+    numbers += sum(each.hessian.lower.size for each in tuning.yardsticks)
+    d = problem.rows.X.shape[1]
+    models = len(states) + len(tuning.deputies)
+    return (
+        f"kept beside the rows: {number(numbers / d**2)} matrices of {d} x {d} for "
+        f"{models} models"
+    )
 
 
 def search_time(problem: Problem) -> tuple[str, float]:
