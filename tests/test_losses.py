@@ -7,6 +7,7 @@ import pytest
 from expunge import HalfSquared, Huber, Logistic, Multinomial, SquaredHinge
 from expunge.exceptions import InvalidInput
 from expunge.losses import Loss
+from tests.instances import LOSSES
 
 BAD_LABELS: list[tuple[Loss, object, str]] = [
     (Logistic(), [0.0, 1.0], "label 0 is neither -1 nor"),
@@ -48,3 +49,14 @@ def test_values_known_by_hand() -> None:
     assert np.allclose(SquaredHinge().value(-one, eta), 16.0)
     even = np.zeros((1, 4))
     assert np.allclose(Multinomial(4).value(np.zeros(1), even), np.log(4.0))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_no_rows_are_no_trouble(name: str) -> None:
+    loss = LOSSES[name][0]
+    shape = (0,) if loss.outputs == 1 else (0, loss.outputs)
+    several = isinstance(loss, HalfSquared) and loss.outputs > 1
+    y, eta = np.zeros(shape if several else 0), np.zeros(shape)
+    assert loss.value(y, eta).shape == (0,)
+    assert loss.slope(y, eta).shape == shape
+    assert len(loss.curvature(y, eta)) == 0

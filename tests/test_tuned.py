@@ -30,6 +30,7 @@ from expunge.exceptions import (
     ScheduleExhausted,
     UnknownSubject,
 )
+from expunge.linear_model import base
 from expunge.solvers import minimise
 from expunge.tuning import TunedClassifier, TunedRegressor
 from expunge.tuning.holdings import TunedHoldings
@@ -252,6 +253,61 @@ def test_rows_can_be_forgotten_by_content() -> None:
     np.testing.assert_allclose(model.coef_, again.coef_, atol=1e-3)
 
 
+def test_equal_rows_in_several_folds_must_be_asked_for_by_name() -> None:
+    X, y = people()
+    X[1::40], y[1::40] = X[1], y[1]
+    model = tuned().fit(X, y, subjects=OWNERS)
+    with pytest.raises(InvalidInput, match="whose goes"):
+        model.forget(X=X[1:2], y=y[1:2])
+    copies = np.flatnonzero((X == X[1]).all(axis=1))
+    model.forget(X=X[copies], y=y[copies])  # all of them: nothing to choose
+    assert model.record_.n_removed == len(copies)
+
+
+def test_nobody_costs_nothing() -> None:
+    X, y = people()
+    model = tuned(method="noised", budget=NOISED, random_state=0)
+    model.fit(X, y, subjects=OWNERS)
+    shown, made = model.coef_.copy(), model.certificate_.n_releases
+    for _ in range(3):
+        model.forget(subjects=[])
+    np.testing.assert_array_equal(model.coef_, shown)
+    assert model.certificate_.n_releases == made
+    model.forget(subjects=["person 1"])
+    assert model.certificate_.status == "certified"
+
+
+def test_choice_that_was_never_shown_is_not_paid_for_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, y = people()
+    model = tuned(method="noised", budget=NOISED, random_state=0)
+    model.fit(X, y, subjects=OWNERS)
+    with monkeypatch.context() as patch:
+        patch.setattr(base, "published", _out_of_order)
+        with pytest.raises(RuntimeError):
+            model.forget(subjects=["person 1"])
+    model.forget(subjects=["person 2"])
+    assert model.certificate_.status == "certified"
+    assert model.certificate_.n_subjects_removed == 2
+
+
+def _out_of_order(holdings: object) -> None:
+    raise RuntimeError("the printer is out of order")
+
+
+def test_few_people_in_many_folds() -> None:
+    X, _ = people()
+    y = X @ np.arange(5.0)
+    for key in ("a", "b", "c"):
+        model = TunedRegressor(alphas=(1.0, 0.1), fold_key=key).fit(X[:6], y[:6])
+        assert model.certificate_.selection == "certified"
+    with pytest.raises(InvalidInput, match="one fold"):
+        TunedRegressor(fold_key="a").fit(X[:1].repeat(3, 0), y[:3], subjects=[1, 1, 1])
+    with pytest.raises(InvalidInput, match="n_samples=1"):
+        TunedRegressor(folds="loo").fit(X[:1], y[:1])
+
+
 def test_removed_rows_leave_no_bytes_behind() -> None:
     X, y = people()
     model = tuned().fit(X, y, subjects=OWNERS)
@@ -308,6 +364,10 @@ def test_saved_model_goes_on_where_it_was(way: str, tmp_path: Path) -> None:
         ({"alphas": (1e-2, 1e-2)}, "only once"),
         ({"l1_ratios": (2.0,)}, "between 0 and 1"),
         ({"penalty": L1(), "l1_ratios": (0.5,)}, "give one of them"),
+        ({"alphas": 0.1}, "lists"),
+        ({"fold_key": b""}, "0 bytes"),
+        ({"fold_key": "k" * 65}, "65 bytes"),
+        ({"fold_key": 5}, "bytes or a word"),
         ({"folds": 1}, "at least 2"),
         ({"folds": True}, "at least 2"),
         ({"folds": "some"}, "'loo'"),

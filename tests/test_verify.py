@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from expunge.accountant import Selection
 from expunge.budget import Budget
 from expunge.certificate import (
     ASSUMPTIONS,
@@ -210,23 +211,41 @@ def test_radius_and_tau_must_fit_the_budget() -> None:
     assert with_record(BARE, record(inf)).stands  # no budget to fit
 
 
+ALPHA = certificates.OBJECTIVE.alpha
+
+
 @pytest.mark.parametrize(
     ("choice", "stands"),
     [
-        (((0.1, 0.2), (0.3, 0.4), (0.21, None)), True),
-        (((0.1, 0.2),), True),  # one candidate needs no proof
+        (((ALPHA, 0.1, 0.2), (1.0, 0.3, 0.4), (2.0, 0.21, None)), True),
+        (((ALPHA, 0.1, 0.2),), True),  # one candidate needs no proof
         ((), False),
-        (((0.1, 0.3), (0.3, 0.4)), False),
-        (((0.1, None), (0.3, 0.4)), False),
-        (((0.3, 0.4), (0.1, 0.2)), False),
+        (((1.0, 0.1, 0.2), (ALPHA, 0.3, 0.4)), False),  # another alpha was proved
+        (((ALPHA, 0.1, 0.3), (1.0, 0.3, 0.4)), False),
+        (((ALPHA, 0.1, None), (1.0, 0.3, 0.4)), False),
+        (((ALPHA, 0.3, 0.4), (1.0, 0.1, 0.2)), False),
     ],
 )
 def test_record_must_prove_a_certified_choice(
-    choice: tuple[tuple[float, float | None], ...], stands: bool
+    choice: tuple[tuple[float, float, float | None], ...], stands: bool
 ) -> None:
-    kept = replace(record(), choice=choice)
+    kept = replace(record(), choice=choice, selection="certified")
     assert with_record(certificates.CHOSEN, kept).stands is stands
-    assert with_record(EACH, kept).stands
+
+
+@pytest.mark.parametrize("said", ["none", "certified", "recomputed", "noised"])
+@pytest.mark.parametrize("true", ["none", "certified", "recomputed", "noised"])
+def test_record_knows_how_the_choice_was_made(said: Selection, true: Selection) -> None:
+    made: dict[Selection, Certificate] = {
+        "none": EACH,
+        "certified": certificates.CHOSEN,
+        "recomputed": replace(certificates.CHOSEN, selection="recomputed"),
+        "noised": certificates.NOISED,
+    }
+    choice = ((ALPHA, 0.1, 0.2), (1.0, 0.3, 0.4))
+    kept = replace(record(), choice=choice, selection=true)
+    assert with_record(made[said], kept).stands is (said == true)
+    assert with_record(TUNED, kept).stands  # to claim less is always allowed
 
 
 def test_recomputed_radius_must_not_exceed_the_record() -> None:

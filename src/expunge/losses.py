@@ -187,9 +187,8 @@ class HalfSquared(_Smooth):
 
     def value(self, y: Vector, eta: Vector) -> Vector:
         """Return half the squared norm of the error."""
-        error = (eta - y).reshape(len(eta), -1)
-        squares: Vector = np.einsum("ij,ij->i", error, error)
-        return 0.5 * squares
+        squares = (eta - y) ** 2
+        return 0.5 * (squares if squares.ndim == 1 else squares.sum(axis=1))
 
     def slope(self, y: Vector, eta: Vector) -> Vector:
         """Return the error."""

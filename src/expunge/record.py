@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from types import MappingProxyType
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, TypeAlias, get_args
 
+from .accountant import Selection
 from .canonical import (
     Check,
     Document,
@@ -30,6 +31,8 @@ from .private import Private
 from .radius import RadiusKind
 
 FORMAT = 2
+
+Scored: TypeAlias = tuple[float, float | None, float | None]
 
 
 def _radius(value: Any) -> float | None:
@@ -48,13 +51,14 @@ def _timings(value: Any) -> Mapping[str, float]:
     return MappingProxyType({name: seconds(value[name]) for name in value})
 
 
-def _choice(value: Any) -> tuple[tuple[float | None, float | None], ...]:
-    """Return intervals, each by its ends; an end is None where there is none."""
+def _choice(value: Any) -> tuple[Scored, ...]:
+    """Return candidates: alpha and two ends, None where there is none."""
     if not isinstance(value, list | tuple):
-        raise ValueError("it must list intervals")
-    if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in value):
-        raise ValueError("each interval needs two ends")
-    return tuple((_radius(low), _radius(high)) for low, high in value)
+        raise ValueError("it must list candidates")
+    if not all(isinstance(item, list | tuple) and len(item) == 3 for item in value):
+        raise ValueError("each candidate has an alpha and two ends")
+    positive = number(0.0)
+    return tuple((positive(a), _radius(low), _radius(high)) for a, low, high in value)
 
 
 def _salt(value: Any) -> bytes:
@@ -82,8 +86,11 @@ class Record(Private, Document):
     timings
         Seconds by name.
     choice
-        Of a model that was tuned: where each candidate's cross-validation error must
-        lie, the chosen one's first. Candidates certified to be equal count as one.
+        Of a model that was tuned: each candidate's alpha and the ends of the interval
+        of its cross-validation error, the chosen one's first. Candidates certified to
+        be equal count as one.
+    selection
+        As the certificate of the release stated it.
     salt
         32 random bytes from ``noise.salt`` (hexadecimal in JSON), used once.
     """
@@ -95,7 +102,8 @@ class Record(Private, Document):
     n_removed: int
     timings: Mapping[str, float]
     salt: bytes
-    choice: tuple[tuple[float | None, float | None], ...] = ()
+    choice: tuple[Scored, ...] = ()
+    selection: Selection = "none"
     version: int = FORMAT
 
     private: ClassVar[bool] = True
@@ -108,6 +116,7 @@ class Record(Private, Document):
         "timings": _timings,
         "salt": _salt,
         "choice": _choice,
+        "selection": one_of(*get_args(Selection)),
         "version": exactly(FORMAT),
     }
 

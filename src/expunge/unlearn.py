@@ -47,6 +47,9 @@ from .rows import Rows
 from .solvers import Model, Solution, minimise, require_converged
 from .summary import Summary, summarise
 
+Scored: TypeAlias = tuple[float, float, float]
+"""A candidate's alpha, and the ends of the interval of its error."""
+
 Remaining: TypeAlias = Rows | Callable[[], Rows]
 
 POLISHING_STEPS = 3
@@ -113,7 +116,7 @@ class Custody(Private):
     seconds: float
     accountant: Accountant
     released: tuple[Release, Record] | None = None
-    choice: tuple[tuple[float, float], ...] = ()
+    choice: tuple[Scored, ...] = ()
 
 
 def begin(
@@ -304,6 +307,7 @@ def _record(custody: Custody) -> Record:
         timings={"request": custody.seconds},
         salt=salt(),
         choice=custody.choice,
+        selection=custody.accountant.selection,
     )
 
 

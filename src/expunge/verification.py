@@ -178,9 +178,7 @@ def _opened(certificate: Certificate, record: Record) -> Found:
             "" if same else "the record is not the one that the certificate commits to",
         )
     ]
-    if certificate.selection == "certified":
-        failure = "" if _separated(record) else "the record does not prove the choice"
-        found.append(("the record's intervals prove the choice", failure))
+    found.append(("the choice is the record's", _chosen(certificate, record)))
     if certificate.radius_budget is None or certificate.tau is None:
         return found
     fits = (
@@ -194,13 +192,24 @@ def _opened(certificate: Certificate, record: Record) -> Found:
     return found
 
 
+def _chosen(certificate: Certificate, record: Record) -> str:
+    """Hold the selection and the alpha against the record."""
+    stated = certificate.selection
+    if stated not in (record.selection, "not covered"):
+        return "the record speaks of another kind of selection"
+    if stated in ("none", "not covered"):
+        return ""
+    if not record.choice or record.choice[0][0] != certificate.objective.get("alpha"):
+        return "the record's choice is not the certificate's alpha"
+    proved = stated != "certified" or _separated(record)
+    return "" if proved else "the record does not prove the choice"
+
+
 def _separated(record: Record) -> bool:
     """Whether the chosen candidate's interval lies below all others."""
-    if not record.choice:
-        return False
-    (_, reach), *rivals = record.choice
+    (_, _, reach), *rivals = record.choice
     return all(
-        reach is not None and low is not None and reach < low for low, _ in rivals
+        reach is not None and low is not None and reach < low for _, low, _ in rivals
     )
 
 
@@ -233,6 +242,8 @@ def _selection(certificate: Certificate) -> str:
         return "choice_sigma and choice_share belong together, and one is missing"
     if certificate.selection == "noised" and terms[0] is None:
         return "the choice was noised, and the contract names no noise for it"
+    if certificate.selection in ("certified", "recomputed") and terms[0] is not None:
+        return "the contract is for noised choices, and the selection is another"
     return ""
 
 

@@ -6,7 +6,8 @@ first finds what it asks for, then updates the custody, and only then strikes th
 from roster and rows: whatever fails before leaves everything as it was.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
@@ -48,6 +49,11 @@ class Holdings(Private):
     roster: Roster
     kept: Kept | None
     notes: tuple[str, ...] = ()
+
+    def interchangeable(self, places: Sequence[int]) -> bool:
+        """Whether it does not matter which of the equal rows at these places goes."""
+        del places
+        return True
 
     def answered(self, removed: Rows, gone: Index | None, n_subjects: int) -> Self:
         """Return the holdings with a custody without these rows; strike nothing.
@@ -135,5 +141,18 @@ def _positions(holdings: Holdings, removed: Rows) -> Index:
     there = digests(kept.rows.take(alive), holdings.roster.key)
     for place, digest in zip(alive.tolist(), there, strict=True):
         places.setdefault(digest, []).append(place)
-    wanted = digests(removed, holdings.roster.key)
-    return np.array([places[digest].pop() for digest in wanted], dtype=np.intp)
+    wanted = Counter(digests(removed, holdings.roster.key))
+    for digest, n_wanted in wanted.items():
+        if n_wanted < len(places[digest]):
+            _require_interchangeable(holdings, places[digest])
+    chosen = [places[digest].pop() for digest in wanted.elements()]
+    return np.array(chosen, dtype=np.intp)
+
+
+def _require_interchangeable(holdings: Holdings, places: list[int]) -> None:
+    """Refuse rows of which it matters which copy goes."""
+    if not holdings.interchangeable(places):
+        raise InvalidInput(
+            f"{len(places)} equal rows lie in several folds, and it matters whose "
+            "goes; say whom to forget: forget(subjects=...)"
+        )

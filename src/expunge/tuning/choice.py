@@ -57,11 +57,10 @@ class Choice(Private):
     intervals: tuple[Interval, ...]
     twins: tuple[int, ...] = ()
 
-    def proof(self) -> tuple[tuple[float, float], ...]:
-        """Return the ends of all intervals that differ, the chosen one's first."""
-        others = set(range(len(self.intervals))) - {self.chosen, *self.twins}
-        order = [self.chosen, *sorted(others)]
-        return tuple((self.intervals[p].low, self.intervals[p].high) for p in order)
+    def distinct(self, first: int) -> list[int]:
+        """Return all positions but those of twins, this one first."""
+        others = set(range(len(self.intervals))) - {first, *self.twins}
+        return [first, *sorted(others)]
 
 
 Decide: TypeAlias = Callable[[Sequence[Interval], Sequence[bool]], Choice]

@@ -29,7 +29,7 @@ from ..roster import Roster
 from ..rows import Rows
 from ..unlearn import begin
 from .folds import Split, folds_of
-from .holdings import TunedHoldings, modelled, noised
+from .holdings import TunedHoldings, modelled, noised, proof
 from .progress import Bar
 from .rule import Method, Rule, grid
 
@@ -189,7 +189,7 @@ class Tuned(Forgetful):
         )
         account = rule.account(custody.accountant, models.choice)
         return TunedHoldings(
-            replace(custody, accountant=account, choice=models.choice.proof()),
+            replace(custody, accountant=account, choice=proof(models, rule, place)),
             noise,
             Roster.of(kept.rows, salt()),
             kept,
@@ -205,11 +205,15 @@ class Tuned(Forgetful):
         folds: object = self.folds
         if isinstance(folds, str) and folds != "loo":
             raise InvalidInput(f"folds={folds!r}; give a number, or 'loo'")
-        key = salt() if self.fold_key is None else self.fold_key
+        key: object = salt() if self.fold_key is None else self.fold_key
+        if isinstance(key, str):
+            key = key.encode()
+        if not isinstance(key, bytes):
+            raise InvalidInput(f"fold_key={key!r}; give bytes or a word, or None")
         return Rule(
             objectives=self._candidates(loss),
             n_folds=None if self.folds == "loo" else self.folds,
-            key=key.encode() if isinstance(key, str) else bytes(key),
+            key=key,
             method=self.method,
             budget=self.budget,
         )

@@ -6,7 +6,7 @@ is updated as any other; if it moves, the custody passes to the candidate that t
 again would have chosen, solved on the rows that remain.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -17,7 +17,7 @@ from .._typing import Index
 from ..linear_model.holdings import Holdings
 from ..noise import Noise, on_grid
 from ..rows import Rows
-from ..unlearn import Custody, forget, switch
+from ..unlearn import Custody, Scored, forget, switch
 from .choice import Choice
 from .folds import Split
 from .loo_tune import LooTuning, loo_retune, loo_tune
@@ -53,6 +53,8 @@ class TunedHoldings(Holdings):
 
     def answered(self, removed: Rows, gone: Index | None, n_subjects: int) -> Self:
         """Return the holdings without these rows, the choice made again."""
+        if not len(removed):
+            return self
         assert self.kept is not None and gone is not None
         split = Split(self.kept.rows, self.bounds)
         models = self._remodelled(split, gone)
@@ -78,9 +80,14 @@ class TunedHoldings(Holdings):
         custody = replace(
             custody,
             accountant=self.rule.account(custody.accountant, models.choice),
-            choice=models.choice.proof(),
+            choice=proof(models, self.rule, chosen),
         )
         return replace(self, custody=custody, models=models, chosen=chosen)
+
+    def interchangeable(self, places: Sequence[int]) -> bool:
+        """Whether it does not matter which of these equal rows goes: in one fold."""
+        split = Split(self.kept.rows, self.bounds) if self.kept is not None else None
+        return split is None or len(set(split.of_rows(np.array(places)))) == 1
 
     def _remodelled(self, split: Split, gone: Index) -> Models:
         """Return the candidates' models without these rows."""
@@ -102,6 +109,15 @@ def modelled(rule: Rule, split: Split, tick: Callable[[], None]) -> Models:
     if rule.n_folds is None:
         return loo_tune(rule.objectives, split, decide, tick)
     return tune(rule.objectives, split, decide, tick)
+
+
+def proof(models: Models, rule: Rule, chosen: int) -> tuple[Scored, ...]:
+    """Return each candidate's alpha with the ends of its interval, the chosen first."""
+    choice = models.choice
+    return tuple(
+        (rule.objectives[p].alpha, choice.intervals[p].low, choice.intervals[p].high)
+        for p in choice.distinct(chosen)
+    )
 
 
 def noised(choice: Choice, noise: Noise | None, rule: Rule) -> int:

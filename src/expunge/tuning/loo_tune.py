@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from .._typing import Index, Vector
+from ..exceptions import CannotRemove, InvalidInput
 from ..mechanisms import State
 from ..mechanisms.downdate import initial_state, with_sums
 from ..objective import Objective
@@ -49,6 +50,11 @@ def loo_tune(
 ) -> LooTuning:
     """Return every candidate solved on all rows, and the choice; see ``tune``."""
     rows = split.gathered(None)
+    if len(rows) < 2:
+        raise InvalidInput(
+            f"n_samples={len(rows)}: to leave one out takes at least two rows with "
+            "weight; tune on more"
+        )
     states: list[State] = []
     for objective in objectives:
         states.append(_anchored(objective, rows, states[-1].anchor if states else None))
@@ -60,7 +66,15 @@ def loo_retune(
     tuning: LooTuning, split: Split, gone: Index, decide: Decide
 ) -> LooTuning:
     """Return the tuning without the rows at these places; the old one stands."""
+    gone = gone[split.rows.weight[gone] > 0.0]  # others never counted
+    if not len(gone):
+        return tuning
     removed, rows = split.rows.take(gone), split.without(gone).gathered(None)
+    if len(rows) < 2:
+        raise CannotRemove(
+            "one row with weight would be left, and to leave one out takes two; delete "
+            "the model instead"
+        )
     with ThreadPoolExecutor() as pool:
         states = list(pool.map(lambda state: dropped(state, removed), tuning.deputies))
     return _chosen(states, [False] * len(states), rows, decide)

@@ -7,7 +7,9 @@ differ in a person follow one and the same rule.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from hashlib import blake2b
 from math import isfinite
+from numbers import Integral
 from typing import Literal, TypeAlias
 
 from ..accountant import Accountant
@@ -19,6 +21,7 @@ from ..private import Private
 from .choice import Choice, Decide, choose, near
 
 Method: TypeAlias = Literal["certified", "recomputed", "noised"]
+MAX_KEY_SIZE = blake2b.MAX_KEY_SIZE
 METHODS: tuple[Method, ...] = ("certified", "recomputed", "noised")
 
 
@@ -54,9 +57,13 @@ class Rule(Private):
             raise InvalidInput(f"method={self.method!r}; choose one of {words}")
         folds: object = self.n_folds
         if folds is not None and (
-            isinstance(folds, bool) or not isinstance(folds, int) or folds < 2
+            isinstance(folds, bool) or not isinstance(folds, Integral) or folds < 2
         ):
             raise InvalidInput(f"folds={folds!r}; give at least 2, or 'loo'")
+        if not 1 <= len(self.key) <= MAX_KEY_SIZE:
+            raise InvalidInput(
+                f"fold_key of {len(self.key)} bytes; give 1 to {MAX_KEY_SIZE}, or None"
+            )
         noised = self.budget is not None and self.budget.choice_sigma is not None
         if noised != (self.method == "noised"):
             raise InvalidInput(
@@ -88,6 +95,8 @@ class Rule(Private):
             return accountant.compose(TunedOnData("cross-validation"))
         if self.method == "noised":
             assert self.budget is not None
+            if accountant.pending:  # of a choice that was never shown, nor will be
+                return accountant
             return accountant.compose(NoisyTuning(self.budget.choice_gdp))
         return accountant.compose(TunedRemovably(certified=True))
 
@@ -96,7 +105,11 @@ def grid(
     alphas: Iterable[float], l1_ratios: Iterable[float]
 ) -> list[tuple[float, float]]:
     """Return pairs of alpha and l1_ratio, largest alpha first, then largest ratio."""
-    alpha_list, ratio_list = [float(a) for a in alphas], [float(r) for r in l1_ratios]
+    try:
+        alpha_list = [float(alpha) for alpha in alphas]
+        ratio_list = [float(ratio) for ratio in l1_ratios]
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"alphas and l1_ratios must be lists: {error}") from error
     if not alpha_list or not ratio_list:
         raise InvalidInput("alphas and l1_ratios must name at least one value each")
     for name, values in (("alphas", alpha_list), ("l1_ratios", ratio_list)):

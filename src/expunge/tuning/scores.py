@@ -31,9 +31,10 @@ SLACK = 1e-14
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Judges(Private):
-    """Sizes of the rows that judge a model: number, sum w |x| and sum w |x|^2."""
+    """Sizes of the rows that judge a model: number, sums of w, w |x| and w |x|^2."""
 
     n_rows: int
+    weight: float
     norm: float
     square: float
 
@@ -41,7 +42,8 @@ class Judges(Private):
 def judges_of(rows: Rows) -> Judges:
     """Return the sizes of a fold's own rows."""
     norms, weight = rows.norms(), rows.weight
-    return Judges(len(rows), float(weight @ norms), float(weight @ norms**2))
+    sizes = (float(weight @ norms), float(weight @ norms**2))
+    return Judges(len(rows), rows.total_weight, *sizes)
 
 
 def pooled(intervals: Sequence[Interval], weight: float) -> Interval:
@@ -69,17 +71,20 @@ def scored(
     judges
         Their sizes.
     """
-    if judges.square == 0.0:  # nobody is left in this fold
+    if judges.weight == 0.0:  # nobody is left in this fold
         return Interval(0.0, 0.0, 0.0)
     loss, value = state.objective.loss, seen.judged
     if not isfinite(reach.radius):
         return Interval(0.0, value, inf)
     ulps = 2.0 * UNIT_ROUNDOFF * (judges.n_rows + theta.size + 16)
+    # Predictors are off by |x| times this, each in its own direction: nothing cancels.
+    off, k2 = prediction_error(state, theta), loss.curvature_bound
     # A loss of curvature k2 that is never negative has slopes below sqrt(2 k2 loss),
-    # so this is at least the sum w |slope| |x| that cancels in the gradient.
-    error = ulps * sqrt(2.0 * loss.curvature_bound * value * judges.square)
+    # so this is at least sum w |slope| |x|.
+    steep = sqrt(2.0 * k2 * value * judges.square) + k2 * judges.square * off
+    error = ulps * steep + k2 * judges.square * off
     gradient = norm(seen.judged_slopes) + error
-    rounding = ulps * value + gradient * prediction_error(state, theta)
+    rounding = ulps * value + steep * off
     first, second = gradient * reach.radius, judges.square * reach.radius**2
     if isfinite(reach.energy):
         z = reach.factor.solve(seen.judged_slopes)
@@ -88,7 +93,7 @@ def scored(
         first = min(first, reach.stretch * length * reach.energy)
         moved = (reach.energy * reach.stretch) ** 2
         second = min(second, moved * reach.leverage)
-    second *= 0.5 * loss.curvature_bound
+    second *= 0.5 * k2
     bound = loss.slope_bound * judges.norm * reach.radius
     low = value - min(first, bound) - rounding
     return Interval(max(low, 0.0), value, value + min(first + second, bound) + rounding)

@@ -58,13 +58,6 @@ def sharpened(attempt: Attempt, candidates: Collection[int]) -> Attempt:
     return replace(attempt, trials=_alone(attempt, stuck))
 
 
-def remeasured(attempt: Attempt, candidates: Collection[int]) -> Attempt:
-    """Return the attempt with yardsticks laid anew where too little is left of them."""
-    trials = attempt.trials
-    worn = {p[1] for p in trials if p[1] in candidates and _worn(trials[p])}
-    return _shared(attempt, sorted(worn))
-
-
 def _worn(trial: Trial) -> bool:
     """Whether the yardstick's Hessian has too little to do with the trial's."""
     return (trial.kappa or 0.0) < WORN
@@ -144,6 +137,7 @@ def _kept_if_shrunk(
     gone_on = [place for place in places if tried[place] is not trials[place]]
     tried = looked(tried, gone_on, ground)
     for place in gone_on:
-        if not tried[place].steepness <= CONTRACTION * trials[place].steepness:
+        # Strictly less, so that a gradient of zero counts as stuck.
+        if not tried[place].steepness < CONTRACTION * trials[place].steepness:
             tried[place] = trials[place]
     return tried

@@ -11,26 +11,28 @@ alpha leaves the choice of alpha behind.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from math import isinf
 
 from .._typing import Index
-from ..exceptions import CannotRemove, NotConverged
+from ..exceptions import CannotRemove, ExpungeError, InvalidInput, NotConverged
 from ..mechanisms import State
 from ..objective import Objective
 from ..private import Private
 from ..unlearn import REFUSALS
-from .cells import Cell, Trial, dropped, solved, solved_again, stepped, vanishes
+from .cells import Cell, Trial, dropped, solved, stepped, vanishes
 from .choice import Choice, Decide, Interval
 from .folds import Split
 from .look import Ground, Trials, looked
 from .scores import pooled
-from .sharpen import Attempt, remeasured, sharpened
+from .sharpen import Attempt, sharpened
 from .survey import Place, side_by_side
 from .yardstick import Yardstick, laid
 
-# Two rounds or three are the rule, ten were seen when the worst fifth is removed.
-ROUNDS = 30
+# Two rounds or three are the rule, ten were seen when the worst fifth is removed. What
+# takes longer is sooner tuned anew.
+ROUNDS = 15
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -75,7 +77,7 @@ def tune(
     tick
         Called whenever a candidate is solved on a set of rows, from any thread.
     """
-    require_training(split)
+    require_training(split, InvalidInput)
     everyone, blocks = split.gathered(None), split.blocks()
     deputies: list[Trial] = []
     for objective in objectives:
@@ -106,27 +108,36 @@ def tune(
 def retune(tuning: Tuning, split: Split, gone: Index, decide: Decide) -> Tuning:
     """Return the tuning without the rows at these places; the old one stands.
 
-    ``split`` still holds them.
+    ``split`` still holds them. Where intervals stay too wide, or a model cannot be
+    updated, the remaining rows are tuned anew: what tuning again certifies or answers
+    is certified and answered here too.
     """
+    gone = gone[split.rows.weight[gone] > 0.0]  # others never counted
+    if not len(gone):
+        return tuning
     after = split.without(gone)
-    require_training(after)
+    require_training(after, CannotRemove)
+    with suppress(*REFUSALS):
+        updated = _chosen(_without(tuning, split, gone), decide)
+        if updated.choice.certified:
+            return updated
+    objectives = [state.objective for state in tuning.deputies]
+    return tune(objectives, after, decide, lambda: None)
+
+
+def _without(tuning: Tuning, split: Split, gone: Index) -> Attempt:
+    """Return every model without these rows, by one step each."""
+    after = split.without(gone)
     removed, of_fold = split.rows.take(gone), split.of_rows(gone)
-    gathered = cache(after.gathered)
 
     def drop(fold: int) -> list[Trial]:
         leaving = removed.take(of_fold != fold)
-        trials = []
-        for cell in tuning.folds[fold]:
-            try:
-                trials.append(stepped(dropped(cell.state, leaving), "before"))
-            except REFUSALS:  # then as retraining would
-                trials.append(solved_again(cell, gathered(fold)))
-        return trials
+        cells = tuning.folds[fold]
+        return [stepped(dropped(cell.state, leaving), "before") for cell in cells]
 
     trials = _by_place(side_by_side(drop, range(split.n_folds)))
     deputies = tuple(dropped(state, removed) for state in tuning.deputies)
-    ground = Ground.of(after, tuning.yardsticks)
-    return _chosen(Attempt(trials, ground, deputies), decide)
+    return Attempt(trials, Ground.of(after, tuning.yardsticks), deputies)
 
 
 def _by_place(found: Sequence[Sequence[Trial]]) -> dict[Place, Trial]:
@@ -142,17 +153,11 @@ def _chosen(attempt: Attempt, decide: Decide) -> Tuning:
     """Return the tuning with its choice made, contenders sharpened until it stands."""
     trials = looked(attempt.trials, attempt.trials.keys(), attempt.ground)
     attempt = Attempt(trials, attempt.ground, attempt.deputies)
-    remeasure = True
     for _ in range(ROUNDS):
         choice = decide(_errors(attempt), _twins(attempt))
-        if choice.certified:
+        if choice.certified or _hopeless(attempt.trials, choice):
             break
-        if not _exhausted(attempt.trials, choice):
-            attempt = sharpened(attempt, choice.contenders)
-        elif remeasure:  # exact answers may lack but a yardstick
-            attempt, remeasure = remeasured(attempt, choice.contenders), False
-        else:
-            break
+        attempt = sharpened(attempt, choice.contenders)
     return Tuning(
         folds=tuple(
             tuple(attempt.trials[place].at_rest() for place in places)
@@ -164,16 +169,18 @@ def _chosen(attempt: Attempt, decide: Decide) -> Tuning:
     )
 
 
+def _hopeless(trials: Trials, choice: Choice) -> bool:
+    """Whether all contenders are as good as they get, or one is and not good enough."""
+    ours = [trials[place] for place in trials if place[1] in choice.contenders]
+    done = [trial for trial in ours if trial.solved]
+    return len(done) == len(ours) or any(isinf(trial.bar) for trial in done)
+
+
 def _places(attempt: Attempt) -> list[list[Place]]:
     """Return the places of each fold, in order of the candidates."""
     candidates = range(len(attempt.deputies))
     folds = range(attempt.ground.split.n_folds)
     return [[(fold, candidate) for candidate in candidates] for fold in folds]
-
-
-def _exhausted(trials: Trials, choice: Choice) -> bool:
-    """Whether every contender is as good as it gets."""
-    return all(trials[p].solved for p in trials if p[1] in choice.contenders)
 
 
 def _errors(attempt: Attempt) -> list[Interval]:
@@ -188,19 +195,19 @@ def _errors(attempt: Attempt) -> list[Interval]:
 
 def _twins(attempt: Attempt) -> list[bool]:
     """Return which candidates are certified to be all zeros in every fold."""
-    judged = [judges.square > 0.0 for judges in attempt.ground.judges]
+    judged = [judges.weight > 0.0 for judges in attempt.ground.judges]
     return [
         all(vanishes(attempt.trials[place]) for place in places if judged[place[0]])
         for places in zip(*_places(attempt), strict=True)
     ]
 
 
-def require_training(split: Split) -> None:
+def require_training(split: Split, error: type[ExpungeError]) -> None:
     """Refuse folds that leave nobody to train on."""
     total = split.rows.total_weight
     for fold in range(split.n_folds):
         if not total - split.validation(fold).total_weight > 1e-12 * total:
-            raise CannotRemove(
+            raise error(
                 "everyone is in one fold (as one sample or one person always is), so "
                 "that nobody is left to train on; tune on more people, or with another "
                 "fold_key"
