@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Book: the ledger as a value that only grows.
+
+It holds what the next entry and the next head need (a frontier, the keys, a time), not
+the entries: those belong to a store. Appending and signing cost O(log n).
+"""
+
+from dataclasses import dataclass
+
+from ..exceptions import InvalidInput
+from .entries import Entry, KeyRotated
+from .heads import Head
+from .keys import PublicKey, SigningKey
+from .merkle import Frontier, leaf_hash
+from .pages import date
+from .ring import KeyRing
+from .signatures import sign
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Where a ledger stands: its tree, its keys, the time of its last entry.
+
+    Replaying the entries, ``reduce(Ledger.append, entries, Ledger.begin(key))``, gives
+    the same value again.
+    """
+
+    frontier: Frontier
+    keys: KeyRing
+    time: int = 0
+
+    @classmethod
+    def begin(cls, key: PublicKey) -> "Ledger":
+        """Return the empty ledger whose heads this key signs."""
+        return cls(Frontier(), KeyRing(((0, key),)))
+
+    @property
+    def size(self) -> int:
+        """Number of entries; the sequence of the next one."""
+        return self.frontier.size
+
+    def append(self, entry: Entry) -> "Ledger":
+        """Return the ledger with this entry; refuse one that cannot come next."""
+        complaint = self.objection(entry)
+        if complaint:
+            raise InvalidInput(f"{complaint}; append entries one by one, as they come")
+        keys = self.keys
+        if isinstance(entry, KeyRotated):
+            keys = keys.rotated(self.size + 1, entry.introduced)
+        return Ledger(self.frontier.append(leaf(entry)), keys, entry.time)
+
+    def head(self, key: SigningKey, time: int) -> Head:
+        """Return the signed head over all entries so far."""
+        tree = self.frontier.tree()
+        head = sign(Head(size=tree.size, root=tree.root.hex(), time=time), key)
+        complaint = self.disagreement(head)
+        if complaint:
+            raise InvalidInput(f"{complaint}; sign with the current key, at a time now")
+        return head
+
+    def objection(self, entry: Entry) -> str:
+        """Return why this entry cannot come next; nothing if it can."""
+        place, due = entry.sequence, self.size
+        if place > due:
+            return (
+                f"entry {due} is missing, entry {place} stands in its place: entries "
+                "were removed or moved"
+            )
+        if place < due:
+            return (
+                f"entry {place} stands where entry {due} should: an entry was inserted "
+                "or moved"
+            )
+        if entry.time < self.time:
+            return (
+                f"entry {place} is of {date(entry.time)}, before the entry before it, "
+                f"of {date(self.time)}"
+            )
+        if isinstance(entry, KeyRotated):
+            return self._refusal(entry)
+        return ""
+
+    def disagreement(self, head: Head) -> str:
+        """Return why this head is not of this ledger as it stands; nothing if it is."""
+        named = f"the head over {head.size} entries"
+        missing = head.size - self.size
+        if missing > 0:
+            return (
+                f"{named} comes after {self.size}: {missing} before it were removed "
+                "or moved"
+            )
+        if missing < 0:
+            return (
+                f"{named} comes after {self.size}: {-missing} before it were inserted "
+                "or moved"
+            )
+        if head.tree != self.frontier.tree():
+            return f"{named} has another root than they give"
+        if head.time < self.time:
+            return f"{named} is of {date(head.time)}, before its last entry"
+        key = self.keys.at(head.size)
+        if head.key != key.id:
+            return f"{named} names key {head.key}, and {key.id} is in force there"
+        if not head.signed_by(key):
+            return f"{named} does not bear the signature of key {key.id}"
+        return ""
+
+    def _refusal(self, entry: KeyRotated) -> str:
+        """Return why a rotation does not hold; nothing if it does."""
+        if not entry.signed_by(self.keys.current):
+            return (
+                f"entry {entry.sequence} rotates the key without the signature of "
+                f"{self.keys.current.id}, which is in force"
+            )
+        if entry.introduced in [key for _, key in self.keys.keys]:
+            return f"entry {entry.sequence} brings a retired key back"
+        return ""
+
+
+def leaf(entry: Entry) -> bytes:
+    """Return the hash of an entry as a leaf of the tree."""
+    return leaf_hash(entry.to_json().encode("ascii"))

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Key files: secrets on disk, made on first use and readable by their owner alone.
+
+A secret appears under its name complete and flushed, or not at all: it is written to a
+file of its own, which is then linked to the name, and a link never replaces a file. Of
+two processes that both come first, one makes the key and both use it. A file that group
+or world may read is refused, whatever it holds: the secret must be taken as known.
+"""
+
+import os
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn, SupportsIndex
+
+from ..exceptions import ExpungeError
+from ..noise import salt
+
+OWNER_ALONE, OWNERS_FOLDER = 0o600, 0o700
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+class UnusableKey(ExpungeError, ValueError):
+    """A key file is missing, open to others, or holds no key; nothing was done."""
+
+
+class Secret:
+    """A key that prints nothing of itself and is not pickled or copied."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(secret)"
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """Refuse to be pickled."""
+        raise TypeError(
+            f"{type(self).__name__} is secret: it cannot be pickled or copied; hand "
+            "over the path of its file instead"
+        )
+
+
+def secret_file(path: Path, fresh: Callable[[], bytes]) -> bytes:
+    """Return the content of a secret file, made from ``fresh`` if there is none."""
+    if not os.path.lexists(path):
+        _create(path, fresh())
+    return read_secret(path)
+
+
+def read_secret(path: Path) -> bytes:
+    """Return the content of a secret file, or raise UnusableKey."""
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise UnusableKey(
+            f"key file {path} cannot be read ({error.strerror}); restore it from its "
+            "backup: a new key could not continue what the old one began"
+        ) from None
+    with file:
+        # Of the file that is open, not of the name, which could change in between.
+        mode = os.fstat(file.fileno()).st_mode
+        if not stat.S_ISREG(mode):
+            raise UnusableKey(f"key file {path} is no plain file; name the key itself")
+        if os.name == "posix" and mode & OTHERS:
+            raise UnusableKey(
+                f"key file {path} has mode {stat.S_IMODE(mode):04o}: others may have "
+                f"read it; run chmod 600 {path}, and rotate the key if they could"
+            )
+        return file.read()
+
+
+def _create(path: Path, content: bytes) -> None:
+    """Make a secret file; leave alone one that another process made meanwhile."""
+    _make_folder(path.parent)
+    draft = path.with_name(f".{path.name}.{salt()[:8].hex()}")
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with os.fdopen(os.open(draft, flags, OWNER_ALONE), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+    _flush(path.parent)
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder and those above it, each for its owner alone; keep what exists."""
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    folder.mkdir(mode=OWNERS_FOLDER, exist_ok=True)
+    _flush(folder.parent)
+
+
+def _flush(folder: Path) -> None:
+    """See the names in a folder on disk, where the system knows how."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opening a receipt: whether it stands, what it promises, and what it does not.
+
+It needs no network, no ledger and no data. The signature is looked at first: where it
+does not hold, nothing else in the receipt is worth reading.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ..exceptions import InvalidInput
+from ..verification import Verdict, verify
+from .book import leaf
+from .keys import PublicKey, public_keys
+from .merkle import includes
+from .pages import date
+from .receipt import Receipt
+
+DAY = 24 * 60 * 60 * 1000
+
+# Each follows "It says nothing about ...", like those of a certificate.
+NOT_COVERED = (
+    "who was removed: nobody is named in it, and that it answers your request you know "
+    "from the operator alone",
+    "whether the operator shows everybody the same ledger; hold the head in it against "
+    "an export, or against the heads that others have",
+    "whether the operator's clock is right, the time of acceptance included",
+    "copies of data or models outside the models that it names",
+)
+
+Found: TypeAlias = list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptVerdict(Verdict):
+    """What the check of a receipt found.
+
+    Parameters
+    ----------
+    not_covered
+        Of what the receipt says nothing, its certificates' exclusions included; empty
+        where it does not stand.
+    """
+
+    not_covered: tuple[str, ...] = ()
+
+
+def check_receipt(receipt: str | bytes, public_pem: str | bytes) -> ReceiptVerdict:
+    """Return whether a receipt stands, and what that shows.
+
+    Parameters
+    ----------
+    receipt
+        As it was handed over, byte for byte.
+    public_pem
+        The public keys of the operator's ledger, from a source other than the receipt.
+    """
+    trusted = {key.id: key for key in public_keys(public_pem)}
+    try:
+        page = Receipt.from_json(receipt)
+    except InvalidInput as error:
+        return _refused((), (f"this is not a receipt as it was issued: {error}",))
+    failure = _unsigned(page, trusted)
+    if failure:
+        return _refused((), (failure,))
+    found = [(f"it is signed by key {page.key}", ""), *_placed(page)]
+    verdicts = {name: verify(one) for name, one in page.certificates.items()}
+    for name, verdict in verdicts.items():
+        found.append(_named(page, name))
+        found += [(f"{name}: {finding}", "") for finding in verdict.findings]
+        found += [("", f"{name}: {failure}") for failure in verdict.failures]
+    findings = tuple(finding for finding, failure in found if not failure)
+    failures = tuple(failure for _, failure in found if failure)
+    if failures:
+        return _refused(findings, failures)
+    exclusions = _exclusions(page)
+    promises = [f"Model {name}: {verdict.says}" for name, verdict in verdicts.items()]
+    says = " ".join(
+        (_story(page), *promises, f"It says nothing about {'; '.join(exclusions)}.")
+    )
+    return ReceiptVerdict(findings, (), says, exclusions)
+
+
+def _refused(findings: tuple[str, ...], failures: tuple[str, ...]) -> ReceiptVerdict:
+    says = f"The receipt does not stand: {'; '.join(failures)}."
+    return ReceiptVerdict(findings, failures, says)
+
+
+def _unsigned(page: Receipt, trusted: dict[str, PublicKey]) -> str:
+    """Return what is wrong with the signatures of the receipt and its head."""
+    if page.key not in trusted:
+        return (
+            f"it names key {page.key}, and the keys given are {', '.join(trusted)}; "
+            "ask the operator for all keys of the ledger"
+        )
+    if not page.signed_by(trusted[page.key]):
+        return f"it does not bear the signature of key {page.key}"
+    if not page.head.signed_by(trusted[page.key]):
+        return f"its head does not bear the signature of key {page.key}"
+    return ""
+
+
+def _placed(page: Receipt) -> Found:
+    """Hold the entry against the head."""
+    entry, head = page.entry, page.head
+    inside = includes(head.tree, entry.sequence, leaf(entry), page.path)
+    return [
+        (
+            f"the request is entry {entry.sequence} of a ledger of {head.size}, by the "
+            "proof and the signed head",
+            "" if inside else "the proof does not lead from the entry to the head",
+        ),
+        (
+            "the head was signed after the entry was written",
+            "" if head.time >= entry.time else "the head is older than the entry",
+        ),
+    ]
+
+
+def _named(page: Receipt, name: str) -> tuple[str, str]:
+    """Hold a certificate against the digest in the entry."""
+    same = page.certificates[name].digest() == page.entry.certificates[name]
+    return (
+        f"{name}: the certificate is the one that the ledger names",
+        "" if same else f"{name}: the certificate is not the one in the ledger",
+    )
+
+
+def _story(page: Receipt) -> str:
+    """Return what happened to the request, in sentences."""
+    entry = page.entry
+    days = abs(entry.deadline - entry.time) // DAY
+    side = "before" if entry.time <= entry.deadline else "AFTER"
+    models = ", ".join(page.certificates) or "none"
+    return (
+        f"The operator states that request {entry.request}, accepted on "
+        f"{date(entry.accepted)}, was completed on {date(entry.time)}, {days} days "
+        f"{side} its deadline of {date(entry.deadline)}. People it was about: "
+        f"{entry.n_subjects}. Models changed: {models}. The statement is entry "
+        f"{entry.sequence} of the ledger and cannot be taken back unnoticed."
+    )
+
+
+def _exclusions(page: Receipt) -> tuple[str, ...]:
+    """Return what is not covered, each sentence once."""
+    inner = [text for one in page.certificates.values() for text in one.not_covered]
+    return tuple(dict.fromkeys((*NOT_COVERED, *inner)))

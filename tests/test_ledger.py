@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ledgers: entries come in order, heads sign for all of them, and nobody is named."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from functools import reduce
+from typing import Any
+
+import pytest
+
+from expunge.exceptions import InvalidInput
+from expunge.ledger import (
+    Entry,
+    Head,
+    KeyRotated,
+    Ledger,
+    ModelRegistered,
+    ReleaseMade,
+    ReleasesSuperseded,
+    RequestCompleted,
+    Restored,
+    SigningKey,
+    check_growth,
+    entries,
+    read_entry,
+    sign,
+)
+from expunge.ledger.book import leaf
+from expunge.ledger.merkle import consistency_proof, nodes_of
+from expunge.ledger.pages import Page, date
+from tests import certificates
+
+START = 1_700_000_000_000
+DAY = 24 * 60 * 60 * 1000
+OLD, NEW, STRANGER = (SigningKey(bytes([i]) * 32) for i in (1, 2, 3))
+EACH, JOINT = certificates.EACH, certificates.JOINT
+ROTATION = 20
+
+
+def request(place: int, **changes: Any) -> RequestCompleted:
+    """Return the entry of a request about one person in two models."""
+    stated: dict[str, Any] = {
+        "sequence": place,
+        "time": START + 1000 * place,
+        "request": f"{place:032x}",
+        "certificates": {"churn": EACH.digest(), "credit": JOINT.digest()},
+        "n_subjects": 1,
+        "accepted": START - 2 * DAY,
+        "deadline": START + 28 * DAY,
+    }
+    return RequestCompleted(**stated | changes)
+
+
+def entry(sequence: int) -> Entry:
+    """Return some entry for this place; a rotation at ``ROTATION``."""
+    stamp: dict[str, Any] = {"sequence": sequence, "time": START + 1000 * sequence}
+    one, other = EACH.digest(), JOINT.digest()
+    if sequence == ROTATION:
+        return sign(KeyRotated(**stamp, public=NEW.public.raw.hex()), OLD)
+    makers: list[Any] = [
+        lambda: ModelRegistered(**stamp, model="churn", certificate=one),
+        lambda: request(sequence),
+        lambda: ReleaseMade(**stamp, model="credit", certificate=other),
+        lambda: ReleasesSuperseded(
+            **stamp, model="credit", certificates=(one, other), by=other
+        ),
+        lambda: Restored(**stamp, taken=START - DAY, n_replayed=2),
+    ]
+    made: Entry = makers[sequence % 5]()
+    return made
+
+
+def written(n: int, every: int = 5) -> Iterator[tuple[Page, Ledger]]:
+    """Yield entries, a head after every few and the last, and the ledger after each."""
+    ledger = Ledger.begin(OLD.public)
+    for sequence in range(n):
+        ledger = ledger.append(entry(sequence))
+        yield entry(sequence), ledger
+        if sequence % every == every - 1 or sequence == n - 1:
+            yield ledger.head(signer(ledger), ledger.time + 1), ledger
+
+
+def signer(ledger: Ledger) -> SigningKey:
+    return OLD if ledger.keys.current == OLD.public else NEW
+
+
+ENTRIES = [entry(sequence) for sequence in range(25)]
+KINDS = [entry(sequence) for sequence in (0, 1, 2, 3, 4, ROTATION)]
+LEDGER = reduce(Ledger.append, ENTRIES, Ledger.begin(OLD.public))
+HEAD = LEDGER.head(NEW, LEDGER.time)
+
+
+class TestEntries:
+    @pytest.mark.parametrize("page", [*KINDS, HEAD], ids=lambda page: page.kind)
+    def test_survives_reading(self, page: Entry | Head) -> None:
+        text = page.to_json()
+        read = Head.from_json if isinstance(page, Head) else read_entry
+        assert read(text) == read(text.encode()) == page
+        assert read(text).to_json() == text
+
+    @pytest.mark.parametrize("page", [*KINDS, HEAD], ids=lambda page: page.kind)
+    def test_other_spellings_are_refused(self, page: Entry | Head) -> None:
+        text = page.to_json()
+        read = Head.from_json if isinstance(page, Head) else read_entry
+        shuffled = json.dumps(dict(reversed(json.loads(text).items())))
+        for other in (text + "\n", " " + text, shuffled, text.replace(":", ": ")):
+            with pytest.raises(InvalidInput, match="canonical"):
+                read(other)
+            with pytest.raises(InvalidInput, match="canonical"):
+                read(other.encode())
+        for encoding in ("utf-16", "utf-8-sig"):
+            with pytest.raises(InvalidInput):
+                read(text.encode(encoding))
+
+    def test_every_kind_is_in_the_table(self) -> None:
+        assert {type(page) for page in KINDS} == set(entries.KINDS.values())
+        assert all(entries.KINDS[page.kind] is type(page) for page in KINDS)
+
+    def test_unknown_kind_field_or_version_is_refused(self) -> None:
+        stated = json.loads(ENTRIES[0].to_json())
+        for change in (
+            {"kind": "model lost"},
+            {"kind": ["head"]},
+            {"kind": None},
+            {"subject": "Ada"},
+            {"version": 2},
+        ):
+            with pytest.raises(InvalidInput):
+                read_entry(json.dumps(stated | change, sort_keys=True))
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"request": "ada@example.org"},
+            {"request": "4711"},
+            {"certificates": {"Ada Lovelace": EACH.digest()}},
+            {"certificates": {"ada@example.org": EACH.digest()}},
+            {"certificates": {"churn": "Ada"}},
+            {"n_subjects": -1},
+            {"time": 1.5},
+            {"time": 10**15},
+            {"sequence": -1},
+            {"accepted": START + 50 * DAY},
+            {"deadline": START - 3 * DAY},
+        ],
+    )
+    def test_fields_keep_to_their_domain(self, change: dict[str, Any]) -> None:
+        with pytest.raises(InvalidInput):
+            request(1, **change)
+
+    def test_no_field_has_room_for_a_person(self) -> None:
+        # Free text nowhere: numbers, hashes, names of models, and the kind.
+        allowed = re.compile(r"[0-9a-f]{32,128}|[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+        for page in KINDS:
+            stated = json.loads(page.to_json())
+            assert stated.pop("kind") in entries.KINDS
+            for value in leaves(stated):
+                assert isinstance(value, int) or allowed.fullmatch(value)
+            assert {field.name for field in fields(page)} == {*stated, "kind"}
+
+    def test_date_is_for_people(self) -> None:
+        assert date(START) == "2023-11-14 22:13:20 UTC"
+        assert date(253_402_300_799_999) == "9999-12-31 23:59:59 UTC"
+
+    def test_deep_nesting_is_refused(self) -> None:
+        deep = '{"kind":"restored","taken":' + "[" * 900 + "]" * 900 + "}"
+        for depth in (deep, deep.replace("[", "[" * 100).replace("]", "]" * 100)):
+            with pytest.raises(InvalidInput):
+                read_entry(depth)
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """Yield everything in a JSON value that is not a container, keys included."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield key
+            yield from leaves(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from leaves(item)
+    else:
+        yield value
+
+
+class TestGrowth:
+    def test_ledgers_are_values(self) -> None:
+        again = reduce(Ledger.append, ENTRIES, Ledger.begin(OLD.public))
+        assert again == LEDGER
+        assert LEDGER.size == 25
+        assert Ledger(LEDGER.frontier, LEDGER.keys, LEDGER.time) == LEDGER
+
+    def test_only_the_next_entry_is_taken(self) -> None:
+        for sequence, words in ((24, "inserted or moved"), (26, "removed or moved")):
+            with pytest.raises(InvalidInput, match=words):
+                LEDGER.append(request(sequence, time=LEDGER.time))
+        with pytest.raises(InvalidInput, match="before the entry before it"):
+            LEDGER.append(request(25, time=LEDGER.time - 1))
+        assert LEDGER.append(request(25, time=LEDGER.time)).size == 26
+
+    def test_head_is_signed_by_the_key_in_force(self) -> None:
+        before = reduce(Ledger.append, ENTRIES[:ROTATION], Ledger.begin(OLD.public))
+        after = before.append(ENTRIES[ROTATION])
+        assert before.head(OLD, before.time).signed_by(OLD.public)
+        assert after.head(NEW, after.time).signed_by(NEW.public)
+        for ledger, key in ((before, NEW), (after, OLD), (after, STRANGER)):
+            with pytest.raises(InvalidInput, match="names key"):
+                ledger.head(key, ledger.time)
+
+    def test_old_head_stays_verifiable_after_a_rotation(self) -> None:
+        before = reduce(Ledger.append, ENTRIES[:ROTATION], Ledger.begin(OLD.public))
+        head = before.head(OLD, before.time)
+        assert head.signed_by(LEDGER.keys.at(head.size))
+
+    def test_head_is_not_older_than_its_entries(self) -> None:
+        with pytest.raises(InvalidInput, match="before its last entry"):
+            LEDGER.head(NEW, LEDGER.time - 1)
+
+    def test_rotation_needs_the_key_in_force(self) -> None:
+        stamp: dict[str, Any] = {"sequence": 25, "time": LEDGER.time}
+        unsigned = KeyRotated(**stamp, public=STRANGER.public.raw.hex())
+        assert LEDGER.append(sign(unsigned, NEW)).keys.current == STRANGER.public
+        for refused in (unsigned, sign(unsigned, OLD), sign(unsigned, STRANGER)):
+            with pytest.raises(InvalidInput, match="without the signature"):
+                LEDGER.append(refused)
+        moved = replace(sign(replace(unsigned, time=0), NEW), time=LEDGER.time)
+        with pytest.raises(InvalidInput, match="without the signature"):
+            LEDGER.append(moved)
+        back = KeyRotated(**stamp, public=OLD.public.raw.hex())
+        with pytest.raises(InvalidInput, match="brings a retired key back"):
+            LEDGER.append(sign(back, NEW))
+
+    def test_signature_of_one_kind_is_none_of_another(self) -> None:
+        # The kind is among the bytes that are signed, and so is the key's name.
+        assert b'"kind":"head"' in HEAD.payload()
+        assert b'"kind":"key rotated"' in KINDS[-1].to_json().encode()
+        assert b'"signature"' not in HEAD.payload()
+
+    def test_signature_under_another_name_is_refused(self) -> None:
+        named = replace(HEAD, key=OLD.public.id)
+        disguised = replace(named, signature=NEW.sign(named.payload()).hex())
+        assert not disguised.signed_by(NEW.public)
+        assert not disguised.signed_by(OLD.public)
+
+    def test_state_does_not_grow_with_the_ledger(self) -> None:
+        assert len(LEDGER.frontier.peaks) == LEDGER.size.bit_count()
+
+
+class TestTwoHeads:
+    SMALL = reduce(Ledger.append, ENTRIES[:7], Ledger.begin(OLD.public))
+    EARLY = SMALL.head(OLD, SMALL.time)
+    PEM = LEDGER.keys.to_pem()
+    PROOF = consistency_proof(nodes_of(map(leaf, ENTRIES)), 7, 25)
+
+    def test_growth_is_proved_without_entries(self) -> None:
+        verdict = check_growth(HEAD, self.EARLY, self.PROOF, self.PEM)
+        assert verdict.stands, verdict.says
+        assert "grew from 7 to 25 entries and changed none" in verdict.says
+
+    def test_rewritten_past_is_found(self) -> None:
+        rewritten = [ENTRIES[0], request(1, n_subjects=2), *ENTRIES[2:]]
+        other = reduce(Ledger.append, rewritten, Ledger.begin(OLD.public))
+        proof = consistency_proof(nodes_of(map(leaf, rewritten)), 7, 25)
+        verdict = check_growth(other.head(NEW, other.time), self.EARLY, proof, self.PEM)
+        assert verdict.failures == ("not so: the first 7 entries of both are the same",)
+
+    def test_foreign_signature_is_found(self) -> None:
+        forged = sign(HEAD, STRANGER)
+        verdict = check_growth(forged, self.EARLY, self.PROOF, self.PEM)
+        assert not verdict.stands
+        assert "signed by key" in verdict.says
+        renamed = replace(forged, key=NEW.public.id)
+        assert not check_growth(renamed, self.EARLY, self.PROOF, self.PEM).stands
+
+    def test_time_does_not_run_backwards(self) -> None:
+        late = sign(replace(self.EARLY, time=HEAD.time + 1), OLD)
+        verdict = check_growth(HEAD, late, self.PROOF, self.PEM)
+        assert "not the earlier one" in verdict.says
+        assert not verdict.stands

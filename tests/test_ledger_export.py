@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exports: whatever is done to one is found, and the entry is named."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
+
+import pytest
+
+from expunge.exceptions import InvalidInput
+from expunge.ledger import (
+    Entry,
+    ExportVerdict,
+    Head,
+    KeyRotated,
+    Ledger,
+    check_export,
+    export,
+    sign,
+)
+from expunge.ledger.pages import Page
+from tests.test_ledger import NEW, OLD, ROTATION, STRANGER, entry, request, written
+
+N = 50
+PAGES, STATES = zip(*written(N), strict=True)
+EXPORT = export(PAGES)
+PEM = OLD.public.to_pem()
+BOTH = PEM + NEW.public.to_pem()
+HEADS = [page for page in PAGES if isinstance(page, Head)]
+
+
+def checked(pages: Sequence[Page], *seen: Head) -> ExportVerdict:
+    return check_export(export(pages), PEM, seen=seen)
+
+
+def place(sequence: int) -> int:
+    """Return the line of an entry."""
+    return PAGES.index(entry(sequence))
+
+
+def alternatives(byte: int) -> set[int]:
+    """Return other values of a byte: bits flipped, a letter for a digit and back."""
+    if chr(byte).isdigit():
+        return {byte ^ 1, byte ^ 0x80, ord("a")}
+    if chr(byte).isalpha():
+        return {byte ^ 1, byte ^ 0x20, ord("1")}
+    return {byte ^ 1, byte ^ 0x20, byte ^ 0x80}
+
+
+class TestWhole:
+    @pytest.mark.parametrize("pem", [PEM, BOTH, BOTH.encode()])
+    def test_stands_and_says_what_that_does_not_show(self, pem: str | bytes) -> None:
+        for lines in (EXPORT, EXPORT.decode()):
+            verdict = check_export(lines, pem, seen=HEADS)
+            assert verdict.stands, verdict.says
+            assert verdict.ledger == STATES[-1]
+            assert "All 50 entries" in verdict.says
+            assert "shows only against a later head" in verdict.says
+            assert f"{len(HEADS)} heads from elsewhere agree" in verdict.findings
+
+    def test_continues_where_an_earlier_one_ended(self) -> None:
+        first = check_export(export(PAGES[:24]), PEM)
+        assert first.stands
+        assert first.ledger.size == 20
+        second = check_export(export(PAGES[24:]), PEM, since=first.ledger)
+        assert second.stands
+        assert second.ledger == STATES[-1]
+        assert not check_export(export(PAGES[24:]), PEM).stands
+        assert not check_export(export(PAGES[25:]), PEM, since=first.ledger).stands
+        assert check_export(b"", PEM, since=STATES[-1]).stands
+
+    def test_head_from_elsewhere_is_held_against_the_start(self) -> None:
+        begun = STATES[PAGES.index(HEADS[3])]
+        lines = EXPORT[len(export(PAGES[: PAGES.index(HEADS[3]) + 1])) :]
+        assert check_export(lines, PEM, since=begun, seen=HEADS[3:4]).stands
+        other = sign(replace(HEADS[3], root=HEADS[2].root), OLD)
+        says = check_export(lines, PEM, since=begun, seen=[other]).says
+        assert "a head from elsewhere disagrees: the head over 20" in says
+
+    def test_what_cannot_be_compared_is_refused(self) -> None:
+        with pytest.raises(InvalidInput, match="began with key"):
+            check_export(EXPORT, NEW.public.to_pem(), since=STATES[30])
+        with pytest.raises(InvalidInput, match="against the whole export"):
+            check_export(EXPORT, PEM, since=STATES[30], seen=HEADS[:1])
+
+    def test_one_head_at_the_end_is_enough(self) -> None:
+        pages = [page for page in PAGES if isinstance(page, Entry)] + [HEADS[-1]]
+        assert checked(pages).stands
+
+    @pytest.mark.parametrize("lines", [b"", b"\n", b"{}\n", b"[]\n", b"\xff\n"])
+    def test_nothing_does_not_stand(self, lines: bytes) -> None:
+        assert not check_export(lines, PEM).stands
+
+
+class TestTampering:
+    @pytest.mark.slow
+    def test_every_byte(self) -> None:
+        """Change each byte; what comes before its line was checked already."""
+        begin, since, n_changes = 0, Ledger.begin(OLD.public), 0
+        for page, after in zip(PAGES, STATES, strict=True):
+            line = page.to_json().encode() + b"\n"
+            tail = EXPORT[begin:]
+            for i, byte in enumerate(line):
+                for other in alternatives(byte):
+                    forged = b"%b%c%b" % (tail[:i], other, tail[i + 1 :])
+                    n_changes += 1
+                    verdict = check_export(forged, PEM, since=since)
+                    assert failed_here(verdict, since), (page, i, other, verdict.says)
+            begin, since = begin + len(line), after
+        assert begin == len(EXPORT)
+        assert n_changes == 3 * len(EXPORT)
+
+    def test_bytes_of_the_whole_export(self) -> None:
+        for i in range(0, len(EXPORT), 199):
+            for other in alternatives(EXPORT[i]):
+                forged = b"%b%c%b" % (EXPORT[:i], other, EXPORT[i + 1 :])
+                assert not check_export(forged, PEM).stands
+
+    @pytest.mark.parametrize("length", [1, 100, len(EXPORT) - 1])
+    def test_broken_off_within_a_line(self, length: int) -> None:
+        assert "breaks off" in check_export(EXPORT[:length], PEM).says
+
+    def test_appended_bytes(self) -> None:
+        for extra in (b" ", b"\n", b"{}", b"\x00\n"):
+            assert not check_export(EXPORT + extra, PEM).stands
+
+
+def failed_here(verdict: ExportVerdict, since: Ledger) -> bool:
+    """Whether the export was refused before the next head was believed."""
+    return not verdict.stands and verdict.ledger == since
+
+
+class TestEntries:
+    @pytest.mark.parametrize("sequence", [0, 7, 19, ROTATION, 21, 48])
+    def test_removed_entry_is_named(self, sequence: int) -> None:
+        pages = list(PAGES)
+        del pages[place(sequence)]
+        says = checked(pages).says
+        late = isinstance(PAGES[place(sequence) + 1], Head)
+        missing = f"entry {sequence} is missing"
+        head = f"the head over {sequence + 1} entries comes after {sequence}"
+        assert (head if late else missing) in says
+        assert "removed or moved" in says
+
+    @pytest.mark.parametrize("sequence", [0, 7, 20, 49])
+    def test_inserted_entry_is_named(self, sequence: int) -> None:
+        pages = list(PAGES)
+        again = replace(entry(sequence))
+        pages.insert(place(sequence) + 1, again)
+        says = checked(pages).says
+        assert f"entry {sequence} stands where entry {sequence + 1} should" in says
+
+    @pytest.mark.parametrize("sequence", [0, 6, 21])
+    def test_exchanged_entries_are_named(self, sequence: int) -> None:
+        pages = list(PAGES)
+        i = place(sequence)
+        pages[i], pages[i + 1] = pages[i + 1], pages[i]
+        says = checked(pages).says
+        assert f"entry {sequence} is missing, entry {sequence + 1} stands" in says
+
+    def test_changed_entry_is_found_between_heads(self) -> None:
+        pages = list(PAGES)
+        pages[place(11)] = request(11, n_subjects=2)
+        verdict = checked(pages)
+        assert "one of entries 10 to 14 was changed" in verdict.says
+        assert verdict.ledger.size == 10
+
+    def test_head_after_every_entry_names_the_changed_one(self) -> None:
+        pages = [page for page, _ in written(N, every=1)]
+        assert checked(pages).stands
+        pages[pages.index(entry(11))] = request(11, n_subjects=2)
+        assert "entry 11 was changed" in checked(pages).says
+
+    def test_renumbered_removal_is_found(self) -> None:
+        kept = [entry(0), entry(2), entry(3)]
+        kept = [replace(page, sequence=i) for i, page in enumerate(kept)]
+        assert (
+            "comes after 3: 2 before it were removed" in checked([*kept, HEADS[0]]).says
+        )
+        filled: list[Page] = [*kept, entry(3), entry(4), HEADS[0]]
+        filled[3] = replace(entry(3), time=entry(3).time + 1)
+        assert "one of entries 0 to 4" in checked(filled).says
+
+    def test_entries_after_the_last_head_are_not_vouched_for(self) -> None:
+        verdict = checked([*PAGES, replace(entry(1), sequence=50, time=2 * 10**12)])
+        assert "no head vouches for what comes after 50 entries" in verdict.says
+        assert verdict.ledger == STATES[-1]
+
+
+class TestTail:
+    SHORT = PAGES[: PAGES.index(HEADS[5]) + 1]
+
+    def test_cut_off_at_a_head_is_seen_by_a_later_head_alone(self) -> None:
+        assert checked(self.SHORT).stands
+        says = checked(self.SHORT, HEADS[-1]).says
+        assert "entries 30 to 49 were cut off" in says
+        assert checked(self.SHORT, HEADS[5], HEADS[0]).stands
+
+    def test_rewritten_past_is_seen_by_an_earlier_head(self) -> None:
+        rewritten = [
+            request(11, n_subjects=2) if page == entry(11) else page
+            for page in PAGES
+            if isinstance(page, Entry)
+        ]
+        ledger = reduce(Ledger.append, rewritten, Ledger.begin(OLD.public))
+        resigned = [*rewritten, ledger.head(NEW, ledger.time)]
+        assert checked(resigned).stands  # signed by the operator himself
+        says = checked(resigned, HEADS[2]).says
+        assert "a head from elsewhere disagrees: the head over 15 entries" in says
+
+    def test_forged_head_from_elsewhere_is_refused(self) -> None:
+        forged = replace(HEADS[3], time=HEADS[3].time + 1)
+        assert "does not bear the signature" in checked(list(PAGES), forged).says
+
+
+class TestKeys:
+    def test_heads_of_a_stranger_are_refused(self) -> None:
+        pages = [
+            sign(page, STRANGER) if isinstance(page, Head) else page for page in PAGES
+        ]
+        assert "names key" in checked(pages).says
+        renamed = [
+            replace(page, key=OLD.public.id) if isinstance(page, Head) else page
+            for page in pages
+        ]
+        assert "does not bear the signature" in checked(renamed).says
+        assert "names key" in check_export(EXPORT, STRANGER.public.to_pem()).says
+
+    def test_retired_key_signs_no_later_head(self) -> None:
+        pages = [*PAGES[:-1], sign(HEADS[-1], OLD)]
+        assert "is in force there" in checked(pages).says
+
+    def test_rotation_to_a_key_that_is_not_given_is_refused(self) -> None:
+        given = PEM + STRANGER.public.to_pem()
+        verdict = check_export(EXPORT, given)
+        assert f"entry {ROTATION} introduces a key" in verdict.says
+
+    def test_rotation_by_a_stranger_is_refused(self) -> None:
+        rotation = PAGES[place(ROTATION)]
+        assert isinstance(rotation, KeyRotated)
+        pages = list(PAGES)
+        pages[place(ROTATION)] = sign(rotation, STRANGER)
+        assert f"entry {ROTATION} rotates the key without" in checked(pages).says

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Receipts: complete in themselves, refused when altered, honest about their limits."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from expunge.certificate import NOT_COVERED, Certificate
+from expunge.exceptions import InvalidInput
+from expunge.ledger import (
+    Head,
+    Ledger,
+    Receipt,
+    RequestCompleted,
+    SigningKey,
+    check_receipt,
+    issue,
+    opening,
+    sign,
+)
+from expunge.ledger.book import leaf
+from expunge.ledger.merkle import inclusion_proof, nodes_of
+from expunge.ledger.receipt import schema
+from expunge.verification import verify
+from tests import certificates
+from tests.test_ledger import (
+    DAY,
+    EACH,
+    ENTRIES,
+    HEAD,
+    JOINT,
+    LEDGER,
+    NEW,
+    OLD,
+    STRANGER,
+    request,
+)
+from tests.test_ledger_export import alternatives
+
+PLACE = 11
+PEM = LEDGER.keys.to_pem()
+NODES = nodes_of(map(leaf, ENTRIES))
+CERTIFICATES = {"churn": EACH, "credit": JOINT}
+
+
+def receipt(
+    entry: RequestCompleted | None = None,
+    held: Mapping[str, Certificate] = CERTIFICATES,
+    head: Head = HEAD,
+    key: SigningKey = NEW,
+) -> Receipt:
+    """Return a receipt of the entry at ``PLACE``, whatever is said to stand there."""
+    proof = inclusion_proof(NODES, PLACE, LEDGER.size)
+    said = request(PLACE) if entry is None else entry
+    return issue(said, held, head=head, proof=proof, key=key)
+
+
+def alone(certificate: Certificate) -> Receipt:
+    """Return the receipt of a request about one model, the first of two entries."""
+    entry = request(0, certificates={"churn": certificate.digest()})
+    ledger = Ledger.begin(OLD.public).append(entry).append(ENTRIES[1])
+    head, proof = ledger.head(OLD, ledger.time), (leaf(ENTRIES[1]),)
+    return issue(entry, {"churn": certificate}, head=head, proof=proof, key=OLD)
+
+
+# Not too deep for the parser, and too deep for what comes after it.
+DEEP = '{"a":' * 700 + "1" + "}" * 700
+RECEIPT = receipt()
+TEXT = RECEIPT.to_json()
+
+
+def resigned(**changes: Any) -> Receipt:
+    """Return the receipt with changes, signed by the operator again."""
+    return sign(replace(RECEIPT, **changes), NEW)
+
+
+class TestStanding:
+    @pytest.mark.parametrize("pem", [PEM, PEM.encode(), NEW.public.to_pem()])
+    def test_with_nothing_but_a_key(self, pem: str | bytes) -> None:
+        for text in (TEXT, TEXT.encode()):
+            verdict = check_receipt(text, pem)
+            assert verdict.stands, verdict.says
+            assert f"it is signed by key {NEW.public.id}" in verdict.findings
+            assert any("entry 11 of a ledger of 25" in f for f in verdict.findings)
+
+    def test_says_what_is_promised_and_what_is_not(self) -> None:
+        verdict = check_receipt(TEXT, PEM)
+        assert f"request {PLACE:032x}" in verdict.says
+        assert "accepted on 2023-11-12 22:13:20 UTC" in verdict.says
+        assert "completed on 2023-11-14 22:13:31 UTC, 27 days before" in verdict.says
+        for name, certificate in CERTIFICATES.items():
+            assert f"Model {name}: {verify(certificate).says}" in verdict.says
+        assert verdict.not_covered[: len(opening.NOT_COVERED)] == opening.NOT_COVERED
+        assert set(NOT_COVERED) < set(verdict.not_covered)
+        assert len(set(verdict.not_covered)) == len(verdict.not_covered)
+        assert all(sentence in verdict.says for sentence in verdict.not_covered)
+
+    @pytest.mark.parametrize("certificate", certificates.ALL)
+    def test_any_certificate(self, certificate: Certificate) -> None:
+        verdict = check_receipt(alone(certificate).to_json(), OLD.public.to_pem())
+        assert verdict.stands, verdict.says
+        assert set(certificate.not_covered) < set(verdict.not_covered)
+        nothing = "The operator promises nothing" in verdict.says
+        assert nothing == (certificate.status == "radius-only")
+
+    def test_lateness_is_said(self) -> None:
+        stated = request(0, time=request(0).deadline + 2 * DAY, certificates={})
+        ledger = Ledger.begin(OLD.public).append(stated)
+        head = ledger.head(OLD, ledger.time)
+        late = issue(stated, {}, head=head, proof=(), key=OLD)
+        verdict = check_receipt(late.to_json(), PEM)
+        assert verdict.stands
+        assert "2 days AFTER its deadline" in verdict.says
+        assert "Models changed: none" in verdict.says
+
+    def test_later_head_will_do(self) -> None:
+        ledger = LEDGER.append(request(25))
+        grown = nodes_of(map(leaf, [*ENTRIES, request(25)]))
+        later = issue(
+            request(PLACE),
+            CERTIFICATES,
+            head=ledger.head(NEW, ledger.time),
+            proof=inclusion_proof(grown, PLACE, 26),
+            key=NEW,
+        )
+        assert check_receipt(later.to_json(), PEM).stands
+
+    def test_proof_from_the_frontier_alone(self) -> None:
+        # The newest entry's siblings are the peaks before it: no store is needed.
+        entry = request(25, certificates={})
+        ledger = LEDGER.append(entry)
+        newest = issue(
+            entry,
+            {},
+            head=ledger.head(NEW, ledger.time),
+            proof=tuple(reversed(LEDGER.frontier.peaks)),
+            key=NEW,
+        )
+        assert check_receipt(newest.to_json(), PEM).stands
+
+    def test_names_nobody(self) -> None:
+        stated = json.loads(TEXT)
+        assert set(stated["entry"]) == {
+            *("accepted", "certificates", "deadline", "kind", "n_subjects"),
+            *("request", "sequence", "time", "version"),
+        }
+        other = certificates.record(1e-5)
+        for held in stated["certificates"].values():
+            assert held["commitment"] == certificates.record().commitment()
+            assert held["commitment"] != other.commitment()
+
+    def test_survives_reading(self) -> None:
+        assert Receipt.from_json(TEXT) == RECEIPT
+        assert Receipt.from_json(TEXT.encode()).to_json() == TEXT
+        assert RECEIPT.head == HEAD
+        assert dict(RECEIPT.certificates) == CERTIFICATES
+
+
+class TestTampering:
+    @pytest.mark.slow
+    @pytest.mark.parametrize(("made", "every"), [(alone(EACH), 1), (RECEIPT, 23)])
+    def test_every_byte(self, made: Receipt, every: int) -> None:
+        data = made.to_json().encode()
+        assert check_receipt(data, PEM).stands
+        for i in range(0, len(data), every):
+            for other in alternatives(data[i]):
+                forged = b"%b%c%b" % (data[:i], other, data[i + 1 :])
+                assert not check_receipt(forged, PEM).stands, (i, other)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            *("", "{}", "null", "[]", '"receipt"', TEXT + "\n", " " + TEXT, TEXT[:-1]),
+            *(b"\xff", TEXT.encode("utf-16"), b"\xef\xbb\xbf" + TEXT.encode()),
+            *(json.dumps(json.loads(TEXT), indent=2), "\ud800", "[" * 100_000),
+            TEXT.replace("25", "25.0"),
+            TEXT.replace('"objective":{', '"objective":{"a":' + DEEP + ","),
+        ],
+    )
+    def test_other_texts_are_refused(self, text: str | bytes) -> None:
+        verdict = check_receipt(text, PEM)
+        assert "not a receipt as it was issued" in verdict.says
+        assert verdict.not_covered == ()
+
+    def test_question_mark_does_not_stand_for_anything(self) -> None:
+        # A character that cannot be encoded must not become another one.
+        asked = replace(EACH, mechanism="what?")
+        text = alone(asked).to_json()
+        assert check_receipt(text, PEM).stands
+        assert not check_receipt(text.replace("what?", "what\ud800"), PEM).stands
+
+
+class TestForgery:
+    """The operator's key is at hand, or another; still it must not pass."""
+
+    def test_other_keys_are_refused(self) -> None:
+        stranger = sign(RECEIPT, STRANGER)
+        assert "the keys given are" in check_receipt(stranger.to_json(), PEM).says
+        renamed = replace(stranger, key=NEW.public.id).to_json()
+        assert "does not bear the signature" in check_receipt(renamed, PEM).says
+        assert not check_receipt(TEXT, STRANGER.public.to_pem()).stands
+        assert not check_receipt(TEXT, OLD.public.to_pem()).stands
+
+    def test_head_of_another_key_is_refused(self) -> None:
+        for head in (sign(HEAD, STRANGER), sign(HEAD, OLD)):
+            says = check_receipt(resigned(head=head).to_json(), PEM).says
+            assert "its head does not bear the signature" in says
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"entry": request(PLACE, n_subjects=2)},
+            {"entry": request(PLACE, deadline=request(PLACE).deadline + 1)},
+            {"entry": request(PLACE + 1)},
+            {"proof": RECEIPT.proof[1:]},
+            {"proof": (*RECEIPT.proof, "00" * 32)},
+            {"proof": ("00" * 32, *RECEIPT.proof[1:])},
+            {"head": sign(replace(HEAD, root="00" * 32), NEW)},
+            {"head": sign(replace(HEAD, size=PLACE), NEW)},
+            {"head": sign(replace(HEAD, size=PLACE + 1), NEW)},
+        ],
+    )
+    def test_entry_must_be_in_the_ledger(self, change: dict[str, Any]) -> None:
+        says = check_receipt(resigned(**change).to_json(), PEM).says
+        assert "the proof does not lead from the entry to the head" in says
+
+    def test_head_must_not_be_older_than_the_entry(self) -> None:
+        early = sign(replace(HEAD, time=request(PLACE).time - 1), NEW)
+        says = check_receipt(resigned(head=early).to_json(), PEM).says
+        assert "the head is older than the entry" in says
+
+    def test_certificates_must_be_those_of_the_ledger(self) -> None:
+        swapped = {"churn": JOINT, "credit": EACH}
+        verdict = check_receipt(resigned(certificates=swapped).to_json(), PEM)
+        assert len(verdict.failures) == 2
+        assert "churn: the certificate is not the one in the ledger" in verdict.says
+        with pytest.raises(InvalidInput, match="it needs one for each"):
+            receipt(held={"churn": EACH})
+
+    def test_certificate_must_stand_itself(self) -> None:
+        boast = alone(replace(EACH, epsilon=0.1))
+        says = check_receipt(boast.to_json(), PEM).says
+        assert "churn: radius_budget is" in says
+
+    def test_refused_value_is_not_repeated(self) -> None:
+        with pytest.raises(InvalidInput) as raised:
+            Receipt.from_json(TEXT.replace('"size":25', '"size":-1'))
+        assert "Receipt: head; Head: size=-1" in str(raised.value)
+        assert len(str(raised.value)) < 200
+
+
+def test_schema_accepts_what_the_library_reads() -> None:
+    validator = jsonschema.Draft202012Validator(schema())
+    for made in (RECEIPT, *map(alone, certificates.ALL)):
+        validator.validate(json.loads(made.to_json()))
+    names = sorted(field.name for field in fields(Receipt))
+    assert sorted(schema()["properties"]) == sorted(schema()["required"]) == names
+    for part, kind in (("entry", RequestCompleted), ("head", Head)):
+        names = sorted(field.name for field in fields(kind))
+        stated = schema()["properties"][part]
+        assert sorted(stated["properties"]) == sorted(stated["required"]) == names
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 2},
+        {"kind": "head"},
+        {"proof": ["00"]},
+        {"key": "AB" * 32},
+        {"subject": "Ada"},
+        {"certificates": {"Ada Lovelace": json.loads(EACH.to_json())}},
+        {"certificates": {"churn": {}}},
+        {"head": {}},
+    ],
+)
+def test_schema_refuses_what_the_library_refuses(change: dict[str, Any]) -> None:
+    stated = json.loads(TEXT) | change
+    assert not jsonschema.Draft202012Validator(schema()).is_valid(stated)
+    with pytest.raises(InvalidInput):
+        Receipt.from_json(json.dumps(stated, sort_keys=True, separators=(",", ":")))
+
+
+def test_offline_in_another_process(tmp_path: Path) -> None:
+    (tmp_path / "receipt.json").write_text(TEXT)
+    (tmp_path / "key.pem").write_text(PEM)
+    program = (
+        "from pathlib import Path\n"
+        "from expunge.ledger import check_receipt\n"
+        "read = lambda name: Path(name).read_bytes()\n"
+        "assert check_receipt(read('receipt.json'), read('key.pem')).stands\n"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
