@@ -14,6 +14,7 @@ noise-free: their reprs show no figure, and neither may leave the process.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import NoReturn
 
 import numpy as np
@@ -87,13 +88,14 @@ class State(Private):
     def having(self, **changes: object) -> "State":
         """Return the state with these attributes changed.
 
-        What ``dataclasses.replace`` does, at half the time: a removal is as fast as
-        the few microseconds around its one product.
+        What ``dataclasses.replace`` does, at a third of the time: a removal is as fast
+        as the few microseconds around its one product.
         """
-        new = object.__new__(State)
-        for name in State.__slots__:
-            value = changes[name] if name in changes else getattr(self, name)
-            object.__setattr__(new, name, value)
+        new, put = object.__new__(State), object.__setattr__
+        for name, value in zip(State.__slots__, _everything(self), strict=True):
+            put(new, name, value)
+        for name in changes:
+            put(new, name, changes[name])
         return new
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -147,6 +149,9 @@ class State(Private):
             return image if gauge is None else image + scale * (gauge @ s) * gauge
 
         return product
+
+
+_everything = attrgetter(*State.__slots__)
 
 
 def successor(new: State, old: State, *, spend: bool) -> State:
