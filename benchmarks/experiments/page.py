@@ -10,8 +10,9 @@ one docs/results-quick.json. No figure on the page is typed by hand.
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..fight.measure import PROMISE, PROMISED
 from ..report import Section, Table, number, targets_table
@@ -19,19 +20,26 @@ from .book import Book, Head, Line
 from .curves import NOTHING
 from .figures import SCHEMA, Json, Machine, Measured, Spread
 from .pieces import write_whole
-from .plots import drawn, saved
+from .plots import drawn, svg
 from .run import machines, read
 from .settings import SETTINGS
 from .tables import PAPER_RATIOS, TARGET_ALPHA, sections, title
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 # Points of accuracy that count as a minimal cost.
 POINT = 1.0
+# Of bitmaps on the page.
+DPI = 70
 DOCS = Path(__file__).parents[2] / "docs"
 INTRODUCTION = """# Results
 
 The paper's experiments and the fair fight, run by `expunge bench all --full` and
 written by `python -m benchmarks.experiments.page`: nothing on this page is typed by
 hand. [How to run them](bench.md); [what the paper prints and what we do](paper.md).
+A machine may do other work besides: compare times within a line of a table, where they
+were taken one after another, and not between lines.
 """
 
 
@@ -207,12 +215,27 @@ def main(folder: Path, docs: Path = DOCS) -> Path:
         text = json.dumps(quick_file(measured)).replace('{"line"', '\n{"line"')
         write_whole(path, text + "\n")
         return path
-    plots = drawn(Book.of(measured))
-    images = [path.name for path in saved(plots, docs / "images", "results-")]
-    shown = [name for name in images if name.endswith(".svg")]
+    shown = list(pictured(drawn(Book.of(measured)), docs / "images"))
     path = docs / "results.md"
     write_whole(path, markdown(measured, scale, shown))
     return path
+
+
+def pictured(plots: Mapping[str, "Figure"], folder: Path) -> Iterator[str]:
+    """Write the plots of the page and yield their names.
+
+    Many panels make a large SVG: those are shown as small bitmaps, and sharp in the
+    run's own folder.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, figure in plots.items():
+        path = folder / f"results-{name}.svg"
+        if len(figure.axes) == 1:
+            write_whole(path, svg(figure))
+        else:
+            path = path.with_suffix(".png")
+            figure.savefig(path, dpi=DPI)
+        yield path.name
 
 
 if __name__ == "__main__":
