@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..canonical import dumps, loads
+from ..durable import flush
 from ..exceptions import ExpungeError, InvalidInput
 
 VERSION = 1
@@ -52,12 +53,12 @@ def replace_files(folder: Path, files: Mapping[str, bytes]) -> None:
     try:
         for name, data in files.items():
             _write(saving / name, data)
-        _flush(saving)
+        flush(saving)
         saving.rename(folder / SAVED)
     except BaseException:
         _discard(saving)
         raise
-    _flush(folder)
+    flush(folder)
     _settle(folder)
 
 
@@ -118,7 +119,7 @@ def _settle(folder: Path) -> None:
         with _scrubbed(folder / file.name):
             file.replace(folder / file.name)
     saved.rmdir()
-    _flush(folder)
+    flush(folder)
 
 
 @contextmanager
@@ -160,14 +161,3 @@ def _write(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(descriptor)
-
-
-def _flush(folder: Path) -> None:
-    """See the names in a folder on disk, where the system knows how."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

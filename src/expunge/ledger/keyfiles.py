@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, SupportsIndex
 
+from ..durable import flush
 from ..exceptions import ExpungeError
 from ..noise import salt
 
@@ -84,7 +85,7 @@ def _create(path: Path, content: bytes) -> None:
             os.link(draft, path)
     finally:
         draft.unlink(missing_ok=True)
-    _flush(path.parent)
+    flush(path.parent)
 
 
 def _make_folder(folder: Path) -> None:
@@ -93,15 +94,4 @@ def _make_folder(folder: Path) -> None:
         return
     _make_folder(folder.parent)
     folder.mkdir(mode=OWNERS_FOLDER, exist_ok=True)
-    _flush(folder.parent)
-
-
-def _flush(folder: Path) -> None:
-    """See the names in a folder on disk, where the system knows how."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    flush(folder.parent)
