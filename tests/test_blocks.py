@@ -108,3 +108,20 @@ def test_slope_scale_bounds_the_gradient() -> None:
     loss, rows, theta = _case("logistic", np.asarray)
     scale = blocks.slope_scale(loss, rows, theta)
     assert np.linalg.norm(blocks.loss_slopes(loss, rows, theta)) <= scale
+
+
+@EVERY
+@BOTH
+def test_several_models_are_looked_at_as_one_by_one(
+    name: str, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 16)
+    loss, rows, theta = _case(name, kind)
+    thetas = np.array([theta, -theta, 0.5 * theta])
+    gradients, values = blocks.slopes_at_each(loss, rows, thetas, np.array([0, 2]))
+    moves = blocks.largest_moves(loss, rows, thetas)
+    for place, each in enumerate(thetas):
+        value, gradient = blocks.loss_gradient(loss, rows, each)
+        np.testing.assert_allclose(gradients[place], gradient, rtol=1e-9, atol=1e-9)
+        assert values[place] == (0.0 if place == 1 else pytest.approx(value))
+        assert moves[place] == pytest.approx(blocks.largest_move(loss, rows, each))

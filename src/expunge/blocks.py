@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 from scipy import sparse
 
-from ._typing import Matrix, Vector
+from ._typing import Index, Matrix, Vector
 from .losses import Loss
 from .rows import Rows
 
@@ -71,27 +71,24 @@ def loss_slopes(loss: Loss, rows: Rows, theta: Vector) -> Vector:
     return block_sum(lambda block: (slopes(block),), rows)[0]
 
 
-def slopes_at_each(loss: Loss, rows: Rows, thetas: Matrix) -> Matrix:
+def slopes_at_each(
+    loss: Loss, rows: Rows, thetas: Matrix, valued: Index
+) -> tuple[Matrix, Vector]:
     """Return the gradient of sum w loss at each of several thetas, (a, d k).
 
-    The rows are read once for all of them, by matrix products.
+    The rows are read once for all of them, by matrix products. At the thetas in
+    ``valued`` the sum itself is returned too, and zero at the others.
     """
 
-    def term(block: Rows) -> tuple[Matrix]:
+    def term(block: Rows) -> tuple[Matrix, Vector]:
         etas = _predict_each(loss, block, thetas)
-        return (_lift_each(block, [loss.slope(block.y, eta) for eta in etas]),)
+        values = np.zeros(len(thetas))
+        for place in valued:
+            values[place] = block.weight @ loss.value(block.y, etas[place])
+        slopes = [loss.slope(block.y, eta) for eta in etas]
+        return _lift_each(block, slopes), values
 
-    return block_sum(term, rows)[0]
-
-
-def losses_at_each(loss: Loss, rows: Rows, thetas: Matrix) -> Vector:
-    """Return sum w loss at each of several thetas."""
-
-    def term(block: Rows) -> tuple[Vector]:
-        etas = _predict_each(loss, block, thetas)
-        return (np.array([block.weight @ loss.value(block.y, eta) for eta in etas]),)
-
-    return block_sum(term, rows)[0]
+    return block_sum(term, rows)
 
 
 def slope_scale(loss: Loss, rows: Rows, theta: Vector) -> float:

@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from .._typing import Matrix, Vector
-from ..blocks import largest_moves, losses_at_each, slopes_at_each
+from ..blocks import largest_moves, slopes_at_each
 from ..losses import Loss
 from ..private import Private
 from .folds import Split
@@ -51,11 +51,8 @@ def surveyed(
     folds = np.array([fold for fold, _ in places])
 
     def of_block(block: int) -> tuple[Matrix, Vector]:
-        rows, own = split.validation(block), folds == block
-        values = np.zeros(len(places))
-        if own.any():
-            values[own] = losses_at_each(loss, rows, thetas[own])
-        return slopes_at_each(loss, rows, thetas), values
+        own = np.flatnonzero(folds == block)
+        return slopes_at_each(loss, split.validation(block), thetas, own)
 
     found = side_by_side(of_block, range(split.n_folds))
     slopes = np.array([gradients for gradients, _ in found])
