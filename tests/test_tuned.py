@@ -225,6 +225,13 @@ def test_models_of_zeros_are_one_and_the_largest_alpha_wins() -> None:
     assert model.certificate_.selection == "certified"
 
 
+def test_leave_one_out_claims_nothing_about_models_of_zeros() -> None:
+    X, _ = people()
+    y = np.where(np.random.default_rng(5).random(N_ROWS) > 0.5, 1.0, 0.0)
+    model = tuned(alphas=(3.0, 2.0), l1_ratios=(1.0,), ridge=1e-3, folds="loo")
+    assert model.fit(X, y).certificate_.selection == "not covered"
+
+
 def test_joint_schedule_counts_every_choice() -> None:
     X, y = people()
     budget = Budget(sigma=0.5, releases=2, allow_seeded=True)

@@ -242,7 +242,7 @@ def _sorted_by_fold(
     folds = folds_of(owners, rule.key, n_folds)
     order = np.argsort(folds, kind="stable")
     kept = Kept(rows.take(order), [owners[place] for place in order])
-    return kept, np.searchsorted(folds[order], np.arange(n_folds + 1))
+    return kept, Split.of(kept.rows, folds[order], n_folds).bounds
 
 
 class TunedClassifier(Tuned, LogisticRegression):

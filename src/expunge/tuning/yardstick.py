@@ -22,7 +22,6 @@ than 1/sqrt(kappa) and 1/kappa.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isfinite, log1p, sqrt
-from typing import NamedTuple
 
 import numpy as np
 
@@ -71,7 +70,8 @@ class Yardstick(Private):
     leverages: tuple[float, ...]
 
 
-class Sight(NamedTuple):
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Sight(Private):
     """From where a draft is looked at.
 
     Attributes
@@ -94,7 +94,7 @@ class Sight(NamedTuple):
     leverage: float
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Reach(Private):
     """How far a minimiser may be from a draft.
 
