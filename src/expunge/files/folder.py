@@ -11,23 +11,20 @@ Every file is sealed: a manifest holds the SHA-256 of its content and of the arr
 beside it. That catches accidents. Whoever can write the folder can also seal it anew.
 """
 
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import nullcontext
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from ..canonical import dumps, loads
-from ..durable import flush
+from ..durable import ANYONE, OWNER_ALONE, destroy, flush, scrubbed, write_new
 from ..exceptions import ExpungeError, InvalidInput
 
 VERSION = 1
 # Being written, and decided upon but not yet in place.
 SAVING, SAVED = ".saving", ".saved"
 PRIVATE = "private."  # how names of private files begin
-OWNER_ALONE, ANYONE = 0o600, 0o666  # the latter less the umask
-NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 
 
 class CorruptFiles(ExpungeError, ValueError):
@@ -52,7 +49,8 @@ def replace_files(folder: Path, files: Mapping[str, bytes]) -> None:
     saving.mkdir(mode=0o700)
     try:
         for name, data in files.items():
-            _write(saving / name, data)
+            private = name.startswith(PRIVATE)
+            write_new(saving / name, data, OWNER_ALONE if private else ANYONE)
         flush(saving)
         saving.rename(folder / SAVED)
     except BaseException:
@@ -116,30 +114,11 @@ def _settle(folder: Path) -> None:
     if not saved.is_dir():
         return
     for file in sorted(saved.iterdir()):
-        with _scrubbed(folder / file.name):
+        private = file.name.startswith(PRIVATE)
+        with scrubbed(folder / file.name) if private else nullcontext():
             file.replace(folder / file.name)
     saved.rmdir()
     flush(folder)
-
-
-@contextmanager
-def _scrubbed(path: Path) -> Iterator[None]:
-    """Overwrite the private file that is here now, once another took its place."""
-    if not path.name.startswith(PRIVATE) or not path.exists():
-        yield
-        return
-    descriptor = os.open(path, os.O_WRONLY | NO_LINKS)
-    with os.fdopen(descriptor, "wb", buffering=0) as old:
-        yield
-        _zero(old)
-
-
-def _zero(file: Any) -> None:
-    """Overwrite an open file with zeros as long as it is."""
-    left = os.fstat(file.fileno()).st_size
-    while left:
-        left -= file.write(bytes(min(left, 1 << 20)))
-    os.fsync(file.fileno())
 
 
 def _discard(folder: Path) -> None:
@@ -147,17 +126,5 @@ def _discard(folder: Path) -> None:
     if not folder.is_dir():
         return
     for file in folder.iterdir():
-        with file.open("r+b", buffering=0) as left:
-            _zero(left)
-        file.unlink()
+        destroy(file)
     folder.rmdir()
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write a new file, with its mode from the start, and see it on disk."""
-    mode = OWNER_ALONE if path.name.startswith(PRIVATE) else ANYONE
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(descriptor)

@@ -1,35 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Estimators to folders and back.
-
-The release holds what predictions and a certificate need; the seed of the noise, which
-would undo it, is private. Noise drawn ahead is never written: whoever loads draws anew.
-"""
+"""Estimators to folders and back."""
 
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from ..budget import Budget
-from ..exceptions import InvalidInput, MissingExtra, Unsupported
-from ..linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
+from ..exceptions import InvalidInput
 from ..linear_model.base import Forgetful
 from ..linear_model.holdings import Holdings
 from ..linear_model.kept import Kept
-from ..noise import Noise, SecureNoise, release_noise
-from ..record import Record
 from ..roster import DIGEST_BYTES, Roster
-from ..tuning import TunedClassifier, TunedRegressor
-from ..tuning.estimators import Tuned, choice_noise
 from ..tuning.holdings import TunedHoldings, bounds_among
 from ..unlearn import Release
+from .contents import (
+    Beside,
+    Content,
+    Loaded,
+    custody_content,
+    give_custody,
+    read_release,
+    release_content,
+    require_known,
+    safetensors,
+)
 from .folder import (
     RESTORE,
     CorruptFiles,
@@ -39,20 +39,7 @@ from .folder import (
     sealed,
     unsealed,
 )
-from .packing import packed, unpacked
-
-Loaded: TypeAlias = LogisticRegression | LinearRegression | SoftmaxRegression | Tuned
-Content: TypeAlias = dict[str, Any]
-
-ESTIMATORS: Mapping[str, type[Loaded]] = {
-    "LinearRegression": LinearRegression,
-    "LogisticRegression": LogisticRegression,
-    "SoftmaxRegression": SoftmaxRegression,
-    "TunedClassifier": TunedClassifier,
-    "TunedRegressor": TunedRegressor,
-}
-# What a fit learned of labels and features beside the parameters, where it is set.
-LEARNED = ("n_features_in_", "feature_names_in_", "classes_", "_n_targets")
+from .packing import Arrays, packed, unpacked
 
 
 def save(model: Forgetful, path: str | PathLike[str]) -> None:
@@ -68,18 +55,17 @@ def save(model: Forgetful, path: str | PathLike[str]) -> None:
     path
         The folder; it is made if need be.
     """
-    if ESTIMATORS.get(type(model).__name__) is not type(model):
-        raise Unsupported(
-            f"{type(model).__name__} is not an estimator of expunge and cannot be "
-            f"saved; {', '.join(ESTIMATORS)} can"
-        )
+    require_known(model)
     check_is_fitted(model, "_published")
     folder = Path(path)
     with getattr(model, "_lock", nullcontext()):
-        public = _sealed_pair("release", *_release_content(model))
+        arrays: dict[str, NDArray[Any]] = {}
+        content = release_content(model, model._release, arrays)
+        public = _sealed_pair("release", content, arrays)
         private: dict[str, bytes] = {}
         if getattr(model, "_holdings", None) is not None:
-            content, arrays = _private_content(model, model._private_state())
+            arrays = {}
+            content = _private_content(model, model._private_state(), arrays)
             content["release"] = digest(public["release.json"])
             private = _sealed_pair("private", content, arrays)
         elif read_file(folder, "private.json") is not None:
@@ -106,7 +92,7 @@ def load(path: str | PathLike[str]) -> Loaded:
     manifest = _require(read_file(folder, "release.json"), "release.json", folder)
     content, arrays = _opened(folder, "release", manifest)
     try:
-        model, public = _model(content, arrays)
+        model, public = read_release(content, arrays)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise CorruptFiles(f"release.json holds no model; {RESTORE}") from error
     private = read_file(folder, "private.json")
@@ -128,134 +114,41 @@ def load(path: str | PathLike[str]) -> Loaded:
     return model
 
 
-def _release_content(model: Any) -> tuple[Content, dict[str, NDArray[Any]]]:
-    """Return what may be shipped."""
-    arrays: dict[str, NDArray[Any]] = {}
-    parameters = model.get_params(deep=False) | {"random_state": None}
-    learned = {name: getattr(model, name) for name in LEARNED if hasattr(model, name)}
-    parts = {
-        "parameters": parameters,
-        "learned": learned,
-        "theta": model._release.theta,
-        "certificate": model.certificate_,
-    }
-    content = {name: packed(part, name, arrays) for name, part in parts.items()}
-    return content | {"estimator": type(model).__name__}, arrays
-
-
-def _private_content(
-    model: Any, holdings: Holdings
-) -> tuple[Content, dict[str, NDArray[Any]]]:
+def _private_content(model: Any, holdings: Holdings, arrays: Arrays) -> Content:
     """Return what removal needs: custody, record, roster, and rows where kept."""
-    arrays: dict[str, NDArray[Any]] = {}
     entries = sorted(holdings.roster.counts.items())
     digests = b"".join(entry for entry, _ in entries)
-    kept = None
+    kept = bounds = None
     if holdings.kept is not None:
         alive = holdings.kept.alive
         owners = [o for o, a in zip(holdings.kept.owners, alive, strict=True) if a]
         kept = (holdings.kept.rows.take(alive), owners)
+        if isinstance(holdings, TunedHoldings):
+            bounds = bounds_among(alive, holdings.bounds)
     parts = {
-        "custody": replace(holdings.custody, released=None),
-        "released": holdings.custody.released is not None,
-        "record": model._record,
         "key": holdings.roster.key,
         "digests": np.frombuffer(digests, np.uint8).reshape(-1, DIGEST_BYTES),
         "counts": np.array([count for _, count in entries], dtype=np.int64),
         "kept": kept,
-        "notes": holdings.notes,
-        "tuned": _tuned_content(holdings),
-        "random_state": model.random_state,
-        "adoption": getattr(model, "adoption_", None),
     }
-    return {name: packed(part, name, arrays) for name, part in parts.items()}, arrays
-
-
-def _tuned_content(holdings: Holdings) -> tuple[Any, ...] | None:
-    """Return what a tuned model keeps beside; its folds among the rows written."""
-    if not isinstance(holdings, TunedHoldings) or holdings.kept is None:
-        return None
-    bounds = bounds_among(holdings.kept.alive, holdings.bounds)
-    return holdings.rule, bounds, holdings.models, holdings.chosen
-
-
-def _model(content: Content, arrays: Any) -> tuple[Loaded, Release]:
-    """Return the estimator without its holdings, and its release."""
-    model = ESTIMATORS[content["estimator"]](**unpacked(content["parameters"], arrays))
-    for name, value in unpacked(content["learned"], arrays).items():
-        if name not in LEARNED:
-            raise LookupError(name)
-        setattr(model, name, value)
-    theta = unpacked(content["theta"], arrays)
-    theta.setflags(write=False)
-    return model, Release(theta, unpacked(content["certificate"], arrays))
+    content = {name: packed(part, name, arrays) for name, part in parts.items()}
+    return content | custody_content(model, holdings, model._record, bounds, arrays)
 
 
 def _restore(model: Any, public: Release, content: Content, arrays: Any) -> None:
-    """Give the estimator its holdings, with noise that nobody has seen."""
+    """Give the estimator what was private."""
     parts = {name: unpacked(content[name], arrays) for name in content}
-    record: Record = parts["record"]
-    custody = parts["custody"]
-    if parts["released"]:
-        custody = replace(custody, released=(public, record))
     entries = (bytes(entry) for entry in parts["digests"])
     counts = Counter(dict(zip(entries, parts["counts"].tolist(), strict=True)))
     kept = None if parts["kept"] is None else Kept(*parts["kept"])
-    model.random_state = parts["random_state"]
-    account = custody.accountant
-    noise = _noise(custody.budget, model.random_state, account)
-    roster, notes = Roster(counts, parts["key"]), tuple(parts["notes"])
-    holdings = Holdings(custody, noise, roster, kept, notes)
-    if parts["tuned"] is not None:
-        holdings = _tuned(holdings, parts["tuned"], model.random_state)
-    model._show(holdings, public, record)
-    if parts["adoption"] is not None:
-        model.adoption_ = parts["adoption"]
-
-
-def _tuned(
-    holdings: Holdings, tuned: tuple[Any, ...], seed: int | None
-) -> TunedHoldings:
-    """Return the holdings of a tuned model, with fresh noise for its choices."""
-    rule, bounds, models, chosen = tuned
-    noise = None
-    if rule.method == "noised":
-        noise = choice_noise(rule.budget, seed)
-        if not isinstance(noise, SecureNoise):
-            for _ in range(holdings.custody.accountant.n_releases):
-                noise.draw(len(rule.objectives))
-    return TunedHoldings(
-        holdings.custody,
-        holdings.noise,
-        holdings.roster,
-        holdings.kept,
-        holdings.notes,
-        rule=rule,
-        bounds=bounds,
-        models=models,
-        choice_noise=noise,
-        chosen=chosen,
-    )
-
-
-def _noise(budget: Budget | None, seed: int | None, account: Any) -> Noise | None:
-    """Return fresh noise; a seeded sequence goes on behind the releases made."""
-    if budget is None:
-        return None
-    noise = release_noise(budget, seed)
-    if isinstance(noise, SecureNoise):
-        noise.prepare(account.n_parameters)
-        return noise
-    for _ in range(account.n_releases):
-        noise.draw(account.n_parameters)
-    return noise
+    give_custody(model, public, parts, Beside(Roster(counts, parts["key"]), kept))
 
 
 def _sealed_pair(
     kind: str, content: Content, arrays: dict[str, NDArray[Any]]
 ) -> dict[str, bytes]:
     """Return manifest and arrays as files, the one holding the hash of the other."""
-    data = _safetensors().save(arrays)
+    data = safetensors().save(arrays)
     content["arrays"] = digest(data)
     return {f"{kind}.safetensors": data, f"{kind}.json": sealed(kind, content)}
 
@@ -269,7 +162,7 @@ def _opened(
     data = _require(read_file(folder, name), name, folder)
     if digest(data) != content.pop("arrays", None):
         raise CorruptFiles(f"{name} was altered since it was saved; {RESTORE}")
-    arrays: Mapping[str, NDArray[Any]] = _safetensors().load(data)
+    arrays: Mapping[str, NDArray[Any]] = safetensors().load(data)
     return content, arrays
 
 
@@ -278,15 +171,3 @@ def _require(data: bytes | None, name: str, folder: Path) -> bytes:
     if data is None:
         raise CorruptFiles(f"{name} is missing in {folder}; {RESTORE}")
     return data
-
-
-def _safetensors() -> Any:
-    """Return the library that reads and writes arrays."""
-    try:
-        from safetensors import numpy
-    except ImportError as error:
-        raise MissingExtra(
-            "saving and loading needs safetensors, which is not installed; run "
-            "pip install expunge[files]"
-        ) from error
-    return numpy

@@ -7,10 +7,10 @@ from roster and rows: whatever fails before leaves everything as it was.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Self
+from typing import Self, TypeAlias
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from ..roster import Roster, digests
 from ..rows import Rows
 from ..unlearn import Custody, Release, forget, release
 from .kept import Kept
+
+Fetch: TypeAlias = Callable[[Index], Rows]
+"""The positions of rows that go, to all the others."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -42,6 +45,8 @@ class Holdings(Private):
         The rows with their owners; None if the data are not kept.
     notes
         What certificates do not cover, beside the standard sentences.
+    fetch
+        How to get the remaining rows where they are kept elsewhere.
     """
 
     custody: Custody
@@ -49,6 +54,7 @@ class Holdings(Private):
     roster: Roster
     kept: Kept | None
     notes: tuple[str, ...] = ()
+    fetch: Fetch | None = None
 
     def interchangeable(self, places: Sequence[int]) -> bool:
         """Whether it does not matter which of the equal rows at these places goes."""
@@ -67,9 +73,10 @@ class Holdings(Private):
         n_subjects
             How many people they belong to.
         """
+        fetch = self.fetch if self.kept is None else self.kept.remaining
         remaining = None
-        if self.kept is not None and gone is not None:
-            remaining = partial(self.kept.remaining, gone)
+        if fetch is not None and gone is not None:
+            remaining = partial(fetch, gone)
         # Not spent: should anything fail on the way, the old state must stand.
         custody = forget(self.custody, removed, remaining, n_subjects=n_subjects)
         return replace(self, custody=custody)

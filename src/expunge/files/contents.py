@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contents: what is written of an estimator, its release apart from what is private.
+
+The release holds what predictions and a certificate need; the seed of the noise, which
+would undo it, is private. Noise drawn ahead is never written: whoever reads draws anew.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from numpy.typing import NDArray
+
+from .._typing import Index
+from ..budget import Budget
+from ..exceptions import MissingExtra, Unsupported
+from ..linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
+from ..linear_model.holdings import Fetch, Holdings
+from ..linear_model.kept import Kept
+from ..noise import Noise, SecureNoise, release_noise
+from ..private import Private
+from ..record import Record
+from ..roster import Roster
+from ..tuning import TunedClassifier, TunedRegressor
+from ..tuning.estimators import Tuned, choice_noise
+from ..tuning.holdings import TunedHoldings
+from ..unlearn import Release
+from .packing import Arrays, packed, unpacked
+
+Loaded: TypeAlias = LogisticRegression | LinearRegression | SoftmaxRegression | Tuned
+Content: TypeAlias = dict[str, Any]
+
+ESTIMATORS: Mapping[str, type[Loaded]] = {
+    "LinearRegression": LinearRegression,
+    "LogisticRegression": LogisticRegression,
+    "SoftmaxRegression": SoftmaxRegression,
+    "TunedClassifier": TunedClassifier,
+    "TunedRegressor": TunedRegressor,
+}
+# What a fit learned of labels and features beside the parameters, where it is set.
+LEARNED = ("n_features_in_", "feature_names_in_", "classes_", "_n_targets")
+
+
+def require_known(model: object) -> None:
+    """Refuse an estimator that reading could not make again."""
+    if ESTIMATORS.get(type(model).__name__) is not type(model):
+        raise Unsupported(
+            f"{type(model).__name__} is not an estimator of expunge and cannot be "
+            f"saved; {', '.join(ESTIMATORS)} can"
+        )
+
+
+def release_content(model: Any, public: Release, arrays: Arrays) -> Content:
+    """Return what may be shipped of a release of this estimator."""
+    parameters = model.get_params(deep=False) | {"random_state": None}
+    learned = {name: getattr(model, name) for name in LEARNED if hasattr(model, name)}
+    parts = {
+        "parameters": parameters,
+        "learned": learned,
+        "theta": public.theta,
+        "certificate": public.certificate,
+    }
+    content = {name: packed(part, name, arrays) for name, part in parts.items()}
+    return content | {"estimator": type(model).__name__}
+
+
+def read_release(
+    content: Content, arrays: Mapping[str, NDArray[Any]]
+) -> tuple[Loaded, Release]:
+    """Return the estimator without its holdings, and its release."""
+    model = ESTIMATORS[content["estimator"]](**unpacked(content["parameters"], arrays))
+    for name, value in unpacked(content["learned"], arrays).items():
+        if name not in LEARNED:
+            raise LookupError(name)
+        setattr(model, name, value)
+    theta = unpacked(content["theta"], arrays)
+    theta.setflags(write=False)
+    return model, Release(theta, unpacked(content["certificate"], arrays))
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Beside(Private):
+    """What lies beside the custody: the roster, and the rows or a way to them."""
+
+    roster: Roster
+    kept: Kept | None
+    fetch: Fetch | None = None
+
+
+def custody_content(
+    model: Any, holdings: Holdings, record: Record, bounds: Index | None, arrays: Arrays
+) -> Content:
+    """Return what removal needs beside rows and roster.
+
+    Parameters
+    ----------
+    model
+        The estimator.
+    holdings, record
+        What it holds, and the record behind its last release.
+    bounds
+        Of a tuned model, where each fold begins among the rows as they are written.
+    arrays
+        Gets the arrays.
+    """
+    tuned = None
+    if isinstance(holdings, TunedHoldings):
+        tuned = holdings.rule, bounds, holdings.models, holdings.chosen
+    parts = {
+        "custody": replace(holdings.custody, released=None),
+        "released": holdings.custody.released is not None,
+        "record": record,
+        "notes": holdings.notes,
+        "tuned": tuned,
+        "random_state": model.random_state,
+        "adoption": getattr(model, "adoption_", None),
+    }
+    return {name: packed(part, name, arrays) for name, part in parts.items()}
+
+
+def give_custody(
+    model: Any, public: Release, parts: Mapping[str, Any], beside: Beside
+) -> None:
+    """Give the estimator its holdings, with noise that nobody has seen.
+
+    Parameters
+    ----------
+    model
+        As ``read_release`` returns it.
+    public
+        Its release.
+    parts
+        What ``custody_content`` wrote, unpacked.
+    beside
+        What was written apart.
+    """
+    record: Record = parts["record"]
+    custody = parts["custody"]
+    if parts["released"]:
+        custody = replace(custody, released=(public, record))
+    model.random_state = parts["random_state"]
+    noise = _noise(custody.budget, model.random_state, custody.accountant)
+    notes = tuple(parts["notes"])
+    holdings = Holdings(custody, noise, beside.roster, beside.kept, notes, beside.fetch)
+    if parts["tuned"] is not None:
+        holdings = _tuned(holdings, parts["tuned"], model.random_state)
+    model._show(holdings, public, record)
+    if parts["adoption"] is not None:
+        model.adoption_ = parts["adoption"]
+
+
+def _tuned(
+    holdings: Holdings, tuned: tuple[Any, ...], seed: int | None
+) -> TunedHoldings:
+    """Return the holdings of a tuned model, with fresh noise for its choices."""
+    rule, bounds, models, chosen = tuned
+    noise = None
+    if rule.method == "noised":
+        noise = choice_noise(rule.budget, seed)
+        if not isinstance(noise, SecureNoise):
+            for _ in range(holdings.custody.accountant.n_releases):
+                noise.draw(len(rule.objectives))
+    return TunedHoldings(
+        holdings.custody,
+        holdings.noise,
+        holdings.roster,
+        holdings.kept,
+        holdings.notes,
+        holdings.fetch,
+        rule=rule,
+        bounds=bounds,
+        models=models,
+        choice_noise=noise,
+        chosen=chosen,
+    )
+
+
+def _noise(budget: Budget | None, seed: int | None, account: Any) -> Noise | None:
+    """Return fresh noise; a seeded sequence goes on behind the releases made."""
+    if budget is None:
+        return None
+    noise = release_noise(budget, seed)
+    if isinstance(noise, SecureNoise):
+        noise.prepare(account.n_parameters)
+        return noise
+    for _ in range(account.n_releases):
+        noise.draw(account.n_parameters)
+    return noise
+
+
+def safetensors() -> Any:
+    """Return the library that reads and writes arrays."""
+    try:
+        from safetensors import numpy
+    except ImportError as error:
+        raise MissingExtra(
+            "saving and loading needs safetensors, which is not installed; run "
+            "pip install expunge[files]"
+        ) from error
+    return numpy
