@@ -80,4 +80,5 @@ lock:
 	    --no-config --universal --python-version 3.11 --fork-strategy fewest \
 	    --generate-hashes --no-emit-index-url --no-emit-find-links \
 	    --group dev --extra secure --extra files --extra cli --extra registry \
-	    --extra plots --extra bench --output-file requirements-dev.txt pyproject.toml
+	    --extra onnx --extra plots --extra bench \
+	    --output-file requirements-dev.txt pyproject.toml

@@ -6,10 +6,12 @@
 
 JSON says what there is, safetensors holds the arrays, and nothing is ever pickled.
 The release knows nothing of the private half, not even a hash; with the release alone
-``load`` returns a model that predicts and refuses to forget.
+``load`` returns a model that predicts and refuses to forget. ``ship`` writes a release
+as one file, for whoever serves it.
 """
 
 from .folder import CorruptFiles
 from .model import load, save
+from .shipping import read_shipped, ship
 
-__all__ = ["CorruptFiles", "load", "save"]
+__all__ = ["CorruptFiles", "load", "read_shipped", "save", "ship"]

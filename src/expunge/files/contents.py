@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from .._typing import Index
 from ..budget import Budget
+from ..canonical import dumps, loads
 from ..exceptions import MissingExtra, Unsupported
 from ..linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
 from ..linear_model.holdings import Fetch, Holdings
@@ -186,6 +187,18 @@ def _noise(budget: Budget | None, seed: int | None, account: Any) -> Noise | Non
     for _ in range(account.n_releases):
         noise.draw(account.n_parameters)
     return noise
+
+
+def framed(content: Content, arrays: Arrays) -> bytes:
+    """Return content and arrays as one piece: a line of JSON, then safetensors."""
+    data: bytes = safetensors().save(dict(arrays))
+    return dumps(content).encode("ascii") + b"\n" + data
+
+
+def unframed(data: bytes) -> tuple[Content, dict[str, NDArray[Any]]]:
+    """Return content and arrays of one piece."""
+    line, _, rest = data.partition(b"\n")
+    return loads(line, "a framed piece"), safetensors().load(rest)
 
 
 def safetensors() -> Any:
