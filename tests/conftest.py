@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every test may ask for: chance that repeats."""
+"""What every test may ask for: chance that repeats, data, and empty stores."""
 
 import zlib
 
@@ -8,6 +8,10 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import StandardScaler
+
+from tests.stores import database_url, postgres_url, registry_url
+
+__all__ = ["cancer", "database_url", "postgres_url", "registry_url", "rng"]
 
 # Same examples on every run, and no deadline: two workers share two cores.
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)

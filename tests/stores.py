@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a registry under test keeps its records: a file, or PostgreSQL."""
+
+import os
+from collections.abc import Iterator
+from typing import NoReturn
+
+import pytest
+
+from tests.postgres import Missing, Server, lent_database
+
+STORES = ("sqlite", "postgresql")
+
+
+def without_postgres(reason: Missing) -> NoReturn:
+    """Skip a test that needs PostgreSQL, except where it must run: there it fails."""
+    if os.environ.get("CI") or os.environ.get("EXPUNGE_REQUIRE_POSTGRES") == "1":
+        pytest.fail(str(reason), pytrace=False)
+    pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """Lend a server: the one that TEST_DATABASE_URL names, or one of our own.
+
+    Each process of a parallel run has its own. Its database ``postgres`` is not to be
+    written to: ask for ``database_url``.
+    """
+    given = os.environ.get("TEST_DATABASE_URL")
+    if given:
+        yield given
+        return
+    try:
+        server = Server(fast=True)
+    except Missing as reason:
+        without_postgres(reason)
+    with server:
+        yield server.url
+
+
+@pytest.fixture
+def database_url(postgres_url: str) -> Iterator[str]:
+    """Lend an empty PostgreSQL database to one test."""
+    with lent_database(postgres_url) as url:
+        yield url
+
+
+@pytest.fixture(params=STORES)
+def registry_url(request: pytest.FixtureRequest) -> str | None:
+    """Give each kind of store in turn: None for SQLite, else an empty database."""
+    if request.param == "sqlite":
+        return None
+    # Asked for only here, so that tests on SQLite need no server.
+    url: str = request.getfixturevalue("database_url")
+    return url
