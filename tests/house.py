@@ -27,7 +27,7 @@ STOREYS = {
     "canonical record certificate verification",
     "verbs": "unlearn",
     "faces": "roster plan audit linear_model adopt preprocessing tuning files",
-    "record": "stores ledger registry",
+    "record": "ledger stores registry",
     "outside": "cli service",
 }
 HEIGHT = {part: i for i, part in enumerate(" ".join(STOREYS.values()).split())}

@@ -64,3 +64,35 @@ class UnknownRows(ExpungeError, ValueError):
 
 class NoPrivateState(ExpungeError, RuntimeError):
     """Only the release travelled here; removal needs the private state."""
+
+
+class UnknownRequest(ExpungeError, KeyError):
+    """A request that was never accepted here."""
+
+    def __str__(self) -> str:
+        """Return the message as it is: KeyError would quote it."""
+        return str(self.args[0])
+
+
+class NoRegistry(ExpungeError, FileNotFoundError):
+    """A folder holds no registry."""
+
+
+class Busy(ExpungeError, TimeoutError):
+    """Somebody else is at work; what was accepted stays accepted."""
+
+
+class StoreFailed(ExpungeError, OSError):
+    """The store is full, read-only, damaged or gone; nothing accepted was lost."""
+
+
+class OlderSchema(ExpungeError, RuntimeError):
+    """The store was made by another version of expunge; nothing was read."""
+
+
+class NeedsRestore(ExpungeError, RuntimeError):
+    """The store is older than what lies beside it: it was put back from a backup."""
+
+
+class LedgerCorrupt(ExpungeError, ValueError):
+    """The ledger in a store is not the one that was signed."""

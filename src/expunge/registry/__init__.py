@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Registry: durable requests, releases, a ledger and receipts, on SQLite or PostgreSQL.
+
+Needs ``expunge[registry,files]``.
+"""
+
+from .registry import Registry
+from .statuses import Asked, ModelStatus, ReleaseStatus, RequestStatus, Status
+
+__all__ = [
+    "Asked",
+    "ModelStatus",
+    "Registry",
+    "ReleaseStatus",
+    "RequestStatus",
+    "Status",
+]

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Accepting: a request is on disk, twice, before anybody is told so.
+
+In the journal first and in the store then. What is in the journal alone was promised to
+nobody; it is taken in when the store is next worked on, since a person did ask.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection
+
+from ..exceptions import InvalidInput, UnknownSubject
+from ..ledger import TagKey, is_tag_of, subject_tag, subject_tags
+from ..stores import people, requests
+from ..stores.engine import Collision
+from .ids import people as words
+from .ids import require_request
+from .site import DAY, Site, now
+from .statuses import Asked, RequestStatus
+
+
+def accept(site: Site, asked: Sequence[Asked]) -> tuple[RequestStatus, ...]:
+    """Take in requests, all of them or none; see ``Registry.accept``."""
+    wanted: dict[str, tuple[str, ...]] = {}
+    for one in asked:
+        require_request(one.request)
+        subjects = words(one.subjects)
+        if wanted.setdefault(one.request, subjects) != subjects:
+            raise _changed(one.request)
+    keys = site.tag_keys()
+    while not _taken_in(site, wanted, keys):
+        continue  # somebody sent one of them at the same time: now it is there
+    with site.store.reading() as connection:
+        found = requests.look_up(connection, list(wanted))
+    return tuple(status(found[one.request]) for one in asked)
+
+
+def known(site: Site, subjects: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return for each person the models that hold them."""
+    keys = site.tag_keys()
+    with site.store.reading() as connection:
+        tags = _tags(connection, subjects, keys)
+        held = people.holders(connection, [tag for tag in tags.values() if tag])
+    return {
+        subject: tuple(sorted(held.get(tags[subject] or "", ())))
+        for subject in subjects
+    }
+
+
+def status(line: Any) -> RequestStatus:
+    """Return a request as an operator may see it."""
+    return RequestStatus(
+        request=line.id,
+        stage=line.stage,
+        accepted=line.accepted,
+        deadline=line.deadline,
+        completed=line.completed,
+        n_subjects=line.n_subjects,
+        error=line.error,
+    )
+
+
+def insert_accepted(connection: Connection, lines: Sequence[dict[str, Any]]) -> None:
+    """Write requests as the journal holds them."""
+    requests.take_in(
+        connection,
+        [
+            {
+                "id": line["id"],
+                "stage": requests.ACCEPTED,
+                "accepted": line["accepted"],
+                "deadline": line["deadline"],
+                "n_subjects": line["n_subjects"],
+                "fingerprint": line["fingerprint"],
+            }
+            for line in lines
+        ],
+        [(line["id"], tag) for line in lines for tag in line["tags"]],
+    )
+
+
+def _taken_in(
+    site: Site, wanted: dict[str, tuple[str, ...]], keys: Sequence[TagKey]
+) -> bool:
+    """Write those requests that are new; return whether nobody came in between."""
+    with site.store.reading() as connection:
+        there = requests.look_up(connection, list(wanted))
+        for request, line in there.items():
+            content = _content(request, wanted[request])
+            if not is_tag_of(line.fingerprint, content, keys):
+                raise _changed(request)
+        new = {id_: wanted[id_] for id_ in wanted if id_ not in there}
+        subjects = list(dict.fromkeys(word for one in new.values() for word in one))
+        tags = _tags(connection, subjects, keys)
+    _require_known(tags)
+    if not new:
+        return True
+    time = now()
+    lines = [
+        {
+            "id": request,
+            "accepted": time,
+            "deadline": time + site.settings.deadline_days * DAY,
+            "n_subjects": len(named),
+            "fingerprint": subject_tag(_content(request, named), keys[0]),
+            "tags": sorted({str(tags[subject]) for subject in named}),
+        }
+        for request, named in new.items()
+    ]
+    site.journal.append([{"accepted": lines}])
+    try:
+        with site.store.writing() as connection:
+            insert_accepted(connection, lines)
+    except Collision:
+        return False
+    return True
+
+
+def _tags(
+    connection: Connection, subjects: Sequence[str], keys: Sequence[TagKey]
+) -> dict[str, str | None]:
+    """Return the tag under which each person is known; None for strangers."""
+    possible = {subject: subject_tags(subject, keys) for subject in subjects}
+    every = [tag for tags in possible.values() for tag in tags]
+    there = people.holders(connection, every)
+    return {
+        subject: next((tag for tag in tags if tag in there), None)
+        for subject, tags in possible.items()
+    }
+
+
+def _require_known(tags: dict[str, str | None]) -> None:
+    """Refuse people whom no model holds."""
+    missing = [subject for subject, tag in tags.items() if tag is None]
+    if missing:
+        some = ", ".join(repr(subject[:60]) for subject in sorted(missing)[:3])
+        raise UnknownSubject(
+            f"{len(missing)} of {len(tags)} person(s) are in no model, or no longer: "
+            f"{some}{', ...' if len(missing) > 3 else ''}; nothing was accepted"
+        )
+
+
+def _content(request: str, subjects: Sequence[str]) -> str:
+    """Return what a request asks for, as a word."""
+    return "\x00".join((request, *sorted(subjects)))
+
+
+def _changed(request: str) -> InvalidInput:
+    return InvalidInput(
+        f"request {request} was sent before and asked for something else; nothing was "
+        "accepted, give a new request an id of its own"
+    )

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Applying: requests that wait together change each model once.
+
+Everything is computed first. One transaction then writes the new checkpoint, writes the
+release, supersedes those before it, and deletes the rows and the tags: whoever looks
+finds all of it or nothing, so that a crash neither loses a request nor applies one
+twice, and rows go with the checkpoint that no longer needs them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from sqlalchemy import Connection
+
+from ..exceptions import ScheduleExhausted
+from ..linear_model.holdings import Holdings, published
+from ..private import Private
+from ..record import Record
+from ..stores import people, publications, requests
+from ..stores.people import Struck
+from ..unlearn import Release
+from .held import Held, checkpoint, fetching, rows_of, sealed_checkpoint, shippable
+from .site import Site, now
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Change(Private):
+    """A model before and after, with what a transaction must write."""
+
+    held: Held
+    struck: Struck
+    holdings: Holdings
+    public: Release
+    record: Record
+    sealed: bytes
+
+    def write(self, connection: Connection) -> None:
+        """Write the model as it is after."""
+        held = self.held
+        people.strike(connection, held.name, self.struck)
+        write_release(connection, held.name, held.number + 1, (held.model, self.public))
+        publications.move_on(
+            connection,
+            held.name,
+            held.generation,
+            {"checkpoint": self.sealed, "number": held.number + 1},
+        )
+
+    def after(self) -> Held:
+        """Return the model as it is after, once that is committed."""
+        held = self.held
+        held.model._show(self.holdings, self.public, self.record)
+        return Held(
+            held.name,
+            held.generation + 1,
+            held.number + 1,
+            self.public.certificate.digest(),
+            held.model,
+            self.struck.page_keys,
+        )
+
+
+def apply_batch(site: Site, waiting: Sequence[str]) -> None:
+    """Apply requests as one batch, all of them or none."""
+    with site.store.reading() as connection:
+        tags = requests.tags_of(connection, waiting)
+        every = sorted({tag for theirs in tags.values() for tag in theirs})
+        holders = people.holders(connection, every)
+    members: dict[str, list[str]] = {}
+    for tag, models in holders.items():
+        for name in models:
+            members.setdefault(name, []).append(tag)
+    changes = [changed(site, name, members[name]) for name in sorted(members)]
+    numbers = {change.held.name: change.held.number + 1 for change in changes}
+    made = {
+        request: {
+            name: numbers[name]
+            for name in sorted({m for tag in theirs for m in holders.get(tag, ())})
+        }
+        for request, theirs in tags.items()
+    }
+    commit(site, changes, made)
+
+
+def changed(site: Site, name: str, tags: Sequence[str]) -> Change:
+    """Return a model without some people; change nothing."""
+    held = site.held(name)
+    holdings = held.holdings
+    if holdings.custody.accountant.remaining() == 0:
+        raise ScheduleExhausted(
+            f"all planned releases of model {name!r} are made; fit it anew under a new "
+            "contract, and the requests that wait will be applied to it"
+        )
+    with site.store.reading() as connection:
+        found = people.find(connection, name, tags)
+        data = list(people.opened(connection, name, found, held.page_keys))
+        struck = people.without(connection, name, found, held.page_keys)
+    removed, gone = rows_of(data)
+    answered = holdings.answered(removed, gone, len(found))
+    if answered.kept is not None:
+        answered.kept.strike(gone)
+    fetch = fetching(partial(site.everybody, name), struck.page_keys)
+    holdings, public, record = published(replace(answered, fetch=fetch))
+    packed = checkpoint(held.model, holdings, record, struck.page_keys)
+    key = site.vault.keys(name).of(held.generation + 1, name)
+    sealed = sealed_checkpoint(packed, key, name, held.generation + 1)
+    return Change(held, struck, holdings, public, record, sealed)
+
+
+def commit(
+    site: Site,
+    changes: Sequence[Change],
+    made: Mapping[str, Mapping[str, int]],
+    before: Callable[[Connection], None] = lambda connection: None,
+) -> None:
+    """Write changed models and move requests on, in one transaction.
+
+    Parameters
+    ----------
+    site
+        The registry.
+    changes
+        What happens to models.
+    made
+        For each request the number of the release that each model gets by it.
+    before
+        Whatever else is to be written, before these.
+    """
+    try:
+        with site.store.writing() as connection:
+            before(connection)
+            for change in changes:
+                change.write(connection)
+            requests.mark_applied(connection, made)
+    except BaseException:
+        # Whether it was committed only the store knows now.
+        for change in changes:
+            site.cache.pop(change.held.name, None)
+        raise
+    for change in changes:
+        site.remember(change.after())
+
+
+def write_release(
+    connection: Connection, name: str, number: int, made: tuple[Any, Release]
+) -> None:
+    """Write a release of an estimator, in place of the one before."""
+    model, public = made
+    publications.publish(
+        connection,
+        {
+            "model": name,
+            "number": number,
+            "made": now(),
+            "certificate": public.certificate.to_json(),
+            "digest": public.certificate.digest(),
+            "content": shippable(model, public),
+        },
+    )

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Completing: what was deleted is erased, the ledger says so, and receipts are issued.
+
+Each step can be done again, and whoever works next begins with what is left of it: the
+write-ahead log is cut, old keys are destroyed, then entries, head and receipts go into
+the journal and, in one transaction, into the store.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from sqlalchemy import Connection
+
+from ..certificate import Certificate
+from ..ledger import (
+    Head,
+    ModelRegistered,
+    ReleaseMade,
+    ReleasesSuperseded,
+    RequestCompleted,
+    issue,
+)
+from ..stores import chain, publications, requests
+from ..stores.chain import Appending
+from ..stores.notes import write_note
+from .site import Site, now
+
+JOURNAL_END = "journal end"
+
+Certificates: TypeAlias = dict[tuple[str, int], Certificate]
+
+
+def complete(site: Site, wait: float) -> None:
+    """Finish whatever was applied; nothing if all is finished."""
+    with site.store.reading() as connection:
+        applied = requests.at_stage(connection, requests.APPLIED)
+        releases = publications.unentered(connection)
+        generations = publications.generations(connection)
+    if applied or releases:
+        site.store.erase(wait)
+    site.vault.settle(generations)
+    if applied or releases:
+        _enter(site, applied, releases)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Statement:
+    """What is added to the ledger at once.
+
+    Parameters
+    ----------
+    book, head
+        The entries, and the head above them.
+    receipts
+        For each request that is completed by them: request, time, text.
+    places
+        For each release, by model and number, the sequence of its entry.
+    fitted
+        Models that were fitted: their earlier rows are no more.
+    """
+
+    book: Appending
+    head: Head
+    receipts: Sequence[Mapping[str, Any]] = ()
+    places: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    fitted: Sequence[str] = ()
+
+    def line(self) -> dict[str, Any]:
+        """Return the statement as a line of the journal."""
+        return {
+            "entries": [entry.to_json() for entry in self.book.entries],
+            "head": self.head.to_json(),
+            "receipts": {one["request"]: one["text"] for one in self.receipts},
+            "fitted": list(self.fitted),
+        }
+
+
+def conclude(site: Site, statement: Statement) -> None:
+    """Make a statement: on disk in the journal first, and in the store then."""
+    end = site.journal.append([statement.line()])
+    with site.store.writing() as connection:
+        statement.book.write(connection, statement.head)
+        for (name, number), sequence in statement.places.items():
+            publications.mark_entered(connection, name, number, sequence)
+        requests.mark_completed(connection, statement.receipts)
+        write_note(connection, JOURNAL_END, str(end))
+
+
+def _enter(site: Site, applied: Sequence[Any], releases: Sequence[Any]) -> None:
+    """State what was applied, in the ledger and in receipts."""
+    with site.store.reading() as connection:
+        book = Appending(chain.ledger_in(connection))
+        superseded = {
+            line.model: publications.release(connection, line.model, line.number - 1)
+            for line in releases
+            if line.number > 1
+        }
+        certificates = _certificates(connection, applied)
+    latest = max((line.accepted for line in applied), default=0)
+    time = max(now(), book.ledger.time, latest)
+    places = {}
+    for line in releases:
+        places[line.model, line.number] = book.ledger.size
+        _append_release(book, line, superseded.get(line.model), time)
+    completed = [_append_request(book, line, certificates, time) for line in applied]
+    key = site.signing_key(book.ledger)
+    head = book.ledger.head(key, time)
+    receipts = []
+    for entry, named in completed:
+        receipt = issue(entry, named, head=head, proof=book.proof(entry), key=key)
+        text = receipt.to_json()
+        receipts.append({"request": entry.request, "time": time, "text": text})
+    fitted = [line.model for line in releases if _is_of_fit(line)]
+    conclude(site, Statement(book, head, receipts, places, fitted))
+
+
+def _is_of_fit(line: Any) -> bool:
+    """Whether a release is of a fit, before anybody was removed."""
+    return Certificate.from_json(line.certificate).n_subjects_removed == 0
+
+
+def _append_release(book: Appending, line: Any, old: Any, time: int) -> None:
+    """Append what happened to a model: it came, or its releases are superseded."""
+    kind = ModelRegistered if old is None else ReleaseMade
+    made = kind(
+        sequence=book.ledger.size, time=time, model=line.model, certificate=line.digest
+    )
+    book.append(made)
+    if old is not None:
+        # Those before the last one were superseded by it, entry by entry.
+        entry = ReleasesSuperseded(
+            sequence=book.ledger.size,
+            time=time,
+            model=line.model,
+            certificates=(old.digest,),
+            by=line.digest,
+        )
+        book.append(entry)
+
+
+def _append_request(
+    book: Appending, line: Any, certificates: Certificates, time: int
+) -> tuple[RequestCompleted, dict[str, Certificate]]:
+    """Append that a request is done; return the entry with its certificates."""
+    numbers: dict[str, int] = json.loads(line.releases)
+    named = {name: certificates[name, number] for name, number in numbers.items()}
+    entry = RequestCompleted(
+        sequence=book.ledger.size,
+        time=time,
+        request=line.id,
+        certificates={name: one.digest() for name, one in named.items()},
+        n_subjects=line.n_subjects,
+        accepted=line.accepted,
+        deadline=line.deadline,
+    )
+    book.append(entry)
+    return entry, named
+
+
+def _certificates(connection: Connection, applied: Sequence[Any]) -> Certificates:
+    """Return the certificates that requests led to, by model and number."""
+    wanted = {pair for line in applied for pair in json.loads(line.releases).items()}
+    return {
+        (name, number): Certificate.from_json(
+            publications.release(connection, name, number).certificate
+        )
+        for name, number in sorted(wanted)
+    }

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fitting: a model comes under the registry, with the rows of its people."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Connection
+
+from ..exceptions import InvalidInput
+from ..files.contents import require_known
+from ..ledger import TagKey, subject_tags
+from ..ledger.pages import name as model_name
+from ..linear_model.holdings import Holdings, noted
+from ..stores import people, publications, requests
+from ..stores.people import PageKeys
+from ..unlearn import Release
+from .applying import write_release
+from .completing import complete
+from .held import by_person, checkpoint, sealed_checkpoint
+from .ids import person
+from .site import Site, now
+
+# Each follows "It says nothing about ...".
+NOT_COVERED = (
+    "copies of earlier releases that left the registry: they are marked as superseded, "
+    "and whoever holds one must stop using it",
+    "backups, replicas and archived logs of the database, and copies of the key file",
+    "the keyed hash of a person's id that the journal keeps, so that a restored backup "
+    "brings nobody back",
+)
+
+
+def require_name(name: object) -> str:
+    """Return the name of a model; refuse what the ledger would not take."""
+    try:
+        word: str = model_name(name)
+    except ValueError as error:
+        raise InvalidInput(
+            f"model {str(name)[:80]!r}: {error}; it stands in the public ledger, so it "
+            "should tell nothing of a person"
+        ) from None
+    return word
+
+
+def fitted(model: Any, X: Any, y: Any, subjects: Sequence[object] | None) -> Any:
+    """Fit an estimator, and say on its certificate what a registry cannot cover."""
+    require_known(model)
+    if not getattr(model, "keep_data", True):
+        raise InvalidInput(
+            "keep_data=False; a registry keeps the rows, sealed, since certified "
+            "answers may need them: leave keep_data alone"
+        )
+    if subjects is not None:
+        subjects = [person(subject) for subject in subjects]
+    model.fit(X, y, subjects=subjects)
+    holdings: Holdings = model._private_state()
+    shown: Release = model._release
+    public = Release(shown.theta, noted(shown.certificate, NOT_COVERED))
+    custody = replace(holdings.custody, released=(public, model._record))
+    holdings = replace(holdings, custody=custody, notes=NOT_COVERED)
+    model._show(holdings, public, model._record)
+    return model
+
+
+def take_in(site: Site, name: str, model: Any, wait: float) -> None:
+    """Write a fitted model into the store, in the place of one of that name."""
+    complete(site, wait)
+    generation = site.vault.prepare(name).generation + 1
+    key = site.vault.keys(name).of(generation, name)
+    with site.store.writing() as connection:
+        _make_room(connection, name, generation - 1)
+        page_keys = _enrolled(connection, name, model, site.tag_keys())
+        data = checkpoint(model, model._private_state(), model._record, page_keys)
+        number = publications.number(connection, name) + 1
+        sealed = sealed_checkpoint(data, key, name, generation)
+        changes = {"checkpoint": sealed, "number": number}
+        publications.move_on(connection, name, generation - 1, changes)
+        write_release(connection, name, number, (model, model._release))
+    site.cache.pop(name, None)
+    complete(site, wait)
+
+
+def _make_room(connection: Connection, name: str, generation: int) -> None:
+    """Delete the people of a model, or make a new one without any."""
+    if name in publications.names(connection):
+        people.clear(connection, name)
+        return
+    publications.add_model(
+        connection,
+        {
+            "name": name,
+            "created": now(),
+            "number": 0,
+            "generation": generation,
+            "checkpoint": b"",
+        },
+    )
+
+
+def _enrolled(
+    connection: Connection, name: str, model: Any, keys: Sequence[TagKey]
+) -> PageKeys:
+    """Take people in, under the tags they have already or under new ones."""
+    kept = model._private_state().kept
+    members = list(by_person(kept.rows, kept.owners))
+    possible = {person: subject_tags(person, keys) for person, _ in members}
+    every = [tag for tags in possible.values() for tag in tags]
+    # Those whom a waiting request names must be found under the tag that it names.
+    there = {*people.holders(connection, every), *requests.named(connection, every)}
+    tagged = []
+    for person_, data in members:
+        tags = possible[person_]
+        known = next((tag for tag in tags if tag in there), tags[0])
+        tagged.append((known, data))
+    return people.enrol(connection, name, tagged)

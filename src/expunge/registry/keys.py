@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keys: the secrets of a registry, one file each, numbered as they come.
+
+signing-0.pem, signing-1.pem, ...    the ledger's; the one in force signs
+tags-0, tags-1, ...                  under which people become tags; newest first
+vault.json                           of checkpoints, see ``stores.vault``
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..ledger import PublicKey, SigningKey, TagKey, UnusableKey, signing_key, tag_key
+
+
+def first_keys(folder: Path) -> SigningKey:
+    """Make the first keys if need be; return the one that signs."""
+    tag_key(folder / "tags-0")
+    return signing_key(folder / "signing-0.pem")
+
+
+def signing_key_of(folder: Path, public: PublicKey) -> SigningKey:
+    """Return the secret half of the key in force."""
+    return signing_key(signing_path_of(folder, public), create=False)
+
+
+def signing_path_of(folder: Path, public: PublicKey) -> Path:
+    """Return the file that holds the secret half of a key."""
+    for path in reversed(_numbered(folder, "signing-", ".pem")):
+        if signing_key(path, create=False).public == public:
+            return path
+    raise UnusableKey(
+        f"no file {folder}/signing-*.pem holds key {public.id}, which is in force; put "
+        "it back from its backup: another key could not continue the ledger"
+    )
+
+
+def tag_keys(folder: Path) -> tuple[TagKey, ...]:
+    """Return the keys of tags, the newest first: it is the one for new people."""
+    paths = _numbered(folder, "tags-", "")
+    if not paths:
+        raise UnusableKey(
+            f"{folder} holds no tags-0, and without it nobody can be found; put it "
+            "back from its backup"
+        )
+    return tuple(tag_key(path, create=False) for path in reversed(paths))
+
+
+def next_signing_path(folder: Path) -> Path:
+    """Return where the next signing key belongs."""
+    return folder / f"signing-{_next(folder, 'signing-', '.pem')}.pem"
+
+
+def next_tag_path(folder: Path) -> Path:
+    """Return where the next key of tags belongs."""
+    return folder / f"tags-{_next(folder, 'tags-', '')}"
+
+
+def _next(folder: Path, before: str, after: str) -> int:
+    """Return the number of the next file of a kind."""
+    paths = _numbered(folder, before, after)
+    last = paths[-1].name.removeprefix(before).removesuffix(after)
+    return int(last) + 1
+
+
+def _numbered(folder: Path, before: str, after: str) -> Sequence[Path]:
+    """Return the files of a kind, lowest number first."""
+    found = []
+    for path in folder.glob(f"{before}*{after}"):
+        number = path.name.removeprefix(before).removesuffix(after)
+        if number.isdecimal():
+            found.append((int(number), path))
+    return [path for _, path in sorted(found)]

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looking: what a registry shows of itself, in transactions that change nothing."""
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Any
+
+from sqlalchemy import Connection
+
+from ..exceptions import UnknownRequest
+from ..stores import chain, people, publications, requests
+from .accepting import status as request_status
+from .held import released
+from .ids import require_request
+from .site import Site
+from .statuses import ModelStatus, ReleaseStatus, RequestStatus, Status
+
+
+def look(site: Site) -> Status:
+    """Return the registry at one moment."""
+    with site.store.reading() as connection:
+        ledger = chain.ledger_in(connection)
+        n_requests, n_completed = requests.counts(connection)
+        left = releases(publications.shipped(connection))
+        return Status(
+            models=tuple(
+                _model(connection, name) for name in publications.names(connection)
+            ),
+            pending=tuple(map(request_status, requests.pending(connection))),
+            outstanding=tuple(
+                one
+                for one in left
+                if one.superseded is not None and one.withdrawn is None
+            ),
+            n_requests=n_requests,
+            n_completed=n_completed,
+            ledger_size=ledger.size,
+            key=ledger.keys.current.id,
+            store=site.store.dialect,
+        )
+
+
+def request(site: Site, request_id: str) -> RequestStatus:
+    """Return how far a request is."""
+    require_request(request_id)
+    with site.store.reading() as connection:
+        found = requests.look_up(connection, [request_id])
+    if request_id not in found:
+        raise UnknownRequest(
+            f"request {request_id} was never accepted here; send it, or look at "
+            "another registry"
+        )
+    return request_status(found[request_id])
+
+
+def releases(lines: Iterable[Any]) -> list[ReleaseStatus]:
+    """Return releases that left, each once, from one line for each time it did."""
+    found = []
+    for _, group in groupby(lines, lambda line: (line.model, line.number)):
+        shipments = list(group)
+        first = shipments[0]
+        found.append(
+            ReleaseStatus(
+                model=first.model,
+                number=first.number,
+                made=first.made,
+                digest=first.digest,
+                superseded=first.superseded,
+                withdrawn=first.withdrawn,
+                shipped=tuple((line.time, line.name) for line in shipments),
+            )
+        )
+    return found
+
+
+def _model(connection: Connection, name: str) -> ModelStatus:
+    """Return a model as it is released now."""
+    number = publications.number(connection, name)
+    line = publications.release(connection, name, number)
+    model, public = released(line.content)
+    return ModelStatus(
+        name=name,
+        estimator=type(model).__name__,
+        certificate=public.certificate,
+        number=number,
+        made=line.made,
+        n_people=people.count(connection, name),
+    )

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings: what a registry's folder says about itself, and where things lie in it."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ..durable import replace_file
+from ..exceptions import InvalidInput, NoRegistry
+
+VERSION = 1
+LONGEST_DEADLINE = 3650
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What was settled when the registry was made.
+
+    Parameters
+    ----------
+    url
+        Of a PostgreSQL database; None keeps everything in a SQLite file.
+    deadline_days
+        Within how many days the law wants a request done.
+    version
+        Of the folder's format.
+    """
+
+    url: str | None = None
+    deadline_days: int = 30
+    version: int = VERSION
+
+    def __post_init__(self) -> None:
+        """Refuse what no registry has."""
+        days: object = self.deadline_days
+        if not isinstance(days, int) or not 0 < days <= LONGEST_DEADLINE:
+            raise InvalidInput(
+                f"deadline_days={days!r}; give days from 1 to {LONGEST_DEADLINE}"
+            )
+        if self.version != VERSION:
+            raise InvalidInput(
+                f"the registry has format {self.version} and this expunge reads "
+                f"{VERSION}; use the expunge that made it, or a newer one"
+            )
+
+    def __repr__(self) -> str:
+        kind = "sqlite" if self.url is None else "postgresql"  # a URL may hold a word
+        return f"Settings({kind}, deadline_days={self.deadline_days})"
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the files of a registry are."""
+
+    folder: Path
+
+    @property
+    def settings(self) -> Path:
+        """What was settled."""
+        return self.folder / "registry.json"
+
+    @property
+    def database(self) -> Path:
+        """The SQLite file."""
+        return self.folder / "expunge.db"
+
+    @property
+    def keys(self) -> Path:
+        """The folder of secrets."""
+        return self.folder / "keys"
+
+    @property
+    def vault(self) -> Path:
+        """The keys of checkpoints."""
+        return self.keys / "vault.json"
+
+    @property
+    def journal(self) -> Path:
+        """What a restored database would lack."""
+        return self.folder / "journal"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that applies."""
+        return self.folder / "worker.lock"
+
+    @property
+    def public(self) -> Path:
+        """The ledger's public keys, to be published."""
+        return self.folder / "public.pem"
+
+
+def read_settings(places: Places) -> Settings:
+    """Return the settings of the registry in a folder."""
+    try:
+        raw = json.loads(places.settings.read_text(encoding="utf-8"))
+        return Settings(**raw)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NoRegistry(
+            f"{places.folder} holds no registry; run expunge init, or say where it is"
+        ) from None
+    except (ValueError, TypeError) as error:
+        if isinstance(error, InvalidInput):
+            raise
+        raise InvalidInput(
+            f"{places.settings} is damaged; put it back from where it was copied"
+        ) from None
+
+
+def write_settings(places: Places, settings: Settings) -> None:
+    """Write the settings, for the owner's eyes: a URL may hold a password."""
+    data = json.dumps(asdict(settings), indent=2) + "\n"
+    replace_file(places.settings, data.encode())

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Site: what every part of a registry works with, and who may work."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from time import time_ns
+
+from ..ledger import Ledger, SigningKey, TagKey
+from ..private import Private
+from ..stores import (
+    Journal,
+    Store,
+    Vault,
+    alone,
+    people,
+    postgresql_engine,
+    publications,
+    sqlite_engine,
+)
+from ..stores.people import PageKeys
+from .held import Held, take_up
+from .keys import signing_key_of, tag_keys
+from .settings import Places, Settings
+
+DAY = 24 * 60 * 60 * 1000
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class Site(Private):
+    """A registry's store, keys and files.
+
+    Attributes
+    ----------
+    places, settings
+        Where it is, and what was settled.
+    store, vault, journal
+        The database, the keys of checkpoints, and the journal.
+    cache
+        Models as they were last held, good for as long as the generation is the same.
+    """
+
+    places: Places
+    settings: Settings
+    store: Store
+    vault: Vault
+    journal: Journal
+    cache: dict[str, Held] = field(default_factory=dict)
+
+    @classmethod
+    def at(cls, places: Places, settings: Settings) -> "Site":
+        """Return the site in a folder; nothing is opened yet."""
+        engine = (
+            sqlite_engine(places.database)
+            if settings.url is None
+            else postgresql_engine(settings.url)
+        )
+        return cls(
+            places,
+            settings,
+            Store(engine),
+            Vault(places.vault),
+            Journal(places.journal),
+        )
+
+    def close(self) -> None:
+        """Give the database back and forget what was in memory."""
+        self.cache.clear()
+        self.store.close()
+
+    @contextmanager
+    def unless_it_fails(self) -> Iterator[None]:
+        """Close the site if what is done with it raises."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
+
+    @contextmanager
+    def working(
+        self, wait: float, needless: Callable[[], bool] = lambda: False
+    ) -> Iterator[bool]:
+        """Be the one process that changes models; see ``stores.lock.alone``."""
+        with alone(self.store, self.places.lock, wait, needless) as locked:
+            yield locked
+
+    def tag_keys(self) -> tuple[TagKey, ...]:
+        """Return the keys of tags, the newest first."""
+        return tag_keys(self.places.keys)
+
+    def signing_key(self, ledger: Ledger) -> SigningKey:
+        """Return the key that signs at the end of this ledger."""
+        return signing_key_of(self.places.keys, ledger.keys.current)
+
+    def held(self, name: str) -> Held:
+        """Return a model with its private state; only the worker may ask."""
+        with self.store.reading() as connection:
+            current = publications.generations(connection).get(name)
+            known = self.cache.get(name)
+            if known is not None and known.generation == current:
+                return known
+            line = publications.checkpoint(connection, name)
+        key = self.vault.keys(name).of(line.generation, name)
+        held = take_up(line, key, partial(self.everybody, name))
+        self.remember(held)
+        return held
+
+    def remember(self, held: Held) -> None:
+        """Keep a model for the next request, unless rows would stay with it."""
+        self.cache.pop(held.name, None)
+        if held.holdings.kept is None:
+            self.cache[held.name] = held
+
+    def everybody(self, name: str, page_keys: PageKeys) -> Iterator[bytes]:
+        """Yield the rows of each person in a model."""
+        with self.store.reading() as connection:
+            found = people.everybody(connection, name)
+            yield from people.opened(connection, name, found, page_keys)
+
+
+def now() -> int:
+    """Return the time in milliseconds since 1970."""
+    return time_ns() // 1_000_000

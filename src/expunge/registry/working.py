@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Working: what the one process does that holds the lock.
+
+First it finishes what another left behind, then it applies all that waits as one batch,
+until nothing waits. A request that cannot be applied does not hold up the others: the
+batch is halved until it stands alone, and it stays accepted.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from ..exceptions import Busy, ExpungeError, NeedsRestore, StoreFailed
+from ..ledger import UnusableKey
+from ..stores import requests
+from .applying import apply_batch
+from .catching_up import catch_up
+from .completing import complete
+from .site import Site
+
+Tell: TypeAlias = Callable[[int, int], None]
+
+# Requests in a batch at the most: receipts are written together.
+BATCH = 5000
+# What concerns the store and not the request.
+OF_THE_STORE = (Busy, StoreFailed, NeedsRestore, UnusableKey)
+
+
+def work(site: Site, wait: float, tell: Tell) -> dict[str, ExpungeError]:
+    """Apply all that waits; return the requests that could not be, and why."""
+    catch_up(site)
+    complete(site, wait)
+    failed: dict[str, ExpungeError] = {}
+    done = 0
+    while True:
+        with site.store.reading() as connection:
+            waiting = requests.at_stage(connection, requests.ACCEPTED)
+        ids = [line.id for line in waiting if line.id not in failed]
+        if not ids:
+            return failed
+        tell(done, done + len(ids))
+        batch = ids[:BATCH]
+        failed |= _applied(site, batch)
+        complete(site, wait)
+        done += len(batch)
+        tell(done, done + len(ids) - len(batch))
+
+
+def _applied(site: Site, batch: Sequence[str]) -> dict[str, ExpungeError]:
+    """Apply a batch, or its halves; return what could not be."""
+    try:
+        apply_batch(site, batch)
+    except OF_THE_STORE:
+        raise
+    except ExpungeError as error:
+        if len(batch) == 1:
+            with site.store.writing() as connection:
+                requests.note_error(connection, batch[0], str(error))
+            return {batch[0]: error}
+        middle = len(batch) // 2
+        first = _applied(site, batch[:middle])
+        # A model has one release that the ledger does not know of, never two.
+        complete(site, 0.0)
+        return first | _applied(site, batch[middle:])
+    return {}

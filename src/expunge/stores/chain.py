@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chain: the ledger's entries, tree and heads in a store.
+
+The roots of complete subtrees are kept with the entries, about two for each, so that
+the next entry and any proof take a few look-ups, however long the ledger is.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from sqlalchemy import Connection, insert, select, tuple_
+
+from ..exceptions import InvalidInput, LedgerCorrupt
+from ..ledger import Entry, Head, KeyRing, KeyRotated, Ledger, PublicKey, read_entry
+from ..ledger.book import leaf
+from ..ledger.merkle import Frontier, Proof, inclusion_proof
+from .notes import note
+from .tables import entries, heads, nodes
+
+FIRST_KEY = "ledger key"
+
+
+@dataclass(slots=True)
+class Appending:
+    """A ledger about to grow: entries one by one, written together.
+
+    Parameters
+    ----------
+    ledger
+        Where it stands, from ``ledger_in``.
+    """
+
+    ledger: Ledger
+    entries: list[Entry] = field(default_factory=list)
+    roots: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    peaks: dict[tuple[int, int], bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Remember the peaks: with the new roots they prove every new entry."""
+        frontier = self.ledger.frontier
+        places = _peaks(frontier.size)
+        self.peaks = dict(zip(places, frontier.peaks, strict=True))
+
+    def append(self, entry: Entry) -> None:
+        """Take the next entry."""
+        frontier, hashed = self.ledger.frontier, leaf(entry)
+        self.ledger = self.ledger.append(entry)
+        for level, root in enumerate(frontier.completed(hashed)):
+            self.roots[level, frontier.size >> level] = root
+        self.entries.append(entry)
+
+    def proof(self, entry: Entry) -> Proof:
+        """Return the proof that a new entry is in the ledger as it stands now."""
+        known = self.peaks | self.roots
+        return inclusion_proof(
+            lambda level, place: known[level, place], entry.sequence, self.ledger.size
+        )
+
+    def write(self, connection: Connection, head: Head) -> None:
+        """Write the new entries and the head above them."""
+        if self.entries:
+            connection.execute(
+                insert(entries),
+                [
+                    {
+                        "sequence": entry.sequence,
+                        "time": entry.time,
+                        "kind": entry.kind,
+                        "text": entry.to_json(),
+                    }
+                    for entry in self.entries
+                ],
+            )
+            connection.execute(
+                insert(nodes),
+                [
+                    {"level": level, "place": place, "hash": root}
+                    for (level, place), root in self.roots.items()
+                ],
+            )
+        write_head(connection, head)
+
+
+def write_head(connection: Connection, head: Head) -> None:
+    """Write a head."""
+    connection.execute(insert(heads), {"size": head.size, "text": head.to_json()})
+
+
+def ledger_in(connection: Connection) -> Ledger:
+    """Return where the ledger in a store stands."""
+    last = connection.execute(
+        select(entries.c.sequence, entries.c.time)
+        .order_by(entries.c.sequence.desc())
+        .limit(1)
+    ).first()
+    size, time = (0, 0) if last is None else (last.sequence + 1, last.time)
+    places = _peaks(size)
+    query = select(nodes).where(tuple_(nodes.c.level, nodes.c.place).in_(places))
+    found = {(line.level, line.place): line.hash for line in connection.execute(query)}
+    if len(found) < len(places):
+        raise LedgerCorrupt(
+            f"the ledger has {size} entries and lacks hashes over them; export it and "
+            "run expunge verify to see what is gone"
+        )
+    peaks = tuple(bytes(found[place]) for place in places)
+    return Ledger(Frontier(size, peaks), _keys(connection), time)
+
+
+def entries_from(connection: Connection, start: int = 0) -> Iterator[Entry]:
+    """Yield the entries from one on."""
+    query = (
+        select(entries.c.text)
+        .where(entries.c.sequence >= start)
+        .order_by(entries.c.sequence)
+    )
+    for text in connection.scalars(query):
+        yield _read(text)
+
+
+def lines(connection: Connection) -> bytes:
+    """Return the whole ledger as the lines of an export, heads where they were."""
+    signed: dict[int, str] = {
+        size: text
+        for size, text in connection.execute(select(heads.c.size, heads.c.text))
+    }
+    written = []
+    query = select(entries.c.sequence, entries.c.text).order_by(entries.c.sequence)
+    for sequence, text in connection.execute(query):
+        written.append(text)
+        if sequence + 1 in signed:
+            written.append(signed[sequence + 1])
+    return "".join(f"{line}\n" for line in written).encode("ascii")
+
+
+def last_head(connection: Connection) -> Head | None:
+    """Return the newest head; None before the first entry."""
+    text = connection.scalar(
+        select(heads.c.text).order_by(heads.c.size.desc()).limit(1)
+    )
+    return None if text is None else Head.from_json(text)
+
+
+def _keys(connection: Connection) -> KeyRing:
+    """Return the keys of the ledger, from the first one on."""
+    first = PublicKey(bytes.fromhex(note(connection, FIRST_KEY)))
+    ring = KeyRing(((0, first),))
+    query = select(entries.c.text).where(entries.c.kind == "key rotated")
+    for text in connection.scalars(query.order_by(entries.c.sequence)):
+        rotation = _read(text)
+        assert isinstance(rotation, KeyRotated)
+        ring = ring.rotated(rotation.sequence + 1, rotation.introduced)
+    return ring
+
+
+def _peaks(size: int) -> list[tuple[int, int]]:
+    """Return level and place of the largest complete subtrees, largest first."""
+    levels = reversed(range(size.bit_length()))
+    return [(level, (size >> level) - 1) for level in levels if size >> level & 1]
+
+
+def _read(text: str) -> Entry:
+    """Return an entry as it is stored."""
+    try:
+        return read_entry(text)
+    except InvalidInput as error:
+        raise LedgerCorrupt(
+            f"an entry of the ledger was altered: {error}; export it and run expunge "
+            "verify to see which"
+        ) from error

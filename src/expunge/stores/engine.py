@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Engine: transactions on SQLite or PostgreSQL that are on disk when they return.
+
+SQLite runs in WAL mode with synchronous=FULL, so that a commit survives a power cut,
+and with secure_delete, so that deleted content is overwritten. Deleted bytes may still
+lie in the write-ahead log; ``erase`` moves it into the database and cuts it to nothing,
+which a reader can hold up: then it says so, and nothing counts as erased.
+
+PostgreSQL keeps deleted bytes in its heap and log whatever one does, so there whatever
+must vanish is sealed under a key that lies elsewhere.
+"""
+
+import errno
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url
+
+from ..exceptions import Busy, InvalidInput, MissingExtra, StoreFailed
+
+DIALECTS = ("sqlite", "postgresql")
+# How long a statement waits for another process's transaction, in seconds.
+PATIENCE = 30.0
+PRAGMAS = (
+    "journal_mode=WAL",
+    "synchronous=FULL",
+    "secure_delete=ON",
+    "foreign_keys=ON",
+    "temp_store=MEMORY",  # sorting must leave no copy of a row in a file
+)
+
+
+class Collision(StoreFailed):
+    """Somebody else wrote what may be there once; nothing was written."""
+
+
+class Store:
+    """A database: transactions to read and to write, and erasure that is real.
+
+    Parameters
+    ----------
+    engine
+        From ``sqlite_engine`` or ``postgresql_engine``.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    @property
+    def dialect(self) -> str:
+        """The kind of database: "sqlite" or "postgresql"."""
+        return self.engine.dialect.name
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Give a transaction that sees one moment and changes nothing."""
+        with translated(), self.engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Give a transaction that is committed, durably, if nothing raises."""
+        with translated(), self.engine.connect() as connection:
+            connection = connection.execution_options(writing=True)
+            with connection.begin():
+                yield connection
+
+    def erase(self, wait: float = PATIENCE) -> None:
+        """See that what was deleted is gone from disk, or raise Busy."""
+        if self.dialect != "sqlite":
+            return
+        with translated():
+            raw = self.engine.raw_connection()
+            try:
+                _truncate(raw.cursor(), wait)
+            finally:
+                raw.close()
+
+    def close(self) -> None:
+        """Give all connections back."""
+        self.engine.dispose()
+
+
+def sqlite_engine(path: Path) -> Engine:
+    """Return an engine on a SQLite file, which is made if need be."""
+    engine = create_engine(
+        URL.create("sqlite", database=str(path)),
+        connect_args={"timeout": PATIENCE, "isolation_level": None},
+    )
+    event.listen(engine, "connect", _prepare)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def postgresql_engine(url: str) -> Engine:
+    """Return an engine on a PostgreSQL database."""
+    try:
+        parsed = make_url(url)
+    except exc.ArgumentError:
+        raise InvalidInput(
+            "the store's URL cannot be read; write postgresql://user@host/database"
+        ) from None
+    if parsed.get_backend_name() != "postgresql":
+        raise InvalidInput(
+            f"a store of kind {parsed.get_backend_name()!r}; leave the URL away for "
+            "SQLite, or write postgresql://user@host/database"
+        )
+    try:
+        # Committed means on disk, whatever the server's own default says.
+        return create_engine(
+            parsed.set(drivername="postgresql+psycopg"),
+            pool_pre_ping=True,
+            connect_args={"options": "-c synchronous_commit=on"},
+        )
+    except ModuleNotFoundError as error:
+        raise MissingExtra(
+            f"PostgreSQL needs {error.name}, which is not installed; run "
+            "pip install expunge[registry]"
+        ) from None
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn the database's own errors into what an operator can act upon."""
+    try:
+        yield
+    except exc.IntegrityError as error:
+        raise Collision(
+            "another process wrote the same thing at the same time; run the command "
+            "again"
+        ) from error
+    except exc.DBAPIError as error:
+        raise failure(error.orig) from error
+    except exc.SQLAlchemyError as error:
+        raise StoreFailed(f"the store failed: {type(error).__name__}") from error
+    except sqlite3.Error as error:
+        raise failure(error) from error
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+            raise StoreFailed(
+                f"no room is left on the disk ({error.strerror}); make room and run "
+                "the command again"
+            ) from error
+        raise
+
+
+def failure(error: BaseException | None) -> Exception:
+    """Return the exception to raise for an error of the driver."""
+    # Their messages may quote values: only what is known to be harmless is passed on.
+    said = str(error).partition("\n")[0] if isinstance(error, sqlite3.Error) else ""
+    if "locked" in said or "busy" in said:
+        return Busy(
+            "another process holds the database; wait for it, or raise --wait, and "
+            "run the command again"
+        )
+    if "full" in said:
+        return StoreFailed(
+            "no room is left on the disk (database or disk is full); make room and run "
+            "the command again"
+        )
+    if "readonly" in said or "unable to open" in said:
+        return StoreFailed(
+            f"the database cannot be written ({said}); give this user the right to "
+            "write the registry's folder and files"
+        )
+    if "malformed" in said or "not a database" in said:
+        return StoreFailed(
+            f"the database is damaged ({said}); put it back from a backup and run "
+            "expunge restore"
+        )
+    kind = type(error).__name__
+    return StoreFailed(
+        f"the database failed ({kind}{': ' + said if said else ''}); see that it runs "
+        "and can be reached, and run the command again"
+    )
+
+
+def _prepare(connection: Any, record: object) -> None:
+    """Set a new SQLite connection up."""
+    del record
+    cursor = connection.cursor()
+    for pragma in PRAGMAS:
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin(connection: Connection) -> None:
+    """Begin a SQLite transaction; one that will write says so at once.
+
+    A reader that turns into a writer can find that somebody wrote in between, and no
+    waiting helps it.
+    """
+    writing = connection.get_execution_options().get("writing")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+
+
+def _truncate(cursor: Any, wait: float) -> None:
+    """Cut the write-ahead log to nothing, waiting for readers."""
+    until = monotonic() + wait
+    cursor.execute("PRAGMA busy_timeout=100")
+    while True:
+        busy, _, _ = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if not busy:
+            break
+        if monotonic() > until:
+            raise Busy(
+                "another process reads the database and keeps deleted rows in its "
+                "log; end it and run the command again: the erasure is finished then"
+            )
+        sleep(0.01)
+    cursor.execute(f"PRAGMA busy_timeout={int(PATIENCE * 1000)}")

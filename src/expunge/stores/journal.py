@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Journal: what a database that was put back from a backup would lack.
+
+A private file beside the database, one line of JSON after another, each on disk before
+what it tells of is promised to anybody: requests as they are accepted, with the tags of
+the people, and what was added to the ledger, with the receipts. Replaying it on a
+restored database makes sure that nobody who was forgotten since comes back, that the
+ledger goes on from where it was, and that no accepted request is lost.
+
+The tags in it are personal data, kept for this purpose: they may be destroyed with the
+last backup that still holds the people.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..durable import NO_LINKS, OWNER_ALONE
+from ..exceptions import StoreFailed
+from ..private import Private
+from .engine import translated
+
+
+class Journal(Private):
+    """The file, to append to and to read from a place on.
+
+    Parameters
+    ----------
+    path
+        Of the file.
+    """
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def append(self, lines: Sequence[dict[str, Any]]) -> int:
+        """Write lines, see them on disk, and return where the file ends then."""
+        data = "".join(
+            f"{json.dumps(line, separators=(',', ':'))}\n" for line in lines
+        ).encode("ascii")
+        with translated(), self._locked() as descriptor:
+            end = _whole(descriptor)
+            os.ftruncate(descriptor, end)  # what a crash left half written
+            try:
+                _write(descriptor, data, end)
+                os.fsync(descriptor)
+            except BaseException:
+                os.ftruncate(descriptor, end)
+                raise
+            return end + len(data)
+
+    def read(self, start: int) -> Iterator[dict[str, Any]]:
+        """Yield the lines from a place on, those of a crash at the end left out."""
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as file:
+            if start > os.fstat(file.fileno()).st_size:
+                start = 0  # another file: everything in it may be news
+            file.seek(start)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                try:
+                    content: dict[str, Any] = json.loads(line)
+                except ValueError:
+                    raise StoreFailed(
+                        f"{self.path} is damaged at byte {file.tell() - len(line)}; "
+                        "put it back from where it was copied"
+                    ) from None
+                yield content
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        """Open the file while nobody else writes to it."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | NO_LINKS
+        descriptor = os.open(self.path, flags, OWNER_ALONE)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def _whole(descriptor: int) -> int:
+    """Return where the last complete line ends."""
+    end = os.fstat(descriptor).st_size
+    while end:
+        start = max(0, end - 4096)
+        block = os.pread(descriptor, end - start, start)
+        if b"\n" in block:
+            return start + block.rindex(b"\n") + 1
+        end = start
+    return 0
+
+
+def _write(descriptor: int, data: bytes, place: int) -> None:
+    """Write all of the data at a place."""
+    done = 0
+    while done < len(data):
+        done += os.pwrite(descriptor, data[done:], place + done)

@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Alembic runs: the missing steps, within the transaction that it is given."""
+
+from alembic import context
+
+context.configure(connection=context.config.attributes["connection"])
+context.run_migrations()

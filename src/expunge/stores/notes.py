@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Notes: single values of a store, by name."""
+
+from sqlalchemy import Connection, insert, select, update
+
+from .tables import notes
+
+
+def note(connection: Connection, name: str, default: str = "") -> str:
+    """Return the value under a name."""
+    value = connection.scalar(select(notes.c.value).where(notes.c.name == name))
+    return default if value is None else str(value)
+
+
+def write_note(connection: Connection, name: str, value: str) -> None:
+    """Put a value under a name."""
+    changed = connection.execute(
+        update(notes).where(notes.c.name == name), {"value": value}
+    )
+    if not changed.rowcount:
+        connection.execute(insert(notes), {"name": name, "value": value})

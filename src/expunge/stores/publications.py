@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Publications: models, their sealed checkpoints, and their releases, in a store.
+
+A checkpoint is replaced by the next one and only by that: whoever worked on another
+generation has been overtaken, and is refused.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, insert, select, update
+
+from ..exceptions import Busy, InvalidInput
+from ..ledger import ReleaseMade
+from .tables import models, releases, shipments
+
+
+def names(connection: Connection) -> list[str]:
+    """Return the names of all models."""
+    return list(connection.scalars(select(models.c.name).order_by(models.c.name)))
+
+
+def generations(connection: Connection) -> dict[str, int]:
+    """Return the generation of each model's checkpoint."""
+    query = select(models.c.name, models.c.generation)
+    return {name: generation for name, generation in connection.execute(query)}
+
+
+def checkpoint(connection: Connection, name: str) -> Row[Any]:
+    """Return a model with its sealed checkpoint and its newest release's content."""
+    query = (
+        select(models, releases.c.content, releases.c.digest)
+        .join(
+            releases,
+            (releases.c.model == models.c.name)
+            & (releases.c.number == models.c.number),
+        )
+        .where(models.c.name == name)
+    )
+    found = connection.execute(query).first()
+    if found is None:
+        raise unknown(connection, name)
+    return found
+
+
+def number(connection: Connection, name: str) -> int:
+    """Return which release of a model is the newest."""
+    found = connection.scalar(select(models.c.number).where(models.c.name == name))
+    if found is None:
+        raise unknown(connection, name)
+    return int(found)
+
+
+def unknown(connection: Connection, name: str) -> InvalidInput:
+    """Return the error that there is no such model."""
+    there = names(connection)
+    return InvalidInput(
+        f"there is no model {name!r}; there are {', '.join(there)}"
+        if there
+        else f"there is no model {name!r}, and no other; fit one first"
+    )
+
+
+def add_model(connection: Connection, model: dict[str, Any]) -> None:
+    """Write a new model with its checkpoint."""
+    connection.execute(insert(models), model)
+
+
+def move_on(
+    connection: Connection, name: str, generation: int, changes: dict[str, Any]
+) -> None:
+    """Replace the checkpoint of this generation, and count one up."""
+    moved = connection.execute(
+        update(models)
+        .where(models.c.name == name, models.c.generation == generation)
+        .values(generation=generation + 1, **changes)
+    )
+    if moved.rowcount != 1:
+        raise Busy(
+            f"another process has changed model {name!r} meanwhile; run the command "
+            "again"
+        )
+
+
+def publish(connection: Connection, release: dict[str, Any]) -> None:
+    """Write a release; those before it are superseded and lose their parameters."""
+    connection.execute(
+        update(releases)
+        .where(releases.c.model == release["model"], releases.c.superseded.is_(None))
+        .values(superseded=release["made"], content=None)
+    )
+    connection.execute(insert(releases), release)
+
+
+def release(connection: Connection, name: str, number: int) -> Row[Any]:
+    """Return one release."""
+    query = select(releases).where(
+        releases.c.model == name, releases.c.number == number
+    )
+    found = connection.execute(query).first()
+    if found is None:
+        if name not in names(connection):
+            raise unknown(connection, name)
+        raise InvalidInput(f"model {name!r} has no release {number}; see status")
+    return found
+
+
+def unentered(connection: Connection) -> list[Row[Any]]:
+    """Return the releases that the ledger does not know of: newest ones alone."""
+    query = (
+        select(releases)
+        .join(
+            models,
+            (models.c.name == releases.c.model)
+            & (models.c.number == releases.c.number),
+        )
+        .where(releases.c.sequence.is_(None))
+        .order_by(releases.c.model)
+    )
+    return list(connection.execute(query))
+
+
+def mark_entered(connection: Connection, name: str, number: int, sequence: int) -> None:
+    """Write down where in the ledger a release is."""
+    connection.execute(
+        update(releases)
+        .where(releases.c.model == name, releases.c.number == number)
+        .values(sequence=sequence)
+    )
+
+
+def has_digest(connection: Connection, digest: str) -> bool:
+    """Return whether there is a release whose certificate has this digest."""
+    query = select(releases.c.number).where(releases.c.digest == digest)
+    return connection.execute(query.limit(1)).first() is not None
+
+
+def write_lost(
+    connection: Connection, entries: Sequence[ReleaseMade], papers: Mapping[str, str]
+) -> None:
+    """Write releases of one model that the ledger knows of, without parameters.
+
+    Parameters
+    ----------
+    connection
+        The transaction.
+    entries
+        Of the ledger, in order.
+    papers
+        Certificates by digest.
+    """
+    for count, entry in enumerate(entries, start=1):
+        connection.execute(
+            insert(releases),
+            {
+                "model": entry.model,
+                "number": number(connection, entry.model) + count,
+                "made": entry.time,
+                "certificate": papers.get(entry.certificate, ""),
+                "digest": entry.certificate,
+                "sequence": entry.sequence,
+                "superseded": entry.time,
+            },
+        )
+
+
+def record_shipment(connection: Connection, shipment: dict[str, Any]) -> None:
+    """Write down that a release left."""
+    connection.execute(insert(shipments), shipment)
+
+
+def shipped(connection: Connection, name: str | None = None) -> list[Row[Any]]:
+    """Return every release that left, once for each time, of one model or of all."""
+    query = (
+        select(
+            releases.c.model,
+            releases.c.number,
+            releases.c.made,
+            releases.c.digest,
+            releases.c.superseded,
+            releases.c.withdrawn,
+            shipments.c.time,
+            shipments.c.name,
+        )
+        .join(
+            shipments,
+            (shipments.c.model == releases.c.model)
+            & (shipments.c.number == releases.c.number),
+        )
+        .order_by(releases.c.model, releases.c.number, shipments.c.time)
+    )
+    if name is not None:
+        query = query.where(releases.c.model == name)
+    return list(connection.execute(query))
+
+
+def withdraw(connection: Connection, name: str, number: int, time: int) -> None:
+    """Write down that every copy of a release was taken back."""
+    release(connection, name, number)
+    connection.execute(
+        update(releases)
+        .where(releases.c.model == name, releases.c.number == number)
+        .values(withdrawn=time)
+    )

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests in a store, from accepted over applied to completed."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
+
+from .people import chunks
+from .tables import asked, requests
+
+ACCEPTED, APPLIED, COMPLETED = "accepted", "applied", "completed"
+
+# All but the receipt, which may be long.
+SHOWN = (
+    requests.c.id,
+    requests.c.stage,
+    requests.c.accepted,
+    requests.c.deadline,
+    requests.c.completed,
+    requests.c.n_subjects,
+    requests.c.error,
+)
+
+
+def look_up(connection: Connection, ids: Sequence[str]) -> dict[str, Row[Any]]:
+    """Return those of the requests that are here, with their fingerprints."""
+    found: dict[str, Row[Any]] = {}
+    for chunk in chunks(ids):
+        query = select(*SHOWN, requests.c.fingerprint).where(requests.c.id.in_(chunk))
+        found |= {line.id: line for line in connection.execute(query)}
+    return found
+
+
+def pending(connection: Connection) -> list[Row[Any]]:
+    """Return all requests that are not completed, oldest first."""
+    query = select(*SHOWN).where(requests.c.stage.in_((ACCEPTED, APPLIED)))
+    ordered = query.order_by(requests.c.accepted, requests.c.id)
+    return list(connection.execute(ordered))
+
+
+def at_stage(connection: Connection, stage: str) -> list[Row[Any]]:
+    """Return the requests at a stage, oldest first, with the releases they led to."""
+    query = select(*SHOWN, requests.c.releases).where(requests.c.stage == stage)
+    return list(connection.execute(query.order_by(requests.c.accepted, requests.c.id)))
+
+
+def counts(connection: Connection) -> tuple[int, int]:
+    """Return how many requests there are, and how many are completed."""
+    whole = connection.scalar(select(func.count()).select_from(requests)) or 0
+    open_ = select(func.count()).where(requests.c.stage.in_((ACCEPTED, APPLIED)))
+    return int(whole), int(whole) - int(connection.scalar(open_) or 0)
+
+
+def receipt(connection: Connection, request: str) -> str | None:
+    """Return the receipt of a request; None until it is completed."""
+    text = connection.scalar(select(requests.c.receipt).where(requests.c.id == request))
+    return None if text is None else str(text)
+
+
+def take_in(
+    connection: Connection, lines: Sequence[Mapping[str, Any]], tags: Sequence[Any]
+) -> None:
+    """Write requests that are accepted, and (request, tag) for whom they are about."""
+    for chunk in chunks(lines):
+        connection.execute(insert(requests), [{**line} for line in chunk])
+    pairs = [{"request": request, "tag": tag} for request, tag in tags]
+    for some in chunks(pairs):
+        connection.execute(insert(asked), some)
+
+
+def tags_of(connection: Connection, ids: Sequence[str]) -> dict[str, list[str]]:
+    """Return the tags that each request is about."""
+    found: dict[str, list[str]] = {request: [] for request in ids}
+    for chunk in chunks(ids):
+        query = select(asked).where(asked.c.request.in_(chunk))
+        for request, tag in connection.execute(query.order_by(asked.c.tag)):
+            found[request].append(tag)
+    return found
+
+
+def named(connection: Connection, tags: Sequence[str]) -> set[str]:
+    """Return those of the tags that a request names which still waits."""
+    found: set[str] = set()
+    for chunk in chunks(tags):
+        found |= {
+            *connection.scalars(select(asked.c.tag).where(asked.c.tag.in_(chunk)))
+        }
+    return found
+
+
+def mark_applied(
+    connection: Connection, releases: Mapping[str, Mapping[str, int]]
+) -> None:
+    """Move requests on, each with its releases, and delete whom they were about."""
+    if not releases:
+        return
+    moved = update(requests).where(requests.c.id == bindparam("request"))
+    connection.execute(
+        moved.values(stage=APPLIED, releases=bindparam("made"), error=""),
+        [
+            {"request": request, "made": json.dumps(made)}
+            for request, made in releases.items()
+        ],
+    )
+    for chunk in chunks(list(releases)):
+        connection.execute(delete(asked).where(asked.c.request.in_(chunk)))
+
+
+def mark_completed(connection: Connection, done: Sequence[Mapping[str, Any]]) -> None:
+    """Move requests on, each given as ``request``, ``time`` and ``text`` (receipt)."""
+    if not done:
+        return
+    moved = update(requests).where(requests.c.id == bindparam("request"))
+    connection.execute(
+        moved.values(
+            stage=COMPLETED, completed=bindparam("time"), receipt=bindparam("text")
+        ),
+        [{**one} for one in done],
+    )
+
+
+def note_error(connection: Connection, request: str, error: str) -> None:
+    """Say why a request could not be applied."""
+    connection.execute(
+        update(requests).where(requests.c.id == request).values(error=error)
+    )

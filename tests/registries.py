@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Registries to test with: a small one, its people, and what must hold of it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from expunge import Budget, LogisticRegression
+from expunge.ledger import RequestCompleted, check_export, check_receipt
+from expunge.registry import Registry
+from expunge.unlearn import Custody
+
+# Wide enough that answers fit without a look at the rows: the anchor stays.
+BUDGET = Budget(epsilon=1.0, delta=1e-5, sigma=10.0)
+N_PEOPLE, N_FEATURES = 60, 4
+
+
+def data(n_people: int = N_PEOPLE) -> tuple[Any, Any, list[str]]:
+    """Return features, labels and whose each row is: every person has two rows."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((2 * n_people, N_FEATURES))
+    y = (X[:, 0] + rng.standard_normal(len(X)) > 0).astype(int)
+    return X, y, [f"person {row // 2}" for row in range(len(X))]
+
+
+def estimator(**changes: Any) -> LogisticRegression:
+    """Return an estimator under the usual contract."""
+    settings: dict[str, Any] = {"alpha": 0.05, "budget": BUDGET} | changes
+    return LogisticRegression(**settings)
+
+
+def registry_at(folder: Path, url: str | None = None) -> Registry:
+    """Return a registry with two models: one of everybody, one of the first half."""
+    X, y, owners = data()
+    half = len(X) // 2
+    registry = Registry.create(folder, url=url)
+    registry.fit("all", estimator(), X, y, owners)
+    registry.fit("half", estimator(alpha=0.1), X[:half], y[:half], owners[:half])
+    return registry
+
+
+def custody_of(registry: Registry, name: str) -> Custody:
+    """Return the private state of a model."""
+    with registry._site.working(30.0):
+        return registry._site.held(name).holdings.custody
+
+
+def retrained(names: Sequence[str], *, half: bool = False) -> Any:
+    """Return the noise-free parameters that a fit without these people has."""
+    X, y, owners = data()
+    size = len(X) // (2 if half else 1)
+    stay = [row for row in range(size) if owners[row] not in set(names)]
+    model = estimator(alpha=0.1 if half else 0.05, budget=None)
+    model.fit(X[stay], y[stay])
+    return model._holdings.custody.draft.theta
+
+
+def require_consistent(registry: Registry) -> None:
+    """See that the ledger stands, and that each completed request has its receipt."""
+    pem = registry.public_pem()
+    verdict = check_export(registry.export(), pem)
+    assert verdict.stands, verdict.says
+    done = [entry for entry in registry.log() if isinstance(entry, RequestCompleted)]
+    assert len({entry.request for entry in done}) == len(done)
+    for entry in done:
+        receipt = registry.receipt(entry.request)
+        assert receipt is not None
+        assert check_receipt(receipt, pem).stands
+    assert registry.status().n_completed == len(done)

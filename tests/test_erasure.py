@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was forgotten is gone from disk: rows, ids, tags and the keys that sealed them.
+
+SQLite's files must hold none of it. PostgreSQL keeps deleted pages and its log, so
+there the sealed bytes may stay and every key to them must be destroyed.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from expunge.exceptions import Busy
+from expunge.ledger import subject_tags
+from expunge.registry import Registry
+from expunge.stores import people
+from expunge.stores.people import PageKeys
+from expunge.stores.sealing import KEY_BYTES
+from tests.postgres import Missing, Server, connect
+from tests.registries import data, registry_at
+from tests.stores import without_postgres
+
+PERSON, MODELS = "person 3", ("all", "half")
+
+
+def everything(*folders: Path) -> dict[str, bytes]:
+    """Return the content of all files below some folders."""
+    files = [path for folder in folders for path in folder.rglob("*")]
+    return {str(path): path.read_bytes() for path in files if path.is_file()}
+
+
+def traces_of_rows(name: str) -> list[bytes]:
+    """Return how the features of a person could be written: binary and as text."""
+    X, _, owners = data()
+    rows = X[[owner == name for owner in owners]]
+    traces = []
+    for value in rows.ravel():
+        traces += [
+            np.float64(value).tobytes(),
+            np.float32(value).tobytes(),
+            np.float64(value).astype(">f8").tobytes(),
+            repr(float(value)).encode(),
+            f"{value:.6f}".encode(),
+        ]
+    return traces
+
+
+def keys_of(registry: Registry, name: str) -> tuple[list[bytes], list[bytes]]:
+    """Return the keys to a person's rows, and those to everything of the models."""
+    site = registry._site
+    of_rows, of_state = [], []
+    with site.store.reading() as connection:
+        tags = subject_tags(name, site.tag_keys())
+        for model in MODELS:
+            keys: PageKeys = site.held(model).page_keys
+            (one,) = people.find(connection, model, tags)
+            page = people._pages(connection, model, [one], keys)[one.page]
+            of_rows.append(page[one.slot * KEY_BYTES : (one.slot + 1) * KEY_BYTES])
+            of_state += [keys[one.page].tobytes(), site.vault.keys(model).present]
+    return of_rows, of_state
+
+
+def sealed_rows(registry: Registry) -> list[bytes]:
+    """Return the sealed rows of the person, to look for them."""
+    with registry._site.store.reading() as connection:
+        tags = subject_tags(PERSON, registry._site.tag_keys())
+        return [
+            one.sealed[:64]
+            for model in MODELS
+            for one in people.find(connection, model, tags)
+        ]
+
+
+def found(traces: list[bytes], files: dict[str, bytes]) -> list[str]:
+    return [name for name, data in files.items() if any(t in data for t in traces)]
+
+
+def spelled(keys: list[bytes]) -> list[bytes]:
+    return [*keys, *(key.hex().encode() for key in keys)]
+
+
+class TestSqlite:
+    @pytest.fixture
+    def registry(self, tmp_path: Path) -> Iterator[Registry]:
+        with registry_at(tmp_path / "registry") as registry:
+            yield registry
+
+    def test_nothing_of_the_person_is_left(
+        self, registry: Registry, tmp_path: Path
+    ) -> None:
+        folder = tmp_path / "registry"
+        (kept_tag,) = subject_tags("person 4", registry._site.tag_keys())
+        (tag,) = subject_tags(PERSON, registry._site.tag_keys())
+        of_rows, of_state = keys_of(registry, PERSON)
+        before = everything(folder)
+        # The search itself can find: the tag, and the key of the checkpoint.
+        assert found([tag.encode()], before) and found(spelled(of_state), before)
+        sealed = sealed_rows(registry)
+        assert found(sealed, before)
+
+        registry.forget([PERSON])
+        after = everything(folder)
+        assert not found(traces_of_rows(PERSON), after)
+        assert not found([PERSON.encode()], after)
+        assert not found(spelled(of_rows + of_state), after)
+        assert not found(sealed, after)  # secure_delete, and the log is cut
+        journal = str(folder / "journal")
+        assert found([tag.encode()], after) == [journal]  # as documented
+        assert str(folder / "expunge.db") in found([kept_tag.encode()], after)
+
+    def test_rows_are_never_there_in_the_clear(
+        self, registry: Registry, tmp_path: Path
+    ) -> None:
+        files = everything(tmp_path / "registry")
+        assert not found(traces_of_rows("person 7"), files)
+        assert not found([b"person 7"], files)
+
+    def test_a_reader_holds_up_completion_and_not_the_request(
+        self, registry: Registry, tmp_path: Path
+    ) -> None:
+        with Registry.open(tmp_path / "registry") as other:
+            with other._site.store.reading() as connection:
+                connection.exec_driver_sql("SELECT * FROM rows").first()
+                with pytest.raises(Busy, match="erasure is finished then"):
+                    registry.forget([PERSON], wait=0.2)
+                (pending,) = registry.status().pending
+                assert pending.stage == "applied"
+                assert registry.receipt(pending.request) is None
+            other.apply()
+        assert registry.request(pending.request).stage == "completed"
+        assert (tmp_path / "registry/expunge.db-wal").stat().st_size < 200_000
+
+
+@pytest.mark.slow
+def test_postgresql_keeps_bytes_and_no_key_to_them(tmp_path: Path) -> None:
+    try:
+        server = Server()
+    except Missing as reason:
+        without_postgres(reason)
+    with server:
+        folder = tmp_path / "registry"
+        with registry_at(folder, server.database()) as registry:
+            of_rows, of_state = keys_of(registry, PERSON)
+            sealed = sealed_rows(registry)
+            registry.forget([PERSON])
+            registry.forget(["person 5"])
+        with connect(server.url) as session:
+            session.execute("CHECKPOINT")
+        files = everything(folder, Path(server.folder))
+    assert found(sealed, files)  # the server does keep them
+    assert not found(traces_of_rows(PERSON), files)
+    assert not found([PERSON.encode()], files)
+    assert not found(spelled(of_rows + of_state), files)
+
+
+def test_keys_of_the_next_checkpoint_are_drawn_in_advance(tmp_path: Path) -> None:
+    """So that the file is written once for each request, after the commit."""
+    with registry_at(tmp_path / "registry") as registry:
+        vault = tmp_path / "registry/keys/vault.json"
+        before = json.loads(vault.read_text())["keys"]["all"]
+        registry.forget([PERSON])
+        after = json.loads(vault.read_text())["keys"]["all"]
+    assert after["generation"] == before["generation"] + 1
+    assert after["present"] == before["next"]
+    assert before["present"] not in json.dumps(after)

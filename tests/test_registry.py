@@ -1,0 +1,487 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A registry forgets people durably, once, in every model, and can prove it."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
+
+import numpy as np
+import pytest
+
+from expunge import Budget, LinearRegression, SoftmaxRegression
+from expunge.exceptions import (
+    Busy,
+    CannotRemove,
+    ExpungeError,
+    InvalidInput,
+    NoRegistry,
+    ScheduleExhausted,
+    UnknownRequest,
+    UnknownSubject,
+)
+from expunge.ledger import (
+    ModelRegistered,
+    ReleaseMade,
+    ReleasesSuperseded,
+    RequestCompleted,
+    check_receipt,
+)
+from expunge.registry import Asked, Registry
+from expunge.registry import working as working_module
+from expunge.tuning import TunedClassifier
+from tests.registries import (
+    BUDGET,
+    custody_of,
+    data,
+    estimator,
+    registry_at,
+    require_consistent,
+    retrained,
+)
+
+A_REQUEST = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.fixture
+def registry(tmp_path: Path, registry_url: str | None) -> Iterator[Registry]:
+    with registry_at(tmp_path / "registry", registry_url) as registry:
+        yield registry
+
+
+def theta(registry: Registry, name: str) -> np.ndarray:
+    return custody_of(registry, name).draft.theta
+
+
+class TestForgetting:
+    def test_every_model_that_holds_the_person_is_as_if_retrained(
+        self, registry: Registry
+    ) -> None:
+        registry.forget(["person 3"])
+        assert registry.known(["person 3"]) == {"person 3": ()}
+        for name, half in (("all", False), ("half", True)):
+            oracle = retrained(["person 3"], half=half)
+            radius = registry.record(name).radius
+            assert radius is not None
+            assert np.linalg.norm(theta(registry, name) - oracle) <= radius
+        require_consistent(registry)
+
+    def test_only_models_that_hold_the_person_change(self, registry: Registry) -> None:
+        before = {model.name: model for model in registry.status().models}
+        receipt = json.loads(registry.forget(["person 45"]))
+        assert list(receipt["certificates"]) == ["all"]
+        after = {model.name: model for model in registry.status().models}
+        assert after["half"] == before["half"]
+        assert after["all"].n_people == before["all"].n_people - 1
+
+    def test_a_batch_changes_each_model_once(self, registry: Registry) -> None:
+        asked = [Asked((f"person {i}",)) for i in range(5)]
+        registry.accept(asked)
+        registry.apply()
+        made = [e for e in registry.log() if isinstance(e, ReleaseMade)]
+        assert [entry.model for entry in made] == ["all", "half"]
+        done = [e for e in registry.log() if isinstance(e, RequestCompleted)]
+        assert {entry.request for entry in done} == {one.request for one in asked}
+        names = [f"person {i}" for i in range(5)]
+        state = custody_of(registry, "all")
+        assert state.radius.value >= np.linalg.norm(
+            state.draft.theta - retrained(names)
+        )
+        require_consistent(registry)
+
+    def test_batch_equals_stream(self, tmp_path: Path) -> None:
+        names = [f"person {i}" for i in range(6)]
+        with (
+            registry_at(tmp_path / "batch") as batch,
+            registry_at(tmp_path / "stream") as stream,
+        ):
+            batch.forget(names)
+            for name in names:
+                stream.forget([name])
+            for model in ("all", "half"):
+                one, other = theta(batch, model), theta(stream, model)
+                np.testing.assert_allclose(one, other, rtol=0, atol=1e-11)
+
+    def test_two_requests_about_one_person_are_both_answered(
+        self, registry: Registry
+    ) -> None:
+        first, second = Asked(("person 1",)), Asked(("person 1", "person 2"))
+        registry.accept([first, second])
+        registry.apply()
+        for one in (first, second):
+            assert registry.request(one.request).stage == "completed"
+        assert custody_of(registry, "all").n_removed == 4
+        require_consistent(registry)
+
+    def test_a_request_whose_people_are_gone_meanwhile_is_completed(
+        self, registry: Registry
+    ) -> None:
+        late = Asked(("person 1",))
+        registry.accept([late])
+        with registry._site.store.writing() as connection:
+            # As if it had been accepted while another process applied the first one.
+            connection.exec_driver_sql(
+                "UPDATE requests SET stage = 'held' WHERE id = '" + late.request + "'"
+            )
+        registry.forget(["person 1"])
+        with registry._site.store.writing() as connection:
+            connection.exec_driver_sql(
+                "UPDATE requests SET stage = 'accepted' WHERE stage = 'held'"
+            )
+        registry.apply()
+        receipt = registry.receipt(late.request)
+        assert receipt is not None and json.loads(receipt)["certificates"] == {}
+        require_consistent(registry)
+
+
+class TestIdempotence:
+    def test_the_same_request_gets_the_same_receipt(self, registry: Registry) -> None:
+        first = registry.forget(["person 7", "person 8"], A_REQUEST)
+        assert registry.forget(["person 8", "person 7"], A_REQUEST) == first
+        assert registry.status().n_requests == 1
+
+    def test_the_same_id_for_other_people_is_refused(self, registry: Registry) -> None:
+        registry.forget(["person 7"], A_REQUEST)
+        with pytest.raises(InvalidInput, match="asked for something else"):
+            registry.forget(["person 8"], A_REQUEST)
+        assert registry.known(["person 8"])["person 8"]
+
+    def test_rotating_the_key_of_tags_changes_nothing_for_anybody(
+        self, registry: Registry
+    ) -> None:
+        receipt = registry.forget(["person 7"], A_REQUEST)
+        registry.rotate_tag_key()
+        assert registry.forget(["person 7"], A_REQUEST) == receipt
+        registry.forget(["person 8"])
+        X, y, owners = data()
+        registry.fit("third", estimator(), X[20:40], y[20:40], owners[20:40])
+        assert registry.known(["person 12"]) == {"person 12": ("all", "half", "third")}
+        registry.forget(["person 12"])
+        assert registry.known(["person 12"]) == {"person 12": ()}
+
+    def test_concurrent_duplicates_are_one_request(
+        self, tmp_path: Path, registry: Registry
+    ) -> None:
+        found: list[str] = []
+
+        def send() -> None:
+            with Registry.open(tmp_path / "registry") as other:
+                found.append(other.forget(["person 9"], A_REQUEST))
+
+        threads = [Thread(target=send) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(found) == 4 and len(set(found)) == 1
+        assert registry.status().n_requests == 1
+        require_consistent(registry)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        "subjects",
+        [[], [""], ["  "], ["a\nb"], ["x" * 1025], ["x" * 10_000_000], ["\ud800"]],
+        ids=["nobody", "empty", "blank", "newline", "long", "huge", "surrogate"],
+    )
+    def test_malformed_ids(self, registry: Registry, subjects: list[str]) -> None:
+        with pytest.raises(InvalidInput) as refusal:
+            registry.forget(subjects)
+        assert len(str(refusal.value)) < 300
+        assert registry.status().n_requests == 0
+
+    @pytest.mark.parametrize(
+        "subject", ["nobody", "' OR 1=1 --", "person 3'; DROP TABLE rows; --", "%"]
+    )
+    def test_strangers(self, registry: Registry, subject: str) -> None:
+        with pytest.raises(UnknownSubject, match="nothing was accepted"):
+            registry.forget(["person 3", subject])
+        assert registry.known(["person 3"])["person 3"] == ("all", "half")
+        assert registry.status().n_requests == 0
+
+    @pytest.mark.parametrize("request_id", ["", "ticket 12", "A" * 32, "0" * 33, 7])
+    def test_ids_of_requests(self, registry: Registry, request_id: object) -> None:
+        with pytest.raises(InvalidInput, match="32 hexadecimal digits"):
+            registry.forget(["person 3"], request_id)  # type: ignore[arg-type]
+
+    def test_requests_that_were_never_sent(self, registry: Registry) -> None:
+        for look in (registry.receipt, registry.request):
+            with pytest.raises(UnknownRequest, match="never accepted"):
+                look(A_REQUEST)
+
+    def test_a_name_that_is_taken(self, registry: Registry) -> None:
+        with pytest.raises(InvalidInput, match="already"):
+            registry.fit("all", estimator(), *data())
+
+    @pytest.mark.parametrize("name", ["", "a b", "../x", "x" * 65, "Jan\u00e9"])
+    def test_names_that_the_ledger_does_not_take(
+        self, registry: Registry, name: str
+    ) -> None:
+        with pytest.raises(InvalidInput, match="model"):
+            registry.fit(name, estimator(), *data())
+
+    def test_models_that_are_not_there(self, registry: Registry) -> None:
+        calls: list[Callable[[str], object]] = [
+            registry.release,
+            registry.record,
+            registry.case,
+            registry.plan,
+            lambda name: registry.ship(name, "x.safetensors"),
+        ]
+        for call in calls:
+            with pytest.raises(InvalidInput, match="there are all, half"):
+                call("other")
+
+    def test_a_folder_without_a_registry(self, tmp_path: Path) -> None:
+        with pytest.raises(NoRegistry, match="expunge init"):
+            Registry.open(tmp_path)
+
+    def test_a_damaged_settings_file(self, tmp_path: Path) -> None:
+        registry_at(tmp_path / "registry").close()
+        (tmp_path / "registry" / "registry.json").write_text("{")
+        with pytest.raises(InvalidInput, match="damaged"):
+            Registry.open(tmp_path / "registry")
+
+    def test_another_database_for_the_same_folder(self, tmp_path: Path) -> None:
+        registry_at(tmp_path / "registry").close()
+        with pytest.raises(InvalidInput, match="another database"):
+            Registry.create(tmp_path / "registry", url="postgresql://nowhere/x")
+
+    def test_a_model_that_keeps_no_data(self, registry: Registry) -> None:
+        with pytest.raises(InvalidInput, match="keep_data"):
+            registry.fit("third", estimator(keep_data=False), *data())
+        assert len(registry.status().models) == 2
+
+
+class TestRequestsThatCannotBeApplied:
+    def test_they_stay_accepted_and_do_not_hold_up_others(
+        self, registry: Registry
+    ) -> None:
+        """A model of one person cannot lose that person."""
+        X, _, owners = data()
+        regression = LinearRegression(alpha=0.1, budget=replace(BUDGET, sigma=1e3))
+        registry.fit("single", regression, X[:2], X[:2, 1], owners[:2])
+        bad, good = Asked(("person 0",)), Asked(("person 5",))
+        registry.accept([bad, good])
+        with pytest.raises(CannotRemove):
+            registry.apply()
+        assert registry.request(good.request).stage == "completed"
+        waiting = registry.request(bad.request)
+        assert waiting.stage == "accepted" and waiting.error
+        assert registry.known(["person 0"])["person 0"] == ("all", "half", "single")
+        with pytest.raises(CannotRemove):
+            registry.forget(["person 0"], bad.request)
+        require_consistent(registry)
+
+    def test_a_spent_contract_applies_to_the_next_fit(self, registry: Registry) -> None:
+        X, y, owners = data()
+        contract = replace(BUDGET, releases=2, sigma=100.0)
+        registry.fit("short", estimator(budget=contract), X[:60], y[:60], owners[:60])
+        registry.forget(["person 1"])
+        waiting = Asked(("person 2",))
+        registry.accept([waiting])
+        with pytest.raises(ScheduleExhausted, match="fit it anew"):
+            registry.apply()
+        again = estimator(budget=contract)
+        registry.refit("short", again, X[2:60], y[2:60], owners[2:60])
+        registry.apply()
+        assert registry.request(waiting.request).stage == "completed"
+        assert registry.known(["person 2"]) == {"person 2": ()}
+        require_consistent(registry)
+
+
+class TestReleases:
+    def test_a_release_predicts_and_refuses_to_forget(self, registry: Registry) -> None:
+        registry.forget(["person 3"])
+        model = registry.release("all")
+        assert model.certificate_.n_subjects_removed == 1
+        assert model.predict(data()[0]).shape == (120,)
+        with pytest.raises(ExpungeError, match="release alone"):
+            model.forget(["person 4"])
+
+    def test_earlier_releases_are_superseded_and_emptied(
+        self, registry: Registry
+    ) -> None:
+        registry.forget(["person 3"])
+        registry.forget(["person 4"])
+        with registry._site.store.reading() as connection:
+            query = "SELECT number, superseded, content FROM releases ORDER BY number"
+            lines = connection.exec_driver_sql(query + ", model").all()
+        for number, superseded, content in lines:
+            assert (superseded is None) == (content is not None) == (number == 3)
+        chain = [e for e in registry.log() if isinstance(e, ReleasesSuperseded)]
+        first = next(e for e in registry.log() if isinstance(e, ModelRegistered))
+        assert first.certificate in chain[0].certificates
+
+    def test_what_left_and_is_superseded_is_listed_until_withdrawn(
+        self, registry: Registry, tmp_path: Path
+    ) -> None:
+        left = registry.ship("all", tmp_path / "model.safetensors")
+        assert (left.number, left.superseded) == (1, None)
+        assert registry.status().outstanding == ()
+        receipt = registry.forget(["person 3"])
+        out = registry.status().outstanding
+        assert [(one.model, one.number) for one in out] == [("all", 1)]
+        assert out[0].shipped[0][1] == "model.safetensors"
+        verdict = check_receipt(receipt, registry.public_pem())
+        assert any("superseded" in text for text in verdict.not_covered)
+        assert any("backups" in text for text in verdict.not_covered)
+        registry.withdraw("all", 1)
+        assert registry.status().outstanding == ()
+        with pytest.raises(InvalidInput, match="no release 9"):
+            registry.withdraw("all", 9)
+
+    def test_a_suffix_that_cannot_be_written_records_nothing(
+        self, registry: Registry, tmp_path: Path
+    ) -> None:
+        with pytest.raises(InvalidInput, match="onnx"):
+            registry.ship("all", tmp_path / "model.pickle")
+        registry.forget(["person 3"])
+        assert registry.status().outstanding == ()
+
+    def test_an_audit_finds_what_the_release_was_made_from(
+        self, registry: Registry
+    ) -> None:
+        from expunge import verify
+
+        registry.forget(["person 3"])
+        certificate = registry.release("all").certificate_
+        assert verify(certificate, registry.record("all")).stands
+        case = registry.case("all")
+        assert len(case.rows) == 118
+        assert case.objective.alpha == pytest.approx(0.05)
+
+
+class TestKindsOfModels:
+    def test_tuned_models_choose_again(self, tmp_path: Path) -> None:
+        X, y, owners = data()
+        tuned = TunedClassifier(
+            alphas=(1.0, 0.1, 0.01), budget=BUDGET, folds=3, fold_key="key"
+        )
+        same = TunedClassifier(
+            alphas=(1.0, 0.1, 0.01), budget=BUDGET, folds=3, fold_key="key"
+        ).fit(X, y, subjects=owners)
+        with Registry.create(tmp_path / "registry") as registry:
+            registry.fit("tuned", tuned, X, y, owners)
+            for some in (["person 3"], ["person 7", "person 8"]):
+                registry.forget(some)
+                same.forget(some)
+            held, kept = custody_of(registry, "tuned"), same._holdings.custody
+            assert registry.release("tuned").certificate_.selection == "certified"
+            np.testing.assert_allclose(held.draft.theta, kept.draft.theta, atol=1e-12)
+            require_consistent(registry)
+
+    def test_several_classes(self, tmp_path: Path) -> None:
+        X, _, owners = data()
+        y = np.array(["a", "b", "c"])[np.argmax(X[:, :3], axis=1)]
+        model = SoftmaxRegression(alpha=0.1, budget=replace(BUDGET, sigma=50.0))
+        with Registry.create(tmp_path / "registry") as registry:
+            registry.fit("three", model, X, y, owners)
+            registry.forget(["person 3"])
+            assert set(registry.release("three").predict(X)) <= {"a", "b", "c"}
+
+    def test_answers_that_need_the_rows_get_them(self, tmp_path: Path) -> None:
+        """A narrow contract: polishing looks at all rows that are left."""
+        X, y, owners = data()
+        narrow = estimator(budget=Budget(sigma=0.02))
+        with Registry.create(tmp_path / "registry") as registry:
+            registry.fit("narrow", narrow, X, y, owners)
+            seen = set()
+            for start in range(0, 40, 8):
+                registry.forget([f"person {i}" for i in range(start, start + 8)])
+                seen |= set(registry.record("narrow").decisions)
+            assert any("polished" in word or "rows" in word for word in seen)
+            oracle = retrained([f"person {i}" for i in range(40)])
+            radius = registry.record("narrow").radius
+            assert radius is not None
+            gap = np.linalg.norm(custody_of(registry, "narrow").draft.theta - oracle)
+            assert gap <= radius
+
+    def test_replacing_a_model_deletes_its_people(self, registry: Registry) -> None:
+        X, y, owners = data()
+        registry.refit("half", estimator(), X[80:], y[80:], owners[80:])
+        assert registry.known(["person 0"]) == {"person 0": ("all",)}
+        registry.forget(["person 50"])
+        require_consistent(registry)
+
+
+class TestOneWorker:
+    def test_others_wait_and_then_say_so(
+        self, registry: Registry, tmp_path: Path
+    ) -> None:
+        asked = Asked(("person 3",))
+        with (
+            registry._site.working(1.0),
+            Registry.open(tmp_path / "registry") as other,
+        ):
+            other.accept([asked])
+            with pytest.raises(Busy, match="what was accepted is safe"):
+                other.forget(["person 3"], asked.request, wait=0.05)
+        registry.apply()
+        assert registry.request(asked.request).stage == "completed"
+
+    def test_who_waits_is_done_when_the_worker_did_the_work(
+        self, registry: Registry, tmp_path: Path
+    ) -> None:
+        found: list[str] = []
+
+        def send() -> None:
+            with Registry.open(tmp_path / "registry") as other:
+                found.append(other.forget(["person 3"], A_REQUEST))
+
+        with registry._site.working(1.0):
+            thread = Thread(target=send)
+            thread.start()
+            while not registry.status().n_requests:
+                continue
+            working_module.work(registry._site, 1.0, lambda done, total: None)
+            thread.join(10.0)  # while the lock is held
+            assert found
+        assert found == [registry.receipt(A_REQUEST)]
+
+    def test_whoever_was_overtaken_is_refused(
+        self, registry: Registry, tmp_path: Path
+    ) -> None:
+        """As when a session with PostgreSQL broke and another got the lock."""
+        from expunge.registry.applying import changed, commit
+        from expunge.stores import requests
+
+        first = Asked(("person 3",))
+        registry.accept([first])
+        with registry._site.store.reading() as connection:
+            tags = requests.tags_of(connection, [first.request])[first.request]
+        change = changed(registry._site, "all", tags)
+        with Registry.open(tmp_path / "registry") as other:
+            other.apply()
+        with pytest.raises(ExpungeError):
+            commit(registry._site, [change], {})
+        assert custody_of(registry, "all").n_removed == 2
+        require_consistent(registry)
+
+
+def test_keys_rotate_and_old_receipts_stand(registry: Registry, tmp_path: Path) -> None:
+    before = registry.forget(["person 3"])
+    registry.rotate_signing_key()
+    after = registry.forget(["person 4"])
+    pem = (tmp_path / "registry" / "public.pem").read_text()
+    assert pem == registry.public_pem()
+    for receipt in (before, after):
+        assert check_receipt(receipt, pem).stands
+    keys = sorted(path.name for path in (tmp_path / "registry/keys").iterdir())
+    assert keys == ["signing-1.pem", "tags-0", "vault.json"]
+    require_consistent(registry)
+
+
+def test_a_registry_is_found_again(tmp_path: Path, registry_url: str | None) -> None:
+    folder = tmp_path / "registry"
+    with registry_at(folder, registry_url) as first:
+        first.forget(["person 3"])
+        before = theta(first, "all")
+    with Registry.create(folder, url=registry_url) as again:
+        again.forget(["person 4"])
+    with Registry.open(folder) as last:
+        assert last.status().n_completed == 2
+        assert custody_of(last, "all").n_removed == 4
+        assert not np.array_equal(theta(last, "all"), before)
+        require_consistent(last)

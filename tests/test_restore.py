@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A backup brings models back, and nobody with them."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from expunge.exceptions import (
+    InvalidInput,
+    LedgerCorrupt,
+    NeedsRestore,
+    ScheduleExhausted,
+)
+from expunge.ledger import Restored, check_export
+from expunge.registry import Asked, Registry
+from tests.registries import (
+    BUDGET,
+    custody_of,
+    data,
+    estimator,
+    registry_at,
+    require_consistent,
+    retrained,
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a registry that was copied after one request."""
+    folder = tmp_path / "registry"
+    with registry_at(folder) as registry:
+        registry.forget(["person 1"])
+    shutil.copytree(folder, tmp_path / "backup")
+    return folder
+
+
+def lose_database(folder: Path) -> None:
+    for path in folder.glob("expunge.db*"):
+        path.unlink()
+
+
+def put_back(folder: Path, backup: Path, *names: str) -> None:
+    for name in names:
+        shutil.copy(backup / name, folder / name)
+
+
+class TestNobodyComesBack:
+    def test_after_a_lost_database(self, folder: Path, tmp_path: Path) -> None:
+        with Registry.open(folder) as registry:
+            receipts = {
+                json.loads(text)["entry"]["request"]: text
+                for text in (
+                    registry.forget(["person 2"]),
+                    registry.forget(["person 3"]),
+                )
+            }
+            waiting = Asked(("person 4",))
+            registry.accept([waiting])
+            size = registry.status().ledger_size
+            export = registry.export()
+        lose_database(folder)
+        with Registry.restore(folder, tmp_path / "backup") as registry:
+            names = [f"person {i}" for i in (1, 2, 3)]
+            assert set(registry.known(names).values()) == {()}
+            for request, text in receipts.items():
+                assert registry.receipt(request) == text
+            assert registry.export().startswith(export)
+            assert registry.request(waiting.request).stage == "accepted"
+            registry.apply()
+            assert registry.known(["person 4"]) == {"person 4": ()}
+            custody = custody_of(registry, "all")
+            gap = custody.draft.theta - retrained([*names, "person 4"])
+            assert np.linalg.norm(gap) <= custody.radius.value
+            note = next(e for e in registry.log(size) if isinstance(e, Restored))
+            assert note.n_replayed == 2
+            require_consistent(registry)
+
+    def test_a_database_put_back_by_hand_is_refused(
+        self, folder: Path, tmp_path: Path
+    ) -> None:
+        with Registry.open(folder) as registry:
+            registry.forget(["person 2"])
+        put_back(folder, tmp_path / "backup", "expunge.db")
+        with pytest.raises(NeedsRestore, match="generation"):
+            Registry.open(folder)
+        put_back(folder, tmp_path / "backup", "keys/vault.json")
+        with pytest.raises(NeedsRestore, match="completed request"):
+            Registry.open(folder)
+        with Registry.restore(folder, tmp_path / "backup") as registry:
+            assert registry.known(["person 2"]) == {"person 2": ()}
+
+    def test_twice_from_the_same_backup(self, folder: Path, tmp_path: Path) -> None:
+        with Registry.open(folder) as registry:
+            registry.forget(["person 2"])
+        Registry.restore(folder, tmp_path / "backup").close()
+        with Registry.open(folder) as registry:
+            registry.forget(["person 3"])
+            numbers = [model.number for model in registry.status().models]
+        with Registry.restore(folder, tmp_path / "backup") as registry:
+            assert set(registry.known(["person 2", "person 3"]).values()) == {()}
+            assert [m.number for m in registry.status().models] == [
+                number + 1 for number in numbers
+            ]
+            require_consistent(registry)
+
+    def test_a_backup_that_is_not_older(self, folder: Path, tmp_path: Path) -> None:
+        with Registry.restore(folder, tmp_path / "backup") as registry:
+            assert registry.known(["person 1"]) == {"person 1": ()}
+            registry.forget(["person 2"])
+            require_consistent(registry)
+
+    def test_after_the_signing_key_was_rotated(
+        self, folder: Path, tmp_path: Path
+    ) -> None:
+        with Registry.open(folder) as registry:
+            registry.rotate_signing_key()
+            registry.forget(["person 2"])
+        with Registry.restore(folder, tmp_path / "backup") as registry:
+            assert registry.known(["person 2"]) == {"person 2": ()}
+            require_consistent(registry)
+
+    def test_on_postgresql(self, tmp_path: Path, database_url: str) -> None:
+        """The database goes back by its own means, copied row by row here."""
+        folder = tmp_path / "registry"
+        with registry_at(folder, database_url) as registry:
+            registry.forget(["person 1"])
+            dump = _dump(registry)
+            shutil.copytree(folder, tmp_path / "backup")
+            registry.forget(["person 2"])
+        with Registry.open(folder) as registry:
+            _load(registry, dump)
+        with pytest.raises(NeedsRestore):
+            Registry.open(folder)
+        with Registry.restore(folder, tmp_path / "backup") as registry:
+            assert registry.known(["person 2"]) == {"person 2": ()}
+            require_consistent(registry)
+
+
+class TestTheContract:
+    def test_releases_that_were_lost_still_count(self, tmp_path: Path) -> None:
+        folder = tmp_path / "registry"
+        contract = replace(BUDGET, releases=4, sigma=100.0)
+        with Registry.create(folder) as registry:
+            registry.fit("model", estimator(budget=contract), *data())
+        shutil.copytree(folder, tmp_path / "backup")
+        with Registry.open(folder) as registry:
+            registry.forget(["person 1"])
+            registry.forget(["person 2"])
+        with Registry.restore(folder, tmp_path / "backup") as registry:
+            assert registry.release("model").certificate_.n_releases == 4
+            with pytest.raises(ScheduleExhausted):
+                registry.forget(["person 3"])
+            require_consistent(registry)
+
+    def test_shipments_and_withdrawals_come_back(
+        self, folder: Path, tmp_path: Path
+    ) -> None:
+        with Registry.open(folder) as registry:
+            registry.ship("all", tmp_path / "one.safetensors")
+            registry.ship("half", tmp_path / "two.safetensors")
+            registry.forget(["person 2"])
+            registry.withdraw("half", 2)
+            before = registry.status().outstanding
+        with Registry.restore(folder, tmp_path / "backup") as registry:
+            after = registry.status().outstanding
+        assert [(one.model, one.number) for one in after] == [("all", 2)]
+        assert [one.shipped for one in after] == [one.shipped for one in before]
+
+
+class TestRefusals:
+    def test_a_backup_without_keys(self, folder: Path, tmp_path: Path) -> None:
+        (tmp_path / "backup/keys/vault.json").unlink()
+        with pytest.raises(InvalidInput, match="vault"):
+            Registry.restore(folder, tmp_path / "backup")
+        Registry.open(folder).close()
+
+    def test_a_backup_without_a_database(self, folder: Path, tmp_path: Path) -> None:
+        (tmp_path / "backup/expunge.db").unlink()
+        with pytest.raises(InvalidInput, match=r"expunge\.db"):
+            Registry.restore(folder, tmp_path / "backup")
+        Registry.open(folder).close()
+
+    def test_a_backup_from_before_a_fit(self, folder: Path, tmp_path: Path) -> None:
+        with Registry.open(folder) as registry:
+            registry.fit("third", estimator(), *data())
+        with pytest.raises(InvalidInput, match="older than the fit of third"):
+            Registry.restore(folder, tmp_path / "backup")
+
+    def test_a_backup_of_another_registry(self, folder: Path, tmp_path: Path) -> None:
+        with registry_at(tmp_path / "other") as other:
+            other.forget(["person 5"])
+        with Registry.open(folder) as registry:
+            registry.forget(["person 2"])
+        with pytest.raises(LedgerCorrupt, match="not of the same registry"):
+            Registry.restore(folder, tmp_path / "other")
+
+    def test_an_altered_journal(self, folder: Path, tmp_path: Path) -> None:
+        with Registry.open(folder) as registry:
+            registry.forget(["person 2"])
+        journal = folder / "journal"
+        altered = journal.read_text().replace(
+            '\\"n_subjects\\":1', '\\"n_subjects\\":2'
+        )
+        journal.write_text(altered)
+        with pytest.raises((LedgerCorrupt, InvalidInput)):
+            Registry.restore(folder, tmp_path / "backup")
+
+
+def test_the_ledger_goes_on_where_it_was(folder: Path, tmp_path: Path) -> None:
+    """Heads that others hold from before the loss agree with it afterwards."""
+    with Registry.open(folder) as registry:
+        receipt = json.loads(registry.forget(["person 2"]))
+    from expunge.ledger import Head
+
+    head = Head.from_json(json.dumps(receipt["head"], separators=(",", ":")))
+    with Registry.restore(folder, tmp_path / "backup") as registry:
+        verdict = check_export(registry.export(), registry.public_pem(), seen=[head])
+    assert verdict.stands, verdict.says
+
+
+def _dump(registry: Registry) -> dict[str, list[dict[str, object]]]:
+    from sqlalchemy import select
+
+    from expunge.stores.tables import metadata
+
+    with registry._site.store.reading() as connection:
+        return {
+            table.name: [dict(r._mapping) for r in connection.execute(select(table))]
+            for table in metadata.sorted_tables
+        }
+
+
+def _load(registry: Registry, dump: dict[str, list[dict[str, object]]]) -> None:
+    from sqlalchemy import delete, insert
+
+    from expunge.stores.tables import metadata
+
+    with registry._site.store.writing() as connection:
+        for table in reversed(metadata.sorted_tables):
+            connection.execute(delete(table))
+        for table in metadata.sorted_tables:
+            if dump[table.name]:
+                connection.execute(insert(table), dump[table.name])
