@@ -56,9 +56,10 @@ def keys_of(registry: Registry, name: str) -> tuple[list[bytes], list[bytes]]:
         for model in MODELS:
             keys: PageKeys = site.held(model).page_keys
             (one,) = people.find(connection, model, tags)
-            page = people._pages(connection, model, [one], keys)[one.page]
+            page = people.pages_of(connection, model, [one], keys)[one.page]
             of_rows.append(page[one.slot * KEY_BYTES : (one.slot + 1) * KEY_BYTES])
-            of_state += [keys[one.page].tobytes(), site.vault.keys(model).present]
+            vault = site.checkpoints.vault
+            of_state += [keys[one.page].tobytes(), vault.keys(model).present]
     return of_rows, of_state
 
 

@@ -51,7 +51,6 @@ def replace_file(path: Path, data: bytes, mode: int = OWNER_ALONE) -> None:
     except BaseException:
         destroy(draft)
         raise
-    flush(path.parent)
 
 
 def destroy(path: Path) -> None:
@@ -66,9 +65,10 @@ def destroy(path: Path) -> None:
 
 @contextmanager
 def scrubbed(path: Path) -> Iterator[None]:
-    """Overwrite the file that is here now, once another took its place."""
+    """See what takes this place on disk, then overwrite the file that was there."""
     if not path.exists():
         yield
+        flush(path.parent)
         return
     descriptor = os.open(path, os.O_WRONLY | NO_LINKS)
     with os.fdopen(descriptor, "wb", buffering=0) as old:

@@ -5,10 +5,12 @@ The release holds what predictions and a certificate need; the seed of the noise
 would undo it, is private. Noise drawn ahead is never written: whoever reads draws anew.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+import numpy as np
 from numpy.typing import NDArray
 
 from .._typing import Index
@@ -37,6 +39,21 @@ ESTIMATORS: Mapping[str, type[Loaded]] = {
     "SoftmaxRegression": SoftmaxRegression,
     "TunedClassifier": TunedClassifier,
     "TunedRegressor": TunedRegressor,
+}
+# As safetensors spells them.
+DTYPES = {
+    "bool": "BOOL",
+    "float16": "F16",
+    "float32": "F32",
+    "float64": "F64",
+    "int8": "I8",
+    "int16": "I16",
+    "int32": "I32",
+    "int64": "I64",
+    "uint8": "U8",
+    "uint16": "U16",
+    "uint32": "U32",
+    "uint64": "U64",
 }
 # What a fit learned of labels and features beside the parameters, where it is set.
 LEARNED = ("n_features_in_", "feature_names_in_", "classes_", "_n_targets")
@@ -189,10 +206,36 @@ def _noise(budget: Budget | None, seed: int | None, account: Any) -> Noise | Non
     return noise
 
 
-def framed(content: Content, arrays: Arrays) -> bytes:
-    """Return content and arrays as one piece: a line of JSON, then safetensors."""
-    data: bytes = safetensors().save(dict(arrays))
-    return dumps(content).encode("ascii") + b"\n" + data
+def framed(content: Content, arrays: Arrays) -> list[memoryview]:
+    """Return content and arrays as one piece: a line of JSON, then safetensors.
+
+    The piece comes in parts, which are not copied: a state is megabytes, and this is
+    done for every request.
+    """
+    line = dumps(content).encode("ascii") + b"\n"
+    return [memoryview(line), *_safetensors_parts(arrays)]
+
+
+def _safetensors_parts(arrays: Arrays) -> list[memoryview]:
+    """Return arrays in the format of safetensors: a header, then each array's bytes."""
+    header: dict[str, Any] = {}
+    end = 0
+    for name, array in arrays.items():
+        start, end = end, end + array.nbytes
+        header[name] = {
+            "dtype": DTYPES[array.dtype.name],
+            "shape": list(array.shape),
+            "data_offsets": [start, end],
+        }
+    text = json.dumps(header, separators=(",", ":")).encode("ascii")
+    text += b" " * (-len(text) % 8)  # so that arrays are aligned
+    bodies = [_bytes_of(array) for array in arrays.values()]
+    return [memoryview(len(text).to_bytes(8, "little") + text), *bodies]
+
+
+def _bytes_of(array: NDArray[Any]) -> memoryview:
+    """Return the bytes of an array where they lie."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def unframed(data: bytes) -> tuple[Content, dict[str, NDArray[Any]]]:

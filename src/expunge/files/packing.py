@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.linalg import lapack
 
 from .. import losses, mechanisms, penalties
 from ..accountant import Accountant
@@ -141,8 +142,8 @@ def _packed_object(value: Any, place: str, arrays: Arrays) -> Any:
 def _packed_array(value: Any, place: str, arrays: Arrays) -> Any:
     """Return an array by its name; words go into the JSON itself."""
     if isinstance(value, Symmetric):
-        arrays[place] = value.lower[_triangle(value.size)]
-        return {"symmetric": place, "size": value.size}
+        arrays[place], _ = lapack.dtrttp(value.lower, uplo="L")
+        return {"triangle": place, "size": value.size}
     shape = [int(length) for length in value.shape]
     if sparse.issparse(value):
         for part in ("data", "indices", "indptr"):
@@ -160,19 +161,20 @@ def _packed_array(value: Any, place: str, arrays: Arrays) -> Any:
     )
 
 
-def _triangle(size: int) -> NDArray[np.bool]:
-    """Return where the lower triangle is."""
-    return np.tri(size, dtype=bool)
-
-
 def _object(data: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     items = {name: unpacked(part, arrays) for name, part in data["fields"].items()}
     return KNOWN[data["class"]](**items)
 
 
+def _triangle(data: Any, arrays: Mapping[str, NDArray[Any]]) -> Symmetric:
+    lower, _ = lapack.dtpttr(data["size"], arrays[data["triangle"]], uplo="L")
+    return Symmetric(lower)
+
+
 def _symmetric(data: Any, arrays: Mapping[str, NDArray[Any]]) -> Symmetric:
+    """Return a matrix as earlier versions wrote it: its triangle row by row."""
     lower = np.zeros((data["size"], data["size"]), order="F")
-    lower[_triangle(data["size"])] = arrays[data["symmetric"]]
+    lower[np.tri(data["size"], dtype=bool)] = arrays[data["symmetric"]]
     return Symmetric(lower)
 
 
@@ -201,6 +203,7 @@ READERS: Mapping[str, Any] = {
     },
     "document": lambda data, _: DOCUMENTS[data["document"]].from_json(data["text"]),
     "class": _object,
+    "triangle": _triangle,
     "symmetric": _symmetric,
     "csr": _csr,
     "array": _array,

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Applying: requests that wait together change each model once.
 
-Everything is computed first. One transaction then writes the new checkpoint, writes the
-release, supersedes those before it, and deletes the rows and the tags: whoever looks
-finds all of it or nothing, so that a crash neither loses a request nor applies one
-twice, and rows go with the checkpoint that no longer needs them.
+Everything is computed first, and the new checkpoint is on disk before anything refers
+to it. One transaction then lets it count, writes the release, supersedes those before
+it, and deletes the rows and the tags: whoever looks finds all of it or nothing, so that
+a crash neither loses a request nor applies one twice, and rows go with the checkpoint
+that no longer needs them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +22,7 @@ from ..record import Record
 from ..stores import people, publications, requests
 from ..stores.people import Struck
 from ..unlearn import Release
-from .held import Held, checkpoint, fetching, rows_of, sealed_checkpoint, shippable
+from .held import Held, checkpoint, fetching, rows_of, shippable
 from .site import Site, now
 
 
@@ -34,7 +35,6 @@ class Change(Private):
     holdings: Holdings
     public: Release
     record: Record
-    sealed: bytes
 
     def write(self, connection: Connection) -> None:
         """Write the model as it is after."""
@@ -45,7 +45,7 @@ class Change(Private):
             connection,
             held.name,
             held.generation,
-            {"checkpoint": self.sealed, "number": held.number + 1},
+            held.number + 1,
         )
 
     def after(self) -> Held:
@@ -85,7 +85,7 @@ def apply_batch(site: Site, waiting: Sequence[str]) -> None:
 
 
 def changed(site: Site, name: str, tags: Sequence[str]) -> Change:
-    """Return a model without some people; change nothing."""
+    """Return a model without some people; its checkpoint is written, to no effect."""
     held = site.held(name)
     holdings = held.holdings
     if holdings.custody.accountant.remaining() == 0:
@@ -95,18 +95,17 @@ def changed(site: Site, name: str, tags: Sequence[str]) -> Change:
         )
     with site.store.reading() as connection:
         found = people.find(connection, name, tags)
-        data = list(people.opened(connection, name, found, held.page_keys))
-        struck = people.without(connection, name, found, held.page_keys)
-    removed, gone = rows_of(data)
+        pages = people.pages_of(connection, name, found, held.page_keys)
+    struck = people.without(name, found, pages, held.page_keys)
+    removed, gone = rows_of(people.opened(name, found, pages))
     answered = holdings.answered(removed, gone, len(found))
     if answered.kept is not None:
         answered.kept.strike(gone)
     fetch = fetching(partial(site.everybody, name), struck.page_keys)
     holdings, public, record = published(replace(answered, fetch=fetch))
-    packed = checkpoint(held.model, holdings, record, struck.page_keys)
-    key = site.vault.keys(name).of(held.generation + 1, name)
-    sealed = sealed_checkpoint(packed, key, name, held.generation + 1)
-    return Change(held, struck, holdings, public, record, sealed)
+    data = checkpoint(held.model, holdings, record, struck.page_keys)
+    site.checkpoints.write(name, held.generation + 1, data)
+    return Change(held, struck, holdings, public, record)
 
 
 def commit(

@@ -35,7 +35,7 @@ def require_current(site: Site) -> None:
     with site.store.reading() as connection:
         generations = publications.generations(connection)
     for name, generation in generations.items():
-        site.vault.keys(name).of(generation, name)
+        site.checkpoints.vault.keys(name).of(generation, name)
     news = list(unread(site))
     _require_completed(news, _known(site, news))
 

@@ -37,12 +37,12 @@ def complete(site: Site, wait: float) -> None:
     with site.store.reading() as connection:
         applied = requests.at_stage(connection, requests.APPLIED)
         releases = publications.unentered(connection)
+        if not applied and not releases:
+            return
         generations = publications.generations(connection)
-    if applied or releases:
-        site.store.erase(wait)
-    site.vault.settle(generations)
-    if applied or releases:
-        _enter(site, applied, releases)
+    site.store.erase(wait)
+    site.checkpoints.settle(generations)
+    _enter(site, applied, releases)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

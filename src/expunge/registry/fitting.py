@@ -17,7 +17,7 @@ from ..stores.people import PageKeys
 from ..unlearn import Release
 from .applying import write_release
 from .completing import complete
-from .held import by_person, checkpoint, sealed_checkpoint
+from .held import by_person, checkpoint
 from .ids import person
 from .site import Site, now
 
@@ -66,16 +66,14 @@ def fitted(model: Any, X: Any, y: Any, subjects: Sequence[object] | None) -> Any
 def take_in(site: Site, name: str, model: Any, wait: float) -> None:
     """Write a fitted model into the store, in the place of one of that name."""
     complete(site, wait)
-    generation = site.vault.prepare(name).generation + 1
-    key = site.vault.keys(name).of(generation, name)
+    generation = site.checkpoints.vault.prepare(name).generation + 1
     with site.store.writing() as connection:
         _make_room(connection, name, generation - 1)
         page_keys = _enrolled(connection, name, model, site.tag_keys())
         data = checkpoint(model, model._private_state(), model._record, page_keys)
         number = publications.number(connection, name) + 1
-        sealed = sealed_checkpoint(data, key, name, generation)
-        changes = {"checkpoint": sealed, "number": number}
-        publications.move_on(connection, name, generation - 1, changes)
+        site.checkpoints.write(name, generation, data)
+        publications.move_on(connection, name, generation - 1, number)
         write_release(connection, name, number, (model, model._release))
     site.cache.pop(name, None)
     complete(site, wait)
@@ -93,7 +91,6 @@ def _make_room(connection: Connection, name: str, generation: int) -> None:
             "created": now(),
             "number": 0,
             "generation": generation,
-            "checkpoint": b"",
         },
     )
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Held: a model as the worker holds it, to and from a sealed checkpoint.
+"""Held: a model as the worker holds it, to and from the bytes of a checkpoint.
 
 A checkpoint is the private state without rows: those lie apart, sealed for each person,
 and are fetched when an answer needs them. Places number the rows at the fit and never
@@ -36,7 +36,6 @@ from ..record import Record
 from ..roster import Roster
 from ..rows import Rows
 from ..stores.people import PageKeys
-from ..stores.sealing import seal, unseal
 from ..tuning.holdings import TunedHoldings
 from ..unlearn import Release
 
@@ -80,8 +79,8 @@ def checkpoint(
     holdings: Holdings,
     record: Record,
     page_keys: PageKeys,
-) -> bytes:
-    """Return the private state as bytes, to be sealed."""
+) -> list[memoryview]:
+    """Return the private state as bytes, in parts, to be sealed."""
     arrays: dict[str, NDArray[Any]] = {}
     bounds = holdings.bounds if isinstance(holdings, TunedHoldings) else None
     content = custody_content(model, holdings, record, bounds, arrays)
@@ -92,7 +91,7 @@ def checkpoint(
 def shippable(model: Any, public: Release) -> bytes:
     """Return what may be shipped of a release, as bytes."""
     arrays: dict[str, NDArray[Any]] = {}
-    return framed(release_content(model, public, arrays), arrays)
+    return b"".join(framed(release_content(model, public, arrays), arrays))
 
 
 def released(content: bytes) -> tuple[Loaded, Release]:
@@ -102,19 +101,18 @@ def released(content: bytes) -> tuple[Loaded, Release]:
     return model, public
 
 
-def take_up(line: Any, key: bytes, everybody: Everybody) -> Held:
-    """Return a model from its sealed checkpoint and the content of its release.
+def take_up(line: Any, data: bytes, everybody: Everybody) -> Held:
+    """Return a model from its checkpoint and the content of its release.
 
     Parameters
     ----------
     line
-        As ``stores.publications.checkpoint`` returns it.
-    key
-        Of the checkpoint.
+        As ``stores.publications.newest`` returns it.
+    data
+        The checkpoint.
     everybody
         How to get at people's rows.
     """
-    data = unseal(line.checkpoint, key, place(line.name, line.generation))
     parts = _parts(data)
     model, public = read_release(*unframed(line.content))
     page_keys: PageKeys = parts.pop("page_keys")
@@ -131,16 +129,6 @@ def take_up(line: Any, key: bytes, everybody: Everybody) -> Held:
 def fetching(everybody: Everybody, page_keys: PageKeys) -> Fetch:
     """Return how to get the remaining rows, under these keys."""
     return partial(_remaining, everybody, page_keys)
-
-
-def sealed_checkpoint(data: bytes, key: bytes, name: str, generation: int) -> bytes:
-    """Return a checkpoint sealed for its model and generation alone."""
-    return seal(data, key, place(name, generation))
-
-
-def place(name: str, generation: int) -> str:
-    """Return what a checkpoint is bound to."""
-    return f"checkpoint {generation} of {name}"
 
 
 def rows_as_bytes(rows: Rows, places: Index) -> bytes:

@@ -88,7 +88,7 @@ class Registry:
         with site.unless_it_fails():
             places.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             key = first_keys(places.keys)
-            site.vault.begin()
+            site.checkpoints.begin()
             upgrade(site.store)
             _begin_ledger(site, key)
             write_settings(places, settings)  # last: now it is one

@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 
 from ..accountant import release_event
 from ..certificate import Certificate
-from ..durable import destroy, flush, replace_file, scrubbed
+from ..durable import destroy, replace_file, scrubbed
 from ..exceptions import InvalidInput, LedgerCorrupt
 from ..ledger import (
     Entry,
@@ -101,6 +101,7 @@ def restore(site: Site, backup: Path, tell: Tell) -> None:
         if site.settings.url is None:
             site.store.close()
             _put_back(backup / "expunge.db", site.places.database)
+        _put_back_checkpoints(backup / "checkpoints", site.places.checkpoints)
         replace_file(site.places.vault, read_secret(keys))
         upgrade(site.store)
         tell(1, STEPS)
@@ -117,7 +118,7 @@ def complete_backup(site: Site) -> None:
     """Settle the keys of a backup that was taken in the middle of a request."""
     with site.store.reading() as connection:
         generations = publications.generations(connection)
-    site.vault.settle(generations)
+    site.checkpoints.settle(generations)
 
 
 def read_news(lines: Iterable[dict[str, Any]]) -> News:
@@ -272,6 +273,17 @@ def _enter_known(connection: Connection, news: News) -> None:
             )
 
 
+def _put_back_checkpoints(source: Path, target: Path) -> None:
+    """Copy sealed checkpoints; those of later generations are removed when settled."""
+    if not source.is_dir():
+        raise InvalidInput(
+            f"{source.parent} holds no {source.name}; name the folder that the "
+            "registry was copied to"
+        )
+    for file in source.iterdir():
+        replace_file(target / file.name, file.read_bytes())
+
+
 def _put_back(source: Path, target: Path) -> None:
     """Copy a SQLite database, whatever lies in its log included, into place."""
     if not source.is_file():
@@ -293,4 +305,3 @@ def _put_back(source: Path, target: Path) -> None:
         destroy(target.with_name(name))
     with scrubbed(target):
         draft.replace(target)
-    flush(target.parent)

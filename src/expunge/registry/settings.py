@@ -75,6 +75,11 @@ class Places:
         return self.keys / "vault.json"
 
     @property
+    def checkpoints(self) -> Path:
+        """The folder of sealed private states."""
+        return self.folder / "checkpoints"
+
+    @property
     def journal(self) -> Path:
         """What a restored database would lack."""
         return self.folder / "journal"

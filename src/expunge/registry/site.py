@@ -10,6 +10,7 @@ from time import time_ns
 from ..ledger import Ledger, SigningKey, TagKey
 from ..private import Private
 from ..stores import (
+    Checkpoints,
     Journal,
     Store,
     Vault,
@@ -35,8 +36,8 @@ class Site(Private):
     ----------
     places, settings
         Where it is, and what was settled.
-    store, vault, journal
-        The database, the keys of checkpoints, and the journal.
+    store, checkpoints, journal
+        The database, the sealed private states, and the journal.
     cache
         Models as they were last held, good for as long as the generation is the same.
     """
@@ -44,7 +45,7 @@ class Site(Private):
     places: Places
     settings: Settings
     store: Store
-    vault: Vault
+    checkpoints: Checkpoints
     journal: Journal
     cache: dict[str, Held] = field(default_factory=dict)
 
@@ -60,7 +61,7 @@ class Site(Private):
             places,
             settings,
             Store(engine),
-            Vault(places.vault),
+            Checkpoints(places.checkpoints, Vault(places.vault)),
             Journal(places.journal),
         )
 
@@ -101,9 +102,9 @@ class Site(Private):
             known = self.cache.get(name)
             if known is not None and known.generation == current:
                 return known
-            line = publications.checkpoint(connection, name)
-        key = self.vault.keys(name).of(line.generation, name)
-        held = take_up(line, key, partial(self.everybody, name))
+            line = publications.newest(connection, name)
+        data = self.checkpoints.read(name, line.generation)
+        held = take_up(line, data, partial(self.everybody, name))
         self.remember(held)
         return held
 
@@ -117,7 +118,8 @@ class Site(Private):
         """Yield the rows of each person in a model."""
         with self.store.reading() as connection:
             found = people.everybody(connection, name)
-            yield from people.opened(connection, name, found, page_keys)
+            pages = people.pages_of(connection, name, found, page_keys)
+        yield from people.opened(name, found, pages)
 
 
 def now() -> int:

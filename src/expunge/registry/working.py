@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Working: what the one process does that holds the lock.
 
-First it finishes what another left behind, then it applies all that waits as one batch,
-until nothing waits. A request that cannot be applied does not hold up the others: the
-batch is halved until it stands alone, and it stays accepted.
+First it finishes what another left behind, then it applies all that waits as one batch.
+Whoever sends a request while it works waits for the lock and works next. A request that
+cannot be applied does not hold up the others: the batch is halved until it stands
+alone, and it stays accepted.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,20 +30,16 @@ def work(site: Site, wait: float, tell: Tell) -> dict[str, ExpungeError]:
     """Apply all that waits; return the requests that could not be, and why."""
     catch_up(site)
     complete(site, wait)
+    with site.store.reading() as connection:
+        waiting = requests.at_stage(connection, requests.ACCEPTED)
     failed: dict[str, ExpungeError] = {}
-    done = 0
-    while True:
-        with site.store.reading() as connection:
-            waiting = requests.at_stage(connection, requests.ACCEPTED)
-        ids = [line.id for line in waiting if line.id not in failed]
-        if not ids:
-            return failed
-        tell(done, done + len(ids))
-        batch = ids[:BATCH]
+    for start in range(0, len(waiting), BATCH):
+        tell(start, len(waiting))
+        batch = [line.id for line in waiting[start : start + BATCH]]
         failed |= _applied(site, batch)
         complete(site, wait)
-        done += len(batch)
-        tell(done, done + len(ids) - len(batch))
+    tell(len(waiting), len(waiting))
+    return failed
 
 
 def _applied(site: Site, batch: Sequence[str]) -> dict[str, ExpungeError]:

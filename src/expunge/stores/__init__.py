@@ -6,6 +6,7 @@ what a restored database would lack. Values come in as bytes, numbers and words;
 they mean is the registry's business.
 """
 
+from .checkpoints import Checkpoints
 from .engine import Store, postgresql_engine, sqlite_engine
 from .journal import Journal
 from .lock import alone
@@ -13,6 +14,7 @@ from .schema import require_newest, upgrade
 from .vault import Vault
 
 __all__ = [
+    "Checkpoints",
     "Journal",
     "Store",
     "Vault",

@@ -9,7 +9,7 @@ key and under another page key: a few kilobytes, however many people there are.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,8 @@ from .tables import pages, rows, subjects
 PAGE = 256  # keys in a page
 CHUNK = 500  # values in one statement
 
-PageKeys = NDArray[np.uint8]
+PageKeys: TypeAlias = NDArray[np.uint8]
+Pages: TypeAlias = dict[int, bytes]
 T = TypeVar("T")
 
 
@@ -124,23 +125,20 @@ def everybody(connection: Connection, model: str) -> list[Found]:
     return [Found(*line) for line in connection.execute(query)]
 
 
-def opened(
-    connection: Connection, model: str, found: Sequence[Found], page_keys: PageKeys
-) -> Iterator[bytes]:
+def opened(model: str, found: Sequence[Found], pages: Pages) -> Iterator[bytes]:
     """Yield the rows of each person as they were enrolled."""
-    keys = _pages(connection, model, found, page_keys)
     for one in found:
-        key = _slot(keys[one.page], one.slot)
+        key = _slot(pages[one.page], one.slot)
         yield unseal(one.sealed, key, _place(model, one.page, one.slot))
 
 
 def without(
-    connection: Connection, model: str, found: Sequence[Found], page_keys: PageKeys
+    model: str, found: Sequence[Found], pages: Pages, page_keys: PageKeys
 ) -> Struck:
     """Return the keys of a model without those of these people; change nothing."""
     left = page_keys.copy()
     sealed = {}
-    for page, content in _pages(connection, model, found, page_keys).items():
+    for page, content in pages.items():
         keys = bytearray(content)
         for one in found:
             if one.page == page:
@@ -200,9 +198,9 @@ def _known(connection: Connection, tags: Sequence[str]) -> dict[str, int]:
     return known
 
 
-def _pages(
+def pages_of(
     connection: Connection, model: str, found: Sequence[Found], page_keys: PageKeys
-) -> dict[int, bytes]:
+) -> Pages:
     """Return the pages that hold these people's keys, opened."""
     wanted = sorted({one.page for one in found})
     opened = {}

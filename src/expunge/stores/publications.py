@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publications: models, their sealed checkpoints, and their releases, in a store.
+"""Publications: models, which checkpoint of theirs counts, and releases, in a store.
 
 A checkpoint is replaced by the next one and only by that: whoever worked on another
 generation has been overtaken, and is refused.
@@ -26,8 +26,8 @@ def generations(connection: Connection) -> dict[str, int]:
     return {name: generation for name, generation in connection.execute(query)}
 
 
-def checkpoint(connection: Connection, name: str) -> Row[Any]:
-    """Return a model with its sealed checkpoint and its newest release's content."""
+def newest(connection: Connection, name: str) -> Row[Any]:
+    """Return a model with the content of its newest release."""
     query = (
         select(models, releases.c.content, releases.c.digest)
         .join(
@@ -62,18 +62,19 @@ def unknown(connection: Connection, name: str) -> InvalidInput:
 
 
 def add_model(connection: Connection, model: dict[str, Any]) -> None:
-    """Write a new model with its checkpoint."""
+    """Write a new model."""
     connection.execute(insert(models), model)
 
 
-def move_on(
-    connection: Connection, name: str, generation: int, changes: dict[str, Any]
-) -> None:
-    """Replace the checkpoint of this generation, and count one up."""
+def move_on(connection: Connection, name: str, generation: int, number: int) -> None:
+    """Replace the checkpoint of this generation by the next; say which release it has.
+
+    Raises Busy if another process was faster.
+    """
     moved = connection.execute(
         update(models)
         .where(models.c.name == name, models.c.generation == generation)
-        .values(generation=generation + 1, **changes)
+        .values(generation=generation + 1, number=number)
     )
     if moved.rowcount != 1:
         raise Busy(

@@ -35,7 +35,6 @@ models = Table(
     # Of the newest release, and of the checkpoint behind it.
     Column("number", Integer, nullable=False),
     Column("generation", BigInteger, nullable=False),
-    Column("checkpoint", LargeBinary, nullable=False),
 )
 
 subjects = Table(

@@ -23,7 +23,6 @@ def _models() -> None:
         sa.Column("created", sa.BigInteger, nullable=False),
         sa.Column("number", sa.Integer, nullable=False),
         sa.Column("generation", sa.BigInteger, nullable=False),
-        sa.Column("checkpoint", sa.LargeBinary, nullable=False),
         sa.PrimaryKeyConstraint("name", name="pk_models"),
     )
     op.create_table(
