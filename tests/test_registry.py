@@ -18,6 +18,7 @@ from expunge.exceptions import (
     InvalidInput,
     NoRegistry,
     ScheduleExhausted,
+    StoreFailed,
     UnknownRequest,
     UnknownSubject,
 )
@@ -240,7 +241,7 @@ class TestRefusals:
     def test_a_damaged_settings_file(self, tmp_path: Path) -> None:
         registry_at(tmp_path / "registry").close()
         (tmp_path / "registry" / "registry.json").write_text("{")
-        with pytest.raises(InvalidInput, match="damaged"):
+        with pytest.raises(StoreFailed, match="damaged"):
             Registry.open(tmp_path / "registry")
 
     def test_another_database_for_the_same_folder(self, tmp_path: Path) -> None:
@@ -469,7 +470,7 @@ def test_keys_rotate_and_old_receipts_stand(registry: Registry, tmp_path: Path) 
     for receipt in (before, after):
         assert check_receipt(receipt, pem).stands
     keys = sorted(path.name for path in (tmp_path / "registry/keys").iterdir())
-    assert keys == ["signing-1.pem", "tags-0", "vault.json"]
+    assert keys == ["signing-1.pem", "tags-0", "vault.json", "vault.lock"]
     require_consistent(registry)
 
 

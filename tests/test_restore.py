@@ -48,6 +48,13 @@ def put_back(folder: Path, backup: Path, *names: str) -> None:
         shutil.copy(backup / name, folder / name)
 
 
+def untouched(folder: Path) -> dict[str, bytes]:
+    """Return the files that a refused backup must leave as they are."""
+    names = ("expunge.db", "keys/vault.json", "journal")
+    files = [*(folder / name for name in names), *(folder / "checkpoints").iterdir()]
+    return {str(path): path.read_bytes() for path in files}
+
+
 class TestNobodyComesBack:
     def test_after_a_lost_database(self, folder: Path, tmp_path: Path) -> None:
         with Registry.open(folder) as registry:
@@ -156,6 +163,29 @@ class TestTheContract:
                 registry.forget(["person 3"])
             require_consistent(registry)
 
+    def test_a_model_that_may_not_be_released_again_is_given_up(
+        self, tmp_path: Path
+    ) -> None:
+        folder = tmp_path / "registry"
+        contract = replace(BUDGET, releases=2, sigma=100.0)
+        with Registry.create(folder) as registry:
+            registry.fit("model", estimator(budget=contract), *data())
+        shutil.copytree(folder, tmp_path / "backup")
+        with Registry.open(folder) as registry:
+            registry.forget(["person 1"])
+        with Registry.restore(folder, tmp_path / "backup") as registry:
+            assert registry.known(["person 1", "person 2"]) == {
+                "person 1": (),
+                "person 2": (),
+            }
+            (model,) = registry.status().models
+            assert (model.estimator, model.n_people, model.number) == ("", 0, 2)
+            with pytest.raises(ScheduleExhausted, match="fit it anew"):
+                registry.release("model")
+            registry.refit("model", estimator(budget=contract), *data())
+            registry.forget(["person 3"])
+            require_consistent(registry)
+
     def test_shipments_and_withdrawals_come_back(
         self, folder: Path, tmp_path: Path
     ) -> None:
@@ -172,6 +202,24 @@ class TestTheContract:
 
 
 class TestRefusals:
+    def test_a_lost_database_is_not_made_anew(self, folder: Path) -> None:
+        lose_database(folder)
+        for call in (Registry.open, Registry.create):
+            with pytest.raises(NeedsRestore, match="lost"):
+                call(folder)
+        assert not list(folder.glob("expunge.db*"))
+
+    def test_a_database_from_before_a_fit_is_not_opened(
+        self, folder: Path, tmp_path: Path
+    ) -> None:
+        X, y, owners = data()
+        with Registry.open(folder) as registry:
+            registry.refit("half", estimator(), X[:20], y[:20], owners[:20])
+        put_back(folder, tmp_path / "backup", "expunge.db", "keys/vault.json")
+        for call in (Registry.open, Registry.create):
+            with pytest.raises(NeedsRestore, match="release"):
+                call(folder)
+
     def test_a_backup_without_keys(self, folder: Path, tmp_path: Path) -> None:
         (tmp_path / "backup/keys/vault.json").unlink()
         with pytest.raises(InvalidInput, match="vault"):
@@ -187,16 +235,20 @@ class TestRefusals:
     def test_a_backup_from_before_a_fit(self, folder: Path, tmp_path: Path) -> None:
         with Registry.open(folder) as registry:
             registry.fit("third", estimator(), *data())
+        before = untouched(folder)
         with pytest.raises(InvalidInput, match="older than the fit of third"):
             Registry.restore(folder, tmp_path / "backup")
+        assert untouched(folder) == before
 
     def test_a_backup_of_another_registry(self, folder: Path, tmp_path: Path) -> None:
         with registry_at(tmp_path / "other") as other:
             other.forget(["person 5"])
         with Registry.open(folder) as registry:
             registry.forget(["person 2"])
+        before = untouched(folder)
         with pytest.raises(LedgerCorrupt, match="not of the same registry"):
             Registry.restore(folder, tmp_path / "other")
+        assert untouched(folder) == before
 
     def test_an_altered_journal(self, folder: Path, tmp_path: Path) -> None:
         with Registry.open(folder) as registry:

@@ -26,7 +26,7 @@ def accept(site: Site, asked: Sequence[Asked]) -> tuple[RequestStatus, ...]:
     for one in asked:
         require_request(one.request)
         subjects = words(one.subjects)
-        if wanted.setdefault(one.request, subjects) != subjects:
+        if set(wanted.setdefault(one.request, subjects)) != set(subjects):
             raise _changed(one.request)
     keys = site.tag_keys()
     while not _taken_in(site, wanted, keys):

@@ -35,18 +35,15 @@ class Change(Private):
     holdings: Holdings
     public: Release
     record: Record
+    checkpoint: str
 
     def write(self, connection: Connection) -> None:
         """Write the model as it is after."""
         held = self.held
         people.strike(connection, held.name, self.struck)
         write_release(connection, held.name, held.number + 1, (held.model, self.public))
-        publications.move_on(
-            connection,
-            held.name,
-            held.generation,
-            held.number + 1,
-        )
+        after = {"checkpoint": self.checkpoint, "number": held.number + 1}
+        publications.move_on(connection, held.name, held.generation, after)
 
     def after(self) -> Held:
         """Return the model as it is after, once that is committed."""
@@ -55,6 +52,7 @@ class Change(Private):
         return Held(
             held.name,
             held.generation + 1,
+            self.checkpoint,
             held.number + 1,
             self.public.certificate.digest(),
             held.model,
@@ -96,6 +94,8 @@ def changed(site: Site, name: str, tags: Sequence[str]) -> Change:
     with site.store.reading() as connection:
         found = people.find(connection, name, tags)
         pages = people.pages_of(connection, name, found, held.page_keys)
+    if not found:
+        raise publications.overtaken(name)
     struck = people.without(name, found, pages, held.page_keys)
     removed, gone = rows_of(people.opened(name, found, pages))
     answered = holdings.answered(removed, gone, len(found))
@@ -104,8 +104,8 @@ def changed(site: Site, name: str, tags: Sequence[str]) -> Change:
     fetch = fetching(partial(site.everybody, name), struck.page_keys)
     holdings, public, record = published(replace(answered, fetch=fetch))
     data = checkpoint(held.model, holdings, record, struck.page_keys)
-    site.checkpoints.write(name, held.generation + 1, data)
-    return Change(held, struck, holdings, public, record)
+    written = site.checkpoints.write(name, held.generation + 1, data)
+    return Change(held, struck, holdings, public, record, written)
 
 
 def commit(

@@ -1,77 +1,78 @@
 # SPDX-License-Identifier: Apache-2.0
 """Catching up: the store takes in what the journal has and it lacks.
 
-After a crash that is at most a request nobody was told of, and a statement that will be
-made again. Anything else means that the database is older than the journal: it was put
-back from a backup, and people would come back with it.
+After a crash that is at most a request nobody was told of, a release that was about to
+leave, and a statement that will be made again. Anything else means that the database is
+older than the journal: it was put back from a backup, and people would come back.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Row
+from sqlalchemy import Connection
 
 from ..exceptions import NeedsRestore
+from ..ledger import ModelRegistered, ReleaseMade, read_entry
 from ..stores import publications, requests
 from ..stores.engine import Collision
-from ..stores.notes import note
+from . import shipping
 from .accepting import insert_accepted
-from .completing import JOURNAL_END
+from .keys import require_tag_keys
+from .news import Line, accepted_ids, completed_ids, unread
 from .site import Site
 
 
 def catch_up(site: Site) -> None:
-    """Take in accepted requests; raise NeedsRestore if completed ones are missing."""
-    news = list(unread(site))
-    there = _known(site, news)
-    _require_completed(news, there)
-    accepted = [one for line in news for one in line.get("accepted", ())]
+    """Take in what the journal has; raise NeedsRestore if the store is too old."""
+    lines = unread(site)
+    if not lines:
+        return
+    with site.store.reading() as connection:
+        _require_known(connection, lines)
+        there = requests.look_up(connection, accepted_ids(lines))
+    accepted = [one for _, line in lines for one in line.get("accepted", ())]
     missing = {one["id"]: one for one in accepted if one["id"] not in there}
     _take_in(site, missing.values())
+    left = [line for _, line in lines if "shipped" in line or "withdrawn" in line]
+    if left:
+        with site.store.writing() as connection:
+            for line in left:
+                shipping.take_in(connection, line)
 
 
 def require_current(site: Site) -> None:
     """Raise NeedsRestore if the store is older than journal or keys; change nothing."""
     with site.store.reading() as connection:
-        generations = publications.generations(connection)
-    for name, generation in generations.items():
-        site.checkpoints.vault.keys(name).of(generation, name)
-    news = list(unread(site))
-    _require_completed(news, _known(site, news))
-
-
-def unread(site: Site) -> Iterable[dict[str, Any]]:
-    """Return the lines of the journal since the store last agreed with it."""
+        files = publications.checkpoints(connection)
+        require_tag_keys(connection, site.places.keys)
+    for name in files.values():
+        site.checkpoints.require_key(name)
+    lines = unread(site)
     with site.store.reading() as connection:
-        start = int(note(connection, JOURNAL_END, "0"))
-    return site.journal.read(start)
+        _require_known(connection, lines)
 
 
-def _known(site: Site, news: Sequence[dict[str, Any]]) -> dict[str, Row[Any]]:
-    """Return those requests that the journal names and the store has."""
-    named = {request for line in news for request in line.get("receipts", ())}
-    named |= {one["id"] for line in news for one in line.get("accepted", ())}
-    if not named:
-        return {}
-    with site.store.reading() as connection:
-        return requests.look_up(connection, sorted(named))
-
-
-def _require_completed(
-    news: Sequence[dict[str, Any]], there: Mapping[str, Row[Any]]
-) -> None:
-    """Refuse a store that does not know what became of a completed request."""
-    completed = {request for line in news for request in line.get("receipts", ())}
+def _require_known(connection: Connection, lines: Sequence[Line]) -> None:
+    """Refuse a store that does not know what came of a request or of a fit."""
+    completed = completed_ids(lines)
+    there = requests.look_up(connection, completed)
     lost = [
         request
         for request in completed
         if request not in there or there[request].stage == requests.ACCEPTED
     ]
-    if lost:
+    texts = (text for _, line in lines for text in line.get("entries", ()))
+    made = [
+        entry.certificate
+        for entry in map(read_entry, texts)
+        if isinstance(entry, ReleaseMade | ModelRegistered)
+    ]
+    gone = [one for one in made if not publications.has_digest(connection, one)]
+    if lost or gone:
         raise NeedsRestore(
-            f"the journal knows of {len(lost)} completed request(s) that the database "
-            "does not: it was put back from a backup; run expunge restore BACKUP, so "
-            "that nobody comes back with it"
+            f"the journal knows of {len(lost)} completed request(s) and {len(gone)} "
+            "release(s) that the database does not: it was put back from a backup; run "
+            "expunge restore BACKUP, so that nobody comes back with it"
         )
 
 

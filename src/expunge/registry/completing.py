@@ -25,9 +25,8 @@ from ..ledger import (
 from ..stores import chain, publications, requests
 from ..stores.chain import Appending
 from ..stores.notes import write_note
+from .news import AGREED, agreed, unread
 from .site import Site, now
-
-JOURNAL_END = "journal end"
 
 Certificates: TypeAlias = dict[tuple[str, int], Certificate]
 
@@ -39,9 +38,9 @@ def complete(site: Site, wait: float) -> None:
         releases = publications.unentered(connection)
         if not applied and not releases:
             return
-        generations = publications.generations(connection)
+        current = publications.checkpoints(connection)
     site.store.erase(wait)
-    site.checkpoints.settle(generations)
+    site.checkpoints.settle(current)
     _enter(site, applied, releases)
 
 
@@ -80,12 +79,13 @@ class Statement:
 def conclude(site: Site, statement: Statement) -> None:
     """Make a statement: on disk in the journal first, and in the store then."""
     end = site.journal.append([statement.line()])
+    lines = unread(site)
     with site.store.writing() as connection:
         statement.book.write(connection, statement.head)
         for (name, number), sequence in statement.places.items():
             publications.mark_entered(connection, name, number, sequence)
         requests.mark_completed(connection, statement.receipts)
-        write_note(connection, JOURNAL_END, str(end))
+        write_note(connection, AGREED, str(agreed(connection, lines, end)))
 
 
 def _enter(site: Site, applied: Sequence[Any], releases: Sequence[Any]) -> None:

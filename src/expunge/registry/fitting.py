@@ -65,15 +65,15 @@ def fitted(model: Any, X: Any, y: Any, subjects: Sequence[object] | None) -> Any
 
 def take_in(site: Site, name: str, model: Any, wait: float) -> None:
     """Write a fitted model into the store, in the place of one of that name."""
-    complete(site, wait)
     generation = site.checkpoints.vault.prepare(name).generation + 1
     with site.store.writing() as connection:
         _make_room(connection, name, generation - 1)
         page_keys = _enrolled(connection, name, model, site.tag_keys())
         data = checkpoint(model, model._private_state(), model._record, page_keys)
         number = publications.number(connection, name) + 1
-        site.checkpoints.write(name, generation, data)
-        publications.move_on(connection, name, generation - 1, number)
+        written = site.checkpoints.write(name, generation, data)
+        after = {"checkpoint": written, "number": number}
+        publications.move_on(connection, name, generation - 1, after)
         write_release(connection, name, number, (model, model._release))
     site.cache.pop(name, None)
     complete(site, wait)
@@ -91,6 +91,7 @@ def _make_room(connection: Connection, name: str, generation: int) -> None:
             "created": now(),
             "number": 0,
             "generation": generation,
+            "checkpoint": "",
         },
     )
 

@@ -10,12 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._typing import Index
+from ..exceptions import ScheduleExhausted, StoreFailed
 from ..files.contents import (
     Beside,
     Content,
@@ -39,6 +41,8 @@ from ..stores.people import PageKeys
 from ..tuning.holdings import TunedHoldings
 from ..unlearn import Release
 
+HASH_BYTES = 32
+
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Held(Private):
@@ -48,8 +52,10 @@ class Held(Private):
     ----------
     name
         Of the model.
-    generation, number, digest
-        Of its checkpoint; of its newest release; of that release's certificate.
+    generation, checkpoint
+        Of its private state, and the file that this is in.
+    number, digest
+        Of its newest release, and of that release's certificate.
     model
         The estimator with its private state.
     page_keys
@@ -58,6 +64,7 @@ class Held(Private):
 
     name: str
     generation: int
+    checkpoint: str
     number: int
     digest: str
     model: Loaded
@@ -89,14 +96,18 @@ def checkpoint(
 
 
 def shippable(model: Any, public: Release) -> bytes:
-    """Return what may be shipped of a release, as bytes."""
+    """Return what may be shipped of a release, as bytes, with a hash before them."""
     arrays: dict[str, NDArray[Any]] = {}
-    return b"".join(framed(release_content(model, public, arrays), arrays))
+    data = b"".join(framed(release_content(model, public, arrays), arrays))
+    return sha256(data).digest() + data
 
 
-def released(content: bytes) -> tuple[Loaded, Release]:
-    """Return the estimator that carries a release alone, and the release."""
-    model, public = read_release(*unframed(content))
+def released(line: Any) -> tuple[Loaded, Release]:
+    """Return the estimator that carries a release alone, and the release.
+
+    ``line`` is as ``stores.publications.release`` returns it.
+    """
+    model, public = read_release(*unframed(_checked(line.content, line.model)))
     model._published = public
     return model, public
 
@@ -114,7 +125,7 @@ def take_up(line: Any, data: bytes, everybody: Everybody) -> Held:
         How to get at people's rows.
     """
     parts = _parts(data)
-    model, public = read_release(*unframed(line.content))
+    model, public = read_release(*unframed(_checked(line.content, line.name)))
     page_keys: PageKeys = parts.pop("page_keys")
     fetch = fetching(everybody, page_keys)
     kept = None
@@ -123,7 +134,15 @@ def take_up(line: Any, data: bytes, everybody: Everybody) -> Held:
     # Whose rows these are the store knows: no roster is needed.
     beside = Beside(Roster(Counter(), b""), kept, fetch)
     give_custody(model, public, parts, beside)
-    return Held(line.name, line.generation, line.number, line.digest, model, page_keys)
+    return Held(
+        line.name,
+        line.generation,
+        line.checkpoint,
+        line.number,
+        line.digest,
+        model,
+        page_keys,
+    )
 
 
 def fetching(everybody: Everybody, page_keys: PageKeys) -> Fetch:
@@ -164,6 +183,22 @@ def by_person(rows: Rows, owners: Sequence[str]) -> Iterator[tuple[str, bytes]]:
     for owner, theirs in places.items():
         index = np.array(theirs, dtype=np.intp)
         yield owner, rows_as_bytes(rows.take(index), index)
+
+
+def _checked(content: bytes | None, name: str) -> bytes:
+    """Return what may be shipped, without the hash before it, once that agrees."""
+    if content is None:
+        raise ScheduleExhausted(
+            f"model {name!r} has no release: its contract was spent when it was "
+            "restored; fit it anew"
+        )
+    said, data = content[:HASH_BYTES], content[HASH_BYTES:]
+    if sha256(data).digest() != said:
+        raise StoreFailed(
+            f"the release of model {name!r} was altered in the database; put it back "
+            "from a backup and run expunge restore"
+        )
+    return data
 
 
 def _parts(data: bytes) -> Content:

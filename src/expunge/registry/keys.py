@@ -4,12 +4,20 @@
 signing-0.pem, signing-1.pem, ...    the ledger's; the one in force signs
 tags-0, tags-1, ...                  under which people become tags; newest first
 vault.json                           of checkpoints, see ``stores.vault``
+
+The store notes the ids of the keys of tags: with another key everybody would be a
+stranger.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
+from sqlalchemy import Connection
+
 from ..ledger import PublicKey, SigningKey, TagKey, UnusableKey, signing_key, tag_key
+from ..stores.notes import note, write_note
+
+TAG_KEYS = "tag keys"
 
 
 def first_keys(folder: Path) -> SigningKey:
@@ -25,7 +33,7 @@ def signing_key_of(folder: Path, public: PublicKey) -> SigningKey:
 
 def signing_path_of(folder: Path, public: PublicKey) -> Path:
     """Return the file that holds the secret half of a key."""
-    for path in reversed(_numbered(folder, "signing-", ".pem")):
+    for path in reversed(signing_paths(folder)):
         if signing_key(path, create=False).public == public:
             return path
     raise UnusableKey(
@@ -43,6 +51,32 @@ def tag_keys(folder: Path) -> tuple[TagKey, ...]:
             "back from its backup"
         )
     return tuple(tag_key(path, create=False) for path in reversed(paths))
+
+
+def require_tag_keys(connection: Connection, folder: Path) -> None:
+    """Refuse keys of tags that are not those under which people were tagged."""
+    missing = set(_noted(connection)) - {key.id for key in tag_keys(folder)}
+    if missing:
+        raise UnusableKey(
+            f"no file {folder}/tags-* holds key {', '.join(sorted(missing))}, under "
+            "which people are tagged; put it back from its backup: without it they "
+            "cannot be found"
+        )
+
+
+def note_tag_keys(connection: Connection, folder: Path) -> None:
+    """Write down under which keys people are tagged."""
+    ids = {*_noted(connection), *(key.id for key in tag_keys(folder))}
+    write_note(connection, TAG_KEYS, " ".join(sorted(ids)))
+
+
+def _noted(connection: Connection) -> list[str]:
+    return note(connection, TAG_KEYS).split()
+
+
+def signing_paths(folder: Path) -> Sequence[Path]:
+    """Return the files of signing keys, oldest first."""
+    return _numbered(folder, "signing-", ".pem")
 
 
 def next_signing_path(folder: Path) -> Path:

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from ..certificate import Certificate
 from ..exceptions import UnknownRequest
 from ..stores import chain, people, publications, requests
 from .accepting import status as request_status
@@ -77,11 +78,12 @@ def _model(connection: Connection, name: str) -> ModelStatus:
     """Return a model as it is released now."""
     number = publications.number(connection, name)
     line = publications.release(connection, name, number)
-    model, public = released(line.content)
+    # Without content: a model whose contract is spent, and which must be fitted anew.
+    spent = line.content is None
     return ModelStatus(
         name=name,
-        estimator=type(model).__name__,
-        certificate=public.certificate,
+        estimator="" if spent else type(released(line)[0]).__name__,
+        certificate=Certificate.from_json(line.certificate),
         number=number,
         made=line.made,
         n_people=people.count(connection, name),

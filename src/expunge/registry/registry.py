@@ -12,33 +12,29 @@ comes next finishes what it left. The methods here parse, take the lock, and cal
 from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
-from ..audit import Case
-from ..durable import ANYONE, destroy, replace_file
-from ..exceptions import InvalidInput, NoRegistry
+from ..exceptions import InvalidInput
 from ..files.contents import Loaded
-from ..ledger import Entry, KeyRotated, SigningKey, sign, signing_key, tag_key
-from ..plan import PlanReport
+from ..ledger import Entry
 from ..record import Record
-from ..stores import chain, publications, requests, require_newest, upgrade
-from ..stores.chain import Appending
-from ..stores.notes import note, write_note
+from ..stores import chain, publications, requests
 from . import accepting, looking
-from .catching_up import require_current
-from .completing import Statement, conclude
 from .fitting import fitted, require_name, take_in
 from .held import released
 from .ids import people, require_request
-from .keys import first_keys, next_signing_path, next_tag_path, signing_path_of
+from .making import come_back, make
 from .restoring import restore
-from .settings import Places, Settings, read_settings, write_settings
-from .shipping import ship
-from .site import Site, now
+from .rotating import rotate_signing_key, rotate_tag_key
+from .settings import Places, Settings, read_settings
+from .shipping import ship, withdraw
+from .site import Site
 from .statuses import Asked, ReleaseStatus, RequestStatus, Status
-from .working import Tell, work
+from .working import Tell, begin, work
+
+if TYPE_CHECKING:  # they take half a second to import
+    from ..audit import Case
+    from ..plan import PlanReport
 
 WAIT = 30.0
 
@@ -74,35 +70,12 @@ class Registry:
         deadline_days
             Within how many days the law wants a request done.
         """
-        places = Places(Path(folder))
-        try:
-            settings = read_settings(places)
-        except NoRegistry:
-            settings = Settings(url, deadline_days)
-        if url is not None and settings.url != url:
-            raise InvalidInput(
-                f"{places.folder} holds a registry on another database; open it, or "
-                "make this one elsewhere"
-            )
-        site = Site.at(places, settings)
-        with site.unless_it_fails():
-            places.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            key = first_keys(places.keys)
-            site.checkpoints.begin()
-            upgrade(site.store)
-            _begin_ledger(site, key)
-            write_settings(places, settings)  # last: now it is one
-        return cls(site)
+        return cls(make(Places(Path(folder)), Settings(url, deadline_days)))
 
     @classmethod
     def open(cls, folder: str | PathLike[str]) -> Self:
         """Return the registry in a folder."""
-        places = Places(Path(folder))
-        site = Site.at(places, read_settings(places))
-        with site.unless_it_fails():
-            require_newest(site.store)
-            require_current(site)
-        return cls(site)
+        return cls(come_back(Places(Path(folder))))
 
     @classmethod
     def restore(
@@ -118,9 +91,9 @@ class Registry:
         folder
             The registry, with its newest journal.
         backup
-            A folder with ``keys/vault.json`` and, on SQLite, ``expunge.db`` as they
-            were when the backup was taken. A PostgreSQL database must have been put
-            back already.
+            A folder with ``keys/vault.json``, ``checkpoints`` and, on SQLite,
+            ``expunge.db`` as they were when the backup was taken. A PostgreSQL
+            database must have been put back already.
         tell
             Called with how many steps are done, of how many.
         """
@@ -168,6 +141,7 @@ class Registry:
                     f"there is a model {name!r} already; give this one another name, "
                     "or say that it replaces the other"
                 )
+            begin(self._site, WAIT)
             take_in(self._site, name, fitted(model, X, y, subjects), WAIT)
 
     def refit(
@@ -185,6 +159,7 @@ class Registry:
         with self._site.working(WAIT):
             if name not in self.names():
                 raise InvalidInput(f"there is no model {name!r} to replace; fit it")
+            begin(self._site, WAIT)
             take_in(self._site, name, fitted(model, X, y, subjects), WAIT)
 
     def names(self) -> list[str]:
@@ -285,8 +260,8 @@ class Registry:
         """Return the newest release of a model, as an estimator that predicts."""
         with self._site.store.reading() as connection:
             number = publications.number(connection, name)
-            content = publications.release(connection, name, number).content
-        return released(content)[0]
+            line = publications.release(connection, name, number)
+        return released(line)[0]
 
     def ship(self, name: str, path: str | PathLike[str]) -> ReleaseStatus:
         """Write the newest release of a model to a file, and remember that it left.
@@ -302,83 +277,40 @@ class Registry:
 
     def withdraw(self, name: str, number: int) -> None:
         """State that every copy of a release was taken back."""
-        self._site.journal.append([{"withdrawn": [name, number, now()]}])
-        with self._site.store.writing() as connection:
-            publications.withdraw(connection, name, number, now())
+        withdraw(self._site, name, number)
 
-    def plan(self, name: str) -> PlanReport:
+    def plan(self, name: str) -> "PlanReport":
         """Return how many removals the contract of a model allows, run on its rows."""
-        from ..plan import plan
+        from .opening import plan_of
 
-        case = self.case(name)
-        budget = self.release(name).budget
-        if budget is None:
-            raise InvalidInput(
-                f"model {name!r} was fitted without a contract, so there is nothing to "
-                "plan; fit it with a budget"
-            )
-        return plan(case.objective, case.rows, budget, case.mechanism)
+        return plan_of(self._site, name)
 
     def record(self, name: str) -> Record:
         """Return the private record behind the newest release, for an auditor."""
-        with self._site.working(WAIT):
-            record: Record = self._site.held(name).model.record_
-        return record
+        from .opening import record_of
 
-    def case(self, name: str) -> Case:
+        return record_of(self._site, name)
+
+    def case(self, name: str) -> "Case":
         """Return the removal of the first row of a model, to be put on trial. Private.
 
         The rows are those that are left, and the objective is as it is for them.
         """
-        with self._site.working(WAIT):
-            held = self._site.held(name)
-            custody = held.holdings.custody
-            nobody = np.array([], dtype=np.intp)
-            fetch = held.holdings.fetch
-            assert fetch is not None
-            rows = fetch(nobody)
-        kept = rows.total_weight / custody.state.anchor_weight
-        first = np.array([0], dtype=np.intp)
-        return Case(custody.state.objective.after(kept), rows, first, custody.mechanism)
+        from .opening import case_of
+
+        return case_of(self._site, name)
 
     def rotate_signing_key(self) -> None:
         """Let a new key sign from now on; the old secret one is destroyed."""
-        site = self._site
-        with site.working(WAIT):
-            work(site, WAIT, _silent)
-            with site.store.reading() as connection:
-                book = Appending(chain.ledger_in(connection))
-            old = site.signing_key(book.ledger)
-            new = signing_key(next_signing_path(site.places.keys))
-            time = max(now(), book.ledger.time)
-            rotation = KeyRotated(
-                sequence=book.ledger.size, time=time, public=new.public.raw.hex()
-            )
-            book.append(sign(rotation, old))
-            conclude(site, Statement(book, book.ledger.head(new, time)))
-            _publish_keys(site)
-            destroy(signing_path_of(site.places.keys, old.public))
+        with self._site.working(WAIT):
+            begin(self._site, WAIT)
+            rotate_signing_key(self._site)
 
     def rotate_tag_key(self) -> None:
         """Tag people under a new key from now on; old tags are still found."""
         with self._site.working(WAIT):
-            work(self._site, WAIT, _silent)
-            tag_key(next_tag_path(self._site.places.keys))
-
-
-def _begin_ledger(site: Site, key: SigningKey) -> None:
-    """Write down the first key of the ledger, unless that was done."""
-    with site.store.writing() as connection:
-        if not note(connection, chain.FIRST_KEY):
-            write_note(connection, chain.FIRST_KEY, key.public.raw.hex())
-    _publish_keys(site)
-
-
-def _publish_keys(site: Site) -> None:
-    """Write the public keys where whoever publishes them finds them."""
-    with site.store.reading() as connection:
-        pem = chain.ledger_in(connection).keys.to_pem()
-    replace_file(site.places.public, pem.encode("ascii"), ANYONE)
+            begin(self._site, WAIT)
+            rotate_tag_key(self._site)
 
 
 def _silent(done: int, total: int) -> None:

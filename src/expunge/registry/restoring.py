@@ -8,144 +8,107 @@ transaction. Until that is committed the store is refused, and the command can b
 again.
 """
 
-import sqlite3
-from collections.abc import Iterable, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from sqlalchemy import Connection
 
 from ..accountant import release_event
-from ..certificate import Certificate
-from ..durable import destroy, replace_file, scrubbed
-from ..exceptions import InvalidInput, LedgerCorrupt
-from ..ledger import (
-    Entry,
-    Head,
-    Receipt,
-    ReleaseMade,
-    RequestCompleted,
-    Restored,
-    read_entry,
-)
+from ..durable import destroy, replace_file, scrubbed, write_new
+from ..exceptions import InvalidInput, LedgerCorrupt, ScheduleExhausted
+from ..ledger import ReleaseMade, RequestCompleted, Restored
 from ..ledger.keyfiles import read_secret
 from ..private import Private
-from ..stores import chain, people, publications, requests, upgrade
+from ..stores import (
+    Store,
+    chain,
+    people,
+    publications,
+    requests,
+    sqlite_engine,
+    upgrade,
+)
 from ..stores.chain import Appending
 from ..stores.engine import translated
 from ..stores.notes import write_note
+from . import shipping
 from .accepting import insert_accepted
 from .applying import Change, changed, commit
-from .catching_up import unread
-from .completing import JOURNAL_END, Statement, complete
+from .completing import Statement, complete
+from .keys import note_tag_keys
+from .news import AGREED, unread
+from .replay import News, read_news
+from .rotating import tidy
+from .settings import Places
 from .site import Site, now
 from .working import Tell
 
 STEPS = 4
+WAIT = 30.0
 
 Lost: TypeAlias = dict[str, list[ReleaseMade]]
+"""For each model, releases that were made and that the store does not have."""
 
 
-@dataclass(slots=True, repr=False, eq=False)
-class News(Private):
-    """What a journal holds that a store lacks.
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Continuation(Private):
+    """How a store goes on from where its backup was taken.
 
     Attributes
     ----------
-    accepted
-        Requests as they were accepted, by id.
-    statements
-        Entries with the head above them, in order, each sequence once.
-    receipts
-        Of completed requests.
-    shipped, withdrawn
-        Releases that left, and those taken back.
-    fitted
-        Models that were fitted.
+    taken
+        The time of the last entry in the backup.
+    book
+        The ledger with the journal's entries.
+    lost, again
+        Releases that the store lacks, and people who are in it again, by model.
     """
 
-    accepted: dict[str, dict[str, Any]] = field(default_factory=dict)
-    statements: list[tuple[list[Entry], Head]] = field(default_factory=list)
-    receipts: dict[str, str] = field(default_factory=dict)
-    shipped: list[dict[str, Any]] = field(default_factory=list)
-    withdrawn: list[tuple[str, int, int]] = field(default_factory=list)
-    fitted: set[str] = field(default_factory=set)
-
-    @property
-    def entries(self) -> list[Entry]:
-        """All entries, in order."""
-        return [entry for entries, _ in self.statements for entry in entries]
-
-    @property
-    def certificates(self) -> dict[str, str]:
-        """Certificates that receipts hold, by digest."""
-        pages = (Receipt.from_json(text) for text in self.receipts.values())
-        papers: Iterable[Certificate] = (
-            one for page in pages for one in page.certificates.values()
-        )
-        return {paper.digest(): paper.to_json() for paper in papers}
+    taken: int
+    book: Appending
+    lost: Lost
+    again: dict[str, list[str]]
 
 
 def restore(site: Site, backup: Path, tell: Tell) -> None:
-    """Put the store back from a backup and bring it up to the journal."""
+    """Put the store back from a backup and bring it up to the journal.
+
+    A backup that does not fit the journal is refused before anything is replaced.
+    """
     keys = backup / "keys" / "vault.json"
-    if not keys.is_file():
-        raise InvalidInput(
-            f"{backup} holds no keys/vault.json, without which nothing in the backup "
-            "can be read; name the folder that the registry was copied to"
-        )
-    with site.working(30.0):
+    for part in (keys, backup / "checkpoints", *_databases(site, backup)):
+        if not part.exists():
+            raise InvalidInput(
+                f"{backup} holds no {part.relative_to(backup)}; name the folder that "
+                "the registry was copied to"
+            )
+    vault = read_secret(keys)
+    with site.working(WAIT), translated():
         tell(0, STEPS)
-        if site.settings.url is None:
-            site.store.close()
-            _put_back(backup / "expunge.db", site.places.database)
-        _put_back_checkpoints(backup / "checkpoints", site.places.checkpoints)
-        replace_file(site.places.vault, read_secret(keys))
-        upgrade(site.store)
+        with _staged(site, backup) as staged:
+            news = read_news(unread(staged))
+            ahead = _continuation(staged, news)
         tell(1, STEPS)
-        complete_backup(site)
-        news = read_news(unread(site))
+        _put_in_place(site)
+        for file in (backup / "checkpoints").iterdir():
+            replace_file(site.places.checkpoints / file.name, file.read_bytes())
+        replace_file(site.places.vault, vault)
         tell(2, STEPS)
-        _replay(site, news)
+        with site.store.reading() as connection:
+            current = publications.checkpoints(connection)
+        site.checkpoints.settle(current)  # a backup from the middle of a request
+        _bring_up(site, news, ahead)
         tell(3, STEPS)
-        complete(site, 30.0)
+        complete(site, WAIT)
+        tidy(site)
         tell(STEPS, STEPS)
 
 
-def complete_backup(site: Site) -> None:
-    """Settle the keys of a backup that was taken in the middle of a request."""
-    with site.store.reading() as connection:
-        generations = publications.generations(connection)
-    site.checkpoints.settle(generations)
-
-
-def read_news(lines: Iterable[dict[str, Any]]) -> News:
-    """Return what the lines of a journal say."""
-    news = News()
-    statements: dict[int, dict[str, Any]] = {}
-    for line in lines:
-        for one in line.get("accepted", ()):
-            news.accepted.setdefault(one["id"], one)
-        if "entries" in line:
-            # A statement that a crash kept from the store was made again.
-            statements[read_entry(line["entries"][0]).sequence] = line
-        if "shipped" in line:
-            news.shipped.append(line["shipped"])
-        if "withdrawn" in line:
-            name, number, time = line["withdrawn"]
-            news.withdrawn.append((name, number, time))
-    for _, line in sorted(statements.items()):
-        entries = [read_entry(text) for text in line["entries"]]
-        news.statements.append((entries, Head.from_json(line["head"])))
-        news.receipts |= line["receipts"]
-        news.fitted |= set(line["fitted"])
-    return news
-
-
-def _replay(site: Site, news: News) -> None:
-    """Bring a store up to the journal, in one transaction."""
+def _continuation(site: Site, news: News) -> Continuation:
+    """Return how the journal continues a store; refuse it if it does not."""
     if news.fitted:
         raise InvalidInput(
             f"the backup is older than the fit of {', '.join(sorted(news.fitted))}; "
@@ -155,30 +118,37 @@ def _replay(site: Site, news: News) -> None:
         book = Appending(chain.ledger_in(connection))
         lost = _lost_releases(connection, news)
         again = _people_again(connection, news)
-    n_replayed = len(news.receipts)
     taken = book.ledger.time
     for entries, head in news.statements:
-        for entry in entries:
-            book.append(entry)
-        complaint = book.ledger.disagreement(head)
+        try:
+            for entry in entries:
+                book.append(entry)
+            complaint = book.ledger.disagreement(head)
+        except InvalidInput as error:
+            complaint = str(error)
         if complaint:
             raise LedgerCorrupt(
                 f"the journal does not continue the ledger of the backup: {complaint}; "
                 "they are not of the same registry, or one was altered"
             )
+    return Continuation(taken, book, lost, again)
+
+
+def _bring_up(site: Site, news: News, ahead: Continuation) -> None:
+    """Bring a store up to the journal, in one transaction."""
+    book, lost = ahead.book, ahead.lost
     time = max(now(), book.ledger.time)
-    book.append(
-        Restored(
-            sequence=book.ledger.size, time=time, taken=taken, n_replayed=n_replayed
-        )
+    restored = Restored(
+        sequence=book.ledger.size,
+        time=time,
+        taken=ahead.taken,
+        n_replayed=len(news.receipts),
     )
+    book.append(restored)
     head = book.ledger.head(site.signing_key(book.ledger), time)
-    changes = [
-        _forgotten_again(site, name, tags, lost.get(name, []))
-        for name, tags in sorted(again.items())
-    ]
+    changes, spent = _forgotten_again(site, ahead.again, lost)
     line = Statement(book, head).line()
-    line["entries"] = line["entries"][-1:]  # the others are in the journal already
+    line["entries"] = [restored.to_json()]  # the others are in the journal already
     end = site.journal.append([line])
 
     def bring_up(connection: Connection) -> None:
@@ -186,7 +156,11 @@ def _replay(site: Site, news: News) -> None:
             chain.write_head(connection, earlier)
         book.write(connection, head)
         _write_news(connection, news, lost)
-        write_note(connection, JOURNAL_END, str(end))
+        for name in spent:
+            people.clear(connection, name)
+            publications.retire(connection, name, len(lost.get(name, ())), time)
+        note_tag_keys(connection, site.places.keys)
+        write_note(connection, AGREED, str(end))
 
     commit(site, changes, {}, bring_up)
 
@@ -205,9 +179,7 @@ def _people_again(connection: Connection, news: News) -> dict[str, list[str]]:
     """Return for each model those who were forgotten since and are in it again."""
     done = sorted(news.receipts)
     tags = {tag for some in requests.tags_of(connection, done).values() for tag in some}
-    for request in done:
-        if request in news.accepted:
-            tags |= set(news.accepted[request]["tags"])
+    tags |= news.tags_of(done)
     again: dict[str, list[str]] = {}
     for tag, models in people.holders(connection, sorted(tags)).items():
         for name in models:
@@ -216,25 +188,40 @@ def _people_again(connection: Connection, news: News) -> dict[str, list[str]]:
 
 
 def _forgotten_again(
-    site: Site, name: str, tags: Sequence[str], lost: Sequence[ReleaseMade]
-) -> Change:
-    """Return a model without people, its contract charged for what it released."""
+    site: Site, again: Mapping[str, Sequence[str]], lost: Lost
+) -> tuple[list[Change], list[str]]:
+    """Return models without people, and those whose contract allows no release more.
+
+    Of the latter nothing is kept: a model that may not be released cannot forget.
+    """
+    changes, spent = [], []
+    for name, tags in sorted(again.items()):
+        _charge(site, name, len(lost.get(name, ())))
+        try:
+            changes.append(changed(site, name, tags))
+        except ScheduleExhausted:
+            spent.append(name)
+            site.cache.pop(name, None)
+    return changes, spent
+
+
+def _charge(site: Site, name: str, n_releases: int) -> None:
+    """Charge the contract of a model for releases that the backup knows nothing of."""
     held = site.held(name)
     holdings = held.holdings
     custody, account = holdings.custody, holdings.custody.accountant
     source = None if holdings.noise is None else holdings.noise.source
-    for _ in lost:
+    for _ in range(n_releases):
         account = account.compose(release_event(custody.budget, source))
     charged = replace(holdings, custody=replace(custody, accountant=account))
     held.model._show(charged, held.model._release, held.model.record_)
-    site.cache[name] = replace(held, number=held.number + len(lost))
-    return changed(site, name, tags)
+    site.cache[name] = replace(held, number=held.number + n_releases)
 
 
 def _write_news(connection: Connection, news: News, lost: Lost) -> None:
     """Write requests, releases and shipments that the store lacks."""
     there = requests.look_up(connection, sorted({*news.accepted, *news.receipts}))
-    missing = [one for id_, one in news.accepted.items() if id_ not in there]
+    missing = [some[-1] for id_, some in news.accepted.items() if id_ not in there]
     insert_accepted(connection, missing)
     times = {
         entry.request: entry.time
@@ -253,10 +240,8 @@ def _write_news(connection: Connection, news: News, lost: Lost) -> None:
     for entries in lost.values():
         publications.write_lost(connection, entries, papers)
     _enter_known(connection, news)
-    for shipment in news.shipped:
-        publications.record_shipment(connection, shipment)
-    for name, number, time in news.withdrawn:
-        publications.withdraw(connection, name, number, time)
+    for line in news.left:
+        shipping.take_in(connection, line)
 
 
 def _enter_known(connection: Connection, news: News) -> None:
@@ -273,35 +258,48 @@ def _enter_known(connection: Connection, news: News) -> None:
             )
 
 
-def _put_back_checkpoints(source: Path, target: Path) -> None:
-    """Copy sealed checkpoints; those of later generations are removed when settled."""
-    if not source.is_dir():
-        raise InvalidInput(
-            f"{source.parent} holds no {source.name}; name the folder that the "
-            "registry was copied to"
-        )
-    for file in source.iterdir():
-        replace_file(target / file.name, file.read_bytes())
+def _databases(site: Site, backup: Path) -> list[Path]:
+    """Return the database in a backup; none if it is put back by other means."""
+    return [backup / "expunge.db"] if site.settings.url is None else []
 
 
-def _put_back(source: Path, target: Path) -> None:
-    """Copy a SQLite database, whatever lies in its log included, into place."""
-    if not source.is_file():
-        raise InvalidInput(
-            f"{source.parent} holds no {source.name}; name the folder that the "
-            "registry was copied to"
-        )
-    draft = target.with_name(f".{target.name}.new")
-    destroy(draft)
-    with (
-        translated(),
-        closing(
-            sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)
-        ) as old,
-        closing(sqlite3.connect(draft)) as new,
-    ):
-        old.backup(new)
-    for name in (f"{target.name}-wal", f"{target.name}-shm"):
-        destroy(target.with_name(name))
+@contextmanager
+def _staged(site: Site, backup: Path) -> Iterator[Site]:
+    """Give the site as it will be with the backup's database, its tables up to date.
+
+    A SQLite file is copied beside the registry's own, whatever lies in its log
+    included: the backup itself may be read-only.
+    """
+    copy = _copy(site.places)
+    for database in _databases(site, backup):
+        for end in ("", "-wal", "-shm"):
+            destroy(copy.with_name(copy.name + end))
+        for end in ("-wal", ""):
+            log = database.with_name(database.name + end)
+            if log.exists():
+                write_new(copy.with_name(copy.name + end), log.read_bytes())
+    store = site.store if site.settings.url else Store(sqlite_engine(copy))
+    try:
+        upgrade(store)
+        store.erase(WAIT)
+        yield replace(site, store=store)
+    finally:
+        if store is not site.store:
+            store.close()
+
+
+def _put_in_place(site: Site) -> None:
+    """Let the copy of a SQLite database take the place of the registry's own."""
+    if site.settings.url is not None:
+        return
+    site.store.close()
+    target = site.places.database
+    for end in ("-wal", "-shm"):
+        destroy(target.with_name(target.name + end))
     with scrubbed(target):
-        draft.replace(target)
+        _copy(site.places).replace(target)
+
+
+def _copy(places: Places) -> Path:
+    """Return where a database waits until it takes its place."""
+    return places.database.with_name(f".{places.database.name}.new")

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..durable import replace_file
-from ..exceptions import InvalidInput, NoRegistry
+from ..exceptions import InvalidInput, NoRegistry, StoreFailed
+from ..stores.engine import translated
 
 VERSION = 1
 LONGEST_DEADLINE = 3650
@@ -98,16 +99,17 @@ class Places:
 def read_settings(places: Places) -> Settings:
     """Return the settings of the registry in a folder."""
     try:
-        raw = json.loads(places.settings.read_text(encoding="utf-8"))
+        with translated():
+            raw = json.loads(places.settings.read_text(encoding="utf-8"))
         return Settings(**raw)
     except (FileNotFoundError, NotADirectoryError):
         raise NoRegistry(
             f"{places.folder} holds no registry; run expunge init, or say where it is"
         ) from None
-    except (ValueError, TypeError) as error:
-        if isinstance(error, InvalidInput):
-            raise
-        raise InvalidInput(
+    except InvalidInput:
+        raise
+    except (ValueError, TypeError):
+        raise StoreFailed(
             f"{places.settings} is damaged; put it back from where it was copied"
         ) from None
 

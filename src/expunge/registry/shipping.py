@@ -1,29 +1,65 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shipping: a release leaves the registry, and that is remembered.
 
-It is written down before the file exists: a release that is out there must be known
-when somebody whom it contains is forgotten.
+It is written down before the file exists, in the journal and in the store: a release
+that is out there must be known when somebody whom it contains is forgotten.
 """
 
 from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection
 
 from ..files.shipping import file_of, put_in_place
 from ..stores import publications
+from .completing import complete
 from .held import released
 from .looking import releases
 from .site import Site, now
 from .statuses import ReleaseStatus
 
+WAIT = 30.0
+
 
 def ship(site: Site, name: str, path: Path) -> ReleaseStatus:
     """Write the newest release of a model to a file; see ``Registry.ship``."""
-    with site.store.writing() as connection:
-        number = publications.number(connection, name)
-        line = publications.release(connection, name, number)
-        data = file_of(released(line.content)[0], path)  # or refuse, before anything
+    with site.working(WAIT):
+        complete(site, WAIT)  # what leaves is in the ledger
+        with site.store.reading() as connection:
+            number = publications.number(connection, name)
+            line = publications.release(connection, name, number)
+        data = file_of(released(line)[0], path)  # or refuse, before anything
         shipment = {"model": name, "number": number, "time": now(), "name": path.name}
         site.journal.append([{"shipped": shipment}])
-        publications.record_shipment(connection, shipment)
-        left = releases(publications.shipped(connection, name))
+        with site.store.writing() as connection:
+            publications.record_shipment(connection, shipment)
+            left = releases(publications.shipped(connection, name))
     put_in_place(path, data)
     return next(one for one in left if one.number == number)
+
+
+def withdraw(site: Site, name: str, number: int) -> None:
+    """State that every copy of a release was taken back."""
+    with site.store.reading() as connection:
+        publications.release(connection, name, number)  # or refuse
+    line = {"model": name, "number": number, "time": now()}
+    site.journal.append([{"withdrawn": line}])
+    with site.store.writing() as connection:
+        publications.withdraw(connection, line)
+
+
+def take_in(connection: Connection, line: dict[str, Any]) -> None:
+    """Write what a line of the journal says of a release that left, once.
+
+    A release that the store does not have was never seen by anybody.
+    """
+    for word, write in WRITERS.items():
+        said = line.get(word)
+        if said and publications.has_number(connection, said["model"], said["number"]):
+            write(connection, said)
+
+
+WRITERS = {
+    "shipped": publications.record_shipment,
+    "withdrawn": publications.withdraw,
+}

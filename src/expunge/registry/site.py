@@ -39,7 +39,7 @@ class Site(Private):
     store, checkpoints, journal
         The database, the sealed private states, and the journal.
     cache
-        Models as they were last held, good for as long as the generation is the same.
+        Models as they were last held, good for as long as the checkpoint is the same.
     """
 
     places: Places
@@ -98,12 +98,12 @@ class Site(Private):
     def held(self, name: str) -> Held:
         """Return a model with its private state; only the worker may ask."""
         with self.store.reading() as connection:
-            current = publications.generations(connection).get(name)
+            current = publications.checkpoints(connection).get(name)
             known = self.cache.get(name)
-            if known is not None and known.generation == current:
+            if known is not None and known.checkpoint == current:
                 return known
             line = publications.newest(connection, name)
-        data = self.checkpoints.read(name, line.generation)
+        data = self.checkpoints.read(line.checkpoint)
         held = take_up(line, data, partial(self.everybody, name))
         self.remember(held)
         return held

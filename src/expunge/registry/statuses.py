@@ -74,7 +74,8 @@ class ModelStatus:
     Parameters
     ----------
     name, estimator
-        Its name, and what it is.
+        Its name, and what it is; empty if it must be fitted anew, its contract being
+        spent when it was restored.
     certificate
         Of the newest release.
     number, made

@@ -16,6 +16,7 @@ from ..stores import requests
 from .applying import apply_batch
 from .catching_up import catch_up
 from .completing import complete
+from .rotating import tidy
 from .site import Site
 
 Tell: TypeAlias = Callable[[int, int], None]
@@ -28,8 +29,7 @@ OF_THE_STORE = (Busy, StoreFailed, NeedsRestore, UnusableKey)
 
 def work(site: Site, wait: float, tell: Tell) -> dict[str, ExpungeError]:
     """Apply all that waits; return the requests that could not be, and why."""
-    catch_up(site)
-    complete(site, wait)
+    begin(site, wait)
     with site.store.reading() as connection:
         waiting = requests.at_stage(connection, requests.ACCEPTED)
     failed: dict[str, ExpungeError] = {}
@@ -40,6 +40,13 @@ def work(site: Site, wait: float, tell: Tell) -> dict[str, ExpungeError]:
         complete(site, wait)
     tell(len(waiting), len(waiting))
     return failed
+
+
+def begin(site: Site, wait: float) -> None:
+    """Finish what another left behind; whoever changes anything begins with this."""
+    catch_up(site)
+    complete(site, wait)
+    tidy(site)
 
 
 def _applied(site: Site, batch: Sequence[str]) -> dict[str, ExpungeError]:

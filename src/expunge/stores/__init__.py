@@ -10,7 +10,7 @@ from .checkpoints import Checkpoints
 from .engine import Store, postgresql_engine, sqlite_engine
 from .journal import Journal
 from .lock import alone
-from .schema import require_newest, upgrade
+from .schema import require_made, require_newest, upgrade
 from .vault import Vault
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Vault",
     "alone",
     "postgresql_engine",
+    "require_made",
     "require_newest",
     "sqlite_engine",
     "upgrade",

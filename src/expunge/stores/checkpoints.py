@@ -3,9 +3,11 @@
 
 A checkpoint is megabytes, changes with every request, and is worth nothing without its
 key, so it lies in a file beside the database, not in it: written once and not three
-times, and no dead copies pile up in tables. The database names the generation that
-counts. The next one is on disk, sealed under a key of its own, before that commits;
-afterwards the old key is destroyed and the old file removed.
+times, and no dead copies pile up in tables. The database names the file that counts.
+The next one is on disk, sealed under a key of its own, before that commits; afterwards
+the old key is destroyed and the old file removed. No file is ever written twice: of two
+processes that both make a next generation, the database lets one count, and the other's
+file is in nobody's way.
 """
 
 import os
@@ -14,10 +16,13 @@ from pathlib import Path
 
 from ..durable import OWNER_ALONE, flush
 from ..exceptions import NeedsRestore
+from ..noise import salt
 from ..private import Private
 from .engine import translated
 from .sealing import seal_to, unseal
 from .vault import Vault
+
+TOKEN_BYTES = 8
 
 
 class Checkpoints(Private):
@@ -43,42 +48,60 @@ class Checkpoints(Private):
         flush(self.folder.parent)
         self.vault.begin()
 
-    def write(self, model: str, generation: int, parts: Iterable[memoryview]) -> None:
-        """Write a generation that nothing refers to yet, and see it on disk."""
-        key = self.vault.keys(model).of(generation, model)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        path = self.folder / _name(model, generation)
-        with (
-            translated(),
-            os.fdopen(os.open(path, flags, OWNER_ALONE), "wb", 0) as file,
-        ):
-            seal_to(file, parts, key, path.name)
-            os.fsync(file.fileno())
-        flush(self.folder)
+    def write(self, model: str, generation: int, parts: Iterable[memoryview]) -> str:
+        """Write a generation and see it on disk; return its name.
 
-    def read(self, model: str, generation: int) -> bytes:
-        """Return what was written."""
+        It counts for nothing until the database holds that name.
+        """
         key = self.vault.keys(model).of(generation, model)
-        path = self.folder / _name(model, generation)
+        name = f"{model}.{generation}.{salt()[:TOKEN_BYTES].hex()}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with translated():
+            descriptor = os.open(self.folder / name, flags, OWNER_ALONE)
+            with os.fdopen(descriptor, "wb", 0) as file:
+                seal_to(file, parts, key, name)
+                os.fsync(file.fileno())
+            flush(self.folder)
+        return name
+
+    def read(self, name: str) -> bytes:
+        """Return what was written under a name."""
+        model, generation = _parts(name)
+        key = self.vault.keys(model).of(generation, model)
+        path = self.folder / name
         try:
-            sealed = path.read_bytes()
+            with translated():
+                sealed = path.read_bytes()
         except FileNotFoundError:
             raise NeedsRestore(
                 f"{path} is missing, which the database refers to; put folder and "
                 "database back from the same backup and run expunge restore"
             ) from None
-        return unseal(sealed, key, _name(model, generation))
+        return unseal(sealed, key, name)
 
-    def settle(self, generations: Mapping[str, int]) -> None:
-        """Destroy all before these generations, which the database has committed."""
-        self.vault.settle(generations)
-        current = {_name(model, number) for model, number in generations.items()}
-        stale = [file.path for file in os.scandir(self.folder)]
-        for path in stale:
-            if Path(path).name not in current:
-                Path(path).unlink(missing_ok=True)
+    def require_key(self, name: str) -> None:
+        """Refuse a checkpoint whose key is destroyed, or not here yet."""
+        model, generation = _parts(name)
+        self.vault.keys(model).of(generation, model)
+
+    def settle(self, names: Mapping[str, str]) -> None:
+        """Destroy all before these, which the database has committed, model by model.
+
+        A later generation is left alone: somebody may be about to commit it.
+        """
+        self.vault.settle({model: _parts(name)[1] for model, name in names.items()})
+        with translated():
+            for file in os.listdir(self.folder):
+                model, generation = _parts(file)
+                name = names.get(model)
+                if name is None or file == name:
+                    continue
+                if generation <= _parts(name)[1]:
+                    (self.folder / file).unlink(missing_ok=True)
 
 
-def _name(model: str, generation: int) -> str:
-    """Return the name of a checkpoint, to which its content is bound."""
-    return f"{model}.{generation}"
+def _parts(name: str) -> tuple[str, int]:
+    """Return the model and the generation that a name speaks of."""
+    front, _, _ = name.rpartition(".")
+    model, _, generation = front.rpartition(".")
+    return (model, int(generation)) if generation.isdecimal() else ("", 0)

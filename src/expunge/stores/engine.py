@@ -20,7 +20,13 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url
 
-from ..exceptions import Busy, InvalidInput, MissingExtra, StoreFailed
+from ..exceptions import (
+    Busy,
+    ExpungeError,
+    InvalidInput,
+    MissingExtra,
+    StoreFailed,
+)
 
 DIALECTS = ("sqlite", "postgresql")
 # How long a statement waits for another process's transaction, in seconds.
@@ -139,13 +145,24 @@ def translated() -> Iterator[None]:
         raise StoreFailed(f"the store failed: {type(error).__name__}") from error
     except sqlite3.Error as error:
         raise failure(error) from error
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
-            raise StoreFailed(
-                f"no room is left on the disk ({error.strerror}); make room and run "
-                "the command again"
-            ) from error
+    except (ExpungeError, FileNotFoundError, NotADirectoryError):
         raise
+    except OSError as error:
+        raise _of_the_system(error) from error
+
+
+def _of_the_system(error: OSError) -> StoreFailed:
+    """Return the exception to raise for an error of the operating system."""
+    if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+        return StoreFailed(
+            f"no room is left on the disk ({error.strerror}); make room and run the "
+            "command again"
+        )
+    return StoreFailed(
+        f"{error.filename or 'a file of the registry'} cannot be used "
+        f"({error.strerror}); see that it is there and that this user may read and "
+        "write it"
+    )
 
 
 def failure(error: BaseException | None) -> Exception:
@@ -202,14 +219,14 @@ def _truncate(cursor: Any, wait: float) -> None:
     """Cut the write-ahead log to nothing, waiting for readers."""
     until = monotonic() + wait
     cursor.execute("PRAGMA busy_timeout=100")
-    while True:
-        busy, _, _ = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        if not busy:
-            break
-        if monotonic() > until:
-            raise Busy(
-                "another process reads the database and keeps deleted rows in its "
-                "log; end it and run the command again: the erasure is finished then"
-            )
-        sleep(0.01)
-    cursor.execute(f"PRAGMA busy_timeout={int(PATIENCE * 1000)}")
+    try:
+        while cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+            if monotonic() > until:
+                raise Busy(
+                    "another process reads the database and keeps deleted rows in its "
+                    "log; end it and run the command again: the erasure is finished "
+                    "then"
+                )
+            sleep(0.01)
+    finally:
+        cursor.execute(f"PRAGMA busy_timeout={int(PATIENCE * 1000)}")

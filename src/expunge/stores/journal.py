@@ -55,11 +55,11 @@ class Journal(Private):
                 raise
             return end + len(data)
 
-    def read(self, start: int) -> Iterator[dict[str, Any]]:
-        """Yield the lines from a place on, those of a crash at the end left out."""
+    def read(self, start: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the lines from a place on with theirs, one of a crash left out."""
         if not self.path.exists():
             return
-        with self.path.open("rb") as file:
+        with translated(), self.path.open("rb") as file:
             if start > os.fstat(file.fileno()).st_size:
                 start = 0  # another file: everything in it may be news
             file.seek(start)
@@ -70,10 +70,11 @@ class Journal(Private):
                     content: dict[str, Any] = json.loads(line)
                 except ValueError:
                     raise StoreFailed(
-                        f"{self.path} is damaged at byte {file.tell() - len(line)}; "
-                        "put it back from where it was copied"
+                        f"{self.path} is damaged at byte {start}; put it back from "
+                        "where it was copied"
                     ) from None
-                yield content
+                yield start, content
+                start += len(line)
 
     @contextmanager
     def _locked(self) -> Iterator[int]:

@@ -61,7 +61,8 @@ def _file_lock(path: Path) -> Iterator[Callable[[], bool]]:
     """Give a function that tries to lock a file."""
     import fcntl  # not on every system; PostgreSQL needs none of it
 
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with translated():
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def try_lock() -> bool:
         try:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
+from ..exceptions import StoreFailed
 from ..private import Private
 from .sealing import KEY_BYTES, fresh_key, seal, unseal
 from .tables import pages, rows, subjects
@@ -211,6 +212,11 @@ def pages_of(
         for page, sealed in connection.execute(query):
             key = page_keys[page].tobytes()
             opened[page] = unseal(sealed, key, f"page {page} of {model}")
+    if len(opened) < len(wanted):
+        raise StoreFailed(
+            f"the database lacks pages of keys of model {model!r}; put it back from a "
+            "backup and run expunge restore"
+        )
     return opened
 
 

@@ -20,10 +20,10 @@ def names(connection: Connection) -> list[str]:
     return list(connection.scalars(select(models.c.name).order_by(models.c.name)))
 
 
-def generations(connection: Connection) -> dict[str, int]:
-    """Return the generation of each model's checkpoint."""
-    query = select(models.c.name, models.c.generation)
-    return {name: generation for name, generation in connection.execute(query)}
+def checkpoints(connection: Connection) -> dict[str, str]:
+    """Return the file of each model's checkpoint."""
+    query = select(models.c.name, models.c.checkpoint)
+    return {name: checkpoint for name, checkpoint in connection.execute(query)}
 
 
 def newest(connection: Connection, name: str) -> Row[Any]:
@@ -66,21 +66,28 @@ def add_model(connection: Connection, model: dict[str, Any]) -> None:
     connection.execute(insert(models), model)
 
 
-def move_on(connection: Connection, name: str, generation: int, number: int) -> None:
-    """Replace the checkpoint of this generation by the next; say which release it has.
+def move_on(
+    connection: Connection, name: str, generation: int, after: Mapping[str, Any]
+) -> None:
+    """Let the checkpoint after this generation count, with the release that it has.
 
-    Raises Busy if another process was faster.
+    ``after`` holds ``checkpoint`` and ``number``. Raises Busy if another process was
+    faster.
     """
     moved = connection.execute(
         update(models)
         .where(models.c.name == name, models.c.generation == generation)
-        .values(generation=generation + 1, number=number)
+        .values(generation=generation + 1, **after)
     )
     if moved.rowcount != 1:
-        raise Busy(
-            f"another process has changed model {name!r} meanwhile; run the command "
-            "again"
-        )
+        raise overtaken(name)
+
+
+def overtaken(name: str) -> Busy:
+    """Return the error that another process changed a model meanwhile."""
+    return Busy(
+        f"another process has changed model {name!r} meanwhile; run the command again"
+    )
 
 
 def publish(connection: Connection, release: dict[str, Any]) -> None:
@@ -130,10 +137,32 @@ def mark_entered(connection: Connection, name: str, number: int, sequence: int) 
     )
 
 
+def has_number(connection: Connection, name: str, number: int) -> bool:
+    """Return whether a model has a release of this number."""
+    query = select(releases.c.number).where(
+        releases.c.model == name, releases.c.number == number
+    )
+    return connection.execute(query).first() is not None
+
+
 def has_digest(connection: Connection, digest: str) -> bool:
     """Return whether there is a release whose certificate has this digest."""
     query = select(releases.c.number).where(releases.c.digest == digest)
     return connection.execute(query.limit(1)).first() is not None
+
+
+def retire(connection: Connection, name: str, n_lost: int, time: int) -> None:
+    """Leave a model without a release; so many were lost, and may not be made again."""
+    connection.execute(
+        update(models)
+        .where(models.c.name == name)
+        .values(number=models.c.number + n_lost)
+    )
+    connection.execute(
+        update(releases)
+        .where(releases.c.model == name, releases.c.superseded.is_(None))
+        .values(superseded=time, content=None)
+    )
 
 
 def write_lost(
@@ -165,9 +194,11 @@ def write_lost(
         )
 
 
-def record_shipment(connection: Connection, shipment: dict[str, Any]) -> None:
-    """Write down that a release left."""
-    connection.execute(insert(shipments), shipment)
+def record_shipment(connection: Connection, shipment: Mapping[str, Any]) -> None:
+    """Write down that a release left, unless that is written."""
+    same = (shipments.c[name] == value for name, value in shipment.items())
+    if connection.execute(select(shipments.c.id).where(*same)).first() is None:
+        connection.execute(insert(shipments), {**shipment})
 
 
 def shipped(connection: Connection, name: str | None = None) -> list[Row[Any]]:
@@ -195,11 +226,10 @@ def shipped(connection: Connection, name: str | None = None) -> list[Row[Any]]:
     return list(connection.execute(query))
 
 
-def withdraw(connection: Connection, name: str, number: int, time: int) -> None:
-    """Write down that every copy of a release was taken back."""
-    release(connection, name, number)
+def withdraw(connection: Connection, said: Mapping[str, Any]) -> None:
+    """Write down that every copy of a release was taken back: model, number, time."""
     connection.execute(
         update(releases)
-        .where(releases.c.model == name, releases.c.number == number)
-        .values(withdrawn=time)
+        .where(releases.c.model == said["model"], releases.c.number == said["number"])
+        .values(withdrawn=said["time"])
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
 
-from ..exceptions import MissingExtra, OlderSchema
+from ..exceptions import MissingExtra, NeedsRestore, OlderSchema
 from .engine import Store
 
 NEWEST = "0002"
@@ -26,19 +26,29 @@ def version(connection: Connection) -> str | None:
 
 def require_newest(store: Store) -> None:
     """Refuse a store whose tables are of another version."""
+    found = require_made(store)
+    if found != NEWEST:
+        raise OlderSchema(
+            f"the store has schema {found} and this expunge needs {NEWEST}; back it "
+            "up, then run expunge init once to bring it up to date"
+        )
+
+
+def require_made(store: Store) -> str:
+    """Return the version of the tables; refuse a store without any, or a newer one."""
     with store.reading() as connection:
         found = version(connection)
-    if found == NEWEST:
-        return
-    if found is not None and found > NEWEST:
+    if found is None:
+        raise NeedsRestore(
+            "the database is empty, though the registry was in use: it was lost; put "
+            "it back from a backup with expunge restore BACKUP"
+        )
+    if found > NEWEST:
         raise OlderSchema(
             f"the store has schema {found} and this expunge knows {NEWEST}: a newer "
             "version made it; upgrade expunge"
         )
-    raise OlderSchema(
-        f"the store has schema {found or 'none'} and this expunge needs {NEWEST}; back "
-        "it up, then run expunge init once to bring it up to date"
-    )
+    return found
 
 
 def upgrade(store: Store) -> None:

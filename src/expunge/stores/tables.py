@@ -32,9 +32,10 @@ models = Table(
     metadata,
     Column("name", Text, primary_key=True),
     Column("created", BigInteger, nullable=False),
-    # Of the newest release, and of the checkpoint behind it.
+    # Of the newest release, and of the checkpoint behind it, with the file it is in.
     Column("number", Integer, nullable=False),
     Column("generation", BigInteger, nullable=False),
+    Column("checkpoint", Text, nullable=False),
 )
 
 subjects = Table(

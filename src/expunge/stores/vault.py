@@ -12,15 +12,19 @@ A database that was put back from a backup has a checkpoint of an earlier genera
 than the file, which shows, and whose key is destroyed unless the backup has it too.
 """
 
+import fcntl
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..durable import replace_file
+from ..durable import OWNER_ALONE, replace_file
 from ..exceptions import NeedsRestore, StoreFailed
 from ..ledger.keyfiles import UnusableKey, read_secret
 from ..private import Private
+from .engine import translated
 from .sealing import fresh_key
 
 VERSION = 1
@@ -68,41 +72,60 @@ class Vault(Private):
 
     def begin(self) -> None:
         """Make the file, with no key in it, unless it is there."""
-        if not self.path.exists():
-            self._write({})
+        with self._locked():
+            if not self.path.exists():
+                self._write({})
 
     def keys(self, model: str) -> Keys:
         """Return the keys of a model."""
+        return self._of(self._read(), model)
+
+    def prepare(self, model: str) -> Keys:
+        """Return the keys of a model that may be new, on disk before they are used."""
+        with self._locked():
+            held = self._read()
+            if model not in held:
+                held[model] = Keys(0, fresh_key(), fresh_key())
+                self._write(held)
+        return held[model]
+
+    def settle(self, generations: Mapping[str, int]) -> None:
+        """Destroy the keys of all generations before these, which are committed."""
+        with self._locked():
+            held = self._read()
+            moved = {}
+            for model, generation in generations.items():
+                keys = self._of(held, model)
+                if keys.generation != generation:
+                    key = keys.of(generation, model)
+                    moved[model] = Keys(generation, key, fresh_key())
+            if moved:
+                self._write(held | moved)
+
+    def _of(self, held: Mapping[str, Keys], model: str) -> Keys:
         try:
-            return self._read()[model]
+            return held[model]
         except KeyError:
             raise NeedsRestore(
                 f"{self.path} holds no key of model {model!r}; put back the vault.json "
                 "that belongs to this database"
             ) from None
 
-    def prepare(self, model: str) -> Keys:
-        """Return the keys of a model that may be new, on disk before they are used."""
-        held = self._read()
-        if model not in held:
-            held[model] = Keys(0, fresh_key(), fresh_key())
-            self._write(held)
-        return held[model]
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Change the file while nobody else does.
 
-    def settle(self, generations: Mapping[str, int]) -> None:
-        """Destroy the keys of all generations before these, which are committed."""
-        held = self._read()
-        moved = {
-            model: generation
-            for model, generation in generations.items()
-            if held[model].generation != generation
-        }
-        for model, generation in moved.items():
-            held[model] = Keys(
-                generation, held[model].of(generation, model), fresh_key()
-            )
-        if moved:
-            self._write(held)
+        The worker's lock alone will not do: where it was lost unnoticed, two processes
+        would each draw a next key, and one would seal under a key that is not kept.
+        """
+        path = self.path.with_name("vault.lock")
+        with translated():
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, OWNER_ALONE)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                yield
+            finally:
+                os.close(descriptor)
 
     def _read(self) -> dict[str, Keys]:
         try:

@@ -23,6 +23,7 @@ def _models() -> None:
         sa.Column("created", sa.BigInteger, nullable=False),
         sa.Column("number", sa.Integer, nullable=False),
         sa.Column("generation", sa.BigInteger, nullable=False),
+        sa.Column("checkpoint", sa.Text, nullable=False),
         sa.PrimaryKeyConstraint("name", name="pk_models"),
     )
     op.create_table(

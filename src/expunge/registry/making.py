@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Making a registry, and coming back to one."""
+
+from ..durable import write_new
+from ..exceptions import InvalidInput, NeedsRestore, NoRegistry
+from ..stores import chain, require_made, require_newest, upgrade
+from ..stores.engine import translated
+from ..stores.notes import note, write_note
+from .catching_up import require_current
+from .keys import first_keys, note_tag_keys
+from .rotating import tidy
+from .settings import Places, Settings, read_settings, write_settings
+from .site import Site
+
+
+def make(places: Places, settings: Settings) -> Site:
+    """Return a new registry, or one that exists with its tables up to date."""
+    try:
+        made = read_settings(places)
+    except NoRegistry:
+        return _made(places, settings)
+    if settings.url is not None and settings.url != made.url:
+        raise InvalidInput(
+            f"{places.folder} holds a registry on another database; open it, or make "
+            "this one elsewhere"
+        )
+    _require_database(places, made)
+    site = Site.at(places, made)
+    with site.unless_it_fails():
+        require_made(site.store)
+        upgrade(site.store)
+        require_current(site)
+    return site
+
+
+def come_back(places: Places) -> Site:
+    """Return the registry in a folder."""
+    settings = read_settings(places)
+    _require_database(places, settings)
+    site = Site.at(places, settings)
+    with site.unless_it_fails():
+        require_newest(site.store)
+        require_current(site)
+    return site
+
+
+def _made(places: Places, settings: Settings) -> Site:
+    """Make a registry; one that a crash left half made is finished."""
+    site = Site.at(places, settings)
+    with site.unless_it_fails():
+        with translated():
+            places.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            key = first_keys(places.keys)
+            if settings.url is None and not places.database.exists():
+                write_new(places.database, b"")  # for its owner alone
+        site.checkpoints.begin()
+        upgrade(site.store)
+        first = key.public.raw.hex()
+        with site.store.writing() as connection:
+            if note(connection, chain.FIRST_KEY, first) != first:
+                raise InvalidInput(
+                    "the database holds another registry; give each a database of its "
+                    "own"
+                )
+            write_note(connection, chain.FIRST_KEY, first)
+            note_tag_keys(connection, places.keys)
+        require_current(site)
+        with translated():
+            tidy(site)
+            write_settings(places, settings)  # last: now it is one
+    return site
+
+
+def _require_database(places: Places, settings: Settings) -> None:
+    """Refuse to make a new database where one was lost."""
+    if settings.url is None and not places.database.exists():
+        raise NeedsRestore(
+            f"{places.database} is missing: it was lost; put it back from a backup "
+            "with expunge restore BACKUP"
+        )

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opening: what is private, for the operator and an auditor to see."""
+
+import numpy as np
+
+from ..audit import Case
+from ..exceptions import InvalidInput
+from ..plan import PlanReport, plan
+from ..record import Record
+from .site import Site
+
+WAIT = 30.0
+
+
+def record_of(site: Site, name: str) -> Record:
+    """Return the record behind the newest release of a model."""
+    with site.working(WAIT):
+        record: Record = site.held(name).model.record_
+    return record
+
+
+def case_of(site: Site, name: str) -> Case:
+    """Return the removal of the first row that is left, to be put on trial."""
+    with site.working(WAIT):
+        holdings = site.held(name).holdings
+        assert holdings.fetch is not None
+        rows = holdings.fetch(np.array([], dtype=np.intp))
+    custody = holdings.custody
+    kept = rows.total_weight / custody.state.anchor_weight
+    first = np.array([0], dtype=np.intp)
+    return Case(custody.state.objective.after(kept), rows, first, custody.mechanism)
+
+
+def plan_of(site: Site, name: str) -> PlanReport:
+    """Return how many removals the contract of a model allows, run on its rows."""
+    case = case_of(site, name)
+    with site.working(WAIT):
+        budget = site.held(name).holdings.custody.budget
+    if budget is None:
+        raise InvalidInput(
+            f"model {name!r} was fitted without a contract, so there is nothing to "
+            "plan; fit it with a budget"
+        )
+    return plan(case.objective, case.rows, budget, case.mechanism)

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replay: the lines of a journal, sorted by what they mean to a restored store."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..ledger import Entry, Head, Receipt, read_entry
+from ..private import Private
+from .news import Line
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class News(Private):
+    """What a journal holds that a store lacks.
+
+    Attributes
+    ----------
+    accepted
+        Requests as they were written down, by id: the last time counts, and whoever
+        was named before may have been promised it too.
+    statements
+        Entries with the head above them, in order, each sequence once.
+    receipts
+        Of completed requests.
+    left
+        Lines about releases that left, and about those taken back.
+    fitted
+        Models that were fitted.
+    """
+
+    accepted: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    statements: list[tuple[list[Entry], Head]] = field(default_factory=list)
+    receipts: dict[str, str] = field(default_factory=dict)
+    left: list[dict[str, Any]] = field(default_factory=list)
+    fitted: set[str] = field(default_factory=set)
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All entries, in order."""
+        return [entry for entries, _ in self.statements for entry in entries]
+
+    @property
+    def certificates(self) -> dict[str, str]:
+        """Certificates that receipts hold, by digest."""
+        pages = (Receipt.from_json(text) for text in self.receipts.values())
+        papers = (one for page in pages for one in page.certificates.values())
+        return {paper.digest(): paper.to_json() for paper in papers}
+
+    def tags_of(self, ids: Iterable[str]) -> set[str]:
+        """Return the tags that these requests ever named."""
+        lines = (line for id_ in ids for line in self.accepted.get(id_, ()))
+        return {tag for line in lines for tag in line["tags"]}
+
+
+def read_news(lines: Iterable[Line]) -> News:
+    """Return what the lines of a journal say."""
+    news = News()
+    statements: dict[int, dict[str, Any]] = {}
+    for _, line in lines:
+        for one in line.get("accepted", ()):
+            news.accepted.setdefault(one["id"], []).append(one)
+        if "entries" in line:
+            # A statement that a crash kept from the store was made again.
+            statements[read_entry(line["entries"][0]).sequence] = line
+        if "shipped" in line or "withdrawn" in line:
+            news.left.append(line)
+    for _, line in sorted(statements.items()):
+        entries = [read_entry(text) for text in line["entries"]]
+        news.statements.append((entries, Head.from_json(line["head"])))
+        news.receipts |= line["receipts"]
+        news.fitted |= set(line["fitted"])
+    return news
