@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line: thin, lazy, and plain about what went wrong."""
 
+import builtins
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,16 +18,26 @@ from benchmarks.data import DataNotFound
 from benchmarks.experiments.run import Outcome, Request
 from benchmarks.experiments.settings import WORDS
 from benchmarks.report import Section, Table, Target
+from expunge import exceptions
 from expunge.cli import bench
-from expunge.cli.app import app
+from expunge.cli.app import COMMANDS, app
 from expunge.cli.exits import (
+    CODES,
     DATA_MISSING,
+    DONE,
     INTERRUPTED,
+    MEANINGS,
     NOT_INSTALLED,
     UNEXPECTED,
+    WRONG_INPUT,
     Failed,
+    exit_code,
+    reason,
 )
-from expunge.exceptions import MissingExtra
+from expunge.exceptions import ExpungeError, MissingExtra
+from expunge.ledger import UnusableKey
+from tests.cli_page import PAGE as MANUAL
+from tests.cli_page import QUOTED, help_of, renewed
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/bench.md").read_text()
@@ -152,7 +165,7 @@ def test_words_are_those_of_the_harness() -> None:
 
 
 def test_command_is_imported_without_what_it_runs() -> None:
-    heavy = ["sklearn", "pandas", "matplotlib", "rich.progress", "benchmarks"]
+    heavy = ["numpy", "rich", "pyarrow", "sqlalchemy", "cryptography", "benchmarks"]
     code = (
         f"import sys, expunge.cli.app; print([m for m in {heavy} if m in sys.modules])"
     )
@@ -171,3 +184,176 @@ def test_page_documents_every_option_and_exit_code() -> None:
         assert option in done.stdout
     for code in (0, UNEXPECTED, 2, DATA_MISSING, NOT_INSTALLED, INTERRUPTED):
         assert f"| {code} |" in PAGE
+
+
+class TestExitCodes:
+    def test_every_error_named_exists(self) -> None:
+        homes = [builtins, exceptions, import_module("expunge.ledger")]
+        for name in CODES:
+            kinds = [getattr(home, name, None) for home in homes]
+            (kind,) = [kind for kind in kinds if kind is not None]
+            assert issubclass(kind, Exception)
+
+    def test_what_expunge_raises_on_purpose_is_never_a_defect(self) -> None:
+        raised = [kind for kind in vars(exceptions).values() if isinstance(kind, type)]
+        assert len(raised) > 10
+        for kind in [*raised, UnusableKey]:
+            assert issubclass(kind, ExpungeError)
+            assert exit_code(kind("words")) not in (DONE, UNEXPECTED)
+
+    @pytest.mark.parametrize(
+        ("error", "code"),
+        [
+            (exceptions.InvalidInput(""), 2),
+            (exceptions.NoRegistry(""), 3),
+            (FileNotFoundError(2, "No such file", "x"), 3),
+            (MissingExtra(""), 4),
+            (ModuleNotFoundError("No module named x", name="x"), 4),
+            (exceptions.Busy(""), 5),
+            (exceptions.UnknownSubject(""), 7),
+            (exceptions.UnknownRequest(""), 7),
+            (exceptions.StoreFailed(""), 8),
+            (exceptions.OlderSchema(""), 8),
+            (exceptions.NeedsRestore(""), 8),
+            (exceptions.LedgerCorrupt(""), 8),
+            (UnusableKey(""), 8),
+            (PermissionError(13, "Permission denied", "x"), 8),
+            (exceptions.ScheduleExhausted(""), 9),
+            (exceptions.CapacityExceeded(""), 9),
+            (ImportError(""), 1),
+            (ZeroDivisionError(""), 1),
+            (Failed("", 6), 6),
+        ],
+    )
+    def test_error_ends_in_its_code(self, error: Exception, code: int) -> None:
+        assert exit_code(error) == code
+
+    def test_reason_is_one_line_that_says_what_to_do(self) -> None:
+        assert reason(exceptions.InvalidInput("a=1;\n give 2")) == "a=1; give 2"
+        assert reason(PermissionError(13, "Permission denied", "x.csv")).startswith(
+            "x.csv: Permission denied;"
+        )
+        gone = ModuleNotFoundError("No module named 'sqlalchemy'", name="sqlalchemy")
+        assert "pip install expunge[cli,registry,files]" in reason(gone)
+
+    def test_all_are_in_the_help_and_in_the_manual(self) -> None:
+        manual, shown = MANUAL.read_text(), help_of("")
+        for code, meaning in MEANINGS.items():
+            assert f"| {code} | {meaning} |" in manual
+            assert f"{code:>5}  {meaning}" in shown
+
+
+def test_missing_library_of_the_command_line_is_named() -> None:
+    code = "import sys; sys.modules['typer'] = None; import expunge.cli as c; c.main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == NOT_INSTALLED
+    assert "needs typer" in done.stderr
+    assert "pip install expunge[cli]" in done.stderr
+
+
+class TestUsage:
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            (["forgt"], "no such command 'forgt'. Did you mean 'forget'?"),
+            (["verify", "x", "--kee", "y"], "no such option: --kee"),
+            (["fit", "churn"], "missing argument"),
+            (["rotate", "salt"], "'salt'"),
+            (["forget", "ada", "--wait", "soon"], "'--wait'"),
+        ],
+    )
+    def test_slip_is_told_in_one_line(self, words: list[str], said: str) -> None:
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == WRONG_INPUT
+        assert done.stdout == ""
+        assert done.stderr.startswith("expunge: ")
+        assert done.stderr.count("\n") == 1
+        assert said.lower() in done.stderr.lower()
+        assert "--help" in done.stderr
+        again = CliRunner().invoke(app, [*words, "--json"])
+        error = json.loads(again.stderr)
+        assert error == {"error": done.stderr[9:-1], "code": WRONG_INPUT}
+
+    def test_without_a_word_there_is_help(self) -> None:
+        done = CliRunner().invoke(app, [])
+        assert done.exit_code == WRONG_INPUT
+        assert "Commands:" in done.stderr
+
+    def test_defects_are_json_too(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        def broken(path: Path) -> bool:
+            raise ZeroDivisionError("oh")
+
+        monkeypatch.setattr(Path, "exists", broken)
+        done = CliRunner().invoke(app, ["verify", str(tmp_path), "--json"])
+        assert done.exit_code == UNEXPECTED
+        assert json.loads(done.stderr)["error"].startswith("ZeroDivisionError: oh;")
+
+    def test_unreadable_file_is_the_callers(self, tmp_path: Path) -> None:
+        done = CliRunner().invoke(app, ["verify", str(tmp_path)])
+        assert done.exit_code == WRONG_INPUT
+        assert "cannot be read (Is a directory)" in done.stderr
+
+
+class TestManual:
+    def test_every_command_is_quoted(self) -> None:
+        quoted = {found[1].strip() for found in QUOTED.finditer(MANUAL.read_text())}
+        assert quoted == {"", *COMMANDS}
+
+    def test_quotations_are_what_the_commands_say(self) -> None:
+        page = MANUAL.read_text()
+        assert renewed(page) == page, "stale: run python -m tests.cli_page"
+
+    def test_stale_quotation_would_be_noticed(self) -> None:
+        page = MANUAL.read_text()
+        assert renewed(page.replace("--skip-unknown  ", "--skip-strangers")) == page
+
+    @pytest.mark.parametrize("word", COMMANDS)
+    def test_help_fits_the_screen_and_a_sentence(self, word: str) -> None:
+        shown = help_of(word)
+        assert max(map(len, shown.splitlines())) <= 80
+        assert shown.isascii()
+        assert "--json" in shown and "--debug" in shown
+
+
+class TestCompletion:
+    def complete(self, *words: str) -> list[str]:
+        """Return what a shell would offer for the last word."""
+        asked = {
+            "_EXPUNGE_COMPLETE": "complete_bash",
+            "COMP_WORDS": " ".join(["expunge", *words]),
+            "COMP_CWORD": str(len(words)),
+        }
+        done = subprocess.run(
+            [Path(sys.executable).with_name("expunge")],
+            env=os.environ | asked,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout.split()
+
+    def test_commands(self) -> None:
+        assert self.complete("re") == ["release", "restore"]
+
+    def test_options_and_their_words(self) -> None:
+        assert {"--from", "--dry-run", "--registry"} <= {*self.complete("forget", "--")}
+        assert self.complete("rotate", "s") == ["signing"]
+        assert self.complete("fit", "--kind", "lo") == ["logistic"]
+
+    def test_bash_takes_the_script(self) -> None:
+        script = (
+            'eval "$(_EXPUNGE_COMPLETE=source_bash expunge)"; '
+            "COMP_WORDS=(expunge ver); COMP_CWORD=1; _expunge_completion expunge; "
+            'echo "${COMPREPLY[@]}"'
+        )
+        folder = Path(sys.executable).parent
+        path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(
+            ["bash", "-c", script],
+            env=os.environ | {"PATH": path},
+            capture_output=True,
+            text=True,
+        )
+        assert done.stdout.split() == ["verify"], done.stderr

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line: parse, one call, print."""
 
+import sys
+
+from .exits import NOT_INSTALLED
+
 __all__ = ["main"]
 
 
@@ -9,8 +13,9 @@ def main() -> None:
     try:
         from .app import app
     except ImportError as error:
-        raise SystemExit(
+        sys.stderr.write(
             f"expunge: the command line needs {error.name}, which is not installed; "
-            "run pip install expunge[cli]"
-        ) from None
+            "run pip install expunge[cli]\n"
+        )
+        sys.exit(NOT_INSTALLED)
     app()

@@ -38,6 +38,8 @@ class Settings:
             raise InvalidInput(
                 f"deadline_days={days!r}; give days from 1 to {LONGEST_DEADLINE}"
             )
+        if not isinstance(self.url, str | None):
+            raise InvalidInput("the store's URL is no word; leave it away, or give one")
         if self.version != VERSION:
             raise InvalidInput(
                 f"the registry has format {self.version} and this expunge reads "
@@ -106,8 +108,8 @@ def read_settings(places: Places) -> Settings:
         raise NoRegistry(
             f"{places.folder} holds no registry; run expunge init, or say where it is"
         ) from None
-    except InvalidInput:
-        raise
+    except InvalidInput as error:
+        raise StoreFailed(f"{places.settings}: {error}") from None
     except (ValueError, TypeError):
         raise StoreFailed(
             f"{places.settings} is damaged; put it back from where it was copied"

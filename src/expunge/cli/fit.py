@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``expunge fit``: a table becomes a model that can forget, kept by the registry."""
+
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .exits import DONE
+from .kinds import Kind, Terms
+from .options import OnRegistry, require_file
+from .printing import counted, facts, note, say, say_json
+from .words import model_json, promise
+
+if TYPE_CHECKING:
+    from ..registry import ModelStatus
+    from .tables import Table
+
+
+@dataclass(frozen=True)
+class Fit(OnRegistry, Terms):
+    """Fit a model to a table and keep it, so that it can forget.
+
+    The first release is made under a contract: what it promises, and the noise that
+    pays for it, are fixed before the data are seen. --no-budget makes no promise.
+    """
+
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the model.")]
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The table: CSV or Parquet.")
+    ]
+    target: Annotated[
+        str, typer.Option(metavar="COLUMN", help="What the model predicts.")
+    ]
+    subject: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Whose row it is. Without it each row is a person of its own, known "
+            "by its position from 0.",
+        ),
+    ] = None
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Leave out a column; may be repeated."),
+    ] = None
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace the model of that name.")
+    ] = False
+
+    def perform(self) -> int:
+        """Read the table, fit, and say what is promised."""
+        from .tables import read_table
+
+        require_file(self.file)
+        table = read_table(self.file, self.target, self.subject, tuple(self.drop or ()))
+        kind = self.kind_for(table.y)
+        model = self.estimator(kind)
+        with self.opened() as registry:
+            fit = registry.refit if self.replace else registry.fit
+            fit(self.name, model, frame(table), table.y, table.subjects)
+            kept = {one.name: one for one in registry.status().models}[self.name]
+        if self.as_json:
+            say_json(model_json(kept) | {"kind": kind.value, "n_rows": len(table.X)})
+        else:
+            self._say(kept, kind, table)
+        return DONE
+
+    def _say(self, kept: "ModelStatus", kind: Kind, table: "Table") -> None:
+        """Print what was fitted and what is promised."""
+        n_rows, n_features = table.X.shape
+        chosen = " (by its target; --kind says otherwise)"
+        people = counted(kept.n_people, "person", "people")
+        lines: list[tuple[str, object]] = [
+            ("model", kept.name),
+            ("kind", f"{kind}{chosen if self.kind is Kind.auto else ''}"),
+            ("rows", f"{n_rows} of {people}, {counted(n_features, 'feature')}"),
+            ("release", kept.number),
+            ("promise", promise(kept.certificate)),
+        ]
+        say(facts(lines))
+        if table.subjects is None:
+            note("Nobody is named: each row is a person, known by its position from 0.")
+        if self.no_budget:
+            note("Without a budget no claim is made about what the model reveals.")
+
+
+def frame(table: "Table") -> Any:
+    """Return the features under their names, which then travel with the model."""
+    columns = zip(table.features, table.X.T, strict=True)
+    return import_module("pyarrow").table(dict(columns))

@@ -1,0 +1,383 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands that look after a registry: status, log, releases, keys, backups, audits."""
+
+import ctypes
+import json
+import os
+import shutil
+import sqlite3
+import stat
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from expunge.cli.exits import (
+    DATA_MISSING,
+    DOES_NOT_STAND,
+    DONE,
+    STORE_FAILED,
+    UNKNOWN,
+    WRONG_INPUT,
+)
+from expunge.cli.printing import Table, say_json, some
+from expunge.files.shipping import read_shipped
+from expunge.ledger import read_entry
+from expunge.registry import Registry
+from tests.calling import call, make_registry, person, whole, write_table
+
+REQUEST = "0123456789abcdef" * 2
+# Permissions do not bind the superuser; without these capabilities they do.
+DROP, DAC_OVERRIDE, DAC_READ_SEARCH = 24, 1, 2
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a registry, ship a release of it, and forget somebody, once."""
+    folder = make_registry(tmp_path_factory.mktemp("made"))
+    shipped = folder.with_name("churn.safetensors")
+    assert call("release", "churn", "--to", shipped, "-r", folder).code == DONE
+    forgotten = ("forget", person(0), "--request", REQUEST, "-r", folder)
+    assert call(*forgotten).code == DONE
+    return folder
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a copy of the registry to change, which is the default."""
+    copy = shutil.copytree(made, tmp_path / "registry")
+    monkeypatch.setenv("EXPUNGE_REGISTRY", str(copy))
+    monkeypatch.chdir(tmp_path)
+    return copy
+
+
+class TestStatus:
+    def test_superseded_releases_are_listed_until_withdrawn(self, folder: Path) -> None:
+        done = call("status")
+        assert done.code == DONE
+        assert "1 request, 1 completed" in done.out
+        assert "out of date and still out there" in done.out
+        assert "churn.safetensors" in done.out
+        (release,) = call("status", "--json").json["outstanding"]
+        assert release["model"] == "churn"
+        assert release["release"] == 1
+        assert call("release", "churn", "--withdraw", "1").code == DONE
+        assert call("status", "--json").json["outstanding"] == []
+
+    def test_request_by_its_id(self, folder: Path) -> None:
+        done = call("status", "--request", REQUEST, "--receipt", "receipt.json")
+        assert done.code == DONE
+        assert "stage completed people 1" in done.words
+        key = folder / "public.pem"
+        assert call("verify", "receipt.json", "--key", key).code == DONE
+        told = call("status", "--request", REQUEST, "--json").json
+        assert told["receipt"] == Path("receipt.json").read_text()
+
+    @pytest.mark.parametrize(
+        ("options", "code"),
+        [
+            (("--request", "f" * 32), UNKNOWN),
+            (("--request", "4711"), WRONG_INPUT),
+            (("--request", "'; DROP TABLE requests"), WRONG_INPUT),
+            (("--receipt", "r.json"), WRONG_INPUT),
+            (("--request", "f" * 32, "--receipt", "r.json"), UNKNOWN),
+        ],
+    )
+    def test_what_is_not_there(
+        self, folder: Path, options: tuple[str, ...], code: int
+    ) -> None:
+        assert call("status", *options).code == code
+        assert not Path("r.json").exists()
+
+    def test_empty_registry_says_how_to_begin(self, tmp_path: Path) -> None:
+        assert call("init", "-r", tmp_path / "new").code == DONE
+        done = call("status", "-r", tmp_path / "new")
+        assert "no model yet; begin with expunge fit" in done.out
+
+    def test_tables_stay_within_a_terminal(self) -> None:
+        lines = (("1", "2026-11-15 13:52", "certified", "m" * 64, "[red]f" * 30),)
+        table = Table(("release", "made (UTC)", "status", "model", "files"), lines)
+        drawn = StringIO()
+        table.show(Console(file=drawn, width=80))
+        assert max(map(len, drawn.getvalue().splitlines())) <= 80
+        shown = "".join(drawn.getvalue().split())
+        assert shown.count("m") >= 64
+        assert shown.count("[") >= 30
+        assert table.plain().splitlines()[1].endswith("[red]f" * 30)
+
+
+class TestLog:
+    def test_entries_from_one_on(self, folder: Path) -> None:
+        with Registry.open(folder) as registry:
+            entries = list(registry.log())
+        done = call("log")
+        assert len(done.out.splitlines()) == len(entries) + 1
+        assert REQUEST in done.out
+        assert len(call("log", "--from", "2").out.splitlines()) == len(entries) - 1
+        told = call("log", "--from", "2", "--json").json
+        spelled = [
+            json.dumps(one, sort_keys=True, separators=(",", ":")) for one in told
+        ]
+        assert [read_entry(text) for text in spelled] == entries[2:]
+
+    def test_export_stands_with_the_public_key(self, folder: Path) -> None:
+        done = call("log", "--export", "ledger.jsonl")
+        assert done.code == DONE
+        command = done.out.splitlines()[1].split()
+        assert command[0] == "expunge"
+        assert call(*command[1:]).code == DONE
+        told = call("log", "--export", "again.jsonl", "--json").json
+        assert told == {"export": "again.jsonl"}
+
+
+class TestRelease:
+    def test_file_predicts_and_is_remembered(self, folder: Path) -> None:
+        done = call("release", "dose", "--to", "dose.safetensors", "--json")
+        assert done.code == DONE
+        assert done.json["release"] == 2
+        assert done.json["shipped"][0]["file"] == "dose.safetensors"
+        read = read_shipped("dose.safetensors")
+        assert list(read.feature_names_in_) == ["age", "weight"]
+        assert read.coef_.shape == (2,)
+
+    @pytest.mark.parametrize(
+        ("words", "code"),
+        [
+            (("churn",), WRONG_INPUT),
+            (("churn", "--to", "x.onnx", "--withdraw", "1"), WRONG_INPUT),
+            (("churn", "--to", "x.pickle"), WRONG_INPUT),
+            (("nobody", "--to", "x.safetensors"), WRONG_INPUT),
+            (("churn", "--withdraw", "9"), WRONG_INPUT),
+            (("churn", "--withdraw", "0"), WRONG_INPUT),
+        ],
+    )
+    def test_what_cannot_be_is_refused(
+        self, folder: Path, words: tuple[str, ...], code: int
+    ) -> None:
+        before = whole(folder)
+        assert call("release", *words).code == code
+        assert whole(folder)[:2] == before[:2]
+        assert not list(Path().glob("x.*"))
+
+
+class TestKeys:
+    def test_signing_key_changes_and_receipts_stay(self, folder: Path) -> None:
+        before = call("status", "--json").json["key"]
+        done = call("rotate", "signing")
+        assert done.code == DONE
+        after = call("status", "--json").json["key"]
+        assert after != before
+        assert after in done.out
+        assert call("forget", person(1), "--receipts", "answers").code == DONE
+        assert (
+            call("status", "--request", REQUEST, "--receipt", "old.json").code == DONE
+        )
+        new = next(Path("answers").glob("*.json"))
+        for receipt in ("old.json", new):
+            key = folder / "public.pem"
+            assert call("verify", receipt, "--key", key).code == DONE
+
+    def test_people_are_found_under_the_old_tags(self, folder: Path) -> None:
+        assert call("rotate", "tags", "--json").json["rotated"] == "tags"
+        assert call("forget", person(1)).code == DONE
+
+
+class TestRestore:
+    def test_nobody_comes_back_with_a_backup(self, folder: Path) -> None:
+        backup = shutil.copytree(folder, "backup")
+        assert call("forget", person(1)).code == DONE
+        shutil.copy(backup + "/expunge.db", folder / "expunge.db")
+        refused = call("status")
+        assert refused.code == STORE_FAILED
+        assert "restore" in refused.err
+        done = call("restore", backup)
+        assert done.code == DONE
+        assert "2 requests are completed" in done.out
+        assert call("forget", person(1)).code == UNKNOWN
+
+    def test_missing_backup(self, folder: Path) -> None:
+        assert call("restore", "nowhere").code == DATA_MISSING
+        Path("empty").mkdir()
+        before = whole(folder)
+        assert call("restore", "empty").code == WRONG_INPUT
+        assert whole(folder) == before
+
+
+class TestAudit:
+    def test_record_is_opened_and_fits(self, folder: Path) -> None:
+        done = call("audit", "churn", "--record", "record.json")
+        assert done.code == DONE
+        assert done.out.count("STANDS") == 2
+        assert stat.S_IMODE(os.stat("record.json").st_mode) == 0o600
+        models = call("status", "--json").json["models"]
+        Path("certificate.json").write_text(json.dumps(models[0]["certificate"]))
+        checked = call("verify", "certificate.json", "--record", "record.json")
+        assert checked.code == DONE
+        again = call("audit", "churn", "--record", "record.json")
+        assert again.code == WRONG_INPUT
+        assert "record.json is there already" in again.err
+
+    def test_trial_is_run_on_demand(self, folder: Path) -> None:
+        done = call("audit", "churn", "--trials", "200", "--json")
+        assert done.code == DONE
+        assert done.json["trial"]["passes"] is True
+        assert done.json["trial"]["n_draws"] == 200
+        assert "trial: PASSES" in call("audit", "churn", "--trials", "200").out
+        assert call("audit", "churn", "--trials", "3").code == WRONG_INPUT
+        assert call("audit", "nobody").code == WRONG_INPUT
+
+    def test_ledger_that_was_touched_does_not_stand(self, folder: Path) -> None:
+        with sqlite3.connect(folder / "expunge.db") as database:
+            touched = database.execute(
+                "UPDATE entries SET text = replace(text, 'churn', 'chrun')"
+            )
+            assert touched.rowcount
+        database.close()
+        done = call("audit", "dose")
+        assert done.code == DOES_NOT_STAND
+        assert "ledger: DOES NOT STAND" in done.out
+        assert call("audit", "dose", "--json").json["certificate"]["stands"] is True
+
+
+class TestPlan:
+    def test_tables_and_json(self, folder: Path) -> None:
+        done = call("plan", "churn")
+        assert done.code == DONE
+        assert "rows that may go" in done.out
+        assert "keep it to yourself" in done.err
+        told = call("plan", "churn", "--json").json
+        assert told["n_samples"] == 78
+        assert {reach["kind"] for reach in told["reaches"]} == {
+            "typical",
+            "worst",
+            "clustered",
+        }
+        assert call("plan", "nobody").code == WRONG_INPUT
+
+
+class TestPostgres:
+    def test_life_of_a_person(self, database_url: str, tmp_path: Path) -> None:
+        place = ("-r", tmp_path / "registry")
+        done = call("init", "--store", database_url, *place)
+        assert done.code == DONE
+        assert "store postgresql" in done.words
+        assert database_url not in done.out
+        table = write_table(tmp_path / "people.csv")
+        about = ("--target", "outcome", "--subject", "patient", "--sigma", "0.5")
+        assert call("fit", "churn", table, *about, *place).code == DONE
+        (tmp_path / "receipt.json").write_text(call("forget", person(1), *place).out)
+        key = tmp_path / "registry/public.pem"
+        checked = call("verify", tmp_path / "receipt.json", "--key", key)
+        assert checked.code == DONE
+        assert call("status", "--json", *place).json["n_completed"] == 1
+
+
+class TestDamage:
+    def test_missing_registry(self, tmp_path: Path) -> None:
+        file = tmp_path / "file"
+        file.write_text("")
+        for words in (
+            ("status",),
+            ("forget", "Ada"),
+            ("log",),
+            ("plan", "churn"),
+            ("audit", "churn"),
+            ("rotate", "signing"),
+            ("release", "churn", "--to", "x.onnx"),
+        ):
+            for place in (tmp_path / "nowhere", tmp_path, file):
+                done = call(*words, "-r", place)
+                assert done.code == DATA_MISSING
+                assert "expunge init" in done.err
+        assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+    @pytest.mark.parametrize("content", ["", "{", "[]", '{"url": 5}', '{"who": "Ada"}'])
+    def test_damaged_settings(self, folder: Path, content: str) -> None:
+        (folder / "registry.json").write_text(content)
+        done = call("forget", person(1))
+        assert done.code == STORE_FAILED
+        assert "registry.json" in done.err
+        assert (folder / "registry.json").read_text() == content
+
+    def test_damaged_database(self, folder: Path) -> None:
+        for path in folder.glob("expunge.db*"):
+            path.unlink()
+        (folder / "expunge.db").write_bytes(b"not a database" * 1000)
+        done = call("forget", person(1), "--json")
+        assert done.code == STORE_FAILED
+        assert json.loads(done.err)["code"] == STORE_FAILED
+
+    def test_database_that_is_gone(self, folder: Path) -> None:
+        for path in folder.glob("expunge.db*"):
+            path.unlink()
+        assert call("forget", person(1)).code == STORE_FAILED
+
+    def test_older_tables(self, folder: Path) -> None:
+        with sqlite3.connect(folder / "expunge.db") as database:
+            database.execute("UPDATE alembic_version SET version_num = '0000'")
+        database.close()
+        done = call("status")
+        assert done.code == STORE_FAILED
+        assert "run expunge init" in done.err
+
+    def test_key_that_others_can_read(self, folder: Path) -> None:
+        (folder / "keys/tags-0").chmod(0o644)
+        done = call("forget", person(1))
+        assert done.code == STORE_FAILED
+        assert "chmod 600" in done.err
+
+    def test_folder_that_cannot_be_written(self, folder: Path) -> None:
+        before = whole(folder)
+        paths = [
+            folder,
+            folder / "keys",
+            *(p for p in folder.rglob("*") if p.is_file()),
+        ]
+        modes = {path: path.stat().st_mode for path in paths}
+        for path in paths:
+            path.chmod(0o500 if path.is_dir() else 0o400)
+        done = subprocess.run(
+            [Path(sys.executable).with_name("expunge"), "forget", person(1)],
+            preexec_fn=bound_by_permissions,
+            capture_output=True,
+            text=True,
+        )
+        for path, mode in modes.items():
+            path.chmod(mode)
+        assert done.returncode == STORE_FAILED, done.stderr
+        assert done.stderr.startswith("expunge: ")
+        assert done.stderr.count("\n") == 1
+        assert whole(folder)[:3] == before[:3]
+
+
+def bound_by_permissions() -> None:
+    """Let the mode of a file count for the superuser too."""
+    if os.geteuid() == 0:
+        for capability in (DAC_OVERRIDE, DAC_READ_SEARCH):
+            ctypes.CDLL(None).prctl(DROP, capability, 0, 0, 0)
+
+
+def test_ids_are_shown_cut_short_and_in_ascii() -> None:
+    assert some(["a\x1b", "x" * 50]) == r"'a\x1b', '" + "x" * 40 + "'..."
+    assert some(list("abcd")) == "'a', 'b', 'c' and 1 more"
+
+
+def test_json_has_no_infinities(capsys: pytest.CaptureFixture[str]) -> None:
+    say_json({"radius": [float("inf"), 1.5], "n": (1, None)})
+    assert json.loads(capsys.readouterr().out) == {
+        "radius": [None, 1.5],
+        "n": [1, None],
+    }
+
+
+def test_interruption_is_told_in_one_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Registry, "status", interrupted)
+    assert call("status").code == 130
