@@ -14,6 +14,7 @@ from expunge.exceptions import (
     LedgerCorrupt,
     NeedsRestore,
     ScheduleExhausted,
+    StoreFailed,
 )
 from expunge.ledger import Restored, check_export
 from expunge.registry import Asked, Registry
@@ -258,7 +259,7 @@ class TestRefusals:
             '\\"n_subjects\\":1', '\\"n_subjects\\":2'
         )
         journal.write_text(altered)
-        with pytest.raises((LedgerCorrupt, InvalidInput)):
+        with pytest.raises(StoreFailed, match="damaged at byte"):
             Registry.restore(folder, tmp_path / "backup")
 
 

@@ -53,8 +53,8 @@ class News(Private):
         return {tag for line in lines for tag in line["tags"]}
 
 
-def read_news(lines: Iterable[Line]) -> News:
-    """Return what the lines of a journal say."""
+def read_news(lines: Iterable[Line], size: int) -> News:
+    """Return what the lines of a journal say to a store whose ledger has this size."""
     news = News()
     statements: dict[int, dict[str, Any]] = {}
     for _, line in lines:
@@ -65,7 +65,9 @@ def read_news(lines: Iterable[Line]) -> News:
             statements[read_entry(line["entries"][0]).sequence] = line
         if "shipped" in line or "withdrawn" in line:
             news.left.append(line)
-    for _, line in sorted(statements.items()):
+    for sequence, line in sorted(statements.items()):
+        if sequence < size:
+            continue  # made before the backup, beside a request that was not in it yet
         entries = [read_entry(text) for text in line["entries"]]
         news.statements.append((entries, Head.from_json(line["head"])))
         news.receipts |= line["receipts"]

@@ -9,7 +9,7 @@ again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -89,7 +89,9 @@ def restore(site: Site, backup: Path, tell: Tell) -> None:
     with site.working(WAIT), translated():
         tell(0, STEPS)
         with _staged(site, backup) as staged:
-            news = read_news(unread(staged))
+            with staged.store.reading() as connection:
+                size = chain.ledger_in(connection).size
+            news = read_news(unread(staged), size)
             ahead = _continuation(staged, news)
         tell(1, STEPS)
         _put_in_place(site)
@@ -270,22 +272,27 @@ def _staged(site: Site, backup: Path) -> Iterator[Site]:
     A SQLite file is copied beside the registry's own, whatever lies in its log
     included: the backup itself may be read-only.
     """
+    if site.settings.url is not None:
+        upgrade(site.store)
+        yield site
+        return
     copy = _copy(site.places)
-    for database in _databases(site, backup):
-        for end in ("", "-wal", "-shm"):
-            destroy(copy.with_name(copy.name + end))
-        for end in ("-wal", ""):
-            log = database.with_name(database.name + end)
-            if log.exists():
-                write_new(copy.with_name(copy.name + end), log.read_bytes())
-    store = site.store if site.settings.url else Store(sqlite_engine(copy))
+    parts = [copy.with_name(copy.name + end) for end in ("", "-wal", "-shm")]
+    for part in parts:
+        destroy(part)
     try:
-        upgrade(store)
-        store.erase(WAIT)
-        yield replace(site, store=store)
-    finally:
-        if store is not site.store:
-            store.close()
+        for end in ("", "-wal"):
+            original = backup / f"expunge.db{end}"
+            if original.exists():
+                write_new(copy.with_name(copy.name + end), original.read_bytes())
+        with closing(Store(sqlite_engine(copy))) as store:
+            upgrade(store)
+            store.erase(WAIT)
+            yield replace(site, store=store)
+    except BaseException:
+        for part in parts:
+            destroy(part)
+        raise
 
 
 def _put_in_place(site: Site) -> None:

@@ -40,12 +40,13 @@ def ship(site: Site, name: str, path: Path) -> ReleaseStatus:
 
 def withdraw(site: Site, name: str, number: int) -> None:
     """State that every copy of a release was taken back."""
-    with site.store.reading() as connection:
-        publications.release(connection, name, number)  # or refuse
-    line = {"model": name, "number": number, "time": now()}
-    site.journal.append([{"withdrawn": line}])
-    with site.store.writing() as connection:
-        publications.withdraw(connection, line)
+    with site.working(WAIT):
+        with site.store.reading() as connection:
+            publications.release(connection, name, number)  # or refuse
+        line = {"model": name, "number": number, "time": now()}
+        site.journal.append([{"withdrawn": line}])
+        with site.store.writing() as connection:
+            publications.withdraw(connection, line)
 
 
 def take_in(connection: Connection, line: dict[str, Any]) -> None:

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Journal: what a database that was put back from a backup would lack.
 
-A private file beside the database, one line of JSON after another, each on disk before
-what it tells of is promised to anybody: requests as they are accepted, with the tags of
-the people, and what was added to the ledger, with the receipts. Replaying it on a
-restored database makes sure that nobody who was forgotten since comes back, that the
-ledger goes on from where it was, and that no accepted request is lost.
+A private file beside the database, one line of JSON after another, each with a checksum
+and on disk before what it tells of is promised to anybody: requests as they are
+accepted, with the tags of the people; what was added to the ledger, with the receipts;
+releases that left. Replaying it on a restored database makes sure that nobody who was
+forgotten since comes back, that the ledger goes on from where it was, and that no
+accepted request is lost.
 
 The tags in it are personal data, kept for this purpose: they may be destroyed with the
 last backup that still holds the people.
@@ -16,6 +17,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +43,7 @@ class Journal(Private):
 
     def append(self, lines: Sequence[dict[str, Any]]) -> int:
         """Write lines, see them on disk, and return where the file ends then."""
-        data = "".join(
-            f"{json.dumps(line, separators=(',', ':'))}\n" for line in lines
-        ).encode("ascii")
+        data = b"".join(_written(line) for line in lines)
         with translated(), self._locked() as descriptor:
             end = _whole(descriptor)
             os.ftruncate(descriptor, end)  # what a crash left half written
@@ -66,14 +66,13 @@ class Journal(Private):
             for line in file:
                 if not line.endswith(b"\n"):
                     return
-                try:
-                    content: dict[str, Any] = json.loads(line)
-                except ValueError:
+                said, _, text = line.partition(b" ")
+                if _checksum(text) != said:
                     raise StoreFailed(
                         f"{self.path} is damaged at byte {start}; put it back from "
                         "where it was copied"
-                    ) from None
-                yield start, content
+                    )
+                yield start, json.loads(text)
                 start += len(line)
 
     @contextmanager
@@ -86,6 +85,17 @@ class Journal(Private):
             yield descriptor
         finally:
             os.close(descriptor)
+
+
+def _written(content: dict[str, Any]) -> bytes:
+    """Return a line: a checksum, and JSON."""
+    text = json.dumps(content, separators=(",", ":")).encode("ascii") + b"\n"
+    return _checksum(text) + b" " + text
+
+
+def _checksum(text: bytes) -> bytes:
+    """Return what shows that a line was damaged; whoever can write can make it anew."""
+    return sha256(text).hexdigest()[:16].encode("ascii")
 
 
 def _whole(descriptor: int) -> int:
