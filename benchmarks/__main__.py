@@ -13,6 +13,7 @@ from . import (
     environment,
     noise,
     radii,
+    registry,
     release,
     scaling,
     speed,
@@ -36,6 +37,7 @@ BENCHMARKS: dict[str, Callable[[Path | None], Iterator[Section]]] = {
     "audit": audit.run,
     "adult": adult.run,
     "tuning": tuning.run,
+    "registry": registry.run,
 }
 
 

@@ -98,13 +98,7 @@ class Document:
 
 def dumps(value: object) -> str:
     """Return the canonical JSON of mappings, sequences and plain values."""
-    return json.dumps(
-        _plain(value),
-        sort_keys=True,
-        separators=(",", ":"),
-        ensure_ascii=True,
-        allow_nan=False,
-    )
+    return _ENCODER.encode(value)
 
 
 def loads(text: str | bytes, name: str) -> dict[str, Any]:
@@ -222,12 +216,21 @@ def hexadecimal(n_bytes: int) -> Check:
 
 
 def _plain(value: Any) -> Any:
-    """Return a frozen value as what the JSON library writes."""
+    """Return what the JSON library does not know as something that it does."""
     if isinstance(value, Mapping):
-        return {key: _plain(value[key]) for key in value}
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return value.hex() if isinstance(value, bytes) else value
+        return dict(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    raise TypeError(f"{type(value).__name__} is not plain JSON data")
+
+
+_ENCODER = json.JSONEncoder(
+    sort_keys=True,
+    separators=(",", ":"),
+    ensure_ascii=True,
+    allow_nan=False,
+    default=_plain,
+)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What it costs that a request is durable, proved and erased, beside the removal.
+
+One request at d = 784, from accepted to completed, against what no such registry can do
+without: one write of the packed state that is on disk, four bare commits, one Newton
+update. Then 1000 requests in one batch, and 10,000 one after another: the last thousand
+must not cost more than the first. On SQLite, and on PostgreSQL where TEST_DATABASE_URL
+names an empty database.
+"""
+
+import os
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+
+from expunge import Budget, LogisticRegression, Rows
+from expunge.registry import Asked, Registry
+from expunge.registry.held import checkpoint
+from expunge.unlearn import forget
+
+from .report import Section, Target, timings_table
+from .timing import Measurement, collection_off, progress, take_turns, timed
+
+D, N, REPEATS, BATCH = 784, 3000, 60, 1000
+SMALL_D, SERVED, WINDOW = 20, 10_000, 1000
+# Wide: what is timed is the usual answer, without a look at the rows.
+CONTRACT = Budget(sigma=100.0)
+
+
+def registry_of(folder: Path, n: int, d: int, url: str | None = None) -> Registry:
+    """Return a registry with one model of n people, generated."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, d)) / np.sqrt(d)
+    y = (X[:, 0] > 0.1 * rng.standard_normal(n)).astype(int)
+    registry = Registry.create(folder, url=url)
+    model = LogisticRegression(alpha=1e-2, fit_intercept=False, budget=CONTRACT)
+    registry.fit("model", model, X, y)
+    return registry
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """What any durable registry must do, on the state of one."""
+
+    registry: Registry
+    folder: Path
+    connection: sqlite3.Connection
+
+    def actions(self) -> dict[str, Callable[[], object]]:
+        """Return each part as something to time."""
+        site = self.registry._site
+        held = site.held("model")
+        custody = held.holdings.custody
+        parts = checkpoint(
+            held.model, held.holdings, held.model.record_, held.page_keys
+        )
+        state = b"".join(parts)
+        assert held.holdings.fetch is not None
+        rows = held.holdings.fetch(np.array([], dtype=np.intp))
+        places = count()
+
+        def one() -> Rows:
+            return rows.take(np.array([next(places)]))
+
+        def newton() -> object:
+            mechanism = custody.mechanism
+            return mechanism.step(mechanism.update(custody.state, one()), None)
+
+        return {
+            "write of the packed state": lambda: self.write(state),
+            "bare commit": self.commit,
+            "Newton update": newton,
+            "Newton update with its radius": lambda: forget(custody, one()),
+        }
+
+    def write(self, state: bytes) -> None:
+        """Write a state and see it on disk."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        descriptor = os.open(self.folder / "state", flags)
+        try:
+            os.write(descriptor, state)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def commit(self) -> None:
+        """Commit one short row, with synchronous=FULL."""
+        self.connection.execute("BEGIN IMMEDIATE")
+        self.connection.execute("INSERT INTO bare(word) VALUES ('accepted')")
+        self.connection.execute("COMMIT")
+
+
+def bare_database(path: Path) -> sqlite3.Connection:
+    """Return a database for bare commits, set up as the store's."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    for pragma in ("journal_mode=WAL", "synchronous=FULL"):
+        connection.execute(f"PRAGMA {pragma}")
+    connection.execute("CREATE TABLE bare(id INTEGER PRIMARY KEY, word TEXT)")
+    return connection
+
+
+def single(folder: Path, url: str | None) -> Section:
+    """Return what one request costs against the floor, and in a batch."""
+    with (
+        registry_of(folder / "registry", N, D, url) as registry,
+        closing(bare_database(folder / "bare.db")) as connection,
+    ):
+        people = count()
+        floor = Floor(registry, folder, connection).actions()
+
+        def request() -> None:
+            registry.forget([next(people)])
+
+        found = take_turns({"request": request, **floor}, REPEATS, warm_up=3)
+        batches = []
+        for _ in range(2):
+            asked = [Asked((str(next(people)),)) for _ in range(BATCH)]
+
+            def together(asked: list[Asked] = asked) -> None:
+                registry.accept(asked)
+                registry.apply()
+
+            batches.append(timed(together)[1])
+    each = Measurement.of(f"request in a batch of {BATCH}", batches).per(BATCH)
+    write, commit, bare, whole = (found[name].median for name in floor)
+    least = write + 4.0 * commit + bare
+    cost = found["request"].median
+    store = "SQLite" if url is None else "PostgreSQL"
+    return Section(
+        f"A request at d = {D}, from accepted to completed, {store}",
+        [timings_table([*found.values(), each], "ms")],
+        [
+            Target("request / (write + 4 commits + Newton)", cost / least, high=3.0),
+            Target(f"request / request in {BATCH}", cost / each.median, low=15.0),
+        ],
+        [
+            f"with the radius counted to the Newton update, which the certificate "
+            f"needs, the first ratio is {cost / (least - bare + whole):.3g}",
+        ],
+    )
+
+
+def growth(folder: Path) -> Section:
+    """Return what the tenth thousand of requests costs against the first."""
+    seconds = []
+    with registry_of(folder / "registry", SERVED + 500, SMALL_D) as registry:
+        with collection_off():
+            for person in range(SERVED):
+                seconds.append(timed(partial(registry.forget, [person]))[1])
+                if person % WINDOW == WINDOW - 1:
+                    progress(f"{person + 1} requests served")
+    first = Measurement.of("in the 1st thousand", seconds[:WINDOW])
+    last = Measurement.of("in the 10th thousand", seconds[-WINDOW:])
+    return Section(
+        f"Requests one after another, d = {SMALL_D}",
+        [timings_table([first, last], "ms")],
+        [Target("10th thousand / 1st thousand", last.over(first), high=1.2)],
+    )
+
+
+def run(data_dir: Path | None = None) -> Iterator[Section]:
+    """Yield the cost of one request, on each store, and of many."""
+    del data_dir
+    given = os.environ.get("TEST_DATABASE_URL")
+    for url in (None,) if given is None else (None, given):
+        with tempfile.TemporaryDirectory() as folder:
+            progress(f"one request, d = {D}")
+            yield single(Path(folder), url)
+    with tempfile.TemporaryDirectory() as folder:
+        yield growth(Path(folder))
