@@ -41,13 +41,17 @@ class Ledger:
 
     def append(self, entry: Entry) -> "Ledger":
         """Return the ledger with this entry; refuse one that cannot come next."""
+        return self.grown(entry, leaf(entry))
+
+    def grown(self, entry: Entry, hashed: bytes) -> "Ledger":
+        """Return the ledger with this entry, whose hash as a leaf is known."""
         complaint = self.objection(entry)
         if complaint:
             raise InvalidInput(f"{complaint}; append entries one by one, as they come")
         keys = self.keys
         if isinstance(entry, KeyRotated):
             keys = keys.rotated(self.size + 1, entry.introduced)
-        return Ledger(self.frontier.append(leaf(entry)), keys, entry.time)
+        return Ledger(self.frontier.append(hashed), keys, entry.time)
 
     def head(self, key: SigningKey, time: int) -> Head:
         """Return the signed head over all entries so far."""

@@ -29,11 +29,9 @@ def accept(site: Site, asked: Sequence[Asked]) -> tuple[RequestStatus, ...]:
         if set(wanted.setdefault(one.request, subjects)) != set(subjects):
             raise _changed(one.request)
     keys = site.tag_keys()
-    while not _taken_in(site, wanted, keys):
+    while (found := _taken_in(site, wanted, keys)) is None:
         continue  # somebody sent one of them at the same time: now it is there
-    with site.store.reading() as connection:
-        found = requests.look_up(connection, list(wanted))
-    return tuple(status(found[one.request]) for one in asked)
+    return tuple(found[one.request] for one in asked)
 
 
 def known(site: Site, subjects: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -82,8 +80,8 @@ def insert_accepted(connection: Connection, lines: Sequence[dict[str, Any]]) -> 
 
 def _taken_in(
     site: Site, wanted: dict[str, tuple[str, ...]], keys: Sequence[TagKey]
-) -> bool:
-    """Write those requests that are new; return whether nobody came in between."""
+) -> dict[str, RequestStatus] | None:
+    """Write those requests that are new; return all, or None if one came in between."""
     with site.store.reading() as connection:
         there = requests.look_up(connection, list(wanted))
         for request, line in there.items():
@@ -94,10 +92,11 @@ def _taken_in(
         subjects = list(dict.fromkeys(word for one in new.values() for word in one))
         tags = _tags(connection, subjects, keys)
     _require_known(tags)
+    found = {request: status(line) for request, line in there.items()}
     if not new:
-        return True
+        return found
     time = now()
-    lines = [
+    lines: list[dict[str, Any]] = [
         {
             "id": request,
             "accepted": time,
@@ -113,8 +112,20 @@ def _taken_in(
         with site.store.writing() as connection:
             insert_accepted(connection, lines)
     except Collision:
-        return False
-    return True
+        return None
+    return found | {line["id"]: _accepted(line) for line in lines}
+
+
+def _accepted(line: dict[str, Any]) -> RequestStatus:
+    """Return a request that was accepted just now."""
+    return RequestStatus(
+        request=line["id"],
+        stage="accepted",
+        accepted=line["accepted"],
+        deadline=line["deadline"],
+        completed=None,
+        n_subjects=line["n_subjects"],
+    )
 
 
 def _tags(

@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from sqlalchemy import Connection
-
 from ..certificate import Certificate
 from ..ledger import (
     Head,
@@ -28,7 +26,8 @@ from ..stores.notes import write_note
 from .news import AGREED, agreed, unread
 from .site import Site, now
 
-Certificates: TypeAlias = dict[tuple[str, int], Certificate]
+Papers: TypeAlias = dict[tuple[str, int], tuple[Certificate, str]]
+"""By model and number of a release, its certificate and the digest of that."""
 
 
 def complete(site: Site, wait: float) -> None:
@@ -69,7 +68,7 @@ class Statement:
     def line(self) -> dict[str, Any]:
         """Return the statement as a line of the journal."""
         return {
-            "entries": [entry.to_json() for entry in self.book.entries],
+            "entries": [text for _, text in self.book.entries],
             "head": self.head.to_json(),
             "receipts": {one["request"]: one["text"] for one in self.receipts},
             "fitted": list(self.fitted),
@@ -92,19 +91,17 @@ def _enter(site: Site, applied: Sequence[Any], releases: Sequence[Any]) -> None:
     """State what was applied, in the ledger and in receipts."""
     with site.store.reading() as connection:
         book = Appending(chain.ledger_in(connection))
-        superseded = {
-            line.model: publications.release(connection, line.model, line.number - 1)
-            for line in releases
-            if line.number > 1
-        }
-        certificates = _certificates(connection, applied)
     latest = max((line.accepted for line in applied), default=0)
     time = max(now(), book.ledger.time, latest)
-    places = {}
+    places, papers, fitted = {}, {}, []
     for line in releases:
         places[line.model, line.number] = book.ledger.size
-        _append_release(book, line, superseded.get(line.model), time)
-    completed = [_append_request(book, line, certificates, time) for line in applied]
+        _append_release(book, line, time)
+        paper = Certificate.from_json(line.certificate)
+        papers[line.model, line.number] = (paper, line.digest)
+        if not paper.n_subjects_removed:
+            fitted.append(line.model)
+    completed = [_append_request(book, line, papers, time) for line in applied]
     key = site.signing_key(book.ledger)
     head = book.ledger.head(key, time)
     receipts = []
@@ -112,59 +109,42 @@ def _enter(site: Site, applied: Sequence[Any], releases: Sequence[Any]) -> None:
         receipt = issue(entry, named, head=head, proof=book.proof(entry), key=key)
         text = receipt.to_json()
         receipts.append({"request": entry.request, "time": time, "text": text})
-    fitted = [line.model for line in releases if _is_of_fit(line)]
     conclude(site, Statement(book, head, receipts, places, fitted))
 
 
-def _is_of_fit(line: Any) -> bool:
-    """Whether a release is of a fit, before anybody was removed."""
-    return Certificate.from_json(line.certificate).n_subjects_removed == 0
-
-
-def _append_release(book: Appending, line: Any, old: Any, time: int) -> None:
+def _append_release(book: Appending, line: Any, time: int) -> None:
     """Append what happened to a model: it came, or its releases are superseded."""
-    kind = ModelRegistered if old is None else ReleaseMade
+    kind = ModelRegistered if line.before is None else ReleaseMade
     made = kind(
         sequence=book.ledger.size, time=time, model=line.model, certificate=line.digest
     )
     book.append(made)
-    if old is not None:
+    if line.before is not None:
         # Those before the last one were superseded by it, entry by entry.
         entry = ReleasesSuperseded(
             sequence=book.ledger.size,
             time=time,
             model=line.model,
-            certificates=(old.digest,),
+            certificates=(line.before,),
             by=line.digest,
         )
         book.append(entry)
 
 
 def _append_request(
-    book: Appending, line: Any, certificates: Certificates, time: int
+    book: Appending, line: Any, papers: Papers, time: int
 ) -> tuple[RequestCompleted, dict[str, Certificate]]:
     """Append that a request is done; return the entry with its certificates."""
     numbers: dict[str, int] = json.loads(line.releases)
-    named = {name: certificates[name, number] for name, number in numbers.items()}
+    named = {name: papers[name, number] for name, number in numbers.items()}
     entry = RequestCompleted(
         sequence=book.ledger.size,
         time=time,
         request=line.id,
-        certificates={name: one.digest() for name, one in named.items()},
+        certificates={name: digest for name, (_, digest) in named.items()},
         n_subjects=line.n_subjects,
         accepted=line.accepted,
         deadline=line.deadline,
     )
     book.append(entry)
-    return entry, named
-
-
-def _certificates(connection: Connection, applied: Sequence[Any]) -> Certificates:
-    """Return the certificates that requests led to, by model and number."""
-    wanted = {pair for line in applied for pair in json.loads(line.releases).items()}
-    return {
-        (name, number): Certificate.from_json(
-            publications.release(connection, name, number).certificate
-        )
-        for name, number in sorted(wanted)
-    }
+    return entry, {name: paper for name, (paper, _) in named.items()}

@@ -206,12 +206,12 @@ class Registry:
         """
         words = people(subjects)
         asked = Asked(words) if request is None else Asked(words, request)
-        self.accept([asked])
+        (status,) = self.accept([asked])
 
         def done() -> bool:
             return self.receipt(asked.request) is not None
 
-        if not done():
+        if status.stage != "completed":
             with self._site.working(wait, needless=done) as locked:
                 failed = work(self._site, wait, _silent) if locked else {}
             if asked.request in failed:

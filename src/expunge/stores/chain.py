@@ -12,8 +12,7 @@ from sqlalchemy import Connection, insert, select, tuple_
 
 from ..exceptions import InvalidInput, LedgerCorrupt
 from ..ledger import Entry, Head, KeyRing, KeyRotated, Ledger, PublicKey, read_entry
-from ..ledger.book import leaf
-from ..ledger.merkle import Frontier, Proof, inclusion_proof
+from ..ledger.merkle import Frontier, Proof, inclusion_proof, leaf_hash
 from .notes import note
 from .tables import entries, heads, nodes
 
@@ -22,7 +21,7 @@ FIRST_KEY = "ledger key"
 
 @dataclass(slots=True)
 class Appending:
-    """A ledger about to grow: entries one by one, written together.
+    """A ledger about to grow: entries with their texts, written together.
 
     Parameters
     ----------
@@ -31,7 +30,7 @@ class Appending:
     """
 
     ledger: Ledger
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[tuple[Entry, str]] = field(default_factory=list)
     roots: dict[tuple[int, int], bytes] = field(default_factory=dict)
     peaks: dict[tuple[int, int], bytes] = field(init=False)
 
@@ -43,18 +42,21 @@ class Appending:
 
     def append(self, entry: Entry) -> None:
         """Take the next entry."""
-        frontier, hashed = self.ledger.frontier, leaf(entry)
-        self.ledger = self.ledger.append(entry)
+        text = entry.to_json()
+        frontier, hashed = self.ledger.frontier, leaf_hash(text.encode("ascii"))
+        self.ledger = self.ledger.grown(entry, hashed)
         for level, root in enumerate(frontier.completed(hashed)):
             self.roots[level, frontier.size >> level] = root
-        self.entries.append(entry)
+        self.entries.append((entry, text))
 
     def proof(self, entry: Entry) -> Proof:
         """Return the proof that a new entry is in the ledger as it stands now."""
-        known = self.peaks | self.roots
-        return inclusion_proof(
-            lambda level, place: known[level, place], entry.sequence, self.ledger.size
-        )
+
+        def root(level: int, place: int) -> bytes:
+            known = self.roots.get((level, place))
+            return self.peaks[level, place] if known is None else known
+
+        return inclusion_proof(root, entry.sequence, self.ledger.size)
 
     def write(self, connection: Connection, head: Head) -> None:
         """Write the new entries and the head above them."""
@@ -66,9 +68,9 @@ class Appending:
                         "sequence": entry.sequence,
                         "time": entry.time,
                         "kind": entry.kind,
-                        "text": entry.to_json(),
+                        "text": text,
                     }
-                    for entry in self.entries
+                    for entry, text in self.entries
                 ],
             )
             connection.execute(

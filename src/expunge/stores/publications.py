@@ -14,6 +14,28 @@ from ..exceptions import Busy, InvalidInput
 from ..ledger import ReleaseMade
 from .tables import models, releases, shipments
 
+_BEFORE = releases.alias("before")
+_UNENTERED = (
+    select(
+        releases.c.model,
+        releases.c.number,
+        releases.c.certificate,
+        releases.c.digest,
+        _BEFORE.c.digest.label("before"),
+    )
+    .join(
+        models,
+        (models.c.name == releases.c.model) & (models.c.number == releases.c.number),
+    )
+    .outerjoin(
+        _BEFORE,
+        (_BEFORE.c.model == releases.c.model)
+        & (_BEFORE.c.number == releases.c.number - 1),
+    )
+    .where(releases.c.sequence.is_(None))
+    .order_by(releases.c.model)
+)
+
 
 def names(connection: Connection) -> list[str]:
     """Return the names of all models."""
@@ -114,18 +136,11 @@ def release(connection: Connection, name: str, number: int) -> Row[Any]:
 
 
 def unentered(connection: Connection) -> list[Row[Any]]:
-    """Return the releases that the ledger does not know of: newest ones alone."""
-    query = (
-        select(releases)
-        .join(
-            models,
-            (models.c.name == releases.c.model)
-            & (models.c.number == releases.c.number),
-        )
-        .where(releases.c.sequence.is_(None))
-        .order_by(releases.c.model)
-    )
-    return list(connection.execute(query))
+    """Return the releases that the ledger does not know of: newest ones alone.
+
+    Each with the digest of the certificate ``before`` it; None for the first one.
+    """
+    return list(connection.execute(_UNENTERED))
 
 
 def mark_entered(connection: Connection, name: str, number: int, sequence: int) -> None:
