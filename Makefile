@@ -2,7 +2,7 @@
 #   make        lint, types, house rules, then all tests
 #   make demo   the main job from end to end
 #   make lock   refresh the pinned development environment
-# PYTHON=python3.12 chooses the interpreter; ARGS="..." is passed on to test and bench.
+# PYTHON=python3.12 chooses the interpreter; ARGS="..." is passed on to demo, test, bench.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -27,13 +27,13 @@ export EXPUNGE_DATA
 endif
 
 .DEFAULT_GOAL := all
-.PHONY: all demo test check bench fmt lock clean
+.PHONY: all demo test check bench crash fmt lock clean
 .DELETE_ON_ERROR:
 
 all: check test
 
 demo: $(READY)
-	$(BIN)/python examples/first.py
+	$(BIN)/expunge demo $(ARGS)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 $(ARGS)
@@ -46,6 +46,10 @@ check: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks $(ARGS)
+
+# Kills workers and servers at random; takes a quarter of an hour.
+crash: $(READY)
+	$(BIN)/python -m tests.crash --kills 300 --server-kills 100 --power-losses 200 $(ARGS)
 
 fmt: $(READY)
 	$(BIN)/ruff check --fix

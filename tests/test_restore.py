@@ -254,6 +254,7 @@ class TestRefusals:
     def test_an_altered_journal(self, folder: Path, tmp_path: Path) -> None:
         with Registry.open(folder) as registry:
             registry.forget(["person 2"])
+            registry.forget(["person 3"])
         journal = folder / "journal"
         altered = journal.read_text().replace(
             '\\"n_subjects\\":1', '\\"n_subjects\\":2'

@@ -40,10 +40,10 @@ def write_new(path: Path, data: bytes, mode: int = OWNER_ALONE) -> None:
 def replace_file(path: Path, data: bytes, mode: int = OWNER_ALONE) -> None:
     """Put these bytes in the place of a file: after a crash it is the old or the new.
 
-    What an earlier crash left half written beside it is destroyed.
+    What an earlier crash left beside it is destroyed.
     """
-    draft = path.with_name(f".{path.name}.new")
-    destroy(draft)
+    clear(path)
+    draft = _beside(path, "new")
     try:
         write_new(draft, data, mode)
         with scrubbed(path):
@@ -53,28 +53,56 @@ def replace_file(path: Path, data: bytes, mode: int = OWNER_ALONE) -> None:
         raise
 
 
+def clear(path: Path) -> None:
+    """Destroy what a crash left of an unfinished replacement of this file."""
+    destroy(_beside(path, "new"))
+    _drop_old(path)
+
+
 def destroy(path: Path) -> None:
     """Overwrite a file and remove it; nothing if there is none."""
     try:
-        with path.open("r+b", buffering=0) as file:
-            zero(file)
+        descriptor = os.open(path, os.O_WRONLY | NO_LINKS)
     except FileNotFoundError:
         return
+    with os.fdopen(descriptor, "wb", buffering=0) as file:
+        zero(file)
     path.unlink()
 
 
 @contextmanager
 def scrubbed(path: Path) -> Iterator[None]:
-    """See what takes this place on disk, then overwrite the file that was there."""
-    if not path.exists():
-        yield
+    """See what takes this place on disk, then overwrite the file that was there.
+
+    Until then the old file has another name, by which it is found after a crash.
+    """
+    _drop_old(path)
+    if path.exists():
+        os.link(path, _beside(path, "old"))
+    yield
+    if not _drop_old(path):
         flush(path.parent)
-        return
-    descriptor = os.open(path, os.O_WRONLY | NO_LINKS)
-    with os.fdopen(descriptor, "wb", buffering=0) as old:
-        yield
-        flush(path.parent)  # the new name must be on disk before the old bytes go
-        zero(old)
+
+
+def _drop_old(path: Path) -> bool:
+    """Destroy the file that had this place before, once its successor is on disk.
+
+    Returns whether that was seen to.
+    """
+    old = _beside(path, "old")
+    if not old.exists():
+        return False
+    if path.exists() and old.samefile(path):
+        old.unlink()  # nothing had taken its place yet
+        return False
+    flush(path.parent)
+    destroy(old)
+    return True
+
+
+def _beside(path: Path, ending: str) -> Path:
+    """Return the name of a file for the time of a replacement."""
+    return path.with_name(f".{path.name}.{ending}")
 
 
 def zero(file: IO[bytes]) -> None:

@@ -24,10 +24,10 @@ from .site import Site
 
 def catch_up(site: Site) -> None:
     """Take in what the journal has; raise NeedsRestore if the store is too old."""
-    lines = unread(site)
-    if not lines:
-        return
     with site.store.reading() as connection:
+        lines = unread(connection, site.journal)
+        if not lines:
+            return
         _require_known(connection, lines)
         there = requests.look_up(connection, accepted_ids(lines))
     accepted = [one for _, line in lines for one in line.get("accepted", ())]
@@ -43,13 +43,10 @@ def catch_up(site: Site) -> None:
 def require_current(site: Site) -> None:
     """Raise NeedsRestore if the store is older than journal or keys; change nothing."""
     with site.store.reading() as connection:
-        files = publications.checkpoints(connection)
         require_tag_keys(connection, site.places.keys)
-    for name in files.values():
-        site.checkpoints.require_key(name)
-    lines = unread(site)
-    with site.store.reading() as connection:
-        _require_known(connection, lines)
+        for name in publications.checkpoints(connection).values():
+            site.checkpoints.require_key(name)
+        _require_known(connection, unread(connection, site.journal))
 
 
 def _require_known(connection: Connection, lines: Sequence[Line]) -> None:

@@ -78,8 +78,8 @@ class Statement:
 def conclude(site: Site, statement: Statement) -> None:
     """Make a statement: on disk in the journal first, and in the store then."""
     end = site.journal.append([statement.line()])
-    lines = unread(site)
     with site.store.writing() as connection:
+        lines = unread(connection, site.journal)
         statement.book.write(connection, statement.head)
         for (name, number), sequence in statement.places.items():
             publications.mark_entered(connection, name, number, sequence)

@@ -12,9 +12,8 @@ from typing import Any, TypeAlias
 from sqlalchemy import Connection
 
 from ..exceptions import StoreFailed
-from ..stores import requests
+from ..stores import Journal, requests
 from ..stores.notes import note
-from .site import Site
 
 AGREED = "journal end"
 
@@ -22,16 +21,15 @@ Line: TypeAlias = tuple[int, dict[str, Any]]
 """Where a line of the journal begins, and what it says."""
 
 
-def unread(site: Site) -> list[Line]:
+def unread(connection: Connection, journal: Journal) -> list[Line]:
     """Return the lines since the store last agreed with the journal."""
-    with site.store.reading() as connection:
-        start = note(connection, AGREED, "0")
+    start = note(connection, AGREED, "0")
     if not start.isdecimal():
         raise StoreFailed(
             "the database does not say where in the journal it is; put it back from a "
             "backup and run expunge restore"
         )
-    return list(site.journal.read(int(start)))
+    return list(journal.read(int(start)))
 
 
 def agreed(connection: Connection, lines: Sequence[Line], end: int) -> int:

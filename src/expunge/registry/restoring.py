@@ -91,7 +91,7 @@ def restore(site: Site, backup: Path, tell: Tell) -> None:
         with _staged(site, backup) as staged:
             with staged.store.reading() as connection:
                 size = chain.ledger_in(connection).size
-            news = read_news(unread(staged), size)
+                news = read_news(unread(connection, site.journal), size)
             ahead = _continuation(staged, news)
         tell(1, STEPS)
         _put_in_place(site)

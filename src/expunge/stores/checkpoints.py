@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ..durable import OWNER_ALONE, flush
+from ..durable import OWNER_ALONE, destroy, flush
 from ..exceptions import NeedsRestore
 from ..noise import salt
 from ..private import Private
@@ -96,8 +96,10 @@ class Checkpoints(Private):
                 name = names.get(model)
                 if name is None or file == name:
                     continue
-                if generation <= _parts(name)[1]:
+                if generation < _parts(name)[1]:
                     (self.folder / file).unlink(missing_ok=True)
+                elif generation == _parts(name)[1]:
+                    destroy(self.folder / file)  # its key is the one in force
 
 
 def _parts(name: str) -> tuple[str, int]:

@@ -11,6 +11,7 @@ must vanish is sealed under a key that lies elsewhere.
 """
 
 import errno
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -85,6 +86,8 @@ class Store:
                 _truncate(raw.cursor(), wait)
             finally:
                 raw.close()
+            # That it is empty must be on disk too, or a power cut brings it back.
+            _sync(Path(f"{self.engine.url.database}-wal"))
 
     def close(self) -> None:
         """Give all connections back."""
@@ -194,6 +197,18 @@ def failure(error: BaseException | None) -> Exception:
         f"the database failed ({kind}{': ' + said if said else ''}); see that it runs "
         "and can be reached, and run the command again"
     )
+
+
+def _sync(path: Path) -> None:
+    """See a file on disk, if there is one."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _prepare(connection: Any, record: object) -> None:

@@ -15,9 +15,10 @@ last backup that still holds the people.
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -64,16 +65,22 @@ class Journal(Private):
                 start = 0  # another file: everything in it may be news
             file.seek(start)
             for line in file:
-                if not line.endswith(b"\n"):
+                if not _holds(line):
+                    self._require_torn(file, start)
                     return
-                said, _, text = line.partition(b" ")
-                if _checksum(text) != said:
-                    raise StoreFailed(
-                        f"{self.path} is damaged at byte {start}; put it back from "
-                        "where it was copied"
-                    )
-                yield start, json.loads(text)
+                yield start, json.loads(line.partition(b" ")[2])
                 start += len(line)
+
+    def _require_torn(self, rest: Iterable[bytes], place: int) -> None:
+        """Refuse a line that does not hold, unless it is the last: then a crash did it.
+
+        A disk may write the end of a line and not its beginning.
+        """
+        if any(_holds(line) for line in rest):
+            raise StoreFailed(
+                f"{self.path} is damaged at byte {place}; put it back from where it "
+                "was copied"
+            )
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
@@ -98,16 +105,30 @@ def _checksum(text: bytes) -> bytes:
     return sha256(text).hexdigest()[:16].encode("ascii")
 
 
+def _holds(line: bytes) -> bool:
+    """Whether a line is as it was written."""
+    said, _, text = line.partition(b" ")
+    return line.endswith(b"\n") and _checksum(text) == said
+
+
 def _whole(descriptor: int) -> int:
-    """Return where the last complete line ends."""
-    end = os.fstat(descriptor).st_size
-    while end:
-        start = max(0, end - 4096)
-        block = os.pread(descriptor, end - start, start)
-        if b"\n" in block:
-            return start + block.rindex(b"\n") + 1
-        end = start
-    return 0
+    """Return where the last line ends that is as it was written."""
+    size = os.fstat(descriptor).st_size
+    length = 1 << 14
+    while True:
+        start = max(0, size - length)
+        block = os.pread(descriptor, size - start, start)
+        lines = block.splitlines(keepends=True)
+        if start:
+            lines[0] = b""  # its beginning may lie further ahead
+            start += len(block) - sum(map(len, lines))
+        ends = list(accumulate(map(len, lines), initial=start))[1:]
+        for line, end in zip(reversed(lines), reversed(ends), strict=True):
+            if _holds(line):
+                return end
+        if length >= size:
+            return 0
+        length *= 8
 
 
 def _write(descriptor: int, data: bytes, place: int) -> None:

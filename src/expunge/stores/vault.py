@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..durable import OWNER_ALONE, replace_file
+from ..durable import OWNER_ALONE, clear, replace_file
 from ..exceptions import NeedsRestore, StoreFailed
 from ..ledger.keyfiles import UnusableKey, read_secret
 from ..private import Private
@@ -92,6 +92,7 @@ class Vault(Private):
     def settle(self, generations: Mapping[str, int]) -> None:
         """Destroy the keys of all generations before these, which are committed."""
         with self._locked():
+            clear(self.path)
             held = self._read()
             moved = {}
             for model, generation in generations.items():

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Oracles: what models must be at the end, by a run in peace and by retraining."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expunge.linalg import Symmetric
+from expunge.mechanisms.state import Draft, State
+from expunge.registry.settings import Places, read_settings
+from expunge.registry.site import Site
+from expunge.stores import publications
+from expunge.unlearn import Custody
+
+from .story import Story, unfitted
+
+AGREEMENT = 1e-10
+# How often sums were updated depends on which requests came together.
+COUNTED = "n_updates"
+
+Arrays = Mapping[str, NDArray[np.float64]]
+
+
+def custodies(folder: Path) -> dict[str, Custody]:
+    """Return the private side of every model in a registry."""
+    places = Places(folder)
+    site = Site.at(places, read_settings(places))
+    try:
+        with site.store.reading() as connection:
+            names = publications.names(connection)
+        return {name: site.held(name).holdings.custody for name in names}
+    finally:
+        site.store.close()
+
+
+def private_arrays(folder: Path) -> Arrays:
+    """Return every figure of every model's private state and answer, by name."""
+    return {
+        f"{model} {name}": figures
+        for model, custody in custodies(folder).items()
+        for value in (custody.state, custody.draft)
+        for name, figures in _figures(value)
+    }
+
+
+def differences(wanted: Arrays, found: Arrays) -> Iterator[str]:
+    """Yield where figures are not those of a run in peace."""
+    for name in wanted.keys() | found.keys():
+        if name not in wanted or name not in found:
+            yield f"{name}: on one side alone"
+            continue
+        one, other = wanted[name], found[name]
+        if one.shape != other.shape:
+            yield f"{name}: of shape {other.shape}, and {one.shape} in peace"
+            continue
+        scale = max(1.0, float(np.abs(one).max(initial=0.0)))
+        distance = float(np.abs(one - other).max(initial=0.0))
+        if not distance <= AGREEMENT * scale:
+            yield f"{name}: {distance:.1e} from what it is in peace"
+
+
+def unlike_retraining(story: Story, folder: Path) -> Iterator[str]:
+    """Yield models farther from retraining than their certificates allow."""
+    for name, custody in custodies(folder).items():
+        stayed = story.samples[name].without(story.leaving())
+        retrained = unfitted(name).fit(stayed.X, stayed.y)._private_state().custody
+        distance = np.linalg.norm(custody.draft.theta - retrained.draft.theta)
+        if not distance <= custody.radius.value + retrained.radius.value:
+            yield f"{name}: {distance:.1e} from retraining, beyond its radius"
+        if custody.decisions != ("accepted",):
+            yield f"{name}: {custody.decisions}, so that batches need not be streams"
+
+
+def _figures(value: State | Draft) -> Iterator[tuple[str, NDArray[np.float64]]]:
+    for name in type(value).__slots__:
+        part = getattr(value, name)
+        figures = part.lower if isinstance(part, Symmetric) else part
+        if name != COUNTED and isinstance(figures, np.ndarray | float | int):
+            yield f"{type(value).__name__}.{name}", np.asarray(figures, np.float64)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sabotage: a registry broken on purpose, so that the harness is seen to complain.
+
+Each is a mistake that somebody could make, in the process of a client alone.
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from expunge.registry import (
+    Asked,
+    Registry,
+    RequestStatus,
+    applying,
+    completing,
+    working,
+)
+from expunge.registry.site import Site
+from expunge.stores import requests
+
+from .client import Line
+from .phases import NAMES
+
+# A moment that a careful registry does not have, and how long it is here.
+CARELESS, PAUSE = "being careless", 0.02
+
+
+def complete_without_applying(line: Line) -> None:
+    """Say that requests are applied, and change no model."""
+
+    def hollow(site: Site, waiting: Sequence[str]) -> None:
+        applying.commit(site, [], {request: {} for request in waiting})
+
+    _put(working, "apply_batch", hollow)
+
+
+def complete_in_two_transactions(line: Line) -> None:
+    """Write the ledger first, and that requests are completed later."""
+    write = requests.mark_completed
+
+    def conclude(site: Site, *rest: Any) -> None:
+        late: list[Any] = []
+        _put(requests, "mark_completed", lambda connection, done: late.extend(done))
+        real(site, *rest)
+        _pause(line)
+        if late:
+            with site.store.writing() as connection:
+                write(connection, late)
+
+    real = completing.conclude
+    _put(completing, "conclude", conclude)
+
+
+def destroy_keys_before_the_commit(line: Line) -> None:
+    """Destroy a checkpoint's key while the next checkpoint is not committed."""
+
+    def commit(site: Site, changes: Sequence[applying.Change], *rest: Any) -> None:
+        later = {change.held.name: change.held.generation + 1 for change in changes}
+        site.checkpoints.vault.settle(later)
+        _pause(line)
+        real(site, changes, *rest)
+
+    real = applying.commit
+    _put(applying, "commit", commit)
+
+
+def accept_in_memory(line: Line) -> None:
+    """Acknowledge requests that come together before they are on disk."""
+    waiting: list[Asked] = []
+
+    def accept(self: Registry, asked: Sequence[Asked]) -> tuple[RequestStatus, ...]:
+        if len(asked) == 1:
+            return really_accept(self, asked)
+        waiting.extend(asked)
+        return tuple(
+            RequestStatus(one.request, "accepted", 0, 0, None, len(one.subjects), "")
+            for one in asked
+        )
+
+    def apply(self: Registry) -> None:
+        if waiting:
+            _pause(line)
+        really_accept(self, waiting)
+        waiting.clear()
+        really_apply(self)
+
+    really_accept, really_apply = Registry.accept, Registry.apply
+    _put(Registry, "accept", accept)
+    _put(Registry, "apply", apply)
+
+
+def never_flush(line: Line) -> None:
+    """Write files and leave it to the system when they reach the disk."""
+    _put(os, "fsync", lambda descriptor: None)
+
+
+@dataclass(frozen=True)
+class Sabotage:
+    """What is broken in a process, and the phases in which that does harm."""
+
+    begin: Callable[[Line], None]
+    phases: Sequence[str] = (CARELESS,)
+
+
+SABOTAGES: Mapping[str, Sabotage] = {
+    "complete-without-applying": Sabotage(complete_without_applying, NAMES),
+    "complete-in-two-transactions": Sabotage(complete_in_two_transactions),
+    "destroy-keys-before-the-commit": Sabotage(destroy_keys_before_the_commit),
+    "accept-in-memory": Sabotage(accept_in_memory),
+    "never-flush": Sabotage(never_flush, ("destroying keys", "entering the ledger")),
+}
+
+
+def _pause(line: Line) -> None:
+    with line.at(CARELESS):
+        time.sleep(PAUSE)
+
+
+def _put(place: Any, name: str, value: object) -> None:
+    setattr(place, name, value)

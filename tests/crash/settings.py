@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings: where a story is told, what strikes there, and what is left of it."""
+
+import copy
+import json
+import os
+import random
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.postgres import Server
+
+from .calls import read_calls, recorded
+from .client import Line, Memory
+from .disk import REBUILT, Disk
+from .processes import Worker
+from .story import Story
+
+Before = Callable[[Line], object]
+
+
+class Kills:
+    """Processes of the client are killed.
+
+    Parameters
+    ----------
+    server
+        Whose databases to use; None stands for SQLite.
+    before
+        Called in each process of the client before it begins.
+    phases
+        In which of its phases to strike.
+    """
+
+    def __init__(
+        self, server: Server | None, before: Before, phases: Sequence[str]
+    ) -> None:
+        self.phases = phases
+        self._server = server
+        self._before = before
+
+    def database(self) -> str | None:
+        """Return the address of an empty database."""
+        return None if self._server is None else self._server.database()
+
+    @contextmanager
+    def started(self, story: Story, folder: Path, memory: Memory) -> Iterator[Worker]:
+        """Give a process of the client."""
+        yield Worker(story, folder, memory, self._before)
+
+    def strike(self, worker: Worker) -> None:
+        """Strike at a random moment."""
+        worker.kill()
+
+    def mend(self, folder: Path, memory: Memory, chance: random.Random) -> None:
+        """Make the next process possible."""
+
+    def look_over(self, folder: Path) -> None:
+        """See that a process which ended by itself left what it should."""
+
+
+class ServerKills(Kills):
+    """The database's server is killed, and the client's processes have to notice."""
+
+    def strike(self, worker: Worker) -> None:
+        """End the server under the process."""
+        assert self._server is not None
+        self._server.kill()
+
+    def mend(self, folder: Path, memory: Memory, chance: random.Random) -> None:
+        """Start the server again."""
+        assert self._server is not None
+        self._server.restart()
+
+
+class PowerLosses(Kills):
+    """The client's machine loses its power, and what was not flushed may be lost.
+
+    The database of a server is on another machine, which keeps its power.
+    """
+
+    @contextmanager
+    def started(self, story: Story, folder: Path, memory: Memory) -> Iterator[Worker]:
+        """Give a process whose calls are recorded."""
+        self._disk, self._known = Disk(folder), copy.deepcopy(memory)
+        waiting, go = os.pipe()
+
+        def wait(line: Line) -> None:
+            os.read(waiting, 1)
+            self._before(line)
+
+        worker = Worker(story, folder, memory, wait)
+        with tempfile.NamedTemporaryFile("r", prefix="expunge-power-") as log:
+            with recorded(worker.pid, Path(log.name)):
+                os.write(go, b"\n")
+                yield worker
+            self._calls = list(read_calls(log))
+        os.close(waiting)
+        os.close(go)
+
+    def mend(self, folder: Path, memory: Memory, chance: random.Random) -> None:
+        """Put the folder as the power cut may have left it."""
+        calls = self._calls[: self._cut(chance)]
+        for call in calls:
+            self._disk.see(call)
+        share = chance.choice((0.0, 0.5, 1.0))
+        names = chance.randint(0, self._disk.n_pending())
+        left = self._disk.after(names, lambda: chance.random() < share)
+        for path in folder.rglob("*"):
+            if path.is_file():
+                path.unlink()
+        for path, content in left.items():
+            (folder / path).write_bytes(content)
+            (folder / path).chmod(0o600)
+        # The client knows what it was told by then, and no more.
+        self._known.complaints = memory.complaints
+        memory.become(self._known)
+        for call in calls:
+            if call.is_word():
+                memory.hear(*json.loads(call.data(1)))
+
+    def _cut(self, chance: random.Random) -> int:
+        """Return how many of the calls happened before the power was cut.
+
+        Where the folder holds everything that may be any number, best one that leaves
+        something in doubt, each file in its turn. But a server remembers what it was
+        told last.
+        """
+        if self._server is not None or not self._calls:
+            return len(self._calls)
+        disk, doubts = copy.deepcopy(self._disk), defaultdict(list)
+        for i, call in enumerate(self._calls, start=1):
+            disk.see(call)
+            doubts[disk.doubtful()].append(i)
+        sure = doubts.pop(frozenset(), [])
+        return chance.choice(chance.choice(sorted(doubts.values()) or [sure]))
+
+    def look_over(self, folder: Path) -> None:
+        """See that the recorded calls explain every byte of the folder."""
+        for call in self._calls:
+            self._disk.see(call)
+        if self._disk.after(None, lambda: True) != contents(folder):
+            raise RuntimeError("the calls do not explain what the folder holds")
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    """Return all files of a folder and what is in them, shared memory left out."""
+    return {
+        path.relative_to(folder): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and not path.name.endswith(REBUILT)
+    }

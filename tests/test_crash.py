@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Crashes lose nothing and do nothing twice; and whoever says so can be wrong."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import cycle
+from pathlib import Path
+
+import pytest
+
+from tests.crash.calls import Call, can_record, hexadecimal, read_calls
+from tests.crash.client import Memory
+from tests.crash.disk import SECTOR, Disk
+from tests.crash.sabotage import SABOTAGES
+from tests.crash.story import tell
+from tests.postgres import Missing, programs
+from tests.stores import without_postgres
+
+ROOT = Path(__file__).parents[1]
+recording = pytest.mark.skipif(
+    not can_record(), reason="calls cannot be recorded here: apt install strace"
+)
+
+
+def crash(*options: str) -> subprocess.CompletedProcess[str]:
+    """Run the harness apart: it forks, which a process with threads should not."""
+    command = [sys.executable, "-m", "tests.crash", *options]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+class TestRegistry:
+    def test_killed_processes_lose_nothing(self) -> None:
+        ended = crash("--store", "sqlite", "--kills", "20", "--steps", "8")
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+
+    def test_killed_processes_and_servers_lose_nothing(self) -> None:
+        try:
+            programs()
+        except Missing as reason:
+            without_postgres(reason)
+        ended = crash(
+            *("--store", "postgresql", "--kills", "20", "--server-kills", "2"),
+            *("--steps", "8"),
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+
+    @recording
+    def test_lost_power_loses_nothing(self) -> None:
+        ended = crash("--store", "sqlite", "--power-losses", "12", "--steps", "6")
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+@pytest.mark.slow
+class TestHarness:
+    @pytest.mark.parametrize("sabotage", sorted(SABOTAGES.keys() - {"never-flush"}))
+    def test_complains_of_a_broken_registry(self, sabotage: str) -> None:
+        ended = crash(
+            "--store", "sqlite", "--kills", "12", "--steps", "6", "--sabotage", sabotage
+        )
+        assert ended.returncode == 1, ended.stdout + ended.stderr
+        assert "sqlite, kills: " in ended.stdout
+
+    @recording
+    def test_complains_of_files_that_are_not_flushed(self) -> None:
+        ended = crash(
+            *("--store", "sqlite", "--power-losses", "40", "--steps", "6"),
+            *("--sabotage", "never-flush"),
+        )
+        assert ended.returncode == 1, ended.stdout + ended.stderr
+        assert "sqlite, power: " in ended.stdout
+
+
+class TestMemory:
+    def test_two_receipts_of_one_request_are_noticed(self) -> None:
+        memory = Memory()
+        memory.hear("receipt", "r", "one")
+        memory.hear("receipt", "r", "one")
+        assert not memory.complaints
+        memory.hear("receipt", "r", "another")
+        assert memory.complaints
+
+    def test_step_is_sent_until_it_is_acknowledged(self) -> None:
+        step = next(step for step in tell(0, 20).steps if step.how == "accept")
+        memory = Memory()
+        for one in step.asked:
+            assert memory.lacks(step)
+            memory.hear("accepted", one.request)
+        assert not memory.lacks(step)
+
+    def test_words_that_nobody_should_say_are_complaints(self) -> None:
+        memory = Memory()
+        memory.hear("a process broke", "in its own words")
+        assert memory.complaints == ["a process broke: in its own words"]
+
+
+def test_stories_repeat_and_share_people() -> None:
+    story = tell(3, 10)
+    assert story.requests() == tell(3, 10).requests()
+    models = {story.holding(person) for person in story.leaving()}
+    assert models == {("churn",), ("spend",), ("churn", "spend")}
+
+
+def hexed(data: bytes) -> str:
+    return '"' + "".join(f"\\x{byte:02x}" for byte in data) + '"'
+
+
+class TestCalls:
+    def test_words_are_read_as_printed(self) -> None:
+        path = Path("/registry/journal")
+        line = f"7  write(5<{hexadecimal(path)}>, {hexed(b'a, b')}, 4) = 4\n"
+        (call,) = read_calls([line])
+        assert (call.name, call.number(0), call.result) == ("write", 5, 4)
+        assert (call.path(0), call.data(1)) == (path, b"a, b")
+
+    def test_failed_calls_are_left_out(self) -> None:
+        assert not list(read_calls(["7  fsync(5</a>) = -1 EIO (Input/output error)\n"]))
+
+    def test_calls_count_when_they_return(self) -> None:
+        lines = (
+            "7  fsync(5<\\x61> <unfinished ...>\n",
+            "8  fsync(6<\\x62>) = 0\n",
+            "7  <... fsync resumed>) = 0\n",
+        )
+        assert [call.number(0) for call in read_calls(lines)] == [6, 5]
+
+    def test_killed_call_did_not_return(self) -> None:
+        assert not list(read_calls(["7  fsync(5<\\x61> <unfinished ...>\n"]))
+
+
+class TestDisk:
+    """Journal is there and holds "old"; descriptor 5 is open on it."""
+
+    @pytest.fixture
+    def root(self, tmp_path: Path) -> Path:
+        (tmp_path / "registry").mkdir()
+        (tmp_path / "registry" / "journal").write_bytes(b"old")
+        return tmp_path / "registry"
+
+    @pytest.fixture
+    def disk(self, root: Path) -> Disk:
+        disk = Disk(root)
+        disk.see(opened(root / "journal", "O_RDWR"))
+        return disk
+
+    def test_written_bytes_may_be_lost(self, disk: Disk, root: Path) -> None:
+        disk.see(written(b"new!", 0))
+        assert disk.doubtful() == {root / "journal"}
+        assert left(disk, lambda: False) == {"journal": b"old"}
+        assert left(disk, lambda: True) == {"journal": b"new!"}
+
+    def test_flushed_bytes_stay(self, disk: Disk) -> None:
+        disk.see(written(b"new!", 0))
+        disk.see(Call("fdatasync", ("5",), 0))
+        disk.see(written(b"?", 1))
+        assert left(disk, lambda: False) == {"journal": b"new!"}
+
+    def test_long_writes_are_torn_between_sectors(self, disk: Disk) -> None:
+        disk.see(written(b"x" * 2 * SECTOR, SECTOR // 2))
+        kept = cycle((False, True, False))
+        content = left(disk, lambda: next(kept))["journal"]
+        assert content == b"old".ljust(SECTOR, b"\0") + b"x" * SECTOR
+
+    def test_cut_may_be_lost(self, disk: Disk) -> None:
+        disk.see(Call("ftruncate", ("5", "1"), 0))
+        assert left(disk, lambda: False) == {"journal": b"old"}
+        assert left(disk, lambda: True) == {"journal": b"o"}
+
+    def test_appended_bytes_go_to_the_end(self, disk: Disk, root: Path) -> None:
+        disk.see(opened(root / "journal", "O_WRONLY|O_APPEND"))
+        for data in (b"er", b"!"):
+            disk.see(Call("write", ("5", hexed(data)), len(data)))
+        assert left(disk, lambda: True) == {"journal": b"older!"}
+
+    def test_new_name_is_lost_unless_its_folder_is_flushed(
+        self, disk: Disk, root: Path
+    ) -> None:
+        disk.see(opened(root / "vault", "O_WRONLY|O_CREAT"))
+        disk.see(Call("write", ("5", hexed(b"key")), 3))
+        disk.see(Call("fsync", ("5",), 0))
+        assert left(disk, lambda: False, names=0) == {"journal": b"old"}
+        disk.see(Call("fsync", (f"6<{hexadecimal(root)}>",), 0))
+        assert left(disk, lambda: False, names=0)["vault"] == b"key"
+
+    def test_renamed_file_is_under_one_name(self, disk: Disk, root: Path) -> None:
+        names = (hexed(bytes(root / name)) for name in ("journal", "journal.1"))
+        disk.see(Call("rename", tuple(names), 0))
+        assert left(disk, lambda: True, names=0) == {"journal": b"old"}
+        assert left(disk, lambda: True, names=1) == {"journal.1": b"old"}
+
+    def test_call_of_unknown_effect_is_refused(self, disk: Disk, root: Path) -> None:
+        with pytest.raises(NotImplementedError, match="truncate"):
+            disk.see(Call("truncate", (hexed(bytes(root / "journal")), "0"), 0))
+
+
+def opened(path: Path, flags: str) -> Call:
+    return Call("openat", ("AT_FDCWD<\\x2f>", hexed(bytes(path)), flags), 5)
+
+
+def written(data: bytes, offset: int) -> Call:
+    arguments = ("5", hexed(data), str(len(data)), str(offset))
+    return Call("pwrite64", arguments, len(data))
+
+
+def left(
+    disk: Disk, kept: Callable[[], bool], names: int | None = None
+) -> dict[str, bytes]:
+    """Return what a power cut leaves."""
+    return {path.name: data for path, data in disk.after(names, kept).items()}
