@@ -225,6 +225,11 @@ class Disk:
             raise NotImplementedError(f"{old} to {new}: from one folder to another")
         self._pending.append(Renaming(((old, None), (new, self.names()[old]))))
 
+    def _link(self, call: Call) -> None:
+        old, new = call.path(0), call.path(1)
+        if old.is_relative_to(self._root):
+            self._pending.append(Renaming(((new, self.names()[old]),)))
+
     def _unlink(self, call: Call) -> None:
         path = call.path(0)
         if path.is_relative_to(self._root) and not path.name.endswith(REBUILT):
@@ -240,5 +245,6 @@ MEANINGS: dict[str, Callable[[Disk, Call], None]] = {
     "fsync": Disk._flush,
     "fdatasync": Disk._flush,
     "rename": Disk._rename,
+    "link": Disk._link,
     "unlink": Disk._unlink,
 }
