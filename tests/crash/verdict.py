@@ -89,6 +89,7 @@ def _leftovers(story: Story, folder: Path) -> Iterator[str]:
     # What is being written has a name with a dot in front until it is whole.
     for path in folder.rglob(".*"):
         yield f"{path.name} was left behind"
-    checkpoints = sorted(path.name for path in Places(folder).checkpoints.iterdir())
+    there = (path.name for path in Places(folder).checkpoints.iterdir())
+    checkpoints = sorted(name for name in there if not name.endswith(".spare"))
     if len(checkpoints) != len(story.samples):
         yield f"{', '.join(checkpoints)}: there should be one for each model"

@@ -84,14 +84,14 @@ def apply_batch(site: Site, waiting: Sequence[str]) -> None:
 
 def changed(site: Site, name: str, tags: Sequence[str]) -> Change:
     """Return a model without some people; its checkpoint is written, to no effect."""
-    held = site.held(name)
-    holdings = held.holdings
-    if holdings.custody.accountant.remaining() == 0:
-        raise ScheduleExhausted(
-            f"all planned releases of model {name!r} are made; fit it anew under a new "
-            "contract, and the requests that wait will be applied to it"
-        )
     with site.store.reading() as connection:
+        held = site.held(name)
+        holdings = held.holdings
+        if holdings.custody.accountant.remaining() == 0:
+            raise ScheduleExhausted(
+                f"all planned releases of model {name!r} are made; fit it anew under a "
+                "new contract, and the requests that wait will be applied to it"
+            )
         found = people.find(connection, name, tags)
         pages = people.pages_of(connection, name, found, held.page_keys)
     if not found:

@@ -12,13 +12,14 @@ from typing import Any
 from sqlalchemy import Connection
 
 from ..exceptions import NeedsRestore
-from ..ledger import ModelRegistered, ReleaseMade, read_entry
+from ..ledger import read_entry
 from ..stores import publications, requests
 from ..stores.engine import Collision
 from . import shipping
 from .accepting import insert_accepted
 from .keys import require_tag_keys
 from .news import Line, accepted_ids, completed_ids, unread
+from .replay import MADE
 from .site import Site
 
 
@@ -60,9 +61,7 @@ def _require_known(connection: Connection, lines: Sequence[Line]) -> None:
     ]
     texts = (text for _, line in lines for text in line.get("entries", ()))
     made = [
-        entry.certificate
-        for entry in map(read_entry, texts)
-        if isinstance(entry, ReleaseMade | ModelRegistered)
+        entry.certificate for entry in map(read_entry, texts) if isinstance(entry, MADE)
     ]
     gone = [one for one in made if not publications.has_digest(connection, one)]
     if lost or gone:

@@ -38,9 +38,10 @@ def complete(site: Site, wait: float) -> None:
         if not applied and not releases:
             return
         current = publications.checkpoints(connection)
+        book = Appending(chain.ledger_in(connection))
     site.store.erase(wait)
     site.checkpoints.settle(current)
-    _enter(site, applied, releases)
+    conclude(site, _statement(site, book, applied, releases))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,10 +88,10 @@ def conclude(site: Site, statement: Statement) -> None:
         write_note(connection, AGREED, str(agreed(connection, lines, end)))
 
 
-def _enter(site: Site, applied: Sequence[Any], releases: Sequence[Any]) -> None:
-    """State what was applied, in the ledger and in receipts."""
-    with site.store.reading() as connection:
-        book = Appending(chain.ledger_in(connection))
+def _statement(
+    site: Site, book: Appending, applied: Sequence[Any], releases: Sequence[Any]
+) -> Statement:
+    """Return what is to be said of what was applied, in the ledger and in receipts."""
     latest = max((line.accepted for line in applied), default=0)
     time = max(now(), book.ledger.time, latest)
     places, papers, fitted = {}, {}, []
@@ -109,7 +110,7 @@ def _enter(site: Site, applied: Sequence[Any], releases: Sequence[Any]) -> None:
         receipt = issue(entry, named, head=head, proof=book.proof(entry), key=key)
         text = receipt.to_json()
         receipts.append({"request": entry.request, "time": time, "text": text})
-    conclude(site, Statement(book, head, receipts, places, fitted))
+    return Statement(book, head, receipts, places, fitted)
 
 
 def _append_release(book: Appending, line: Any, time: int) -> None:

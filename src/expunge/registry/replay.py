@@ -5,9 +5,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..ledger import Entry, Head, Receipt, read_entry
+from ..ledger import (
+    Entry,
+    Head,
+    ModelRegistered,
+    Receipt,
+    ReleaseMade,
+    read_entry,
+)
 from ..private import Private
 from .news import Line
+
+MADE = (ModelRegistered, ReleaseMade)
+"""Entries that tell of a release."""
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -26,14 +36,14 @@ class News(Private):
     left
         Lines about releases that left, and about those taken back.
     fitted
-        Models that were fitted.
+        Models that were fitted, with the digest of the certificate of that release.
     """
 
     accepted: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     statements: list[tuple[list[Entry], Head]] = field(default_factory=list)
     receipts: dict[str, str] = field(default_factory=dict)
     left: list[dict[str, Any]] = field(default_factory=list)
-    fitted: set[str] = field(default_factory=set)
+    fitted: dict[str, str] = field(default_factory=dict)
 
     @property
     def entries(self) -> list[Entry]:
@@ -71,5 +81,9 @@ def read_news(lines: Iterable[Line], size: int) -> News:
         entries = [read_entry(text) for text in line["entries"]]
         news.statements.append((entries, Head.from_json(line["head"])))
         news.receipts |= line["receipts"]
-        news.fitted |= set(line["fitted"])
+        news.fitted |= {
+            entry.model: entry.certificate
+            for entry in entries
+            if isinstance(entry, MADE) and entry.model in line["fitted"]
+        }
     return news

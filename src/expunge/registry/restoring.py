@@ -40,7 +40,7 @@ from .applying import Change, changed, commit
 from .completing import Statement, complete
 from .keys import note_tag_keys
 from .news import AGREED, unread
-from .replay import News, read_news
+from .replay import MADE, News, read_news
 from .rotating import tidy
 from .settings import Places
 from .site import Site, now
@@ -111,12 +111,8 @@ def restore(site: Site, backup: Path, tell: Tell) -> None:
 
 def _continuation(site: Site, news: News) -> Continuation:
     """Return how the journal continues a store; refuse it if it does not."""
-    if news.fitted:
-        raise InvalidInput(
-            f"the backup is older than the fit of {', '.join(sorted(news.fitted))}; "
-            "take a backup from after that: rows that were not in it cannot come back"
-        )
     with site.store.reading() as connection:
+        _require_fits(connection, news)
         book = Appending(chain.ledger_in(connection))
         lost = _lost_releases(connection, news)
         again = _people_again(connection, news)
@@ -165,6 +161,20 @@ def _bring_up(site: Site, news: News, ahead: Continuation) -> None:
         write_note(connection, AGREED, str(end))
 
     commit(site, changes, {}, bring_up)
+
+
+def _require_fits(connection: Connection, news: News) -> None:
+    """Refuse a backup without the rows of a model that was fitted after it."""
+    missing = [
+        name
+        for name, digest in sorted(news.fitted.items())
+        if not publications.has_digest(connection, digest)
+    ]
+    if missing:
+        raise InvalidInput(
+            f"the backup is older than the fit of {', '.join(missing)}; take a backup "
+            "from after that: rows that were not in it cannot come back"
+        )
 
 
 def _lost_releases(connection: Connection, news: News) -> Lost:
@@ -251,7 +261,7 @@ def _enter_known(connection: Connection, news: News) -> None:
     places = {
         entry.certificate: entry.sequence
         for entry in news.entries
-        if isinstance(entry, ReleaseMade)
+        if isinstance(entry, MADE)
     }
     for line in publications.unentered(connection):
         if line.digest in places:

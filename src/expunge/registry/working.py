@@ -36,7 +36,7 @@ def work(site: Site, wait: float, tell: Tell) -> dict[str, ExpungeError]:
     for start in range(0, len(waiting), BATCH):
         tell(start, len(waiting))
         batch = [line.id for line in waiting[start : start + BATCH]]
-        failed |= _applied(site, batch)
+        failed |= _applied(site, batch, wait)
         complete(site, wait)
     tell(len(waiting), len(waiting))
     return failed
@@ -49,7 +49,7 @@ def begin(site: Site, wait: float) -> None:
     tidy(site)
 
 
-def _applied(site: Site, batch: Sequence[str]) -> dict[str, ExpungeError]:
+def _applied(site: Site, batch: Sequence[str], wait: float) -> dict[str, ExpungeError]:
     """Apply a batch, or its halves; return what could not be."""
     try:
         apply_batch(site, batch)
@@ -61,8 +61,8 @@ def _applied(site: Site, batch: Sequence[str]) -> dict[str, ExpungeError]:
                 requests.note_error(connection, batch[0], str(error))
             return {batch[0]: error}
         middle = len(batch) // 2
-        first = _applied(site, batch[:middle])
+        first = _applied(site, batch[:middle], wait)
         # A model has one release that the ledger does not know of, never two.
-        complete(site, 0.0)
-        return first | _applied(site, batch[middle:])
+        complete(site, wait)
+        return first | _applied(site, batch[middle:], wait)
     return {}

@@ -88,13 +88,21 @@ def write_head(connection: Connection, head: Head) -> None:
     connection.execute(insert(heads), {"size": head.size, "text": head.to_json()})
 
 
+_LAST = (
+    select(entries.c.sequence, entries.c.time)
+    .order_by(entries.c.sequence.desc())
+    .limit(1)
+)
+_ROTATIONS = (
+    select(entries.c.text)
+    .where(entries.c.kind == "key rotated")
+    .order_by(entries.c.sequence)
+)
+
+
 def ledger_in(connection: Connection) -> Ledger:
     """Return where the ledger in a store stands."""
-    last = connection.execute(
-        select(entries.c.sequence, entries.c.time)
-        .order_by(entries.c.sequence.desc())
-        .limit(1)
-    ).first()
+    last = connection.execute(_LAST).first()
     size, time = (0, 0) if last is None else (last.sequence + 1, last.time)
     places = _peaks(size)
     query = select(nodes).where(tuple_(nodes.c.level, nodes.c.place).in_(places))
@@ -146,8 +154,7 @@ def _keys(connection: Connection) -> KeyRing:
     """Return the keys of the ledger, from the first one on."""
     first = PublicKey(bytes.fromhex(note(connection, FIRST_KEY)))
     ring = KeyRing(((0, first),))
-    query = select(entries.c.text).where(entries.c.kind == "key rotated")
-    for text in connection.scalars(query.order_by(entries.c.sequence)):
+    for text in connection.scalars(_ROTATIONS):
         rotation = _read(text)
         assert isinstance(rotation, KeyRotated)
         ring = ring.rotated(rotation.sequence + 1, rotation.introduced)

@@ -16,6 +16,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import local
 from time import monotonic, sleep
 from typing import Any
 
@@ -56,6 +57,7 @@ class Store:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self._within = local()
 
     @property
     def dialect(self) -> str:
@@ -64,9 +66,20 @@ class Store:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Give a transaction that sees one moment and changes nothing."""
+        """Give a transaction that sees one moment and changes nothing.
+
+        Within another one of the same thread it is that one: the same moment.
+        """
+        current: Connection | None = getattr(self._within, "connection", None)
+        if current is not None:
+            yield current
+            return
         with translated(), self.engine.connect() as connection:
-            yield connection
+            self._within.connection = connection
+            try:
+                yield connection
+            finally:
+                self._within.connection = None
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:

@@ -14,6 +14,7 @@ from ..exceptions import Busy, InvalidInput
 from ..ledger import ReleaseMade
 from .tables import models, releases, shipments
 
+_CHECKPOINTS = select(models.c.name, models.c.checkpoint)
 _BEFORE = releases.alias("before")
 _UNENTERED = (
     select(
@@ -44,8 +45,8 @@ def names(connection: Connection) -> list[str]:
 
 def checkpoints(connection: Connection) -> dict[str, str]:
     """Return the file of each model's checkpoint."""
-    query = select(models.c.name, models.c.checkpoint)
-    return {name: checkpoint for name, checkpoint in connection.execute(query)}
+    found = connection.execute(_CHECKPOINTS)
+    return {name: checkpoint for name, checkpoint in found}
 
 
 def newest(connection: Connection, name: str) -> Row[Any]:

@@ -40,10 +40,16 @@ def pending(connection: Connection) -> list[Row[Any]]:
     return list(connection.execute(ordered))
 
 
+_AT_STAGE = (
+    select(*SHOWN, requests.c.releases)
+    .where(requests.c.stage == bindparam("stage"))
+    .order_by(requests.c.accepted, requests.c.id)
+)
+
+
 def at_stage(connection: Connection, stage: str) -> list[Row[Any]]:
     """Return the requests at a stage, oldest first, with the releases they led to."""
-    query = select(*SHOWN, requests.c.releases).where(requests.c.stage == stage)
-    return list(connection.execute(query.order_by(requests.c.accepted, requests.c.id)))
+    return list(connection.execute(_AT_STAGE, {"stage": stage}))
 
 
 def counts(connection: Connection) -> tuple[int, int]:

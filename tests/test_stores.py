@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a store keeps in files: the journal, keys, sealed checkpoints."""
+
+import errno
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from expunge import durable
+from expunge.exceptions import NeedsRestore, StoreFailed
+from expunge.ledger import UnusableKey
+from expunge.stores import Checkpoints, Journal, Vault
+from expunge.stores.sealing import fresh_key, seal, unseal
+
+
+def said(journal: Journal, start: int = 0) -> list[dict[str, Any]]:
+    """Return what a journal says from a place on."""
+    return [line for _, line in journal.read(start)]
+
+
+class TestJournal:
+    @pytest.fixture
+    def journal(self, tmp_path: Path) -> Journal:
+        return Journal(tmp_path / "journal")
+
+    def test_lines_come_back_from_any_place_that_was_returned(
+        self, journal: Journal
+    ) -> None:
+        ends = [0, *(journal.append([{"n": n}, {"m": n}]) for n in range(3))]
+        for first, end in enumerate(ends):
+            numbers = [line["n"] for line in said(journal, end) if "n" in line]
+            assert numbers == list(range(first, 3))
+        places = [place for place, line in journal.read(0) if "n" in line]
+        assert places == ends[:3]
+        assert stat.S_IMODE(journal.path.stat().st_mode) == 0o600
+
+    def test_one_that_was_never_written_is_empty(self, journal: Journal) -> None:
+        assert said(journal) == []
+
+    @pytest.mark.parametrize("lost", [1, 2, 20, 5000])
+    def test_a_line_torn_by_a_crash_is_left_out_and_overwritten(
+        self, journal: Journal, lost: int
+    ) -> None:
+        whole = journal.append([{"n": 0}])
+        end = journal.append([{"long": "x" * 9000}])
+        os.truncate(journal.path, end - lost)
+        assert said(journal) == [{"n": 0}]
+        journal.append([{"n": 1}])
+        assert said(journal) == [{"n": 0}, {"n": 1}]
+        assert said(journal, whole) == [{"n": 1}]
+
+    def test_a_damaged_line_with_others_behind_it_is_noticed(
+        self, journal: Journal
+    ) -> None:
+        first = journal.append([{"accepted": [{"tags": ["0a1b"], "n": 17}]}])
+        journal.append([{"n": 1}])
+        content = journal.path.read_bytes()
+        unnoticed = []
+        for place in range(first - 1):
+            flipped = content[place] ^ 1
+            journal.path.write_bytes(
+                content[:place] + bytes([flipped]) + content[place + 1 :]
+            )
+            try:
+                said(journal)
+            except StoreFailed as error:
+                assert "damaged" in str(error) and "put it back" in str(error)
+            else:
+                unnoticed.append(place)
+        assert unnoticed == []
+
+    def test_a_place_beyond_the_end_reads_everything(self, journal: Journal) -> None:
+        end = journal.append([{"n": 0}])
+        assert said(journal, end + 1) == [{"n": 0}]
+
+    def test_processes_that_append_at_once_do_not_mix(self, journal: Journal) -> None:
+        program = (
+            "import sys; from pathlib import Path; "
+            "from expunge.stores import Journal; j = Journal(Path(sys.argv[1])); "
+            "[j.append([{'who': sys.argv[2], 'n': n, 'pad': 'x' * 997 * (n % 7)}]) "
+            "for n in range(40)]"
+        )
+        started = [
+            subprocess.Popen([sys.executable, "-c", program, journal.path, who])
+            for who in "ab"
+        ]
+        assert [process.wait() for process in started] == [0, 0]
+        lines = said(journal)
+        for who in "ab":
+            mine = [line["n"] for line in lines if line["who"] == who]
+            assert mine == list(range(40))
+
+    def test_a_full_disk_leaves_it_as_it_was(
+        self, journal: Journal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        journal.append([{"n": 0}])
+        before = journal.path.read_bytes()
+        write, calls = os.pwrite, iter(range(9))
+
+        def half(descriptor: int, data: bytes, place: int) -> int:
+            if next(calls):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return write(descriptor, data[: len(data) // 2], place)
+
+        monkeypatch.setattr(os, "pwrite", half)
+        with pytest.raises(StoreFailed, match="make room"):
+            journal.append([{"n": 1, "pad": "x" * 100}])
+        monkeypatch.undo()
+        assert journal.path.read_bytes() == before
+        journal.append([{"n": 2}])
+        assert [line["n"] for line in said(journal)] == [0, 2]
+
+
+class TestVault:
+    @pytest.fixture
+    def vault(self, tmp_path: Path) -> Vault:
+        vault = Vault(tmp_path / "keys" / "vault.json")
+        vault.path.parent.mkdir()
+        vault.begin()
+        vault.prepare("m")
+        return vault
+
+    def test_generations_that_have_a_key_and_those_that_have_none(
+        self, vault: Vault
+    ) -> None:
+        vault.settle({"m": 1})
+        vault.settle({"m": 2})
+        keys = vault.keys("m")
+        assert keys.of(2, "m") == keys.present and keys.of(3, "m") == keys.next
+        with pytest.raises(NeedsRestore, match="put back from a backup"):
+            keys.of(1, "m")
+        with pytest.raises(NeedsRestore, match=r"vault\.json is not the newest"):
+            keys.of(4, "m")
+
+    def test_a_destroyed_key_is_in_no_file(self, vault: Vault) -> None:
+        old = vault.keys("m")
+        inode = os.open(vault.path, os.O_RDONLY)  # the old file, whoever still has it
+        vault.settle({"m": 1})
+        assert vault.keys("m").present == old.next
+        files = [path.read_bytes() for path in vault.path.parent.iterdir()]
+        with os.fdopen(inode, "rb") as replaced:
+            files.append(replaced.read())
+        for content in files:
+            assert old.present not in content
+            assert old.present.hex().encode() not in content
+
+    def test_settling_again_writes_nothing(self, vault: Vault) -> None:
+        vault.settle({"m": 1})
+        before = vault.path.stat().st_mtime_ns
+        vault.settle({"m": 1})
+        vault.prepare("m")
+        vault.begin()
+        assert vault.path.stat().st_mtime_ns == before
+
+    def test_a_model_without_a_key(self, vault: Vault) -> None:
+        with pytest.raises(NeedsRestore, match="no key of model 'other'"):
+            vault.keys("other")
+        with pytest.raises(NeedsRestore, match="no key of model 'other'"):
+            vault.settle({"m": 1, "other": 1})
+
+    @pytest.mark.parametrize(
+        "content", ["", "{", "[]", '{"version": 2, "keys": {}}', '{"version": 1}']
+    )
+    def test_a_damaged_file(self, vault: Vault, content: str) -> None:
+        vault.path.write_text(content)
+        with pytest.raises(StoreFailed, match="damaged"):
+            vault.keys("m")
+
+    def test_a_missing_file_and_one_open_to_others(self, vault: Vault) -> None:
+        vault.path.chmod(0o640)
+        with pytest.raises(UnusableKey, match="chmod 600"):
+            vault.keys("m")
+        vault.path.unlink()
+        with pytest.raises(UnusableKey, match="cannot be read"):
+            vault.keys("m")
+
+    @pytest.mark.parametrize("moment", ["before the rename", "while writing"])
+    def test_a_crash_before_the_rename_leaves_the_old_keys(
+        self, vault: Vault, monkeypatch: pytest.MonkeyPatch, moment: str
+    ) -> None:
+        before = vault.path.read_bytes()
+
+        def crash(*arguments: object) -> None:
+            raise KeyboardInterrupt
+
+        if moment == "before the rename":
+            monkeypatch.setattr(Path, "replace", crash)
+        else:
+            monkeypatch.setattr(os, "fsync", crash)
+        # As if the process had died: nobody clears up.
+        monkeypatch.setattr(durable, "destroy", lambda path: None)
+        with pytest.raises(KeyboardInterrupt):
+            vault.settle({"m": 1})
+        monkeypatch.undo()
+        assert vault.path.read_bytes() == before
+        vault.settle({"m": 1})
+        assert not list(vault.path.parent.glob(".*"))  # no draft is left
+        assert vault.keys("m").present.hex() == json.loads(before)["keys"]["m"]["next"]
+
+
+class TestCheckpoints:
+    @pytest.fixture
+    def checkpoints(self, tmp_path: Path) -> Checkpoints:
+        made = Checkpoints(tmp_path / "checkpoints", Vault(tmp_path / "vault.json"))
+        made.begin()
+        made.vault.prepare("m")
+        return made
+
+    def write(self, checkpoints: Checkpoints, generation: int, *said: bytes) -> str:
+        return checkpoints.write("m", generation, map(memoryview, said))
+
+    def test_only_what_is_committed_stays(self, checkpoints: Checkpoints) -> None:
+        names = []
+        for generation in (1, 2):
+            late = self.write(checkpoints, generation, b"of one who was overtaken")
+            names.append(self.write(checkpoints, generation, b"state ", b"of it"))
+            assert late != names[-1]
+            checkpoints.settle({"m": names[-1]})
+            assert checkpoints.read(names[-1]) == b"state of it"
+        there = {path.name for path in checkpoints.folder.iterdir()}
+        assert there == {names[-1], "m.spare"}  # noise, kept for its blocks
+        with pytest.raises(NeedsRestore):
+            checkpoints.read(names[0])
+
+    def test_what_somebody_is_about_to_commit_stays(
+        self, checkpoints: Checkpoints
+    ) -> None:
+        first = self.write(checkpoints, 1, b"first")
+        checkpoints.settle({"m": first})
+        second = self.write(checkpoints, 2, b"second")
+        checkpoints.settle({"m": first})
+        assert checkpoints.read(second) == b"second"
+
+    def test_one_in_pieces_larger_than_a_buffer(self, checkpoints: Checkpoints) -> None:
+        pieces = [bytes([n]) * size for n, size in enumerate((3 << 20, 0, 7, 1 << 20))]
+        name = self.write(checkpoints, 1, *pieces)
+        assert checkpoints.read(name) == b"".join(pieces)
+
+    def test_one_that_is_missing(self, checkpoints: Checkpoints) -> None:
+        name = self.write(checkpoints, 1, b"state")
+        (checkpoints.folder / name).unlink()
+        with pytest.raises(NeedsRestore, match="from the same backup"):
+            checkpoints.read(name)
+
+    def test_one_that_was_altered_cut_or_moved(self, checkpoints: Checkpoints) -> None:
+        name, other = (self.write(checkpoints, 1, b"state") for _ in range(2))
+        sealed = (checkpoints.folder / name).read_bytes()
+        foreign = (checkpoints.folder / other).read_bytes()
+        for altered in (
+            sealed[:-1],
+            b"",
+            sealed[:20] + b"?" + sealed[21:],
+            foreign,
+        ):
+            (checkpoints.folder / name).write_bytes(altered)
+            with pytest.raises(StoreFailed, match="altered"):
+                checkpoints.read(name)
+
+    def test_the_file_is_for_its_owner_alone(self, checkpoints: Checkpoints) -> None:
+        path = checkpoints.folder / self.write(checkpoints, 1, b"state")
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert b"state" not in path.read_bytes()
+
+
+class TestSealing:
+    def test_it_opens_under_its_key_at_its_place_alone(self) -> None:
+        key = fresh_key()
+        sealed = seal(b"rows", key, "here")
+        assert unseal(sealed, key, "here") == b"rows" and b"rows" not in sealed
+        for other, place in ((fresh_key(), "here"), (key, "there"), (b"short", "here")):
+            with pytest.raises(StoreFailed, match=f"holds as {place}"):
+                unseal(sealed, other, place)
+
+    def test_no_byte_can_be_changed_or_cut_off(self) -> None:
+        key = fresh_key()
+        sealed = seal(b"rows", key, "here")
+        changed = [
+            sealed[:i] + bytes([sealed[i] ^ 1]) + sealed[i + 1 :]
+            for i in range(len(sealed))
+        ]
+        for altered in (*changed, *(sealed[:i] for i in range(len(sealed)))):
+            with pytest.raises(StoreFailed):
+                unseal(altered, key, "here")
+
+    def test_the_same_thing_never_looks_the_same(self) -> None:
+        key = fresh_key()
+        assert len({seal(b"rows", key, "here") for _ in range(50)}) == 50
