@@ -13,7 +13,7 @@ import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -22,7 +22,7 @@ import numpy as np
 
 from expunge import Budget, LogisticRegression, Rows
 from expunge.registry import Asked, Registry
-from expunge.registry.held import checkpoint
+from expunge.registry.held import Held, checkpoint
 from expunge.unlearn import forget
 
 from .report import Section, Target, timings_table
@@ -55,30 +55,41 @@ class Floor:
 
     def actions(self) -> dict[str, Callable[[], object]]:
         """Return each part as something to time."""
-        site = self.registry._site
-        held = site.held("model")
-        custody = held.holdings.custody
+        held = self.own()
         parts = checkpoint(
             held.model, held.holdings, held.model.record_, held.page_keys
         )
         state = b"".join(parts)
         assert held.holdings.fetch is not None
         rows = held.holdings.fetch(np.array([], dtype=np.intp))
-        places = count()
+        # From the end: requests come from the beginning.
+        people = iter(range(len(rows) - 1, 0, -1))
+        bare, whole = [held.holdings.custody], [self.own().holdings.custody]
 
         def one() -> Rows:
-            return rows.take(np.array([next(places)]))
+            return rows.take(np.array([next(people)]))
 
-        def newton() -> object:
-            mechanism = custody.mechanism
-            return mechanism.step(mechanism.update(custody.state, one()), None)
+        def newton() -> None:
+            mechanism = bare[0].mechanism
+            after = mechanism.update(bare[0].state, one(), spend=True)
+            bare[0] = replace(bare[0], state=mechanism.step(after, None)[0])
+
+        def with_radius() -> None:
+            whole[0] = forget(whole[0], one(), spend=True)
 
         return {
             "write of the packed state": lambda: self.write(state),
             "bare commit": self.commit,
             "Newton update": newton,
-            "Newton update with its radius": lambda: forget(custody, one()),
+            "Newton update with its radius": with_radius,
         }
+
+    def own(self) -> Held:
+        """Return the model as loaded for this purpose, to be updated beside."""
+        self.registry._site.cache.clear()
+        held = self.registry._site.held("model")
+        self.registry._site.cache.clear()
+        return held
 
     def write(self, state: bytes) -> None:
         """Write a state and see it on disk."""

@@ -10,13 +10,14 @@ from threading import Thread
 import numpy as np
 import pytest
 
-from expunge import Budget, LinearRegression, SoftmaxRegression
+from expunge import Budget, LinearRegression, Newton, SoftmaxRegression
 from expunge.exceptions import (
     Busy,
     CannotRemove,
     ExpungeError,
     InvalidInput,
     NoRegistry,
+    NotConverged,
     ScheduleExhausted,
     StoreFailed,
     UnknownRequest,
@@ -398,6 +399,23 @@ class TestKindsOfModels:
             assert radius is not None
             gap = np.linalg.norm(custody_of(registry, "narrow").draft.theta - oracle)
             assert gap <= radius
+
+    def test_a_mechanism_that_refuses_gives_way_to_retraining(
+        self, registry: Registry, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The state in memory is spent by then, and the one on disk is not."""
+        registry.forget(["person 1"])
+
+        def refuse(*args: object, **settings: object) -> None:
+            raise NotConverged("it did not; try another")
+
+        monkeypatch.setattr(Newton, "step", refuse)
+        registry.forget(["person 2"])
+        assert registry.record("all").decisions == ("retrained",)
+        oracle = retrained(["person 1", "person 2"])
+        gap = np.linalg.norm(theta(registry, "all") - oracle)
+        assert gap <= custody_of(registry, "all").radius.value
+        require_consistent(registry)
 
     def test_replacing_a_model_deletes_its_people(self, registry: Registry) -> None:
         X, y, owners = data()

@@ -61,7 +61,14 @@ class Holdings(Private):
         del places
         return True
 
-    def answered(self, removed: Rows, gone: Index | None, n_subjects: int) -> Self:
+    def answered(
+        self,
+        removed: Rows,
+        gone: Index | None,
+        n_subjects: int,
+        *,
+        spend: bool = False,
+    ) -> Self:
         """Return the holdings with a custody without these rows; strike nothing.
 
         Parameters
@@ -72,13 +79,17 @@ class Holdings(Private):
             Where they lie among the rows kept; None if the data are not kept.
         n_subjects
             How many people they belong to.
+        spend
+            Give up the state in custody, also if this raises; by default the old state
+            stands should anything fail on the way.
         """
         fetch = self.fetch if self.kept is None else self.kept.remaining
         remaining = None
         if fetch is not None and gone is not None:
             remaining = partial(fetch, gone)
-        # Not spent: should anything fail on the way, the old state must stand.
-        custody = forget(self.custody, removed, remaining, n_subjects=n_subjects)
+        custody = forget(
+            self.custody, removed, remaining, n_subjects=n_subjects, spend=spend
+        )
         return replace(self, custody=custody)
 
 

@@ -15,13 +15,15 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from .._typing import Index
 from ..exceptions import ScheduleExhausted
 from ..linear_model.holdings import Holdings, published
 from ..private import Private
 from ..record import Record
+from ..rows import Rows
 from ..stores import people, publications, requests
 from ..stores.people import Struck
-from ..unlearn import Release
+from ..unlearn import REFUSALS, Release
 from .held import Held, checkpoint, fetching, rows_of, shippable
 from .site import Site, now
 
@@ -98,7 +100,7 @@ def changed(site: Site, name: str, tags: Sequence[str]) -> Change:
         raise publications.overtaken(name)
     struck = people.without(name, found, pages, held.page_keys)
     removed, gone = rows_of(people.opened(name, found, pages))
-    answered = holdings.answered(removed, gone, len(found))
+    answered = _answered(site, held, removed, gone, len(found))
     if answered.kept is not None:
         answered.kept.strike(gone)
     fetch = fetching(partial(site.everybody, name), struck.page_keys)
@@ -106,6 +108,23 @@ def changed(site: Site, name: str, tags: Sequence[str]) -> Change:
     data = checkpoint(held.model, holdings, record, struck.page_keys)
     written = site.checkpoints.write(name, held.generation + 1, data)
     return Change(held, struck, holdings, public, record, written)
+
+
+def _answered(
+    site: Site, held: Held, removed: Rows, gone: Index, n_people: int
+) -> Holdings:
+    """Return what a model holds without some rows; the state in memory is given up.
+
+    It need not be copied: should anything fail, there is the one on disk.
+    """
+    site.cache.pop(held.name, None)
+    try:
+        return held.holdings.answered(removed, gone, n_people, spend=True)
+    except REFUSALS:
+        fresh = site.held(held.name).holdings
+        account = held.holdings.custody.accountant  # which may have been charged since
+        custody = replace(fresh.custody, accountant=account)
+        return replace(fresh, custody=custody).answered(removed, gone, n_people)
 
 
 def commit(

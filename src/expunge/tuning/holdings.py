@@ -51,7 +51,14 @@ class TunedHoldings(Holdings):
     choice_noise: Noise | None
     chosen: int
 
-    def answered(self, removed: Rows, gone: Index | None, n_subjects: int) -> Self:
+    def answered(
+        self,
+        removed: Rows,
+        gone: Index | None,
+        n_subjects: int,
+        *,
+        spend: bool = False,
+    ) -> Self:
         """Return the holdings without these rows, the choice made again."""
         if not len(removed):
             return self
@@ -68,6 +75,7 @@ class TunedHoldings(Holdings):
                 removed,
                 lambda: kept.remaining(gone),
                 n_subjects=n_subjects,
+                spend=spend,
             )
         else:
             custody = switch(
