@@ -23,7 +23,9 @@ from ..ledger import ReleaseMade, RequestCompleted, Restored
 from ..ledger.keyfiles import read_secret
 from ..private import Private
 from ..stores import (
+    Checkpoints,
     Store,
+    Vault,
     chain,
     people,
     publications,
@@ -92,6 +94,10 @@ def restore(site: Site, backup: Path, tell: Tell) -> None:
             with staged.store.reading() as connection:
                 size = chain.ledger_in(connection).size
                 news = read_news(unread(connection, site.journal), size)
+                current = publications.checkpoints(connection)
+            sealed = Checkpoints(backup / "checkpoints", Vault(keys))
+            for name in current.values():
+                sealed.read(name)  # or refuse, while the registry is as it was
             ahead = _continuation(staged, news)
         tell(1, STEPS)
         _put_in_place(site)
@@ -99,8 +105,6 @@ def restore(site: Site, backup: Path, tell: Tell) -> None:
             replace_file(site.places.checkpoints / file.name, file.read_bytes())
         replace_file(site.places.vault, vault)
         tell(2, STEPS)
-        with site.store.reading() as connection:
-            current = publications.checkpoints(connection)
         site.checkpoints.settle(current)  # a backup from the middle of a request
         _bring_up(site, news, ahead)
         tell(3, STEPS)

@@ -69,10 +69,11 @@ class Checkpoints(Private):
 
         A file that has its blocks is written in half the time.
         """
-        path = self.folder / name
+        path, spare = self.folder / name, self.folder / _spare(model)
         with suppress(FileNotFoundError):
-            (self.folder / _spare(model)).rename(path)
-            return os.open(path, os.O_WRONLY)
+            if spare.stat().st_nlink == 1:  # and no backup shares its blocks
+                spare.rename(path)
+                return os.open(path, os.O_WRONLY)
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ALONE)
 
     def read(self, name: str) -> bytes:

@@ -1,0 +1,387 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Crashes, races and mistakes in a row: no request is lost, and nobody comes back."""
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+
+from expunge.exceptions import (
+    ExpungeError,
+    InvalidInput,
+    NeedsRestore,
+    ScheduleExhausted,
+)
+from expunge.ledger import check_receipt
+from expunge.registry import Asked, Registry, accepting, rotating
+from expunge.registry.working import work
+from expunge.stores import Checkpoints, Journal, Store
+from tests.registries import (
+    BUDGET,
+    custody_of,
+    data,
+    estimator,
+    registry_at,
+    require_consistent,
+)
+
+ONE, OTHER = "a" * 32, "b" * 32
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("template") / "registry"
+    with registry_at(folder) as registry:
+        registry.forget(["person 1"])
+    return folder
+
+
+@pytest.fixture
+def folder(template: Path, tmp_path: Path) -> Path:
+    """Return a registry that forgot person 1, and was copied to ``backup`` then."""
+    shutil.copytree(template, tmp_path / "backup")
+    return Path(shutil.copytree(template, tmp_path / "registry"))
+
+
+@pytest.fixture
+def backup(folder: Path) -> Path:
+    return folder.with_name("backup")
+
+
+def take_backup(folder: Path) -> None:
+    shutil.rmtree(folder.with_name("backup"))
+    shutil.copytree(folder, folder.with_name("backup"))
+
+
+def lose_database(folder: Path) -> None:
+    for path in folder.glob("expunge.db*"):
+        path.unlink()
+
+
+def crash(*arguments: object, **options: object) -> None:
+    raise Crash
+
+
+@contextmanager
+def crash_in(owner: Any, name: str) -> Iterator[None]:
+    """Crash where a function would have been called."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Crash):
+        patch.setattr(owner, name, crash)
+        yield
+
+
+class TestRequestsThatOnlyTheJournalHas:
+    """Promised to nobody; but a person did ask."""
+
+    def half_accept(self, folder: Path, asked: Asked) -> None:
+        with Registry.open(folder) as registry:
+            with crash_in(accepting, "insert_accepted"):
+                registry.accept([asked])
+
+    @pytest.mark.parametrize("between", ["nothing", "fit", "refit", "rotate"])
+    def test_are_taken_in_whatever_comes_first(
+        self, folder: Path, between: str
+    ) -> None:
+        self.half_accept(folder, Asked(("person 2",), ONE))
+        with Registry.open(folder) as registry:
+            steps: dict[str, Callable[[], None]] = {
+                "nothing": lambda: None,
+                "fit": lambda: registry.fit("third", estimator(), *data()),
+                "refit": lambda: registry.refit("half", estimator(), *data()),
+                "rotate": registry.rotate_tag_key,
+            }
+            steps[between]()
+            registry.apply()
+            assert registry.request(ONE).stage == "completed"
+            assert registry.known(["person 2"]) == {"person 2": ()}
+            require_consistent(registry)
+
+    def test_and_whose_id_was_used_again(self, folder: Path, backup: Path) -> None:
+        self.half_accept(folder, Asked(("person 2",), ONE))
+        with Registry.open(folder) as registry:
+            registry.forget(["person 3"], ONE)
+        lose_database(folder)
+        with Registry.restore(folder, backup) as registry:
+            assert registry.known(["person 3"]) == {"person 3": ()}
+            require_consistent(registry)
+
+    def test_while_another_process_writes_the_ledger(
+        self, folder: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One is between journal and store; a second concludes; a backup is taken."""
+        written, go_on = Event(), Event()
+        append, erase = Journal.append, Store.erase
+
+        def slow(self: Journal, lines: Sequence[dict[str, Any]]) -> int:
+            end = append(self, lines)
+            if any(one["id"] == ONE for one in lines[0].get("accepted", ())):
+                written.set()
+                go_on.wait(30.0)
+            return end
+
+        def meanwhile(self: Store, wait: float) -> None:
+            if not written.is_set():
+                first.start()
+                assert written.wait(30.0)
+            erase(self, wait)
+
+        with Registry.open(folder) as one, Registry.open(folder) as second:
+            first = Thread(target=lambda: one.accept([Asked(("person 2",), ONE)]))
+            monkeypatch.setattr(Journal, "append", slow)
+            monkeypatch.setattr(Store, "erase", meanwhile)
+            second.forget(["person 5"])
+            take_backup(folder)
+            go_on.set()
+            first.join()
+            receipt = one.forget(["person 2"], ONE)
+        monkeypatch.undo()
+        lose_database(folder)
+        with Registry.restore(folder, backup) as registry:
+            assert registry.known(["person 2"]) == {"person 2": ()}
+            assert registry.receipt(ONE) == receipt
+            require_consistent(registry)
+
+
+class TestRestoring:
+    def test_after_a_withdrawal_that_was_refused(
+        self, folder: Path, backup: Path
+    ) -> None:
+        with Registry.open(folder) as registry:
+            for name, number in (("all", 9), ("other", 1)):
+                with pytest.raises(InvalidInput):
+                    registry.withdraw(name, number)
+            registry.forget(["person 2"])
+        lose_database(folder)
+        with Registry.restore(folder, backup) as registry:
+            assert registry.known(["person 2"]) == {"person 2": ()}
+
+    def test_after_a_release_left_that_no_ledger_knows(
+        self, folder: Path, backup: Path
+    ) -> None:
+        with Registry.open(folder) as registry:
+            with crash_in(Store, "erase"):
+                registry.forget(["person 2"], ONE)
+            left = registry.ship("all", folder.with_name("model.safetensors"))
+        lose_database(folder)
+        with Registry.restore(folder, backup) as registry:
+            registry.apply()
+            assert registry.request(ONE).stage == "completed"
+            require_consistent(registry)
+            registry.forget(["person 4"])
+            outstanding = registry.status().outstanding
+        # It is out there, and holds person 4: somebody must be told.
+        assert [one.shipped for one in outstanding] == [left.shipped]
+
+    def test_lists_what_left_before_the_backup_once(
+        self, folder: Path, backup: Path
+    ) -> None:
+        with Registry.open(folder) as registry:
+            registry.ship("all", folder.with_name("model.safetensors"))
+            take_backup(folder)
+            registry.forget(["person 2"])
+            before = registry.status().outstanding
+        with Registry.restore(folder, backup) as registry:
+            after = registry.status().outstanding
+        assert [one.shipped for one in after] == [one.shipped for one in before]
+
+    def test_of_a_spent_contract_leads_to_a_new_fit(self, tmp_path: Path) -> None:
+        folder, backup = tmp_path / "registry", tmp_path / "backup"
+        spent = estimator(budget=replace(BUDGET, releases=3, sigma=100.0))
+        with Registry.create(folder) as registry:
+            registry.fit("model", spent, *data())
+        shutil.copytree(folder, backup)
+        with Registry.open(folder) as registry:
+            receipts = [registry.forget([f"person {n}"], f"{n:032x}") for n in (1, 2)]
+        lose_database(folder)
+        try:
+            Registry.restore(folder, backup).close()
+        except ScheduleExhausted:
+            pytest.fail("a registry that can be neither restored nor opened")
+        with Registry.open(folder) as registry:
+            assert registry.known(["person 1"]) == {"person 1": ()}
+            X, y, owners = data()
+            registry.refit("model", estimator(), X[6:], y[6:], owners[6:])
+            assert [registry.receipt(f"{n:032x}") for n in (1, 2)] == receipts
+            require_consistent(registry)
+
+    @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+    def test_of_a_backup_from_the_middle_of_a_fit(
+        self, folder: Path, backup: Path, after: bool
+    ) -> None:
+        """It has the model, and its ledger does not say so yet."""
+        append = Journal.append
+
+        def crash_here(self: Journal, lines: Sequence[dict[str, Any]]) -> None:
+            if after:
+                append(self, lines)
+            raise Crash
+
+        with Registry.open(folder) as registry, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Journal, "append", crash_here)
+            with pytest.raises(Crash):
+                registry.refit("half", estimator(), *data())
+        take_backup(folder)
+        with Registry.open(folder) as registry:
+            registry.forget(["person 2"])
+        lose_database(folder)
+        with Registry.restore(folder, backup) as registry:
+            people = ["person 2", "person 50"]
+            assert registry.known(people) == {people[0]: (), people[1]: ("all", "half")}
+            require_consistent(registry)
+
+    @pytest.mark.parametrize("mistake", ["another registry", "before a fit"])
+    def test_that_is_refused_changes_nothing(
+        self, folder: Path, backup: Path, mistake: str
+    ) -> None:
+        if mistake == "another registry":
+            backup = folder.with_name("other")
+            with registry_at(backup) as other:
+                other.forget(["person 5"])
+        with Registry.open(folder) as registry:
+            registry.forget(["person 2"], ONE)
+            if mistake == "before a fit":
+                registry.fit("third", estimator(), *data())
+        self.require_refused(folder, backup)
+
+    @pytest.mark.parametrize(
+        "damaged", ["keys/vault.json", "checkpoints", "expunge.db"]
+    )
+    def test_of_a_damaged_backup_changes_nothing(
+        self, folder: Path, backup: Path, damaged: str
+    ) -> None:
+        with Registry.open(folder) as registry:
+            registry.forget(["person 2"], ONE)
+        paths = [backup / damaged]
+        for path in paths[0].iterdir() if paths[0].is_dir() else paths:
+            path.write_bytes(bytes(path.stat().st_size))
+        self.require_refused(folder, backup)
+
+    def require_refused(self, folder: Path, backup: Path) -> None:
+        """See a restore refused, and the registry as it was."""
+        with Registry.open(folder) as registry:
+            names = registry.names()
+        files = {*folder.rglob("*")}
+        with pytest.raises(ExpungeError):
+            Registry.restore(folder, backup)
+        assert {*folder.rglob(".*")} <= files  # no copy of the backup is left
+        with Registry.open(folder) as registry:
+            assert registry.names() == names
+            registry.forget(["person 4"])
+            require_consistent(registry)
+
+
+class TestAnOldDatabase:
+    """Put back by hand, it is refused however one comes to it."""
+
+    @pytest.mark.parametrize("come_back", [Registry.open, Registry.create])
+    @pytest.mark.parametrize("since", ["forget", "refit", "fit"])
+    def test_is_refused(
+        self,
+        folder: Path,
+        backup: Path,
+        since: str,
+        come_back: Callable[[Path], Registry],
+    ) -> None:
+        with Registry.open(folder) as registry:
+            steps: dict[str, Callable[[], object]] = {
+                "forget": lambda: registry.forget(["person 2"]),
+                "refit": lambda: registry.refit("half", estimator(), *data()),
+                "fit": lambda: registry.fit("third", estimator(), *data()),
+            }
+            steps[since]()
+        for name in ("registry.json", "journal"):
+            shutil.copy(folder / name, backup / name)
+        with pytest.raises(NeedsRestore, match="restore"):
+            come_back(backup)
+
+    def test_learns_from_the_journal_what_left(
+        self, folder: Path, backup: Path
+    ) -> None:
+        """A crash while shipping looks the same, so it cannot be refused."""
+        with Registry.open(folder) as registry:
+            registry.ship("all", folder.with_name("model.safetensors"))
+        for name in ("registry.json", "journal"):
+            shutil.copy(folder / name, backup / name)
+        with Registry.open(backup) as registry:
+            registry.forget(["person 2"])
+            (left,) = registry.status().outstanding
+        assert [name for _, name in left.shipped] == ["model.safetensors"]
+
+
+class TestOvertaken:
+    """As when a session with PostgreSQL broke, and another process got the lock."""
+
+    @pytest.mark.parametrize(
+        ("owner", "name"), [(Checkpoints, "write"), (Checkpoints, "settle")]
+    )
+    def test_a_worker_harms_nothing(
+        self, folder: Path, owner: type, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real = getattr(owner, name)
+        overtaken: list[bool] = []
+
+        def late(*arguments: Any) -> Any:
+            if not overtaken:
+                overtaken.append(True)
+                second.accept([Asked(("person 3",), OTHER)])
+                work(second._site, 5.0, lambda done, total: None)
+            return real(*arguments)
+
+        with Registry.open(folder) as first, Registry.open(folder) as second:
+            first.accept([Asked(("person 2",), ONE)])
+            monkeypatch.setattr(owner, name, late)
+            with suppress(ExpungeError):
+                first.apply()
+            monkeypatch.undo()
+        assert overtaken
+        with Registry.open(folder) as registry:
+            registry.forget(["person 4"])
+            for one in (ONE, OTHER):
+                assert registry.request(one).stage == "completed"
+            gone = [f"person {n}" for n in (1, 2, 3, 4)]
+            assert set(registry.known(gone).values()) == {()}
+            assert custody_of(registry, "all").n_removed == 8
+            require_consistent(registry)
+
+
+class TestKeys:
+    @pytest.mark.parametrize("name", ["replace_file", "destroy"])
+    def test_a_crash_while_rotating_is_made_up_for(
+        self, folder: Path, name: str
+    ) -> None:
+        with Registry.open(folder) as registry:
+            with crash_in(rotating, name):
+                registry.rotate_signing_key()
+        with Registry.open(folder) as registry:
+            receipt = registry.forget(["person 2"])
+            pem = registry.public_pem()
+        published = (folder / "public.pem").read_text()
+        assert published == pem and check_receipt(receipt, published).stands
+        keys = sorted(path.name for path in (folder / "keys").glob("signing-*"))
+        assert keys == ["signing-1.pem"]  # the old secret one is destroyed
+
+    def test_coming_back_makes_no_new_ones(self, folder: Path) -> None:
+        with Registry.open(folder) as registry:
+            registry.rotate_signing_key()
+            registry.rotate_tag_key()
+        before = sorted((folder / "keys").iterdir())
+        Registry.create(folder).close()
+        assert sorted((folder / "keys").iterdir()) == before
+
+
+def test_the_order_of_people_does_not_make_another_request(folder: Path) -> None:
+    with Registry.open(folder) as registry:
+        first, again = registry.accept(
+            [Asked(("person 2", "person 3"), ONE), Asked(("person 3", "person 2"), ONE)]
+        )
+        assert first == again
+        assert registry.status().n_requests == 2  # with that of the template

@@ -1,0 +1,373 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever happens in whatever order, a registry does what a few sets would do.
+
+Hypothesis sends requests, again and altered, applies them, restarts, rotates keys,
+ships, refits, crashes at many places, and restores backups. After each step the
+registry must agree with a model of it that fits on a page.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from expunge.exceptions import InvalidInput, UnknownRequest, UnknownSubject
+from expunge.ledger import RequestCompleted, check_export
+from expunge.registry import Asked, Registry
+from expunge.stores import Checkpoints, Journal, Store, Vault
+from tests.registries import custody_of, estimator
+
+N = 12
+STAY = (0, 1)  # nobody asks for these: a model needs a row of each class
+
+rng = np.random.default_rng(0)
+X = rng.standard_normal((N, 2))
+Y = np.arange(N) % 2
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+PLACES: tuple[tuple[type, str], ...] = (
+    (Journal, "append"),
+    (Store, "writing"),
+    (Store, "erase"),
+    (Vault, "settle"),
+    (Checkpoints, "write"),
+    (Checkpoints, "settle"),
+)
+Place = tuple[tuple[type, str], bool, int]
+
+
+def crashes(n_places: int, n_calls: int) -> st.SearchStrategy[Place | None]:
+    """Draw where a step crashes, if it does: which of the first calls, and when."""
+    which = st.sampled_from(PLACES[:n_places])
+    return st.none() | st.tuples(which, st.booleans(), st.integers(0, n_calls - 1))
+
+
+@contextmanager
+def crashing(place: Place | None) -> Iterator[None]:
+    """Crash before or after the call of a method, at the first time or later."""
+    if place is None:
+        yield
+        return
+    (owner, name), after, countdown = place
+    real = getattr(owner, name)
+    left = iter(range(countdown, -1, -1))
+
+    def due() -> bool:
+        return next(left, -1) == 0
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        now = due()
+        if now and not after:
+            raise Crash
+        answer = real(*arguments, **options)
+        if now:
+            raise Crash
+        return answer
+
+    @contextmanager
+    def transaction(*arguments: Any) -> Iterator[Any]:
+        now = due()
+        with real(*arguments) as connection:
+            yield connection
+            if now and not after:
+                raise Crash
+        if now:
+            raise Crash
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, transaction if name == "writing" else call)
+        yield
+
+
+def small_model(**changes: Any) -> Any:
+    """Return an estimator that can do with a few rows."""
+    return estimator(alpha=0.2, penalize_intercept=True, **changes)
+
+
+people_asked = st.sets(st.integers(2, N - 1), min_size=1, max_size=3).map(frozenset)
+
+
+class RegistryMachine(RuleBasedStateMachine):
+    """A registry and what it should be: who was fitted, who asked, what was said."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.place = Path(tempfile.mkdtemp(prefix="expunge-machine-"))
+        self.folder, self.backup = self.place / "registry", self.place / "backup"
+        self.fitted: dict[str, frozenset[int]] = {}
+        self.asked: dict[str, frozenset[int]] = {}  # accepted, whatever became of them
+        self.owed: list[Asked] = []  # a crash left them in the journal alone
+        self.receipts: dict[str, str] = {}
+        self.shipped: dict[tuple[str, int], int] = {}
+        self.withdrawn: set[tuple[str, int]] = set()
+        self.restorable = False
+        self.n_requests = 0
+        self.registry = Registry.create(self.folder)
+        for name, size in (("a", N), ("b", N // 2)):
+            self.fit(self.registry.fit, name, range(size))
+        self.restart_and_take_backup()
+
+    def teardown(self) -> None:
+        self.apply()
+        for name in self.fitted:
+            left = sorted(self.members(name))
+            oracle = small_model(budget=None).fit(X[left], Y[left])
+            custody = custody_of(self.registry, name)
+            gap = custody.draft.theta - oracle._holdings.custody.draft.theta
+            assert np.linalg.norm(gap) <= custody.radius.value
+        self.registry.close()
+        shutil.rmtree(self.place)
+
+    # What must be so.
+
+    def stages(self) -> dict[str, str]:
+        for one in [*self.owed]:
+            with suppress(UnknownRequest):
+                self.registry.request(one.request)
+                self.owed.remove(one)
+                self.note(one)
+        return {one: self.registry.request(one).stage for one in self.asked}
+
+    def forgotten(self) -> set[int]:
+        stages = self.stages()
+        done = [self.asked[one] for one in self.asked if stages[one] != "accepted"]
+        return set().union(*done)
+
+    def members(self, name: str) -> set[int]:
+        return set(self.fitted[name]) - self.forgotten()
+
+    @invariant()
+    def people_are_where_they_should_be(self) -> None:
+        held = {name: self.members(name) for name in self.fitted}
+        expected = {
+            str(one): tuple(sorted(name for name in held if one in held[name]))
+            for one in range(N)
+        }
+        assert self.registry.known(range(N)) == expected
+        counts = {one.name: one.n_people for one in self.registry.status().models}
+        assert counts == {name: len(held[name]) for name in held}
+
+    @invariant()
+    def requests_wait_or_have_one_receipt(self) -> None:
+        stages = self.stages()
+        status = self.registry.status()
+        waiting = {one.request for one in status.pending}
+        assert waiting == {one for one in stages if stages[one] != "completed"}
+        assert status.n_requests == len(stages)
+        for request, receipt in self.receipts.items():
+            assert self.registry.receipt(request) == receipt
+        log = self.registry.log()
+        done = [entry.request for entry in log if isinstance(entry, RequestCompleted)]
+        assert sorted(done) == sorted(set(stages) - waiting)
+
+    @invariant()
+    def the_ledger_stands(self) -> None:
+        verdict = check_export(self.registry.export(), self.registry.public_pem())
+        assert verdict.stands, verdict.says
+
+    @invariant()
+    def what_left_is_known(self) -> None:
+        status = self.registry.status()
+        newest = {one.name: one.number for one in status.models}
+        expected = {
+            pair: times
+            for pair, times in self.shipped.items()
+            if pair[1] < newest[pair[0]] and pair not in self.withdrawn
+        }
+        out = {(one.model, one.number): len(one.shipped) for one in status.outstanding}
+        assert out == expected
+
+    # Steps on the way.
+
+    def settle(self) -> None:
+        """Take down the receipts of whatever is completed by now."""
+        for request, stage in self.stages().items():
+            if stage == "completed" and request not in self.receipts:
+                receipt = self.registry.receipt(request)
+                assert receipt is not None
+                self.receipts[request] = receipt
+
+    def drawn(self, wanted: frozenset[int]) -> list[Asked]:
+        """Return a new request about people who are there; none if nobody is left."""
+        self.n_requests += 1
+        there = {one for name in self.fitted for one in self.members(name)}
+        people = sorted(wanted & there) or sorted(there - {*STAY})[:1]
+        if not people:
+            return []
+        return [Asked(tuple(map(str, people)), f"{self.n_requests:032x}")]
+
+    def fit(self, how: Callable[..., None], name: str, people: Sequence[int]) -> None:
+        rows, words = list(people), [str(one) for one in people]
+        how(name, small_model(), X[rows], Y[rows], words)
+        self.fitted[name] = frozenset(people)
+
+    def note(self, asked: Asked) -> None:
+        self.asked[asked.request] = frozenset(map(int, asked.subjects))
+
+    def after_crash(self, asked: Sequence[Asked] = ()) -> None:
+        """Come back; a request that was under way is owed if the journal has it."""
+        self.registry.close()
+        self.registry = Registry.open(self.folder)
+        lines = self.registry._site.journal.read(0)
+        written = {one["id"] for _, line in lines for one in line.get("accepted", ())}
+        self.owed += [one for one in asked if one.request in written]
+        self.settle()
+
+    # What may happen.
+
+    @rule(
+        wanted=st.lists(people_asked, min_size=1, max_size=3),
+        place=crashes(n_places=2, n_calls=1),
+    )
+    def accept(self, wanted: list[frozenset[int]], place: Place | None) -> None:
+        asked = [one for people in wanted for one in self.drawn(people)]
+        try:
+            with crashing(place):
+                answers = self.registry.accept(asked)
+        except Crash:
+            self.after_crash(asked)
+        else:
+            assert {answer.stage for answer in answers} <= {"accepted"}
+            for one in asked:
+                self.note(one)
+
+    @rule(wanted=people_asked, place=crashes(n_places=6, n_calls=3))
+    def forget(self, wanted: frozenset[int], place: Place | None) -> None:
+        for asked in self.drawn(wanted):
+            try:
+                with crashing(place):
+                    receipt = self.registry.forget(asked.subjects, asked.request)
+            except Crash:
+                self.after_crash([asked])
+            else:
+                self.receipts[asked.request] = receipt
+                self.note(asked)
+        self.settle()
+
+    @rule()
+    def apply(self) -> None:
+        self.registry.apply()
+        assert set(self.stages().values()) <= {"completed"}
+        assert self.owed == []
+        self.settle()
+
+    @rule(
+        name=st.sampled_from(["apply", "rotate_signing_key", "rotate_tag_key"]),
+        place=crashes(n_places=6, n_calls=3),
+    )
+    def work(self, name: str, place: Place | None) -> None:
+        try:
+            with crashing(place):
+                getattr(self.registry, name)()
+        except Crash:
+            self.after_crash()
+        self.settle()
+
+    @precondition(lambda self: self.asked)
+    @rule(data=st.data(), other=people_asked)
+    def send_again(self, data: st.DataObject, other: frozenset[int]) -> None:
+        request = data.draw(st.sampled_from(sorted(self.asked)))
+        subjects = tuple(map(str, sorted(self.asked[request], reverse=True)))
+        before = self.registry.request(request)
+        assert self.registry.accept([Asked(subjects, request)]) == (before,)
+        if request in self.receipts:
+            assert self.registry.forget(subjects, request) == self.receipts[request]
+        if other != self.asked[request]:
+            with pytest.raises(InvalidInput, match="something else"):
+                self.registry.forget(map(str, other), request)
+
+    @rule(wanted=people_asked)
+    def ask_for_strangers(self, wanted: frozenset[int]) -> None:
+        asked = Asked((*map(str, wanted), "stranger"), "f" * 32)
+        with pytest.raises(UnknownSubject):
+            self.registry.accept([asked])
+        with pytest.raises(UnknownRequest):
+            self.registry.request(asked.request)
+
+    @rule(name=st.sampled_from("ab"), place=crashes(n_places=2, n_calls=1))
+    def ship(self, name: str, place: Place | None) -> None:
+        models = {one.name: one for one in self.registry.status().models}
+        number, before = models[name].number, self.said("shipped")
+        try:
+            with crashing(place):
+                self.registry.ship(name, self.place / "m.safetensors")
+        except Crash:
+            self.after_crash()
+            self.apply()  # takes in what only the journal has
+        if self.said("shipped") > before:
+            self.shipped[name, number] = self.shipped.get((name, number), 0) + 1
+
+    def said(self, what: str) -> int:
+        """Return how many lines of the journal are about something."""
+        lines = self.registry._site.journal.read(0)
+        return sum(what in line for _, line in lines)
+
+    @precondition(lambda self: self.shipped)
+    @rule(data=st.data())
+    def withdraw(self, data: st.DataObject) -> None:
+        pair = data.draw(st.sampled_from(sorted(self.shipped)))
+        self.registry.withdraw(*pair)
+        self.withdrawn.add(pair)
+
+    @rule(wanted=people_asked, place=crashes(n_places=6, n_calls=3))
+    def refit(self, wanted: frozenset[int], place: Place | None) -> None:
+        # Nobody who was forgotten is fitted anew.
+        before, after = self.fitted["b"], {*STAY, *wanted} - self.forgotten()
+        try:
+            with crashing(place):
+                self.fit(self.registry.refit, "b", sorted(after))
+        except Crash:
+            self.after_crash()
+            known = self.registry.known(range(N))
+            held = {int(one) for one, names in known.items() if "b" in names}
+            for whole in (before, frozenset(after)):
+                if held == whole - self.forgotten():
+                    self.fitted["b"] = whole
+        self.settle()
+        self.restorable = False  # rows that a backup has not cannot come back
+
+    @rule()
+    def restart_and_take_backup(self) -> None:
+        self.registry.close()
+        shutil.rmtree(self.backup, ignore_errors=True)
+        shutil.copytree(self.folder, self.backup)
+        self.registry = Registry.open(self.folder)
+        self.restorable = True
+
+    @precondition(lambda self: self.restorable)
+    @rule(place=crashes(n_places=6, n_calls=3), twice=st.booleans())
+    def restore(self, place: Place | None, twice: bool) -> None:
+        self.registry.close()
+        for path in self.folder.glob("expunge.db*"):
+            path.unlink()
+        try:
+            with crashing(place):
+                self.registry = Registry.restore(self.folder, self.backup)
+        except Crash:
+            self.registry = Registry.restore(self.folder, self.backup)
+        if twice:
+            self.registry.close()
+            self.registry = Registry.restore(self.folder, self.backup)
+        self.settle()
+
+
+TestRegistryMachine = RegistryMachine.TestCase
+TestRegistryMachine.settings = settings(
+    max_examples=14,
+    stateful_step_count=25,
+    deadline=None,
+    phases=[Phase.generate],  # every step is on disk: shrinking takes minutes
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)

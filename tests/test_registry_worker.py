@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One process applies, others wait; what cannot be applied waits and holds up nobody."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from expunge import LinearRegression
+from expunge.exceptions import Busy, CannotRemove, ExpungeError, ScheduleExhausted
+from expunge.registry import Asked, Registry
+from expunge.registry import working as working_module
+from tests.registries import (
+    BUDGET,
+    custody_of,
+    data,
+    estimator,
+    registry_at,
+    require_consistent,
+)
+
+A_REQUEST = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.fixture
+def registry(tmp_path: Path, registry_url: str | None) -> Iterator[Registry]:
+    with registry_at(tmp_path / "registry", registry_url) as registry:
+        yield registry
+
+
+class TestRequestsThatCannotBeApplied:
+    def test_they_stay_accepted_and_do_not_hold_up_others(
+        self, registry: Registry
+    ) -> None:
+        """A model of one person cannot lose that person."""
+        X, _, owners = data()
+        regression = LinearRegression(alpha=0.1, budget=replace(BUDGET, sigma=1e3))
+        registry.fit("single", regression, X[:2], X[:2, 1], owners[:2])
+        bad, good = Asked(("person 0",)), Asked(("person 5",))
+        registry.accept([bad, good])
+        with pytest.raises(CannotRemove):
+            registry.apply()
+        assert registry.request(good.request).stage == "completed"
+        waiting = registry.request(bad.request)
+        assert waiting.stage == "accepted" and waiting.error
+        assert registry.known(["person 0"])["person 0"] == ("all", "half", "single")
+        with pytest.raises(CannotRemove):
+            registry.forget(["person 0"], bad.request)
+        require_consistent(registry)
+
+    def test_a_spent_contract_applies_to_the_next_fit(self, registry: Registry) -> None:
+        X, y, owners = data()
+        contract = replace(BUDGET, releases=2, sigma=100.0)
+        registry.fit("short", estimator(budget=contract), X[:60], y[:60], owners[:60])
+        registry.forget(["person 1"])
+        waiting = Asked(("person 2",))
+        registry.accept([waiting])
+        with pytest.raises(ScheduleExhausted, match="fit it anew"):
+            registry.apply()
+        again = estimator(budget=contract)
+        registry.refit("short", again, X[2:60], y[2:60], owners[2:60])
+        registry.apply()
+        assert registry.request(waiting.request).stage == "completed"
+        assert registry.known(["person 2"]) == {"person 2": ()}
+        require_consistent(registry)
+
+
+class TestOneWorker:
+    def test_others_wait_and_then_say_so(
+        self, registry: Registry, tmp_path: Path
+    ) -> None:
+        asked = Asked(("person 3",))
+        with (
+            registry._site.working(1.0),
+            Registry.open(tmp_path / "registry") as other,
+        ):
+            other.accept([asked])
+            with pytest.raises(Busy, match="what was accepted is safe"):
+                other.forget(["person 3"], asked.request, wait=0.05)
+        registry.apply()
+        assert registry.request(asked.request).stage == "completed"
+
+    def test_who_waits_is_done_when_the_worker_did_the_work(
+        self, registry: Registry, tmp_path: Path
+    ) -> None:
+        found: list[str] = []
+
+        def send() -> None:
+            with Registry.open(tmp_path / "registry") as other:
+                found.append(other.forget(["person 3"], A_REQUEST))
+
+        with registry._site.working(1.0):
+            thread = Thread(target=send)
+            thread.start()
+            while not registry.status().n_requests:
+                continue
+            working_module.work(registry._site, 1.0, lambda done, total: None)
+            thread.join(10.0)  # while the lock is held
+            assert found
+        assert found == [registry.receipt(A_REQUEST)]
+
+    def test_whoever_was_overtaken_is_refused(
+        self, registry: Registry, tmp_path: Path
+    ) -> None:
+        """As when a session with PostgreSQL broke and another got the lock."""
+        from expunge.registry.applying import changed, commit
+        from expunge.stores import requests
+
+        first = Asked(("person 3",))
+        registry.accept([first])
+        with registry._site.store.reading() as connection:
+            tags = requests.tags_of(connection, [first.request])[first.request]
+        change = changed(registry._site, "all", tags)
+        with Registry.open(tmp_path / "registry") as other:
+            other.apply()
+        with pytest.raises(ExpungeError):
+            commit(registry._site, [change], {})
+        assert custody_of(registry, "all").n_removed == 2
+        require_consistent(registry)

@@ -1,0 +1,443 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a store keeps in tables, on SQLite and PostgreSQL, and who may write there."""
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import MetaData, delete, insert, select, text, update
+
+from expunge.exceptions import Busy, LedgerCorrupt, OlderSchema, StoreFailed
+from expunge.ledger import Ledger, ModelRegistered, check_export, signing_key
+from expunge.ledger.book import leaf
+from expunge.ledger.merkle import includes
+from expunge.registry import Registry
+from expunge.stores import (
+    Store,
+    alone,
+    chain,
+    people,
+    postgresql_engine,
+    publications,
+    schema,
+    sqlite_engine,
+    tables,
+)
+from expunge.stores.notes import write_note
+from expunge.stores.sealing import KEY_BYTES
+from tests.registries import registry_at, require_consistent
+
+
+def store_at(folder: Path, url: str | None) -> Store:
+    """Return the store that a registry in a folder has."""
+    if url is None:
+        return Store(sqlite_engine(folder / "expunge.db"))
+    return Store(postgresql_engine(url))
+
+
+@pytest.fixture
+def empty(tmp_path: Path, registry_url: str | None) -> Iterator[Store]:
+    """Lend a store without tables."""
+    store = store_at(tmp_path, registry_url)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def store(empty: Store) -> Store:
+    schema.upgrade(empty)
+    return empty
+
+
+class TestPeople:
+    N = 2 * people.PAGE + 3
+
+    @pytest.fixture
+    def keys(self, store: Store) -> dict[str, people.PageKeys]:
+        """Enrol everybody in "m", and the first five in "n" as well."""
+        with store.writing() as connection:
+            for name in ("m", "n"):
+                publications.add_model(
+                    connection,
+                    {
+                        "name": name,
+                        "created": 0,
+                        "number": 1,
+                        "generation": 1,
+                        "checkpoint": "",
+                    },
+                )
+            return {
+                "m": people.enrol(connection, "m", self.members(range(self.N))),
+                "n": people.enrol(connection, "n", self.members(range(5))),
+            }
+
+    def members(self, numbers: Sequence[int]) -> list[tuple[str, bytes]]:
+        return [(f"tag {number}", b"row %d" % number) for number in numbers]
+
+    def remove(
+        self, store: Store, keys: people.PageKeys, numbers: Sequence[int]
+    ) -> people.PageKeys:
+        with store.writing() as connection:
+            found = people.find(connection, "m", [f"tag {one}" for one in numbers])
+            pages = people.pages_of(connection, "m", found, keys)
+            struck = people.without("m", found, pages, keys)
+            people.strike(connection, "m", struck)
+        return struck.page_keys
+
+    def left(self, store: Store, keys: people.PageKeys) -> list[bytes]:
+        with store.reading() as connection:
+            found = people.everybody(connection, "m")
+        return self.opened(store, "m", found, keys)
+
+    def opened(
+        self,
+        store: Store,
+        model: str,
+        found: Sequence[people.Found],
+        keys: people.PageKeys,
+    ) -> list[bytes]:
+        with store.reading() as connection:
+            pages = people.pages_of(connection, model, found, keys)
+        return list(people.opened(model, found, pages))
+
+    def test_people_at_the_borders_of_pages(
+        self, store: Store, keys: dict[str, people.PageKeys]
+    ) -> None:
+        border = [0, 255, 256, 257, 511, 512, self.N - 1]
+        assert keys["m"].shape == (3, KEY_BYTES)
+        after = self.remove(store, keys["m"], border)
+        rest = [one for one in range(self.N) if one not in border]
+        assert self.left(store, after) == [b"row %d" % one for one in rest]
+        assert not np.any(np.all(after == keys["m"], axis=1))  # each page was renewed
+        with store.reading() as connection:
+            some = people.find(connection, "m", ["tag 1"])
+        with pytest.raises(StoreFailed, match="page 0 of m"):
+            self.opened(store, "m", some, keys["m"])
+
+    def test_a_page_without_the_removed_keeps_its_key(
+        self, store: Store, keys: dict[str, people.PageKeys]
+    ) -> None:
+        after = self.remove(store, keys["m"], [300])
+        same = np.all(after == keys["m"], axis=1)
+        assert same.tolist() == [True, False, True]
+
+    def test_everybody_of_a_page(
+        self, store: Store, keys: dict[str, people.PageKeys]
+    ) -> None:
+        after = self.remove(store, keys["m"], range(256, 512))
+        rest = [*range(256), *range(512, self.N)]
+        assert self.left(store, after) == [b"row %d" % one for one in rest]
+
+    def test_a_person_in_two_models_stays_in_the_other(
+        self, store: Store, keys: dict[str, people.PageKeys]
+    ) -> None:
+        self.remove(store, keys["m"], [3, 7])
+        with store.reading() as connection:
+            assert people.holders(connection, ["tag 3", "tag 7"]) == {"tag 3": {"n"}}
+            assert people.count(connection, "m") == self.N - 2
+            tags = set(connection.scalars(select(tables.subjects.c.tag)))
+            assert "tag 3" in tags and "tag 7" not in tags
+            found = people.find(connection, "n", ["tag 3"])
+        assert self.opened(store, "n", found, keys["n"]) == [b"row 3"]
+
+    def test_clearing_a_model_leaves_the_other(
+        self, store: Store, keys: dict[str, people.PageKeys]
+    ) -> None:
+        with store.writing() as connection:
+            people.clear(connection, "m")
+        with store.reading() as connection:
+            assert people.count(connection, "m") == 0
+            assert people.count(connection, "n") == 5
+            tags = set(connection.scalars(select(tables.subjects.c.tag)))
+        assert tags == {f"tag {one}" for one in range(5)}
+
+    def test_a_page_that_is_missing(
+        self, store: Store, keys: dict[str, people.PageKeys]
+    ) -> None:
+        with store.writing() as connection:
+            connection.execute(delete(tables.pages).where(tables.pages.c.page == 1))
+        with store.reading() as connection:
+            found = people.find(connection, "m", ["tag 300"])
+        with pytest.raises(StoreFailed, match="lacks pages of keys of model 'm'"):
+            self.opened(store, "m", found, keys["m"])
+
+
+class TestChain:
+    def entry(self, sequence: int) -> ModelRegistered:
+        return ModelRegistered(
+            sequence=sequence, time=sequence, model="m", certificate=f"{sequence:064x}"
+        )
+
+    def grown(self, store: Store, path: Path, sizes: Sequence[int]) -> str:
+        """Append in batches and check every proof; return the public key."""
+        key = signing_key(path / "signing.pem")
+        with store.writing() as connection:
+            write_note(connection, chain.FIRST_KEY, key.public.raw.hex())
+        for start, size in zip((0, *sizes), sizes, strict=False):
+            with store.writing() as connection:
+                book = chain.Appending(chain.ledger_in(connection))
+                new = [self.entry(sequence) for sequence in range(start, size)]
+                for entry in new:
+                    book.append(entry)
+                head = book.ledger.head(key, size)
+                for entry in new:
+                    proof = book.proof(entry)
+                    assert includes(head.tree, entry.sequence, leaf(entry), proof)
+                book.write(connection, head)
+            with store.reading() as connection:
+                fresh = Ledger.begin(key.public)
+                whole = reduce(Ledger.append, map(self.entry, range(size)), fresh)
+                assert chain.ledger_in(connection) == whole
+                assert chain.last_head(connection) == head
+        with store.reading() as connection:
+            verdict = check_export(chain.lines(connection), key.public.to_pem())
+            assert verdict.stands, verdict.says
+            numbers = [one.sequence for one in chain.entries_from(connection, 3)]
+        assert numbers == list(range(3, sizes[-1]))
+        return key.public.to_pem()
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_proofs_are_right_however_it_grew(
+        self, store: Store, tmp_path: Path, seed: int
+    ) -> None:
+        rng = np.random.default_rng(seed)
+        steps = np.cumsum(rng.integers(1, 9, 70))
+        self.grown(store, tmp_path, [int(size) for size in steps if size <= 70])
+
+    def test_one_entry_at_a_time(self, store: Store, tmp_path: Path) -> None:
+        self.grown(store, tmp_path, range(1, 20))
+
+    def test_missing_hashes_are_noticed(self, store: Store, tmp_path: Path) -> None:
+        self.grown(store, tmp_path, [7])
+        with store.writing() as connection:
+            gone = tables.nodes.c.level == 1, tables.nodes.c.place == 2
+            assert connection.execute(delete(tables.nodes).where(*gone)).rowcount == 1
+        with store.reading() as connection:
+            with pytest.raises(LedgerCorrupt, match="lacks hashes"):
+                chain.ledger_in(connection)
+
+    def test_altered_entries_are_noticed(self, store: Store, tmp_path: Path) -> None:
+        pem = self.grown(store, tmp_path, [3, 7])
+        where = tables.entries.c.sequence == 1
+        other = self.entry(1).to_json().replace('"m"', '"n"')
+        with store.writing() as connection:
+            connection.execute(update(tables.entries).where(where).values(text=other))
+        with store.reading() as connection:
+            assert not check_export(chain.lines(connection), pem).stands
+        with store.writing() as connection:
+            connection.execute(update(tables.entries).where(where).values(text="{"))
+        with store.reading() as connection:
+            with pytest.raises(LedgerCorrupt, match="altered"):
+                list(chain.entries_from(connection))
+
+
+def test_only_the_next_generation_replaces_a_checkpoint(store: Store) -> None:
+    first = {"name": "m", "created": 0, "number": 1, "generation": 5}
+    with store.writing() as connection:
+        publications.add_model(connection, {**first, "checkpoint": "five"})
+        after = {"checkpoint": "six", "number": 2}
+        publications.move_on(connection, "m", 5, after)
+        for other in (4, 5, 7):
+            with pytest.raises(Busy, match="'m' meanwhile"):
+                publications.move_on(connection, "m", other, {"number": 3})
+        assert publications.checkpoints(connection) == {"m": "six"}
+        assert publications.number(connection, "m") == 2
+
+
+# Holds the worker's lock until it is killed: a folder, and a URL or nothing.
+HOLDER = """
+import sys, time
+from pathlib import Path
+from expunge.stores import alone
+from tests.test_stores_tables import store_at
+folder, url = Path(sys.argv[1]), sys.argv[2] or None
+with alone(store_at(folder, url), folder / "lock", 5.0):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+class TestLock:
+    def test_one_at_a_time(self, store: Store, tmp_path: Path) -> None:
+        path = tmp_path / "lock"
+        with alone(store, path, 0.0) as locked:
+            assert locked
+            with pytest.raises(Busy, match=r"did not finish within 0\.05 s"):
+                with alone(store, path, 0.05):
+                    pytest.fail("two hold the lock")
+            with alone(store, path, 5.0, needless=lambda: True) as second:
+                assert not second
+        with alone(store, path, 0.0) as again:
+            assert again
+
+    def test_an_error_lets_go(self, store: Store, tmp_path: Path) -> None:
+        with pytest.raises(ZeroDivisionError), alone(store, tmp_path / "lock", 0.0):
+            raise ZeroDivisionError
+        with alone(store, tmp_path / "lock", 0.0) as locked:
+            assert locked
+
+    def test_a_killed_process_lets_go(
+        self, store: Store, tmp_path: Path, registry_url: str | None
+    ) -> None:
+        holder = subprocess.Popen(
+            [sys.executable, "-c", HOLDER, tmp_path, registry_url or ""],
+            stdout=subprocess.PIPE,
+            cwd=Path(__file__).parents[1],
+        )
+        with holder:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == b"held\n"
+            with pytest.raises(Busy), alone(store, tmp_path / "lock", 0.0):
+                pytest.fail("two hold the lock")
+            holder.kill()
+        with alone(store, tmp_path / "lock", 30.0) as locked:
+            assert locked
+
+
+class TestSchema:
+    def migrations(self) -> Config:
+        config = Config()
+        config.set_main_option("script_location", str(schema.MIGRATIONS))
+        config.set_main_option("path_separator", "os")
+        return config
+
+    def test_migrations_give_the_tables_that_the_code_knows(self, store: Store) -> None:
+        with store.reading() as connection:
+            context = MigrationContext.configure(connection)
+            assert compare_metadata(context, tables.metadata) == []
+
+    def test_the_newest_is_the_last_migration(self) -> None:
+        scripts = ScriptDirectory.from_config(self.migrations())
+        assert scripts.get_current_head() == schema.NEWEST
+
+    def test_upgrading_again_changes_nothing(self, store: Store) -> None:
+        schema.upgrade(store)
+        schema.require_newest(store)
+
+    def contents(self, store: Store) -> dict[str, list[dict[str, Any]]]:
+        with store.reading() as connection:
+            return {
+                table.name: [{**row._mapping} for row in connection.execute(lines)]
+                for table in tables.metadata.sorted_tables
+                for lines in [select(table).order_by(*table.primary_key)]
+            }
+
+    def make_older(self, store: Store) -> None:
+        """Put everything into the tables that the first version had."""
+        contents = self.contents(store)
+        config = self.migrations()
+        with store.writing() as connection:
+            tables.metadata.drop_all(connection)
+            connection.execute(text("DROP TABLE alembic_version"))
+            config.attributes["connection"] = connection
+            command.upgrade(config, "0001")
+            first = MetaData()
+            first.reflect(connection)
+            for table in first.sorted_tables:
+                rows = contents.get(table.name, [])
+                if rows:
+                    kept = [{c.name: row[c.name] for c in table.c} for row in rows]
+                    connection.execute(insert(table), kept)
+
+    def test_an_older_one_is_refused_and_then_upgraded_with_all_it_holds(
+        self, tmp_path: Path, registry_url: str | None
+    ) -> None:
+        folder = tmp_path / "registry"
+        with registry_at(folder, registry_url) as registry:
+            receipt = registry.forget(["person 3"], "a" * 32)
+            before = self.contents(registry._site.store)
+            self.make_older(registry._site.store)
+        with pytest.raises(OlderSchema, match=r"0001 .* run expunge init"):
+            Registry.open(folder)
+        with Registry.create(folder) as registry:
+            assert self.contents(registry._site.store) == before
+            assert registry.receipt("a" * 32) == receipt
+            registry.forget(["person 4"])
+            require_consistent(registry)
+
+    def test_a_newer_one_is_refused(
+        self, tmp_path: Path, registry_url: str | None
+    ) -> None:
+        with Registry.create(tmp_path / "registry", url=registry_url) as registry:
+            with registry._site.store.writing() as connection:
+                connection.execute(
+                    text("UPDATE alembic_version SET version_num='9999'")
+                )
+        for come_back in (Registry.open, Registry.create):
+            with pytest.raises(OlderSchema, match="upgrade expunge"):
+                come_back(tmp_path / "registry")
+
+
+class TestEngine:
+    def pragma(self, store: Store, name: str) -> object:
+        with store.reading() as connection:
+            return connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+
+    def test_sqlite_is_durable_and_overwrites_what_is_deleted(
+        self, tmp_path: Path
+    ) -> None:
+        store = store_at(tmp_path, None)
+        schema.upgrade(store)
+        found = {
+            name: self.pragma(store, name)
+            for name in ("journal_mode", "synchronous", "secure_delete", "foreign_keys")
+        }
+        store.close()
+        assert found == {
+            "journal_mode": "wal",
+            "synchronous": 2,  # FULL
+            "secure_delete": 1,
+            "foreign_keys": 1,
+        }
+
+    def test_postgresql_is_durable_whatever_its_default(
+        self, tmp_path: Path, database_url: str
+    ) -> None:
+        store = store_at(tmp_path, database_url)
+        with store.writing() as connection:
+            name = connection.scalar(text("SELECT current_database()"))
+            connection.execute(
+                text(f'ALTER DATABASE "{name}" SET synchronous_commit = off')
+            )
+        store.close()
+        store = store_at(tmp_path, database_url)
+        with store.reading() as connection:
+            assert connection.scalar(text("SHOW synchronous_commit")) == "on"
+        store.close()
+
+    def test_a_transaction_that_raises_leaves_nothing(self, store: Store) -> None:
+        with pytest.raises(ZeroDivisionError), store.writing() as connection:
+            write_note(connection, "name", "value")
+            raise ZeroDivisionError
+        with store.reading() as connection:
+            assert connection.execute(select(tables.notes)).all() == []
+
+    def test_erasing_cuts_the_log_or_says_who_is_in_the_way(
+        self, tmp_path: Path
+    ) -> None:
+        store, reader = store_at(tmp_path, None), store_at(tmp_path, None)
+        schema.upgrade(store)
+        patience = self.pragma(store, "busy_timeout")
+        with reader.reading() as connection:
+            connection.execute(select(tables.notes)).all()
+            with store.writing() as other:
+                write_note(other, "name", "value")
+            with pytest.raises(Busy, match="another process reads"):
+                store.erase(0.05)
+        # Whoever waited once in vain must wait as long as before for the next writer.
+        assert self.pragma(store, "busy_timeout") == patience
+        store.erase(5.0)
+        assert (tmp_path / "expunge.db-wal").stat().st_size == 0
+        for one in (reader, store):
+            one.close()
