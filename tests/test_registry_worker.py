@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One process applies, others wait; what cannot be applied waits and holds up nobody."""
+"""One process applies, others wait; what cannot be applied holds up nobody."""
 
 from collections.abc import Iterator
 from dataclasses import replace
