@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._typing import Index
-from ..budget import Budget
+from ..accountant import Accountant
 from ..canonical import dumps, loads
 from ..exceptions import MissingExtra, Unsupported
 from ..linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
@@ -157,52 +157,49 @@ def give_custody(
     if parts["released"]:
         custody = replace(custody, released=(public, record))
     model.random_state = parts["random_state"]
-    noise = _noise(custody.budget, model.random_state, custody.accountant)
-    notes = tuple(parts["notes"])
-    holdings = Holdings(custody, noise, beside.roster, beside.kept, notes, beside.fetch)
+    held = (custody, None, beside.roster, beside.kept, tuple(parts["notes"]))
+    holdings = Holdings(*held, beside.fetch)
     if parts["tuned"] is not None:
-        holdings = _tuned(holdings, parts["tuned"], model.random_state)
+        rule, bounds, models, chosen = parts["tuned"]
+        holdings = TunedHoldings(
+            *held,
+            beside.fetch,
+            rule=rule,
+            bounds=bounds,
+            models=models,
+            choice_noise=None,
+            chosen=chosen,
+        )
+    holdings = with_fresh_noise(holdings, model.random_state)
     model._show(holdings, public, record)
     if parts["adoption"] is not None:
         model.adoption_ = parts["adoption"]
 
 
-def _tuned(
-    holdings: Holdings, tuned: tuple[Any, ...], seed: int | None
-) -> TunedHoldings:
-    """Return the holdings of a tuned model, with fresh noise for its choices."""
-    rule, bounds, models, chosen = tuned
+def with_fresh_noise(holdings: Holdings, seed: int | None) -> Holdings:
+    """Return the holdings with noise that no release of their account has had."""
+    custody = holdings.custody
+    account = custody.accountant
     noise = None
-    if rule.method == "noised":
-        noise = choice_noise(rule.budget, seed)
-        if not isinstance(noise, SecureNoise):
-            for _ in range(holdings.custody.accountant.n_releases):
-                noise.draw(len(rule.objectives))
-    return TunedHoldings(
-        holdings.custody,
-        holdings.noise,
-        holdings.roster,
-        holdings.kept,
-        holdings.notes,
-        holdings.fetch,
-        rule=rule,
-        bounds=bounds,
-        models=models,
-        choice_noise=noise,
-        chosen=chosen,
-    )
+    if custody.budget is not None:
+        noise = _behind(
+            release_noise(custody.budget, seed), account.n_parameters, account
+        )
+    if not isinstance(holdings, TunedHoldings) or holdings.rule.method != "noised":
+        return replace(holdings, noise=noise)
+    rule = holdings.rule
+    assert rule.budget is not None
+    choices = _behind(choice_noise(rule.budget, seed), len(rule.objectives), account)
+    return replace(holdings, noise=noise, choice_noise=choices)
 
 
-def _noise(budget: Budget | None, seed: int | None, account: Any) -> Noise | None:
-    """Return fresh noise; a seeded sequence goes on behind the releases made."""
-    if budget is None:
-        return None
-    noise = release_noise(budget, seed)
+def _behind(noise: Noise, size: int, account: Accountant) -> Noise:
+    """Return noise behind what the releases so far have had, if it repeats itself."""
     if isinstance(noise, SecureNoise):
-        noise.prepare(account.n_parameters)
+        noise.prepare(size)
         return noise
     for _ in range(account.n_releases):
-        noise.draw(account.n_parameters)
+        noise.draw(size)
     return noise
 
 

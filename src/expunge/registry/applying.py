@@ -8,6 +8,7 @@ a crash neither loses a request nor applies one twice, and rows go with the chec
 that no longer needs them.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +17,9 @@ from typing import Any
 from sqlalchemy import Connection
 
 from .._typing import Index
-from ..exceptions import ScheduleExhausted
+from ..accountant import Accountant
+from ..exceptions import ExpungeError, ScheduleExhausted
+from ..files.contents import with_fresh_noise
 from ..linear_model.holdings import Holdings, published
 from ..private import Private
 from ..record import Record
@@ -62,38 +65,64 @@ class Change(Private):
         )
 
 
-def apply_batch(site: Site, waiting: Sequence[str]) -> None:
-    """Apply requests as one batch, all of them or none."""
+def apply_batch(site: Site, waiting: Sequence[str]) -> dict[str, ExpungeError]:
+    """Apply requests as one batch, all of them or none.
+
+    Returns those that were left out, since a model that they concern may not be
+    released any more: that is known before anything is computed.
+    """
     with site.store.reading() as connection:
         tags = requests.tags_of(connection, waiting)
         every = sorted({tag for theirs in tags.values() for tag in theirs})
         holders = people.holders(connection, every)
-    members: dict[str, list[str]] = {}
-    for tag, models in holders.items():
-        for name in models:
-            members.setdefault(name, []).append(tag)
-    changes = [changed(site, name, members[name]) for name in sorted(members)]
+        concerned = {
+            request: {name for tag in theirs for name in holders.get(tag, ())}
+            for request, theirs in tags.items()
+        }
+        named = sorted(set().union(*holders.values()))
+        papers = publications.certificates(connection, named)
+    spent = {name for name, paper in papers.items() if _is_spent(paper)}
+    stuck: dict[str, ExpungeError] = {
+        request: _schedule_exhausted(min(models & spent))
+        for request, models in concerned.items()
+        if models & spent
+    }
+    members: dict[str, set[str]] = {}
+    for request in concerned.keys() - stuck.keys():
+        for tag in tags[request]:
+            for name in holders.get(tag, ()):
+                members.setdefault(name, set()).add(tag)
+    changes = [changed(site, name, sorted(members[name])) for name in sorted(members)]
     numbers = {change.held.name: change.held.number + 1 for change in changes}
     made = {
-        request: {
-            name: numbers[name]
-            for name in sorted({m for tag in theirs for m in holders.get(tag, ())})
-        }
-        for request, theirs in tags.items()
+        request: {name: numbers[name] for name in sorted(models)}
+        for request, models in concerned.items()
+        if request not in stuck
     }
     commit(site, changes, made)
+    return stuck
+
+
+def _is_spent(certificate: str) -> bool:
+    """Whether all releases that a contract planned are made."""
+    contract = json.loads(certificate)
+    planned = contract["releases"]
+    return planned is not None and contract["n_releases"] >= planned
+
+
+def _schedule_exhausted(name: str) -> ScheduleExhausted:
+    return ScheduleExhausted(
+        f"all planned releases of model {name!r} are made; fit it anew under a new "
+        "contract, and the requests that wait will be applied to it"
+    )
 
 
 def changed(site: Site, name: str, tags: Sequence[str]) -> Change:
     """Return a model without some people; its checkpoint is written, to no effect."""
     with site.store.reading() as connection:
         held = site.held(name)
-        holdings = held.holdings
-        if holdings.custody.accountant.remaining() == 0:
-            raise ScheduleExhausted(
-                f"all planned releases of model {name!r} are made; fit it anew under a "
-                "new contract, and the requests that wait will be applied to it"
-            )
+        if held.holdings.custody.accountant.remaining() == 0:
+            raise _schedule_exhausted(name)
         found = people.find(connection, name, tags)
         pages = people.pages_of(connection, name, found, held.page_keys)
     if not found:
@@ -121,10 +150,16 @@ def _answered(
     try:
         return held.holdings.answered(removed, gone, n_people, spend=True)
     except REFUSALS:
-        fresh = site.held(held.name).holdings
         account = held.holdings.custody.accountant  # which may have been charged since
-        custody = replace(fresh.custody, accountant=account)
-        return replace(fresh, custody=custody).answered(removed, gone, n_people)
+        fresh = charged(site.held(held.name), account)
+        return fresh.answered(removed, gone, n_people)
+
+
+def charged(held: Held, account: Accountant) -> Holdings:
+    """Return what a model holds under this account, with noise that it did not have."""
+    custody = replace(held.holdings.custody, accountant=account)
+    holdings = replace(held.holdings, custody=custody)
+    return with_fresh_noise(holdings, held.model.random_state)
 
 
 def commit(

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from sklearn.base import clone
 from sqlalchemy import Connection
 
 from ..exceptions import InvalidInput
@@ -44,8 +45,13 @@ def require_name(name: object) -> str:
 
 
 def fitted(model: Any, X: Any, y: Any, subjects: Sequence[object] | None) -> Any:
-    """Fit an estimator, and say on its certificate what a registry cannot cover."""
+    """Return the fit of an estimator, its certificate saying what is not covered.
+
+    The caller's object stays as it is: a fitted one would hold the rows, and could make
+    releases that the registry does not count.
+    """
     require_known(model)
+    model = clone(model)
     if not getattr(model, "keep_data", True):
         raise InvalidInput(
             "keep_data=False; a registry keeps the rows, sealed, since certified "

@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # they take half a second to import
     from ..plan import PlanReport
 
 WAIT = 30.0
+PAGE = 500  # entries of the ledger read at once
 
 
 class Registry:
@@ -128,7 +129,7 @@ class Registry:
         name
             Of the model; it stands in the public ledger.
         model
-            An estimator of expunge, not fitted.
+            An estimator of expunge; a clone of it is fitted.
         X, y
             Training data.
         subjects
@@ -243,8 +244,14 @@ class Registry:
 
     def log(self, start: int = 0) -> Iterator[Entry]:
         """Yield the ledger's entries from one on."""
-        with self._site.store.reading() as connection:
-            yield from chain.entries_from(connection, start)
+        while True:
+            # A transaction for each page: whoever reads slowly holds up nobody.
+            with self._site.store.reading() as connection:
+                page = chain.entries_from(connection, start, PAGE)
+            yield from page
+            if len(page) < PAGE:
+                return
+            start += PAGE
 
     def export(self) -> bytes:
         """Return the whole ledger, as ``ledger.check_export`` reads it."""

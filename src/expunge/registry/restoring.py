@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from sqlalchemy import Connection
 
@@ -36,10 +36,12 @@ from ..stores import (
 from ..stores.chain import Appending
 from ..stores.engine import translated
 from ..stores.notes import write_note
+from ..tuning.holdings import TunedHoldings
 from . import shipping
 from .accepting import insert_accepted
-from .applying import Change, changed, commit
+from .applying import Change, changed, charged, commit
 from .completing import Statement, complete
+from .held import Held
 from .keys import note_tag_keys
 from .news import AGREED, unread
 from .replay import MADE, News, read_news
@@ -108,6 +110,10 @@ def restore(site: Site, backup: Path, tell: Tell) -> None:
         site.checkpoints.settle(current)  # a backup from the middle of a request
         _bring_up(site, news, ahead)
         tell(3, STEPS)
+        with site.store.reading() as connection:
+            current = publications.checkpoints(connection)
+        site.store.erase(WAIT)
+        site.checkpoints.settle(current)
         complete(site, WAIT)
         tidy(site)
         tell(STEPS, STEPS)
@@ -158,9 +164,9 @@ def _bring_up(site: Site, news: News, ahead: Continuation) -> None:
             chain.write_head(connection, earlier)
         book.write(connection, head)
         _write_news(connection, news, lost)
-        for name in spent:
+        for name, after in spent.items():
             people.clear(connection, name)
-            publications.retire(connection, name, len(lost.get(name, ())), time)
+            publications.retire(connection, name, after, time)
         note_tag_keys(connection, site.places.keys)
         write_note(connection, AGREED, str(end))
 
@@ -205,33 +211,38 @@ def _people_again(connection: Connection, news: News) -> dict[str, list[str]]:
 
 def _forgotten_again(
     site: Site, again: Mapping[str, Sequence[str]], lost: Lost
-) -> tuple[list[Change], list[str]]:
+) -> tuple[list[Change], dict[str, dict[str, Any]]]:
     """Return models without people, and those whose contract allows no release more.
 
-    Of the latter nothing is kept: a model that may not be released cannot forget.
+    Of the latter nothing is kept, not even a state that could be read: a model that may
+    not be released cannot forget.
     """
-    changes, spent = [], []
+    changes, spent = [], {}
     for name, tags in sorted(again.items()):
-        _charge(site, name, len(lost.get(name, ())))
+        held = _charged(site, name, len(lost.get(name, ())))
         try:
             changes.append(changed(site, name, tags))
         except ScheduleExhausted:
-            spent.append(name)
+            empty = site.checkpoints.write(name, held.generation + 1, ())
+            spent[name] = {"checkpoint": empty, "number": held.number}
             site.cache.pop(name, None)
     return changes, spent
 
 
-def _charge(site: Site, name: str, n_releases: int) -> None:
+def _charged(site: Site, name: str, n_releases: int) -> Held:
     """Charge the contract of a model for releases that the backup knows nothing of."""
     held = site.held(name)
     holdings = held.holdings
-    custody, account = holdings.custody, holdings.custody.accountant
+    budget, account = holdings.custody.budget, holdings.custody.accountant
     source = None if holdings.noise is None else holdings.noise.source
     for _ in range(n_releases):
-        account = account.compose(release_event(custody.budget, source))
-    charged = replace(holdings, custody=replace(custody, accountant=account))
-    held.model._show(charged, held.model._release, held.model.record_)
-    site.cache[name] = replace(held, number=held.number + n_releases)
+        if isinstance(holdings, TunedHoldings):
+            account = holdings.rule.account(account, holdings.models.choice)
+        account = account.compose(release_event(budget, source))
+    held.model._show(charged(held, account), held.model._release, held.model.record_)
+    held = replace(held, number=held.number + n_releases)
+    site.cache[name] = held
+    return held
 
 
 def _write_news(connection: Connection, news: News, lost: Lost) -> None:

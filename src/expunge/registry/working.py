@@ -39,6 +39,12 @@ def work(site: Site, wait: float, tell: Tell) -> dict[str, ExpungeError]:
         failed |= _applied(site, batch, wait)
         complete(site, wait)
     tell(len(waiting), len(waiting))
+    known = {line.id: line.error for line in waiting}
+    said = {request: str(error) for request, error in failed.items()}
+    news = {request: why for request, why in said.items() if known[request] != why}
+    if news:
+        with site.store.writing() as connection:
+            requests.note_errors(connection, news)
     return failed
 
 
@@ -52,17 +58,14 @@ def begin(site: Site, wait: float) -> None:
 def _applied(site: Site, batch: Sequence[str], wait: float) -> dict[str, ExpungeError]:
     """Apply a batch, or its halves; return what could not be."""
     try:
-        apply_batch(site, batch)
+        return apply_batch(site, batch)
     except OF_THE_STORE:
         raise
     except ExpungeError as error:
         if len(batch) == 1:
-            with site.store.writing() as connection:
-                requests.note_error(connection, batch[0], str(error))
             return {batch[0]: error}
         middle = len(batch) // 2
         first = _applied(site, batch[:middle], wait)
         # A model has one release that the ledger does not know of, never two.
         complete(site, wait)
         return first | _applied(site, batch[middle:], wait)
-    return {}

@@ -5,7 +5,6 @@ The roots of complete subtrees are kept with the entries, about two for each, so
 the next entry and any proof take a few look-ups, however long the ledger is.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, insert, select, tuple_
@@ -116,15 +115,15 @@ def ledger_in(connection: Connection) -> Ledger:
     return Ledger(Frontier(size, peaks), _keys(connection), time)
 
 
-def entries_from(connection: Connection, start: int = 0) -> Iterator[Entry]:
-    """Yield the entries from one on."""
+def entries_from(connection: Connection, start: int, most: int) -> list[Entry]:
+    """Return so many entries at the most, from one on."""
     query = (
         select(entries.c.text)
         .where(entries.c.sequence >= start)
         .order_by(entries.c.sequence)
+        .limit(most)
     )
-    for text in connection.scalars(query):
-        yield _read(text)
+    return [_read(text) for text in connection.scalars(query)]
 
 
 def lines(connection: Connection) -> bytes:

@@ -8,7 +8,7 @@ generation has been overtaken, and is refused.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
 from ..exceptions import Busy, InvalidInput
 from ..ledger import ReleaseMade
@@ -113,6 +113,22 @@ def overtaken(name: str) -> Busy:
     )
 
 
+_CERTIFICATES = (
+    select(models.c.name, releases.c.certificate)
+    .join(
+        releases,
+        (releases.c.model == models.c.name) & (releases.c.number == models.c.number),
+    )
+    .where(models.c.name.in_(bindparam("names", expanding=True)))
+)
+
+
+def certificates(connection: Connection, wanted: Sequence[str]) -> dict[str, str]:
+    """Return the certificate of the newest release of each of these models."""
+    found = connection.execute(_CERTIFICATES, {"names": wanted})
+    return {name: certificate for name, certificate in found}
+
+
 def publish(connection: Connection, release: dict[str, Any]) -> None:
     """Write a release; those before it are superseded and lose their parameters."""
     connection.execute(
@@ -167,12 +183,14 @@ def has_digest(connection: Connection, digest: str) -> bool:
     return connection.execute(query.limit(1)).first() is not None
 
 
-def retire(connection: Connection, name: str, n_lost: int, time: int) -> None:
-    """Leave a model without a release; so many were lost, and may not be made again."""
+def retire(
+    connection: Connection, name: str, after: Mapping[str, Any], time: int
+) -> None:
+    """Leave a model without a release, with an empty checkpoint; see ``move_on``."""
     connection.execute(
         update(models)
         .where(models.c.name == name)
-        .values(number=models.c.number + n_lost)
+        .values(generation=models.c.generation + 1, **after)
     )
     connection.execute(
         update(releases)

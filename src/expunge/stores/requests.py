@@ -127,8 +127,10 @@ def mark_completed(connection: Connection, done: Sequence[Mapping[str, Any]]) ->
     )
 
 
-def note_error(connection: Connection, request: str, error: str) -> None:
-    """Say why a request could not be applied."""
+def note_errors(connection: Connection, errors: Mapping[str, str]) -> None:
+    """Say of requests why they could not be applied."""
+    moved = update(requests).where(requests.c.id == bindparam("request"))
     connection.execute(
-        update(requests).where(requests.c.id == request).values(error=error)
+        moved.values(error=bindparam("why")),
+        [{"request": request, "why": why} for request, why in errors.items()],
     )

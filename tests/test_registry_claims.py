@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a registry lets out is what its contracts count, and nothing else."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from expunge import Budget, LogisticRegression
+from expunge.exceptions import ExpungeError, ScheduleExhausted, StoreFailed
+from expunge.ledger import ReleaseMade
+from expunge.registry import Asked, Registry, applying
+from expunge.stores.sealing import unseal
+from tests.registries import BUDGET, data, estimator, require_consistent
+
+SEEDED = Budget(sigma=10.0, allow_seeded=True)
+
+
+def made(registry: Registry, name: str) -> int:
+    """Return how many releases the ledger knows of a model beside the first."""
+    entries = (e for e in registry.log() if isinstance(e, ReleaseMade))
+    return sum(entry.model == name for entry in entries)
+
+
+def noise_of(registry: Registry, name: str) -> Any:
+    """Return the noise on the newest release of a model."""
+    with registry._site.working(1.0):
+        draft = registry._site.held(name).holdings.custody.draft.theta
+    return np.asarray(registry.release(name)._published.theta) - draft
+
+
+def test_the_callers_estimator_holds_nothing(tmp_path: Path) -> None:
+    """It would have the rows, and could make releases that nobody counts."""
+    model = LogisticRegression(alpha=0.05, budget=replace(BUDGET, releases=2))
+    with Registry.create(tmp_path / "registry") as registry:
+        registry.fit("model", model, *data())
+    assert not hasattr(model, "_holdings") and not hasattr(model, "_published")
+
+
+def test_a_slow_reader_of_the_log_sees_and_holds_up_nothing(tmp_path: Path) -> None:
+    with Registry.create(tmp_path / "registry") as registry:
+        registry.fit("model", estimator(), *data())
+        entries = registry.log()
+        next(entries)
+        registry.forget(["person 1"])
+        assert registry.known(["person 1"]) == {"person 1": ()}
+
+
+class TestSeededNoise:
+    """It repeats itself, so that no two states may get the same."""
+
+    def test_goes_on_after_a_reload(self, tmp_path: Path) -> None:
+        seen = []
+        for turn in range(4):
+            with Registry.create(tmp_path / "registry") as registry:
+                if not turn:
+                    model = estimator(budget=SEEDED, random_state=3)
+                    registry.fit("model", model, *data())
+                else:
+                    registry.forget([f"person {turn}"])
+                seen.append(noise_of(registry, "model"))
+        assert all(
+            np.abs(seen[i] - seen[j]).min() > 1e-6 for i in range(4) for j in range(i)
+        )
+
+    def test_goes_on_after_a_restore(self, tmp_path: Path) -> None:
+        folder = tmp_path / "registry"
+        seen = []
+        with Registry.create(folder) as registry:
+            model = estimator(budget=SEEDED, random_state=3)
+            registry.fit("model", model, *data())
+            seen.append(noise_of(registry, "model"))
+        shutil.copytree(folder, tmp_path / "backup")
+        with Registry.open(folder) as registry:
+            for person in ("person 1", "person 2"):
+                registry.forget([person])
+                seen.append(noise_of(registry, "model"))
+        with Registry.restore(folder, tmp_path / "backup") as registry:
+            seen.append(noise_of(registry, "model"))
+            registry.forget(["person 3"])
+            seen.append(noise_of(registry, "model"))
+        assert all(
+            np.abs(seen[i] - seen[j]).min() > 1e-6 for i in range(5) for j in range(i)
+        )
+
+
+class TestSpentContracts:
+    def test_cost_the_others_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        X, y, owners = data()
+        with Registry.create(tmp_path / "registry") as registry:
+            registry.fit("all", estimator(), X, y, owners)
+            spent = estimator(budget=replace(BUDGET, releases=1))
+            registry.fit("spent", spent, X[:40], y[:40], owners[:40])
+            asked = [Asked((f"person {i}",)) for i in range(30)]
+            registry.accept(asked)
+            computed = []
+            changed = applying.changed
+
+            def counted(site: Any, name: str, tags: Any) -> Any:
+                computed.append(name)
+                return changed(site, name, tags)
+
+            monkeypatch.setattr(applying, "changed", counted)
+            with pytest.raises(ScheduleExhausted, match="'spent'"):
+                registry.apply()
+            assert computed == ["all"] and made(registry, "all") == 1
+            stages = [registry.request(one.request).stage for one in asked]
+            assert stages == ["accepted"] * 20 + ["completed"] * 10
+            registry.forget(["person 45"])
+            assert made(registry, "all") == 2
+            require_consistent(registry)
+
+    def test_leave_no_state_behind_when_restored(self, tmp_path: Path) -> None:
+        folder, backup = tmp_path / "registry", tmp_path / "backup"
+        with Registry.create(folder) as registry:
+            spent = estimator(budget=replace(BUDGET, releases=2))
+            registry.fit("model", spent, *data())
+        shutil.copytree(folder, backup)
+        with Registry.open(folder) as registry:
+            registry.forget(["person 1"])
+        with Registry.restore(folder, backup) as registry:
+            keys = registry._site.checkpoints.vault.keys("model")
+            for path in (backup / "checkpoints").glob("model.[0-9]*"):
+                for key in (keys.present, keys.next):
+                    with pytest.raises(StoreFailed, match="altered"):
+                        unseal(path.read_bytes(), key, path.name)
+            with pytest.raises(ExpungeError):
+                registry.record("model")
+            log = folder / "expunge.db-wal"
+            before = (backup / "expunge.db").stat().st_size
+            assert not log.exists() or log.stat().st_size < before / 2
