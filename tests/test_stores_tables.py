@@ -203,7 +203,7 @@ class TestChain:
         with store.reading() as connection:
             verdict = check_export(chain.lines(connection), key.public.to_pem())
             assert verdict.stands, verdict.says
-            numbers = [one.sequence for one in chain.entries_from(connection, 3)]
+            numbers = [one.sequence for one in chain.entries_from(connection, 3, 100)]
         assert numbers == list(range(3, sizes[-1]))
         return key.public.to_pem()
 
@@ -239,7 +239,7 @@ class TestChain:
             connection.execute(update(tables.entries).where(where).values(text="{"))
         with store.reading() as connection:
             with pytest.raises(LedgerCorrupt, match="altered"):
-                list(chain.entries_from(connection))
+                chain.entries_from(connection, 0, 100)
 
 
 def test_only_the_next_generation_replaces_a_checkpoint(store: Store) -> None:
