@@ -141,14 +141,6 @@ def lines(connection: Connection) -> bytes:
     return "".join(f"{line}\n" for line in written).encode("ascii")
 
 
-def last_head(connection: Connection) -> Head | None:
-    """Return the newest head; None before the first entry."""
-    text = connection.scalar(
-        select(heads.c.text).order_by(heads.c.size.desc()).limit(1)
-    )
-    return None if text is None else Head.from_json(text)
-
-
 def _keys(connection: Connection) -> KeyRing:
     """Return the keys of the ledger, from the first one on."""
     first = PublicKey(bytes.fromhex(note(connection, FIRST_KEY)))

@@ -12,20 +12,18 @@ The tags in it are personal data, kept for this purpose: they may be destroyed w
 last backup that still holds the people.
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from hashlib import sha256
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from ..durable import NO_LINKS, OWNER_ALONE
 from ..exceptions import StoreFailed
 from ..private import Private
 from .engine import translated
+from .lock import locked
 
 
 class Journal(Private):
@@ -45,7 +43,7 @@ class Journal(Private):
     def append(self, lines: Sequence[dict[str, Any]]) -> int:
         """Write lines, see them on disk, and return where the file ends then."""
         data = b"".join(_written(line) for line in lines)
-        with translated(), self._locked() as descriptor:
+        with translated(), locked(self.path) as descriptor:
             end = _whole(descriptor)
             os.ftruncate(descriptor, end)  # what a crash left half written
             try:
@@ -81,17 +79,6 @@ class Journal(Private):
                 f"{self.path} is damaged at byte {place}; put it back from where it "
                 "was copied"
             )
-
-    @contextmanager
-    def _locked(self) -> Iterator[int]:
-        """Open the file while nobody else writes to it."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | NO_LINKS
-        descriptor = os.open(self.path, flags, OWNER_ALONE)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield descriptor
-        finally:
-            os.close(descriptor)
 
 
 def _written(content: dict[str, Any]) -> bytes:

@@ -7,6 +7,7 @@ break while its process lives on, another may get the lock; what the first one w
 then is refused by the generation of the checkpoint, which only moves on by one.
 """
 
+import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from time import monotonic, sleep
 
 from sqlalchemy import text
 
+from ..durable import NO_LINKS, OWNER_ALONE
 from ..exceptions import Busy
 from .engine import Store, translated
 
@@ -57,24 +59,37 @@ def alone(
 
 
 @contextmanager
-def _file_lock(path: Path) -> Iterator[Callable[[], bool]]:
-    """Give a function that tries to lock a file."""
-    import fcntl  # not on every system; PostgreSQL needs none of it
+def locked(path: Path) -> Iterator[int]:
+    """Open a file, made for its owner alone if need be, while nobody else does."""
+    with _opened(path) as descriptor:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
 
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | NO_LINKS
     with translated():
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-    def try_lock() -> bool:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
+        descriptor = os.open(path, flags, OWNER_ALONE)
     try:
-        yield try_lock
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def _file_lock(path: Path) -> Iterator[Callable[[], bool]]:
+    """Give a function that tries to lock a file."""
+    with _opened(path) as descriptor:
+
+        def try_lock() -> bool:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True
+
+        yield try_lock
 
 
 @contextmanager

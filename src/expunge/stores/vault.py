@@ -12,19 +12,18 @@ A database that was put back from a backup has a checkpoint of an earlier genera
 than the file, which shows, and whose key is destroyed unless the backup has it too.
 """
 
-import fcntl
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..durable import OWNER_ALONE, clear, replace_file
+from ..durable import clear, replace_file
 from ..exceptions import NeedsRestore, StoreFailed
 from ..ledger.keyfiles import UnusableKey, read_secret
 from ..private import Private
 from .engine import translated
+from .lock import locked
 from .sealing import fresh_key
 
 VERSION = 1
@@ -119,14 +118,8 @@ class Vault(Private):
         The worker's lock alone will not do: where it was lost unnoticed, two processes
         would each draw a next key, and one would seal under a key that is not kept.
         """
-        path = self.path.with_name("vault.lock")
-        with translated():
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, OWNER_ALONE)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-                yield
-            finally:
-                os.close(descriptor)
+        with translated(), locked(self.path.with_name("vault.lock")):
+            yield
 
     def _read(self) -> dict[str, Keys]:
         try:
