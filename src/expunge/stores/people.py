@@ -9,7 +9,7 @@ key and under another page key: a few kilobytes, however many people there are.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,39 @@ from .tables import pages, rows, subjects
 
 PAGE = 256  # keys in a page
 CHUNK = 500  # values in one statement
+
+# Statements are made once: a request is a few dozen of them.
+_HOLDERS = (
+    select(subjects.c.tag, rows.c.model)
+    .join(rows, rows.c.subject == subjects.c.id)
+    .where(subjects.c.tag.in_(bindparam("tags", expanding=True)))
+)
+_EVERYBODY = (
+    select(rows.c.subject, subjects.c.tag, rows.c.page, rows.c.slot, rows.c.sealed)
+    .join(subjects, rows.c.subject == subjects.c.id)
+    .where(rows.c.model == bindparam("model"))
+    .order_by(rows.c.page, rows.c.slot)
+)
+_FIND = _EVERYBODY.where(subjects.c.tag.in_(bindparam("tags", expanding=True)))
+_PAGES = select(pages.c.page, pages.c.sealed).where(
+    pages.c.model == bindparam("model"),
+    pages.c.page.in_(bindparam("wanted", expanding=True)),
+)
+_RENEW = update(pages).where(
+    pages.c.model == bindparam("of"), pages.c.page == bindparam("number")
+)
+_STRIKE = delete(rows).where(
+    rows.c.model == bindparam("model"),
+    rows.c.subject.in_(bindparam("numbers", expanding=True)),
+)
+_DROP = delete(subjects).where(
+    subjects.c.id.in_(bindparam("numbers", expanding=True)),
+    subjects.c.id.not_in(
+        select(rows.c.subject).where(
+            rows.c.subject.in_(bindparam("numbers", expanding=True))
+        )
+    ),
+)
 
 PageKeys: TypeAlias = NDArray[np.uint8]
 Pages: TypeAlias = dict[int, bytes]
@@ -52,12 +85,7 @@ def holders(connection: Connection, tags: Sequence[str]) -> dict[str, set[str]]:
     """Return for each tag that is here the models that hold rows under it."""
     held: dict[str, set[str]] = {}
     for chunk in chunks(tags):
-        query = (
-            select(subjects.c.tag, rows.c.model)
-            .join(rows, rows.c.subject == subjects.c.id)
-            .where(subjects.c.tag.in_(chunk))
-        )
-        for tag, model in connection.execute(query):
+        for tag, model in connection.execute(_HOLDERS, {"tags": chunk}):
             held.setdefault(tag, set()).add(model)
     return held
 
@@ -115,15 +143,14 @@ def find(connection: Connection, model: str, tags: Sequence[str]) -> list[Found]
     """Return the rows of these people in a model, of those who are in it."""
     found = []
     for chunk in chunks(tags):
-        query = _sealed_rows(model).where(subjects.c.tag.in_(chunk))
-        found += [Found(*line) for line in connection.execute(query)]
+        wanted = {"model": model, "tags": chunk}
+        found += [Found(*line) for line in connection.execute(_FIND, wanted)]
     return sorted(found, key=lambda one: (one.page, one.slot))
 
 
 def everybody(connection: Connection, model: str) -> list[Found]:
     """Return the rows of all people in a model."""
-    query = _sealed_rows(model).order_by(rows.c.page, rows.c.slot)
-    return [Found(*line) for line in connection.execute(query)]
+    return [Found(*line) for line in connection.execute(_EVERYBODY, {"model": model})]
 
 
 def opened(model: str, found: Sequence[Found], pages: Pages) -> Iterator[bytes]:
@@ -153,16 +180,15 @@ def without(
 
 def strike(connection: Connection, model: str, struck: Struck) -> None:
     """Delete people's rows and keys from a model, and people who are in no other."""
-    places = [{"page_": page, "sealed": data} for page, data in struck.sealed.items()]
-    if places:
-        renewed = update(pages).where(
-            pages.c.model == model, pages.c.page == bindparam("page_")
-        )
-        connection.execute(renewed, places)
+    renewed = [
+        {"of": model, "number": page, "sealed": data}
+        for page, data in struck.sealed.items()
+    ]
+    if renewed:
+        connection.execute(_RENEW, renewed)
     numbers = [one.subject for one in struck.found]
     for chunk in chunks(numbers):
-        gone = rows.c.model == model, rows.c.subject.in_(chunk)
-        connection.execute(delete(rows).where(*gone))
+        connection.execute(_STRIKE, {"model": model, "numbers": chunk})
     _drop_strangers(connection, numbers)
 
 
@@ -181,15 +207,6 @@ def chunks(values: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
         yield values[start : start + size]
 
 
-def _sealed_rows(model: str) -> Any:
-    """Return the query for the sealed rows of a model."""
-    return (
-        select(rows.c.subject, subjects.c.tag, rows.c.page, rows.c.slot, rows.c.sealed)
-        .join(subjects, rows.c.subject == subjects.c.id)
-        .where(rows.c.model == model)
-    )
-
-
 def _known(connection: Connection, tags: Sequence[str]) -> dict[str, int]:
     """Return the numbers of those tags that are here."""
     known: dict[str, int] = {}
@@ -206,10 +223,8 @@ def pages_of(
     wanted = sorted({one.page for one in found})
     opened = {}
     for chunk in chunks(wanted):
-        query = select(pages.c.page, pages.c.sealed).where(
-            pages.c.model == model, pages.c.page.in_(chunk)
-        )
-        for page, sealed in connection.execute(query):
+        asked = {"model": model, "wanted": chunk}
+        for page, sealed in connection.execute(_PAGES, asked):
             key = page_keys[page].tobytes()
             opened[page] = unseal(sealed, key, f"page {page} of {model}")
     if len(opened) < len(wanted):
@@ -223,10 +238,7 @@ def pages_of(
 def _drop_strangers(connection: Connection, numbers: Sequence[int]) -> None:
     """Delete people of whom no model holds a row any more."""
     for chunk in chunks(numbers):
-        held = select(rows.c.subject).where(rows.c.subject.in_(chunk))
-        connection.execute(
-            delete(subjects).where(subjects.c.id.in_(chunk), subjects.c.id.not_in(held))
-        )
+        connection.execute(_DROP, {"numbers": chunk})
 
 
 def _seal_page(keys: bytes, key: bytes, model: str, page: int) -> bytes:

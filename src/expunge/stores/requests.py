@@ -24,12 +24,28 @@ SHOWN = (
 )
 
 
+_LOOK_UP = select(*SHOWN, requests.c.fingerprint).where(
+    requests.c.id.in_(bindparam("ids", expanding=True))
+)
+_TAGS = (
+    select(asked)
+    .where(asked.c.request.in_(bindparam("ids", expanding=True)))
+    .order_by(asked.c.tag)
+)
+_ANSWERED = delete(asked).where(asked.c.request.in_(bindparam("ids", expanding=True)))
+_ONE = update(requests).where(requests.c.id == bindparam("request"))
+_APPLY = _ONE.values(stage=APPLIED, releases=bindparam("made"), error="")
+_COMPLETE = _ONE.values(
+    stage=COMPLETED, completed=bindparam("time"), receipt=bindparam("text")
+)
+
+
 def look_up(connection: Connection, ids: Sequence[str]) -> dict[str, Row[Any]]:
     """Return those of the requests that are here, with their fingerprints."""
     found: dict[str, Row[Any]] = {}
     for chunk in chunks(ids):
-        query = select(*SHOWN, requests.c.fingerprint).where(requests.c.id.in_(chunk))
-        found |= {line.id: line for line in connection.execute(query)}
+        lines = connection.execute(_LOOK_UP, {"ids": chunk})
+        found |= {line.id: line for line in lines}
     return found
 
 
@@ -80,8 +96,7 @@ def tags_of(connection: Connection, ids: Sequence[str]) -> dict[str, list[str]]:
     """Return the tags that each request is about."""
     found: dict[str, list[str]] = {request: [] for request in ids}
     for chunk in chunks(ids):
-        query = select(asked).where(asked.c.request.in_(chunk))
-        for request, tag in connection.execute(query.order_by(asked.c.tag)):
+        for request, tag in connection.execute(_TAGS, {"ids": chunk}):
             found[request].append(tag)
     return found
 
@@ -102,35 +117,27 @@ def mark_applied(
     """Move requests on, each with its releases, and delete whom they were about."""
     if not releases:
         return
-    moved = update(requests).where(requests.c.id == bindparam("request"))
     connection.execute(
-        moved.values(stage=APPLIED, releases=bindparam("made"), error=""),
+        _APPLY,
         [
             {"request": request, "made": json.dumps(made)}
             for request, made in releases.items()
         ],
     )
     for chunk in chunks(list(releases)):
-        connection.execute(delete(asked).where(asked.c.request.in_(chunk)))
+        connection.execute(_ANSWERED, {"ids": chunk})
 
 
 def mark_completed(connection: Connection, done: Sequence[Mapping[str, Any]]) -> None:
     """Move requests on, each given as ``request``, ``time`` and ``text`` (receipt)."""
     if not done:
         return
-    moved = update(requests).where(requests.c.id == bindparam("request"))
-    connection.execute(
-        moved.values(
-            stage=COMPLETED, completed=bindparam("time"), receipt=bindparam("text")
-        ),
-        [{**one} for one in done],
-    )
+    connection.execute(_COMPLETE, [{**one} for one in done])
 
 
 def note_errors(connection: Connection, errors: Mapping[str, str]) -> None:
     """Say of requests why they could not be applied."""
-    moved = update(requests).where(requests.c.id == bindparam("request"))
     connection.execute(
-        moved.values(error=bindparam("why")),
+        _ONE.values(error=bindparam("why")),
         [{"request": request, "why": why} for request, why in errors.items()],
     )
