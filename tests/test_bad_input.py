@@ -27,6 +27,7 @@ from tests.postgres import Missing, Server
 from tests.registries import (
     custody_of,
     data,
+    data_without,
     estimator,
     registry_at,
     require_consistent,
@@ -147,6 +148,7 @@ class TestFullDisk:
         asked = [Asked((WHO,), REQUEST)]
         others = [Asked((f"person {5 + n % 20}",)) for n in range(150)]
         with Registry.open(folder) as registry:
+            rest = data_without("person 1")
             if stage == "complete":
                 registry.accept([*asked, *others])
             with full(registry._site.store):
@@ -155,12 +157,16 @@ class TestFullDisk:
                 elif stage == "complete":
                     said = refused(registry.apply)
                 else:
-                    said = refused(lambda: registry.fit("third", estimator(), *data()))
+                    said = refused(
+                        lambda: registry.fit(
+                            "third", estimator(), *data_without("person 1")
+                        )
+                    )
             assert "make room" in said
             assert registry.names() == ["all", "half"]
         if stage == "fit":
             with Registry.open(folder) as registry:
-                registry.fit("third", estimator(), *data())
+                registry.fit("third", estimator(), *rest)
                 assert registry.forget([WHO], REQUEST)
                 require_consistent(registry)
         else:

@@ -25,11 +25,14 @@ from tests.registries import (
     BUDGET,
     custody_of,
     data,
+    data_without,
     estimator,
     registry_at,
     require_consistent,
 )
 
+# Whoever was or will be forgotten in these tests is not fitted again.
+REST = data_without("person 1", "person 2")
 ONE, OTHER = "a" * 32, "b" * 32
 
 
@@ -95,8 +98,8 @@ class TestRequestsThatOnlyTheJournalHas:
         with Registry.open(folder) as registry:
             steps: dict[str, Callable[[], None]] = {
                 "nothing": lambda: None,
-                "fit": lambda: registry.fit("third", estimator(), *data()),
-                "refit": lambda: registry.refit("half", estimator(), *data()),
+                "fit": lambda: registry.fit("third", estimator(), *REST),
+                "refit": lambda: registry.refit("half", estimator(), *REST),
                 "rotate": registry.rotate_tag_key,
             }
             steps[between]()
@@ -228,7 +231,7 @@ class TestRestoring:
         with Registry.open(folder) as registry, pytest.MonkeyPatch.context() as patch:
             patch.setattr(Journal, "append", crash_here)
             with pytest.raises(Crash):
-                registry.refit("half", estimator(), *data())
+                registry.refit("half", estimator(), *REST)
         take_backup(folder)
         with Registry.open(folder) as registry:
             registry.forget(["person 2"])
@@ -249,7 +252,7 @@ class TestRestoring:
         with Registry.open(folder) as registry:
             registry.forget(["person 2"], ONE)
             if mistake == "before a fit":
-                registry.fit("third", estimator(), *data())
+                registry.fit("third", estimator(), *REST)
         self.require_refused(folder, backup)
 
     @pytest.mark.parametrize(
@@ -294,8 +297,8 @@ class TestAnOldDatabase:
         with Registry.open(folder) as registry:
             steps: dict[str, Callable[[], object]] = {
                 "forget": lambda: registry.forget(["person 2"]),
-                "refit": lambda: registry.refit("half", estimator(), *data()),
-                "fit": lambda: registry.fit("third", estimator(), *data()),
+                "refit": lambda: registry.refit("half", estimator(), *REST),
+                "fit": lambda: registry.fit("third", estimator(), *REST),
             }
             steps[since]()
         for name in ("registry.json", "journal"):

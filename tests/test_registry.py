@@ -292,6 +292,19 @@ class TestReleases:
         assert registry.status().outstanding == ()
         with pytest.raises(InvalidInput, match="no release 9"):
             registry.withdraw("all", 9)
+        with pytest.raises(InvalidInput, match="never left"):
+            registry.withdraw("all", 2)
+
+    def test_what_leaves_again_is_out_there_again(
+        self, registry: Registry, tmp_path: Path
+    ) -> None:
+        for name in ("one.safetensors", "two.safetensors"):
+            registry.ship("all", tmp_path / name)
+            registry.withdraw("all", 1)
+        registry.ship("all", tmp_path / "three.safetensors")
+        registry.forget(["person 3"])
+        (out,) = registry.status().outstanding
+        assert [name for _, name in out.shipped][-1] == "three.safetensors"
 
     def test_a_suffix_that_cannot_be_written_records_nothing(
         self, registry: Registry, tmp_path: Path

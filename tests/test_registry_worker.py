@@ -60,7 +60,7 @@ class TestRequestsThatCannotBeApplied:
         with pytest.raises(ScheduleExhausted, match="fit it anew"):
             registry.apply()
         again = estimator(budget=contract)
-        registry.refit("short", again, X[2:60], y[2:60], owners[2:60])
+        registry.refit("short", again, X[4:60], y[4:60], owners[4:60])
         registry.apply()
         assert registry.request(waiting.request).stage == "completed"
         assert registry.known(["person 2"]) == {"person 2": ()}

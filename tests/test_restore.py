@@ -22,6 +22,7 @@ from tests.registries import (
     BUDGET,
     custody_of,
     data,
+    data_without,
     estimator,
     registry_at,
     require_consistent,
@@ -164,6 +165,22 @@ class TestTheContract:
                 registry.forget(["person 3"])
             require_consistent(registry)
 
+    def test_a_second_restore_knows_what_the_first_released(
+        self, tmp_path: Path
+    ) -> None:
+        folder, backup = tmp_path / "registry", tmp_path / "backup"
+        contract = replace(BUDGET, releases=3, sigma=100.0)
+        with Registry.create(folder) as registry:
+            registry.fit("model", estimator(budget=contract), *data())
+        shutil.copytree(folder, backup)
+        with Registry.open(folder) as registry:
+            registry.forget(["person 1"])
+        Registry.restore(folder, backup).close()
+        with Registry.restore(folder, backup) as registry:
+            (model,) = registry.status().models
+            assert (model.number, model.estimator) == (3, "")
+            require_consistent(registry)
+
     def test_a_model_that_may_not_be_released_again_is_given_up(
         self, tmp_path: Path
     ) -> None:
@@ -181,9 +198,16 @@ class TestTheContract:
             }
             (model,) = registry.status().models
             assert (model.estimator, model.n_people, model.number) == ("", 0, 2)
-            with pytest.raises(ScheduleExhausted, match="fit it anew"):
-                registry.release("model")
-            registry.refit("model", estimator(budget=contract), *data())
+            for look in (registry.release, registry.record, registry.plan):
+                with pytest.raises(ScheduleExhausted, match="fit it anew"):
+                    look("model")
+            rest = data_without("person 1")
+            registry.refit("model", estimator(budget=contract), *rest)
+            paper = registry.release("model").certificate_
+            assert any(
+                "earlier contracts" in text or "before it was fitted anew" in text
+                for text in paper.not_covered
+            )
             registry.forget(["person 3"])
             require_consistent(registry)
 
@@ -213,9 +237,8 @@ class TestRefusals:
     def test_a_database_from_before_a_fit_is_not_opened(
         self, folder: Path, tmp_path: Path
     ) -> None:
-        X, y, owners = data()
         with Registry.open(folder) as registry:
-            registry.refit("half", estimator(), X[:20], y[:20], owners[:20])
+            registry.refit("half", estimator(), *data_without("person 1"))
         put_back(folder, tmp_path / "backup", "expunge.db", "keys/vault.json")
         for call in (Registry.open, Registry.create):
             with pytest.raises(NeedsRestore, match="release"):
@@ -235,7 +258,7 @@ class TestRefusals:
 
     def test_a_backup_from_before_a_fit(self, folder: Path, tmp_path: Path) -> None:
         with Registry.open(folder) as registry:
-            registry.fit("third", estimator(), *data())
+            registry.fit("third", estimator(), *data_without("person 1"))
         before = untouched(folder)
         with pytest.raises(InvalidInput, match="older than the fit of third"):
             Registry.restore(folder, tmp_path / "backup")

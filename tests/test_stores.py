@@ -224,7 +224,7 @@ class TestCheckpoints:
             checkpoints.settle({"m": names[-1]})
             assert checkpoints.read(names[-1]) == b"state of it"
         there = {path.name for path in checkpoints.folder.iterdir()}
-        assert there == {names[-1], "m.spare"}  # noise, kept for its blocks
+        assert there == {names[-1], "spare~m"}  # noise, kept for its blocks
         with pytest.raises(NeedsRestore):
             checkpoints.read(names[0])
 

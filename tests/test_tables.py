@@ -182,10 +182,10 @@ class TestRefusedValues:
         [
             (
                 "x,y\n1,0\n\nred,1\n",
-                "column 'x', line 4: 'red' is not a number; encode",
+                "column 'x', line 4: it is not a number; encode",
             ),
-            ("x,y\n1,0\n2020-01-01,1\n", "line 3: '2020-01-01' is not a number"),
-            ("x,y\n2020-01-01,1\n", "line 2: '2020-01-01' is not a number"),
+            ("x,y\n1,0\n2020-01-01,1\n", "line 3: it is not a number"),
+            ("x,y\n2020-01-01,1\n", "line 2: it is not a number"),
             ("x,y\n1,0\n,1\n", "column 'x', line 3: a value is missing; fill it in"),
             ("x,y\n1,0\nNA,1\n", "column 'x', line 3: a value is missing"),
             ("x,y\nnan,0\n", "column 'x', line 2: a value is missing"),
@@ -195,7 +195,7 @@ class TestRefusedValues:
             ("x,y\n1,0\n2,\n", "column 'y', line 3: a value is missing"),
             ("x,y\n1,yes\n2,NA\n", "column 'y', line 3: a value is missing"),
             ("x,y\n1,0\n2,inf\n", "column 'y', line 3: an infinite number"),
-            ('x,"y"\n"1\n",0\nred,1\n', "column 'x', line 2: '1\\n' is not a number"),
+            ('x,"y"\n"1\n",0\nred,1\n', "column 'x', line 2: it is not a number"),
         ],
     )
     def test_csv(self, text: str, said: str, tmp_path: Path) -> None:
@@ -204,12 +204,12 @@ class TestRefusedValues:
     @pytest.mark.parametrize(
         ("values", "said"),
         [
-            (["a", "b"], "column 'x', row 1: 'a' is not a number; encode"),
+            (["a", "b"], "column 'x', row 1: it is not a number; encode"),
             (["1", "2"], "column 'x': its numbers are"),
             ([1.0, np.nan], "column 'x', row 2: a value is missing"),
             ([1.0, np.inf], "column 'x', row 2: an infinite number"),
             ([None, None], "column 'x', row 1: a value is missing"),
-            ([[1], [2]], "column 'x', row 1: '[1]' is not a number"),
+            ([[1], [2]], "column 'x', row 1: it is not a number"),
             (pd.to_datetime(["2020-01-01"] * 2), "row 1: '2020-01-01 00:00:00' is not"),
         ],
     )

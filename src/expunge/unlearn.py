@@ -383,8 +383,9 @@ def _within_tau(anchor: _Anchor, budget: Budget | None) -> Radius:
         if not anchor.radius.value <= budget.solver_error(size):
             raise NotCertifiable(
                 f"the fit cannot be certified to be within tau="
-                f"{budget.solver_error(size):.1e} of the minimiser; raise alpha or "
-                "ridge, penalise the intercept, or raise sigma or tau"
+                f"{budget.solver_error(size):.1e} of the minimiser; bring the "
+                "columns to a like scale, raise alpha or ridge, penalise the "
+                "intercept, or raise sigma or tau"
             )
     return anchor.radius
 

@@ -90,6 +90,6 @@ def _leftovers(story: Story, folder: Path) -> Iterator[str]:
     for path in folder.rglob(".*"):
         yield f"{path.name} was left behind"
     there = (path.name for path in Places(folder).checkpoints.iterdir())
-    checkpoints = sorted(name for name in there if not name.endswith(".spare"))
+    checkpoints = sorted(name for name in there if not name.startswith("spare~"))
     if len(checkpoints) != len(story.samples):
         yield f"{', '.join(checkpoints)}: there should be one for each model"

@@ -222,7 +222,7 @@ def _text_fault(source: _Source, name: str, column: Any, advice: str) -> Invalid
         if value is None or str(value).strip() in MISSING:
             return source.fault(name, row, "a value is missing", FILL)
         if not NUMBER.fullmatch(str(value)):
-            return source.fault(name, row, f"{_glimpse(value)} is not a number", advice)
+            return source.fault(name, row, "it is not a number", advice)
     return source.fault(name, None, f"its numbers are {column.type}", advice)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Registry: durable requests, releases, a ledger and receipts, on SQLite or PostgreSQL.
 
-Needs ``expunge[registry,files]``.
+Needs ``expunge[registry,files]``, and ``secure`` for certified releases.
 """
 
 from .registry import Registry

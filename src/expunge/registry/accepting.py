@@ -29,8 +29,11 @@ def accept(site: Site, asked: Sequence[Asked]) -> tuple[RequestStatus, ...]:
         if set(wanted.setdefault(one.request, subjects)) != set(subjects):
             raise _changed(one.request)
     keys = site.tag_keys()
-    while (found := _taken_in(site, wanted, keys)) is None:
-        continue  # somebody sent one of them at the same time: now it is there
+    try:
+        found = _taken_in(site, wanted, keys)
+    except Collision:
+        # Somebody sent one of them at the same time: now it is there.
+        found = _taken_in(site, wanted, keys)
     return tuple(found[one.request] for one in asked)
 
 
@@ -80,8 +83,8 @@ def insert_accepted(connection: Connection, lines: Sequence[dict[str, Any]]) -> 
 
 def _taken_in(
     site: Site, wanted: dict[str, tuple[str, ...]], keys: Sequence[TagKey]
-) -> dict[str, RequestStatus] | None:
-    """Write those requests that are new; return all, or None if one came in between."""
+) -> dict[str, RequestStatus]:
+    """Write those requests that are new, and return all."""
     with site.store.reading() as connection:
         there = requests.look_up(connection, list(wanted))
         for request, line in there.items():
@@ -108,11 +111,8 @@ def _taken_in(
         for request, named in new.items()
     ]
     site.journal.append([{"accepted": lines}])
-    try:
-        with site.store.writing() as connection:
-            insert_accepted(connection, lines)
-    except Collision:
-        return None
+    with site.store.writing() as connection:
+        insert_accepted(connection, lines)
     return found | {line["id"]: _accepted(line) for line in lines}
 
 

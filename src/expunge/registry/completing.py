@@ -58,6 +58,8 @@ class Statement:
         For each release, by model and number, the sequence of its entry.
     fitted
         Models that were fitted: their earlier rows are no more.
+    papers
+        The certificates of the releases, by digest.
     """
 
     book: Appending
@@ -65,6 +67,7 @@ class Statement:
     receipts: Sequence[Mapping[str, Any]] = ()
     places: Mapping[tuple[str, int], int] = field(default_factory=dict)
     fitted: Sequence[str] = ()
+    papers: Mapping[str, str] = field(default_factory=dict)
 
     def line(self) -> dict[str, Any]:
         """Return the statement as a line of the journal."""
@@ -73,6 +76,7 @@ class Statement:
             "head": self.head.to_json(),
             "receipts": {one["request"]: one["text"] for one in self.receipts},
             "fitted": list(self.fitted),
+            "certificates": dict(self.papers),
         }
 
 
@@ -110,7 +114,8 @@ def _statement(
         receipt = issue(entry, named, head=head, proof=book.proof(entry), key=key)
         text = receipt.to_json()
         receipts.append({"request": entry.request, "time": time, "text": text})
-    return Statement(book, head, receipts, places, fitted)
+    texts = {line.digest: line.certificate for line in releases}
+    return Statement(book, head, receipts, places, fitted, texts)
 
 
 def _append_release(book: Appending, line: Any, time: int) -> None:

@@ -20,6 +20,7 @@ from .applying import write_release
 from .completing import complete
 from .held import by_person, checkpoint
 from .ids import person
+from .returning import require_nobody_returns
 from .site import Site, now
 
 # Each follows "It says nothing about ...".
@@ -29,6 +30,13 @@ NOT_COVERED = (
     "backups, replicas and archived logs of the database, and copies of the key file",
     "the keyed hash of a person's id that the journal keeps, so that a restored backup "
     "brings nobody back",
+)
+
+
+ANEW = (
+    *NOT_COVERED,
+    "releases of this model under the contracts it had before it was fitted anew: each "
+    "contract is counted by itself",
 )
 
 
@@ -44,7 +52,13 @@ def require_name(name: object) -> str:
     return word
 
 
-def fitted(model: Any, X: Any, y: Any, subjects: Sequence[object] | None) -> Any:
+def fitted(
+    model: Any,
+    X: Any,
+    y: Any,
+    subjects: Sequence[object] | None,
+    notes: tuple[str, ...] = NOT_COVERED,
+) -> Any:
     """Return the fit of an estimator, its certificate saying what is not covered.
 
     The caller's object stays as it is: a fitted one would hold the rows, and could make
@@ -62,15 +76,16 @@ def fitted(model: Any, X: Any, y: Any, subjects: Sequence[object] | None) -> Any
     model.fit(X, y, subjects=subjects)
     holdings: Holdings = model._private_state()
     shown: Release = model._release
-    public = Release(shown.theta, noted(shown.certificate, NOT_COVERED))
+    public = Release(shown.theta, noted(shown.certificate, notes))
     custody = replace(holdings.custody, released=(public, model._record))
-    holdings = replace(holdings, custody=custody, notes=NOT_COVERED)
+    holdings = replace(holdings, custody=custody, notes=notes)
     model._show(holdings, public, model._record)
     return model
 
 
 def take_in(site: Site, name: str, model: Any, wait: float) -> None:
     """Write a fitted model into the store, in the place of one of that name."""
+    require_nobody_returns(site, model._private_state().kept.owners)
     generation = site.checkpoints.vault.prepare(name).generation + 1
     with site.store.writing() as connection:
         _make_room(connection, name, generation - 1)

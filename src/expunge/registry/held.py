@@ -124,8 +124,9 @@ def take_up(line: Any, data: bytes, everybody: Everybody) -> Held:
     everybody
         How to get at people's rows.
     """
+    content = _checked(line.content, line.name)  # or say that there is none any more
+    model, public = read_release(*unframed(content))
     parts = _parts(data)
-    model, public = read_release(*unframed(_checked(line.content, line.name)))
     page_keys: PageKeys = parts.pop("page_keys")
     fetch = fetching(everybody, page_keys)
     kept = None

@@ -28,11 +28,7 @@ def look(site: Site) -> Status:
                 _model(connection, name) for name in publications.names(connection)
             ),
             pending=tuple(map(request_status, requests.pending(connection))),
-            outstanding=tuple(
-                one
-                for one in left
-                if one.superseded is not None and one.withdrawn is None
-            ),
+            outstanding=tuple(filter(_is_outstanding, left)),
             n_requests=n_requests,
             n_completed=n_completed,
             ledger_size=ledger.size,
@@ -72,6 +68,13 @@ def releases(lines: Iterable[Any]) -> list[ReleaseStatus]:
             )
         )
     return found
+
+
+def _is_outstanding(release: ReleaseStatus) -> bool:
+    """Whether copies are out there that must not be used any more."""
+    last, _ = release.shipped[-1]
+    taken_back = release.withdrawn is not None and last <= release.withdrawn
+    return release.superseded is not None and not taken_back
 
 
 def _model(connection: Connection, name: str) -> ModelStatus:

@@ -4,12 +4,11 @@
 import numpy as np
 
 from ..audit import Case
+from ..budget import Budget
 from ..exceptions import InvalidInput
 from ..plan import PlanReport, plan
 from ..record import Record
-from .site import Site
-
-WAIT = 30.0
+from .site import WAIT, Site
 
 
 def record_of(site: Site, name: str) -> Record:
@@ -22,23 +21,28 @@ def record_of(site: Site, name: str) -> Record:
 def case_of(site: Site, name: str) -> Case:
     """Return the removal of the first row that is left, to be put on trial."""
     with site.working(WAIT):
-        holdings = site.held(name).holdings
-        assert holdings.fetch is not None
-        rows = holdings.fetch(np.array([], dtype=np.intp))
-    custody = holdings.custody
-    kept = rows.total_weight / custody.state.anchor_weight
-    first = np.array([0], dtype=np.intp)
-    return Case(custody.state.objective.after(kept), rows, first, custody.mechanism)
+        return _case(site, name)[0]
 
 
 def plan_of(site: Site, name: str) -> PlanReport:
     """Return how many removals the contract of a model allows, run on its rows."""
-    case = case_of(site, name)
     with site.working(WAIT):
-        budget = site.held(name).holdings.custody.budget
+        case, budget = _case(site, name)
     if budget is None:
         raise InvalidInput(
             f"model {name!r} was fitted without a contract, so there is nothing to "
             "plan; fit it with a budget"
         )
     return plan(case.objective, case.rows, budget, case.mechanism)
+
+
+def _case(site: Site, name: str) -> tuple[Case, Budget | None]:
+    """Return the case of a model, and its contract, with the lock held."""
+    holdings = site.held(name).holdings
+    assert holdings.fetch is not None
+    rows = holdings.fetch(np.array([], dtype=np.intp))
+    custody = holdings.custody
+    kept = rows.total_weight / custody.state.anchor_weight
+    first = np.array([0], dtype=np.intp)
+    objective = custody.state.objective.after(kept)
+    return Case(objective, rows, first, custody.mechanism), custody.budget

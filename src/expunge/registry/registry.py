@@ -20,23 +20,22 @@ from ..ledger import Entry
 from ..record import Record
 from ..stores import chain, publications, requests
 from . import accepting, looking
-from .fitting import fitted, require_name, take_in
+from .fitting import ANEW, fitted, require_name, take_in
 from .held import released
 from .ids import people, require_request
 from .making import come_back, make
 from .restoring import restore
+from .returning import readmit, returning
 from .rotating import rotate_signing_key, rotate_tag_key
 from .settings import Places, Settings, read_settings
 from .shipping import ship, withdraw
-from .site import Site
+from .site import WAIT, Site
 from .statuses import Asked, ReleaseStatus, RequestStatus, Status
 from .working import Tell, begin, work
 
 if TYPE_CHECKING:  # they take half a second to import
     from ..audit import Case
     from ..plan import PlanReport
-
-WAIT = 30.0
 PAGE = 500  # entries of the ledger read at once
 
 
@@ -133,14 +132,15 @@ class Registry:
         X, y
             Training data.
         subjects
-            Whose row each is; by default each row is a person, by its position.
+            Whose row each is; by default each row is a person, by its position. Those
+            who were forgotten are refused, see ``readmit``.
         """
         require_name(name)
         with self._site.working(WAIT):
             if name in self.names():
                 raise InvalidInput(
                     f"there is a model {name!r} already; give this one another name, "
-                    "or say that it replaces the other"
+                    "or replace it (refit, or --replace)"
                 )
             begin(self._site, WAIT)
             take_in(self._site, name, fitted(model, X, y, subjects), WAIT)
@@ -161,7 +161,19 @@ class Registry:
             if name not in self.names():
                 raise InvalidInput(f"there is no model {name!r} to replace; fit it")
             begin(self._site, WAIT)
-            take_in(self._site, name, fitted(model, X, y, subjects), WAIT)
+            take_in(self._site, name, fitted(model, X, y, subjects, ANEW), WAIT)
+
+    def readmit(self, subjects: Iterable[object]) -> None:
+        """State that people who were forgotten came back.
+
+        Without it a fit whose data hold them is refused: the table that a model was
+        fitted to mostly still exists.
+        """
+        readmit(self._site, people(subjects))
+
+    def returning(self, subjects: Iterable[object]) -> list[str]:
+        """Return those who were forgotten and not readmitted since."""
+        return returning(self._site, people(subjects))
 
     def names(self) -> list[str]:
         """Return the names of all models."""

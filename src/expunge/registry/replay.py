@@ -9,7 +9,6 @@ from ..ledger import (
     Entry,
     Head,
     ModelRegistered,
-    Receipt,
     ReleaseMade,
     read_entry,
 )
@@ -37,6 +36,8 @@ class News(Private):
         Lines about releases that left, and about those taken back.
     fitted
         Models that were fitted, with the digest of the certificate of that release.
+    certificates
+        Of the releases in the statements, by digest.
     """
 
     accepted: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -44,18 +45,12 @@ class News(Private):
     receipts: dict[str, str] = field(default_factory=dict)
     left: list[dict[str, Any]] = field(default_factory=list)
     fitted: dict[str, str] = field(default_factory=dict)
+    certificates: dict[str, str] = field(default_factory=dict)
 
     @property
     def entries(self) -> list[Entry]:
         """All entries, in order."""
         return [entry for entries, _ in self.statements for entry in entries]
-
-    @property
-    def certificates(self) -> dict[str, str]:
-        """Certificates that receipts hold, by digest."""
-        pages = (Receipt.from_json(text) for text in self.receipts.values())
-        papers = (one for page in pages for one in page.certificates.values())
-        return {paper.digest(): paper.to_json() for paper in papers}
 
     def tags_of(self, ids: Iterable[str]) -> set[str]:
         """Return the tags that these requests ever named."""
@@ -81,6 +76,7 @@ def read_news(lines: Iterable[Line], size: int) -> News:
         entries = [read_entry(text) for text in line["entries"]]
         news.statements.append((entries, Head.from_json(line["head"])))
         news.receipts |= line["receipts"]
+        news.certificates |= line["certificates"]
         news.fitted |= {
             entry.model: entry.certificate
             for entry in entries

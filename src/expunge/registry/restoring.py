@@ -47,11 +47,10 @@ from .news import AGREED, unread
 from .replay import MADE, News, read_news
 from .rotating import tidy
 from .settings import Places
-from .site import Site, now
+from .site import WAIT, Site, now
 from .working import Tell
 
 STEPS = 4
-WAIT = 30.0
 
 Lost: TypeAlias = dict[str, list[ReleaseMade]]
 """For each model, releases that were made and that the store does not have."""
@@ -263,9 +262,8 @@ def _write_news(connection: Connection, news: News, lost: Lost) -> None:
             for request, text in news.receipts.items()
         ],
     )
-    papers = news.certificates
     for entries in lost.values():
-        publications.write_lost(connection, entries, papers)
+        publications.write_lost(connection, entries, news.certificates)
     _enter_known(connection, news)
     for line in news.left:
         shipping.take_in(connection, line)

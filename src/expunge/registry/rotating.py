@@ -6,7 +6,7 @@ that never came into force or are no longer in force, and public keys not yet li
 tidied up by whoever works next.
 """
 
-from ..durable import ANYONE, destroy, replace_file
+from ..durable import destroy, replace_file
 from ..ledger import KeyRotated, sign, signing_key, tag_key
 from ..stores import chain
 from ..stores.chain import Appending
@@ -19,6 +19,8 @@ from .keys import (
     signing_paths,
 )
 from .site import Site, now
+
+READABLE = 0o644  # whatever the umask: others check by it, and must not change it
 
 
 def rotate_signing_key(site: Site) -> None:
@@ -50,7 +52,7 @@ def tidy(site: Site) -> None:
         return
     with site.store.reading() as connection:
         keys = chain.ledger_in(connection).keys
-    replace_file(site.places.public, keys.to_pem().encode("ascii"), ANYONE)
+    replace_file(site.places.public, keys.to_pem().encode("ascii"), READABLE)
     current = signing_path_of(site.places.keys, keys.current)
     for path in paths:
         if path != current:

@@ -106,7 +106,7 @@ def read_settings(places: Places) -> Settings:
         return Settings(**raw)
     except (FileNotFoundError, NotADirectoryError):
         raise NoRegistry(
-            f"{places.folder} holds no registry; run expunge init, or say where it is"
+            f"{places.folder} holds no registry; run expunge init, or name its folder"
         ) from None
     except InvalidInput as error:
         raise StoreFailed(f"{places.settings}: {error}") from None

@@ -10,15 +10,14 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from ..exceptions import InvalidInput
 from ..files.shipping import file_of, put_in_place
 from ..stores import publications
 from .completing import complete
 from .held import released
 from .looking import releases
-from .site import Site, now
+from .site import WAIT, Site, now
 from .statuses import ReleaseStatus
-
-WAIT = 30.0
 
 
 def ship(site: Site, name: str, path: Path) -> ReleaseStatus:
@@ -29,13 +28,15 @@ def ship(site: Site, name: str, path: Path) -> ReleaseStatus:
             number = publications.number(connection, name)
             line = publications.release(connection, name, number)
         data = file_of(released(line)[0], path)  # or refuse, before anything
-        shipment = {"model": name, "number": number, "time": now(), "name": path.name}
+        # After it was taken back, should the clock be slow: it is out there again.
+        time = max(now(), (line.withdrawn or 0) + 1)
+        shipment = {"model": name, "number": number, "time": time, "name": path.name}
         site.journal.append([{"shipped": shipment}])
         with site.store.writing() as connection:
             publications.record_shipment(connection, shipment)
-            left = releases(publications.shipped(connection, name))
+            left = _left(connection, name)
     put_in_place(path, data)
-    return next(one for one in left if one.number == number)
+    return left[number]
 
 
 def withdraw(site: Site, name: str, number: int) -> None:
@@ -43,10 +44,23 @@ def withdraw(site: Site, name: str, number: int) -> None:
     with site.working(WAIT):
         with site.store.reading() as connection:
             publications.release(connection, name, number)  # or refuse
-        line = {"model": name, "number": number, "time": now()}
+            left = _left(connection, name)
+        if number not in left:
+            raise InvalidInput(
+                f"release {number} of model {name!r} never left, so there is nothing "
+                "to take back; see status"
+            )
+        time = max(now(), left[number].shipped[-1][0])
+        line = {"model": name, "number": number, "time": time}
         site.journal.append([{"withdrawn": line}])
         with site.store.writing() as connection:
             publications.withdraw(connection, line)
+
+
+def _left(connection: Connection, name: str) -> dict[int, ReleaseStatus]:
+    """Return the releases of a model that left, by number."""
+    left = releases(publications.shipped(connection, name))
+    return {one.number: one for one in left}
 
 
 def take_in(connection: Connection, line: dict[str, Any]) -> None:

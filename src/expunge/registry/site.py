@@ -25,6 +25,7 @@ from .held import Held, take_up
 from .keys import signing_key_of, tag_keys
 from .settings import Places, Settings
 
+WAIT = 30.0  # seconds that a caller who says nothing waits for others
 DAY = 24 * 60 * 60 * 1000
 
 

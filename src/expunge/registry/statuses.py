@@ -101,7 +101,8 @@ class ReleaseStatus:
     model, number, made, digest
         Whose it is, which, since when, and the digest of its certificate.
     superseded
-        When somebody was forgotten whom it still contains; None if it is the newest.
+        Since when another one is to be used, which somebody whom this one still
+        contains has left; None if it is the newest.
     withdrawn
         When every copy had been taken back; None if that was not stated.
     shipped

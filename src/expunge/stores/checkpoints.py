@@ -118,7 +118,7 @@ class Checkpoints(Private):
 
 def _spare(model: str) -> str:
     """Return the name of a file that is kept for its blocks alone."""
-    return f"{model}.spare"
+    return f"spare~{model}"  # no model has such a name
 
 
 def _parts(name: str) -> tuple[str, int]:

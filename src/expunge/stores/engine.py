@@ -111,6 +111,7 @@ def sqlite_engine(path: Path) -> Engine:
     """Return an engine on a SQLite file, which is made if need be."""
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
+        hide_parameters=True,  # tags would be in logs and tracebacks
         connect_args={"timeout": PATIENCE, "isolation_level": None},
     )
     event.listen(engine, "connect", _prepare)
@@ -135,6 +136,7 @@ def postgresql_engine(url: str) -> Engine:
         # Committed means on disk, whatever the server's own default says.
         return create_engine(
             parsed.set(drivername="postgresql+psycopg"),
+            hide_parameters=True,
             pool_pre_ping=True,
             connect_args={"options": "-c synchronous_commit=on"},
         )

@@ -220,7 +220,7 @@ def write_lost(
                 "model": entry.model,
                 "number": number(connection, entry.model) + count,
                 "made": entry.time,
-                "certificate": papers.get(entry.certificate, ""),
+                "certificate": papers[entry.certificate],
                 "digest": entry.certificate,
                 "sequence": entry.sequence,
                 "superseded": entry.time,
