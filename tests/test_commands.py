@@ -166,7 +166,7 @@ class TestFit:
         ("options", "said"),
         [
             (("--target", "outcom"), "did you mean 'outcome'?"),
-            (("--target", "outcome"), "'patient-0000' is not a number"),
+            (("--target", "outcome"), "column 'patient', line 2: it is not a number"),
             (("--target", "outcome", "--subject", "x"), "no column 'x'"),
             (("--target", "outcome", "--drop", "outcome"), "different columns"),
         ],
@@ -466,3 +466,17 @@ class TestForget:
     def test_chunks_lose_nobody(self) -> None:
         assert list(chunks(range(7), 3)) == [(0, 1, 2), (3, 4, 5), (6,)]
         assert list(chunks([], 3)) == []
+
+
+def test_whoever_was_forgotten_is_taken_in_by_request_alone(
+    tmp_path: Path, table: Path
+) -> None:
+    place = tmp_path / "registry"
+    fit = ("fit", "again", table, "--target", "outcome", "--subject", "patient")
+    assert call("init", "-r", place).code == 0
+    assert call(*fit, "-r", place).code == 0
+    assert call("forget", person(1), "-r", place).code == 0
+    refused = call(*fit, "--replace", "-r", place)
+    assert refused.code == WRONG_INPUT and "--readmit" in refused.err
+    assert person(1) not in refused.err
+    assert call(*fit, "--replace", "--readmit", "-r", place).code == 0

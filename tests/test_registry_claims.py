@@ -10,11 +10,22 @@ import numpy as np
 import pytest
 
 from expunge import Budget, LogisticRegression
-from expunge.exceptions import ExpungeError, ScheduleExhausted, StoreFailed
+from expunge.exceptions import (
+    ExpungeError,
+    InvalidInput,
+    ScheduleExhausted,
+    StoreFailed,
+)
 from expunge.ledger import ReleaseMade
 from expunge.registry import Asked, Registry, applying
 from expunge.stores.sealing import unseal
-from tests.registries import BUDGET, data, estimator, require_consistent
+from tests.registries import (
+    BUDGET,
+    data,
+    data_without,
+    estimator,
+    require_consistent,
+)
 
 SEEDED = Budget(sigma=10.0, allow_seeded=True)
 
@@ -47,6 +58,37 @@ def test_a_slow_reader_of_the_log_sees_and_holds_up_nothing(tmp_path: Path) -> N
         next(entries)
         registry.forget(["person 1"])
         assert registry.known(["person 1"]) == {"person 1": ()}
+
+
+class TestWhoeverWasForgotten:
+    """The table that a model was fitted to still exists, with everybody in it."""
+
+    def test_is_not_fitted_again_by_oversight(self, tmp_path: Path) -> None:
+        with Registry.create(tmp_path / "registry") as registry:
+            registry.fit("model", estimator(), *data())
+            registry.forget(["person 1", "person 2"])
+            before = registry.export()
+            for fit, name in ((registry.refit, "model"), (registry.fit, "other")):
+                with pytest.raises(InvalidInput, match=r"2 person\(s\) .* forgotten"):
+                    fit(name, estimator(), *data())
+            assert registry.export() == before
+            registry.refit("model", estimator(), *data_without("person 1", "person 2"))
+
+    def test_may_come_back(self, tmp_path: Path) -> None:
+        folder = tmp_path / "registry"
+        with Registry.create(folder) as registry:
+            registry.fit("model", estimator(), *data())
+            registry.forget(["person 1", "person 2"])
+            registry.rotate_tag_key()
+            assert registry.returning(["person 1", "person 5"]) == ["person 1"]
+            registry.readmit(["person 1"])
+        with Registry.open(folder) as registry:
+            registry.refit("model", estimator(), *data_without("person 2"))
+            assert registry.known(["person 1"]) == {"person 1": ("model",)}
+            registry.forget(["person 1"])
+            both = ["person 1", "person 2"]
+            assert registry.returning(both) == both
+            require_consistent(registry)
 
 
 class TestSeededNoise:

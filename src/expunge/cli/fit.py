@@ -49,6 +49,13 @@ class Fit(OnRegistry, Terms):
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace the model of that name.")
     ] = False
+    readmit: Annotated[
+        bool,
+        typer.Option(
+            "--readmit",
+            help="Take in people who were forgotten: they came back.",
+        ),
+    ] = False
 
     def perform(self) -> int:
         """Read the table, fit, and say what is promised."""
@@ -59,6 +66,8 @@ class Fit(OnRegistry, Terms):
         kind = self.kind_for(table.y)
         model = self.estimator(kind)
         with self.opened() as registry:
+            if self.readmit:
+                registry.readmit(owners(table))
             fit = registry.refit if self.replace else registry.fit
             fit(self.name, model, frame(table), table.y, table.subjects)
             kept = {one.name: one for one in registry.status().models}[self.name]
@@ -85,6 +94,11 @@ class Fit(OnRegistry, Terms):
             note("Nobody is named: each row is a person, known by its position from 0.")
         if self.no_budget:
             note("Without a budget no claim is made about what the model reveals.")
+
+
+def owners(table: "Table") -> list[str]:
+    """Return whose row each is: as named, or by its position."""
+    return table.subjects or [str(place) for place in range(len(table.X))]
 
 
 def frame(table: "Table") -> Any:

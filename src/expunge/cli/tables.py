@@ -36,7 +36,10 @@ NUMBER = re.compile(r"[ \t]*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?[ \
 MISSING = {"", "NA", "N/A", "#N/A", "n/a", "NaN", "nan", "null", "NULL", "<NA>"}
 
 FILL = "fill it in, or remove the row"
-ENCODE = "encode the column as numbers, or leave it out with --drop"
+ENCODE = (
+    "encode the column as numbers, leave it out with --drop, or name it as --subject "
+    "if it says whose rows these are"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

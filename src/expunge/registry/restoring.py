@@ -8,8 +8,7 @@ transaction. Until that is committed the store is refused, and the command can b
 again.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,21 +16,18 @@ from typing import Any, TypeAlias
 from sqlalchemy import Connection
 
 from ..accountant import release_event
-from ..durable import destroy, replace_file, scrubbed, write_new
+from ..durable import replace_file
 from ..exceptions import InvalidInput, LedgerCorrupt, ScheduleExhausted
 from ..ledger import ReleaseMade, RequestCompleted, Restored
 from ..ledger.keyfiles import read_secret
 from ..private import Private
 from ..stores import (
     Checkpoints,
-    Store,
     Vault,
     chain,
     people,
     publications,
     requests,
-    sqlite_engine,
-    upgrade,
 )
 from ..stores.chain import Appending
 from ..stores.engine import translated
@@ -46,8 +42,8 @@ from .keys import note_tag_keys
 from .news import AGREED, unread
 from .replay import MADE, News, read_news
 from .rotating import tidy
-from .settings import Places
 from .site import WAIT, Site, now
+from .staging import databases, put_in_place, staged
 from .working import Tell
 
 STEPS = 4
@@ -82,7 +78,7 @@ def restore(site: Site, backup: Path, tell: Tell) -> None:
     A backup that does not fit the journal is refused before anything is replaced.
     """
     keys = backup / "keys" / "vault.json"
-    for part in (keys, backup / "checkpoints", *_databases(site, backup)):
+    for part in (keys, backup / "checkpoints", *databases(site, backup)):
         if not part.exists():
             raise InvalidInput(
                 f"{backup} holds no {part.relative_to(backup)}; name the folder that "
@@ -91,17 +87,17 @@ def restore(site: Site, backup: Path, tell: Tell) -> None:
     vault = read_secret(keys)
     with site.working(WAIT), translated():
         tell(0, STEPS)
-        with _staged(site, backup) as staged:
-            with staged.store.reading() as connection:
+        with staged(site, backup) as copy:
+            with copy.store.reading() as connection:
                 size = chain.ledger_in(connection).size
                 news = read_news(unread(connection, site.journal), size)
                 current = publications.checkpoints(connection)
             sealed = Checkpoints(backup / "checkpoints", Vault(keys))
             for name in current.values():
                 sealed.read(name)  # or refuse, while the registry is as it was
-            ahead = _continuation(staged, news)
+            ahead = _continuation(copy, news)
         tell(1, STEPS)
-        _put_in_place(site)
+        put_in_place(site)
         for file in (backup / "checkpoints").iterdir():
             replace_file(site.places.checkpoints / file.name, file.read_bytes())
         replace_file(site.places.vault, vault)
@@ -281,55 +277,3 @@ def _enter_known(connection: Connection, news: News) -> None:
             publications.mark_entered(
                 connection, line.model, line.number, places[line.digest]
             )
-
-
-def _databases(site: Site, backup: Path) -> list[Path]:
-    """Return the database in a backup; none if it is put back by other means."""
-    return [backup / "expunge.db"] if site.settings.url is None else []
-
-
-@contextmanager
-def _staged(site: Site, backup: Path) -> Iterator[Site]:
-    """Give the site as it will be with the backup's database, its tables up to date.
-
-    A SQLite file is copied beside the registry's own, whatever lies in its log
-    included: the backup itself may be read-only.
-    """
-    if site.settings.url is not None:
-        upgrade(site.store)
-        yield site
-        return
-    copy = _copy(site.places)
-    parts = [copy.with_name(copy.name + end) for end in ("", "-wal", "-shm")]
-    for part in parts:
-        destroy(part)
-    try:
-        for end in ("", "-wal"):
-            original = backup / f"expunge.db{end}"
-            if original.exists():
-                write_new(copy.with_name(copy.name + end), original.read_bytes())
-        with closing(Store(sqlite_engine(copy))) as store:
-            upgrade(store)
-            store.erase(WAIT)
-            yield replace(site, store=store)
-    except BaseException:
-        for part in parts:
-            destroy(part)
-        raise
-
-
-def _put_in_place(site: Site) -> None:
-    """Let the copy of a SQLite database take the place of the registry's own."""
-    if site.settings.url is not None:
-        return
-    site.store.close()
-    target = site.places.database
-    for end in ("-wal", "-shm"):
-        destroy(target.with_name(target.name + end))
-    with scrubbed(target):
-        _copy(site.places).replace(target)
-
-
-def _copy(places: Places) -> Path:
-    """Return where a database waits until it takes its place."""
-    return places.database.with_name(f".{places.database.name}.new")

@@ -19,7 +19,8 @@ def require_nobody_returns(site: Site, people: Iterable[str]) -> None:
     if back:
         raise InvalidInput(
             f"{len(back)} person(s) in the data were forgotten, and would be in a "
-            "model again; take their rows out, or readmit them if they came back"
+            "model again; take their rows out, or readmit them if they came back "
+            "(readmit, or --readmit)"
         )
 
 

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Staging: a backup's database waits beside the registry's own to take its place.
+
+What does not fit is refused while everything is as it was.
+"""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from ..durable import destroy, scrubbed, write_new
+from ..stores import Store, sqlite_engine, upgrade
+from .settings import Places
+from .site import WAIT, Site
+
+
+def databases(site: Site, backup: Path) -> list[Path]:
+    """Return the database in a backup; none if it is put back by other means."""
+    return [backup / "expunge.db"] if site.settings.url is None else []
+
+
+@contextmanager
+def staged(site: Site, backup: Path) -> Iterator[Site]:
+    """Give the site as it will be with the backup's database, its tables up to date.
+
+    A SQLite file is copied beside the registry's own, whatever lies in its log
+    included: the backup itself may be read-only.
+    """
+    if site.settings.url is not None:
+        upgrade(site.store)
+        yield site
+        return
+    copy = _copy(site.places)
+    parts = [copy.with_name(copy.name + end) for end in ("", "-wal", "-shm")]
+    for part in parts:
+        destroy(part)
+    try:
+        for end in ("", "-wal"):
+            original = backup / f"expunge.db{end}"
+            if original.exists():
+                write_new(copy.with_name(copy.name + end), original.read_bytes())
+        with closing(Store(sqlite_engine(copy))) as store:
+            upgrade(store)
+            store.erase(WAIT)
+            yield replace(site, store=store)
+    except BaseException:
+        for part in parts:
+            destroy(part)
+        raise
+
+
+def put_in_place(site: Site) -> None:
+    """Let the copy of a SQLite database take the place of the registry's own."""
+    if site.settings.url is not None:
+        return
+    site.store.close()
+    target = site.places.database
+    for end in ("-wal", "-shm"):
+        destroy(target.with_name(target.name + end))
+    with scrubbed(target):
+        _copy(site.places).replace(target)
+
+
+def _copy(places: Places) -> Path:
+    """Return where a database waits until it takes its place."""
+    return places.database.with_name(f".{places.database.name}.new")
