@@ -24,17 +24,17 @@ _UNENTERED = (
         releases.c.digest,
         _BEFORE.c.digest.label("before"),
     )
+    .select_from(models)
     .join(
-        models,
-        (models.c.name == releases.c.model) & (models.c.number == releases.c.number),
+        releases,
+        (releases.c.model == models.c.name) & (releases.c.number == models.c.number),
     )
     .outerjoin(
         _BEFORE,
-        (_BEFORE.c.model == releases.c.model)
-        & (_BEFORE.c.number == releases.c.number - 1),
+        (_BEFORE.c.model == models.c.name) & (_BEFORE.c.number == models.c.number - 1),
     )
     .where(releases.c.sequence.is_(None))
-    .order_by(releases.c.model)
+    .order_by(models.c.name)
 )
 
 

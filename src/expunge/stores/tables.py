@@ -110,6 +110,8 @@ releases = Table(
     Column("superseded", BigInteger),
     Column("withdrawn", BigInteger),
     ForeignKeyConstraint(["model"], ["models.name"]),
+    # One release of a model is not superseded, among any number that are.
+    Index(None, "model", "superseded"),
 )
 
 shipments = Table(

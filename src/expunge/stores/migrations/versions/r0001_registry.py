@@ -39,6 +39,7 @@ def _models() -> None:
         sa.PrimaryKeyConstraint("model", "number", name="pk_releases"),
         sa.ForeignKeyConstraint(["model"], ["models.name"], name="fk_releases_model"),
     )
+    op.create_index("ix_releases_model", "releases", ["model", "superseded"])
 
 
 def _people() -> None:
