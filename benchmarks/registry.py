@@ -12,13 +12,15 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import psycopg
 
 from expunge import Budget, LogisticRegression, Rows
 from expunge.registry import Asked, Registry
@@ -51,7 +53,7 @@ class Floor:
 
     registry: Registry
     folder: Path
-    connection: sqlite3.Connection
+    commit: Callable[[], None]
 
     def actions(self) -> dict[str, Callable[[], object]]:
         """Return each part as something to time."""
@@ -101,30 +103,35 @@ class Floor:
         finally:
             os.close(descriptor)
 
-    def commit(self) -> None:
-        """Commit one short row, with synchronous=FULL."""
-        self.connection.execute("BEGIN IMMEDIATE")
-        self.connection.execute("INSERT INTO bare(word) VALUES ('accepted')")
-        self.connection.execute("COMMIT")
 
+@contextmanager
+def bare_commits(folder: Path, url: str | None) -> Iterator[Callable[[], None]]:
+    """Give a function that commits one short row, durably, past every library."""
+    if url is None:
+        opened: Any = sqlite3.connect(folder / "bare.db", isolation_level=None)
+        for pragma in ("journal_mode=WAL", "synchronous=FULL"):
+            opened.execute(f"PRAGMA {pragma}")
+    else:
+        opened = psycopg.connect(url.replace("+psycopg", ""), autocommit=True)
+    with closing(opened) as connection:
+        connection.execute("CREATE TABLE bare(word TEXT)")
 
-def bare_database(path: Path) -> sqlite3.Connection:
-    """Return a database for bare commits, set up as the store's."""
-    connection = sqlite3.connect(path, isolation_level=None)
-    for pragma in ("journal_mode=WAL", "synchronous=FULL"):
-        connection.execute(f"PRAGMA {pragma}")
-    connection.execute("CREATE TABLE bare(id INTEGER PRIMARY KEY, word TEXT)")
-    return connection
+        def commit() -> None:
+            connection.execute("BEGIN IMMEDIATE" if url is None else "BEGIN")
+            connection.execute("INSERT INTO bare(word) VALUES ('accepted')")
+            connection.execute("COMMIT")
+
+        yield commit
 
 
 def single(folder: Path, url: str | None) -> Section:
     """Return what one request costs against the floor, and in a batch."""
     with (
         registry_of(folder / "registry", N, D, url) as registry,
-        closing(bare_database(folder / "bare.db")) as connection,
+        bare_commits(folder, url) as commit_one,
     ):
         people = count()
-        floor = Floor(registry, folder, connection).actions()
+        floor = Floor(registry, folder, commit_one).actions()
 
         def request() -> None:
             registry.forget([next(people)])
