@@ -182,6 +182,12 @@ class TestKeys:
 
     def test_people_are_found_under_the_old_tags(self, folder: Path) -> None:
         assert call("rotate", "tags", "--json").json["rotated"] == "tags"
+
+    def test_state_that_knows_nobody_who_left(self, folder: Path) -> None:
+        name = call("status", "--json").json["models"][0]["name"]
+        assert call("reanchor", name, "--json").json == {"reanchored": name}
+        assert "knows nobody who left" in call("reanchor", name).out
+        assert call("reanchor", "other").code == WRONG_INPUT
         assert call("forget", person(1)).code == DONE
 
 

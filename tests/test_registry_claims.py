@@ -15,16 +15,20 @@ from expunge.exceptions import (
     InvalidInput,
     ScheduleExhausted,
     StoreFailed,
+    Unsupported,
 )
 from expunge.ledger import ReleaseMade
 from expunge.registry import Asked, Registry, applying
 from expunge.stores.sealing import unseal
+from expunge.tuning import TunedClassifier
 from tests.registries import (
     BUDGET,
+    custody_of,
     data,
     data_without,
     estimator,
     require_consistent,
+    retrained,
 )
 
 SEEDED = Budget(sigma=10.0, allow_seeded=True)
@@ -89,6 +93,43 @@ class TestWhoeverWasForgotten:
             both = ["person 1", "person 2"]
             assert registry.returning(both) == both
             require_consistent(registry)
+
+
+def lower(part: Any) -> Any:
+    """Return a vector, or the triangle of a matrix that counts."""
+    return np.tril(part.lower) if hasattr(part, "lower") else np.asarray(part)
+
+
+class TestAnchoringAnew:
+    def test_leaves_a_state_that_never_saw_those_who_left(self, tmp_path: Path) -> None:
+        rest = data_without("person 1", "person 2")
+        with Registry.create(tmp_path / "registry") as registry:
+            registry.fit("model", estimator(), *data())
+            registry.forget(["person 1", "person 2"])
+            public = registry.release("model")._published
+            old = custody_of(registry, "model")
+            registry.reanchor("model")
+            held = custody_of(registry, "model")
+            never = estimator().fit(*rest[:2])._holdings.custody
+            for name in ("anchor", "gradient", "hessian", "inverse", "moment"):
+                one, other = (lower(getattr(c.state, name)) for c in (held, never))
+                np.testing.assert_allclose(one, other, atol=1e-9)
+            assert np.abs(held.state.anchor - old.state.anchor).max() > 1e-4
+            shown = registry.release("model")._published
+            assert np.array_equal(shown.theta, public.theta)
+            registry.forget(["person 3"])
+            custody = custody_of(registry, "model")
+            gone = ["person 1", "person 2", "person 3"]
+            gap = np.linalg.norm(custody.draft.theta - retrained(gone))
+            assert gap <= custody.radius.value
+            require_consistent(registry)
+
+    def test_is_refused_for_tuned_models(self, tmp_path: Path) -> None:
+        tuned = TunedClassifier(alphas=(1.0, 0.1), folds=2, budget=BUDGET)
+        with Registry.create(tmp_path / "registry") as registry:
+            registry.fit("tuned", tuned, *data())
+            with pytest.raises(Unsupported, match="fit it anew"):
+                registry.reanchor("tuned")
 
 
 class TestSeededNoise:

@@ -23,6 +23,7 @@ from .forget import Forget
 from .init import Init
 from .log import Log
 from .plan import Plan
+from .reanchor import Reanchor
 from .release import Release
 from .restore import Restore
 from .rotate import Rotate
@@ -132,6 +133,7 @@ COMMANDS: dict[str, Callable[..., Command]] = {
     "verify": Verify,
     "audit": Audit,
     "rotate": Rotate,
+    "reanchor": Reanchor,
     "restore": Restore,
     "demo": Demo,
     "bench": Bench,

@@ -20,6 +20,7 @@ from ..ledger import Entry
 from ..record import Record
 from ..stores import chain, publications, requests
 from . import accepting, looking
+from .anchoring import anchor_anew
 from .fitting import ANEW, fitted, require_name, take_in
 from .held import released
 from .ids import people, require_request
@@ -318,6 +319,16 @@ class Registry:
         from .opening import case_of
 
         return case_of(self._site, name)
+
+    def reanchor(self, name: str) -> None:
+        """Make the private state of a model anew from the rows that are left.
+
+        The old one was fitted with everybody, and whoever opens it could learn of
+        removed rows. It takes a pass over all rows, and releases nothing.
+        """
+        with self._site.working(WAIT):
+            begin(self._site, WAIT)
+            anchor_anew(self._site, name)
 
     def rotate_signing_key(self) -> None:
         """Let a new key sign from now on; the old secret one is destroyed."""
