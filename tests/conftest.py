@@ -9,9 +9,16 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import StandardScaler
 
-from tests.stores import database_url, postgres_url, registry_url
+from tests.stores import database_url, postgres_url, registry, registry_url
 
-__all__ = ["cancer", "database_url", "postgres_url", "registry_url", "rng"]
+__all__ = [
+    "cancer",
+    "database_url",
+    "postgres_url",
+    "registry",
+    "registry_url",
+    "rng",
+]
 
 # Same examples on every run, and no deadline: two workers share two cores.
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)

@@ -15,6 +15,7 @@ from expunge.unlearn import Custody
 # Wide enough that answers fit without a look at the rows: the anchor stays.
 BUDGET = Budget(epsilon=1.0, delta=1e-5, sigma=10.0)
 N_PEOPLE, N_FEATURES = 60, 4
+A_REQUEST = "0123456789abcdef0123456789abcdef"
 
 
 def data(n_people: int = N_PEOPLE) -> tuple[Any, Any, list[str]]:

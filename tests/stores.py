@@ -3,11 +3,14 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
+from expunge.registry import Registry
 from tests.postgres import Missing, Server, lent_database
+from tests.registries import registry_at
 
 STORES = ("sqlite", "postgresql")
 
@@ -53,3 +56,10 @@ def registry_url(request: pytest.FixtureRequest) -> str | None:
     # Asked for only here, so that tests on SQLite need no server.
     url: str = request.getfixturevalue("database_url")
     return url
+
+
+@pytest.fixture
+def registry(tmp_path: Path, registry_url: str | None) -> Iterator[Registry]:
+    """Lend a registry with two models, on each kind of store in turn."""
+    with registry_at(tmp_path / "registry", registry_url) as registry:
+        yield registry

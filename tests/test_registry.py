@@ -2,7 +2,7 @@
 """A registry forgets people durably, once, in every model, and can prove it."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -30,6 +30,7 @@ from expunge.ledger import (
 from expunge.registry import Asked, Registry
 from expunge.tuning import TunedClassifier
 from tests.registries import (
+    A_REQUEST,
     BUDGET,
     custody_of,
     data,
@@ -38,14 +39,6 @@ from tests.registries import (
     require_consistent,
     retrained,
 )
-
-A_REQUEST = "0123456789abcdef0123456789abcdef"
-
-
-@pytest.fixture
-def registry(tmp_path: Path, registry_url: str | None) -> Iterator[Registry]:
-    with registry_at(tmp_path / "registry", registry_url) as registry:
-        yield registry
 
 
 def theta(registry: Registry, name: str) -> np.ndarray:

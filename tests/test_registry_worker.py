@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One process applies, others wait; what cannot be applied holds up nobody."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -13,21 +12,13 @@ from expunge.exceptions import Busy, CannotRemove, ExpungeError, ScheduleExhaust
 from expunge.registry import Asked, Registry
 from expunge.registry import working as working_module
 from tests.registries import (
+    A_REQUEST,
     BUDGET,
     custody_of,
     data,
     estimator,
-    registry_at,
     require_consistent,
 )
-
-A_REQUEST = "0123456789abcdef0123456789abcdef"
-
-
-@pytest.fixture
-def registry(tmp_path: Path, registry_url: str | None) -> Iterator[Registry]:
-    with registry_at(tmp_path / "registry", registry_url) as registry:
-        yield registry
 
 
 class TestRequestsThatCannotBeApplied:
