@@ -173,6 +173,17 @@ class TestPeople:
             self.opened(store, "m", found, keys["m"])
 
 
+def test_a_reader_sees_one_moment(store: Store) -> None:
+    count = text("SELECT count(*) FROM notes")
+    with store.reading() as connection:
+        before = connection.scalar(count)
+        with store.writing() as other:
+            write_note(other, "a moment", "later")
+        assert connection.scalar(count) == before
+    with store.reading() as connection:
+        assert connection.scalar(count) == before + 1
+
+
 class TestChain:
     def entry(self, sequence: int) -> ModelRegistered:
         return ModelRegistered(

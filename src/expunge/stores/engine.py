@@ -75,6 +75,10 @@ class Store:
             yield current
             return
         with translated(), self.engine.connect() as connection:
+            if self.dialect == "postgresql":  # by default each statement has its own
+                connection = connection.execution_options(
+                    isolation_level="REPEATABLE READ"
+                )
             self._within.connection = connection
             try:
                 yield connection

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 
-from sqlalchemy import text
+from sqlalchemy import exc, func, select
 
 from ..durable import NO_LINKS, OWNER_ALONE
 from ..exceptions import Busy
@@ -22,6 +22,9 @@ from .engine import Store, translated
 
 # Any number will do, as long as nobody else uses it in the same database.
 ADVISORY = int.from_bytes(b"expunge", "big")
+_LOCK = select(func.pg_try_advisory_lock(ADVISORY))
+# All that this session holds: nothing, where another process did the work meanwhile.
+_UNLOCK = select(func.pg_advisory_unlock_all())
 
 
 @contextmanager
@@ -100,10 +103,14 @@ def _session_lock(store: Store) -> Iterator[Callable[[], bool]]:
         connection = connection.execution_options(isolation_level="AUTOCOMMIT")
 
         def try_lock() -> bool:
-            asked = text("SELECT pg_try_advisory_lock(:number)")
-            return bool(connection.scalar(asked, {"number": ADVISORY}))
+            return bool(connection.scalar(_LOCK))
 
         try:
             yield try_lock
-        finally:
+        except BaseException:
             connection.invalidate()  # the session ends, and its lock with it
+            raise
+        try:
+            connection.scalar(_UNLOCK)
+        except exc.DBAPIError:
+            connection.invalidate()  # it had ended by itself; what was done is done
