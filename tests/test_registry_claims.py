@@ -19,6 +19,7 @@ from expunge.exceptions import (
 )
 from expunge.ledger import ReleaseMade
 from expunge.registry import Asked, Registry, applying
+from expunge.stores import Checkpoints
 from expunge.stores.sealing import unseal
 from expunge.tuning import TunedClassifier
 from tests.registries import (
@@ -124,6 +125,30 @@ class TestAnchoringAnew:
             assert gap <= custody.radius.value
             require_consistent(registry)
 
+    def test_can_be_interrupted(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The new state counts, and the key of the old one is still there."""
+        folder = tmp_path / "registry"
+
+        def die(*args: object) -> None:
+            raise KeyboardInterrupt
+
+        with Registry.create(folder) as registry:
+            registry.fit("model", estimator(), *data())
+            registry.forget(["person 1"])
+            before = registry._site.checkpoints.vault.keys("model").present
+            with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+                patch.setattr(Checkpoints, "settle", die)
+                registry.reanchor("model")
+        with Registry.open(folder) as registry:
+            registry.forget(["person 2"])
+            keys = registry._site.checkpoints.vault.keys("model")
+            assert before not in (keys.present, keys.next)
+            rest = data_without("person 1", "person 2")
+            registry.refit("model", estimator(), *rest)
+            require_consistent(registry)
+
     def test_is_refused_for_tuned_models(self, tmp_path: Path) -> None:
         tuned = TunedClassifier(alphas=(1.0, 0.1), folds=2, budget=BUDGET)
         with Registry.create(tmp_path / "registry") as registry:
@@ -196,6 +221,33 @@ class TestSpentContracts:
             assert stages == ["accepted"] * 20 + ["completed"] * 10
             registry.forget(["person 45"])
             assert made(registry, "all") == 2
+            require_consistent(registry)
+
+    def test_can_be_given_up_with_an_interruption(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Restored and committed, and the old keys not destroyed yet."""
+        folder, backup = tmp_path / "registry", tmp_path / "backup"
+        spent = estimator(budget=replace(BUDGET, releases=2))
+        with Registry.create(folder) as registry:
+            registry.fit("model", spent, *data())
+        shutil.copytree(folder, backup)
+        with Registry.open(folder) as registry:
+            registry.forget(["person 1"])
+        settle, calls = Checkpoints.settle, []
+
+        def die_at_the_second(self: Checkpoints, names: Any) -> None:
+            calls.append(names)
+            if len(calls) == 2:
+                raise KeyboardInterrupt
+            settle(self, names)
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(Checkpoints, "settle", die_at_the_second)
+            Registry.restore(folder, backup)
+        with Registry.open(folder) as registry:
+            registry.refit("model", spent, *data_without("person 1"))
+            registry.forget(["person 2"])
             require_consistent(registry)
 
     def test_leave_no_state_behind_when_restored(self, tmp_path: Path) -> None:

@@ -31,17 +31,22 @@ Papers: TypeAlias = dict[tuple[str, int], tuple[Certificate, str]]
 
 
 def complete(site: Site, wait: float) -> None:
-    """Finish whatever was applied; nothing if all is finished."""
+    """Finish whatever was committed; nothing if all is finished.
+
+    A checkpoint may have moved on without a request or a release, by ``reanchor`` say:
+    then there is nothing to state, but an old key to destroy.
+    """
     with site.store.reading() as connection:
         applied = requests.at_stage(connection, requests.APPLIED)
         releases = publications.unentered(connection)
-        if not applied and not releases:
-            return
         current = publications.checkpoints(connection)
-        book = Appending(chain.ledger_in(connection))
+        book = Appending(chain.ledger_in(connection)) if applied or releases else None
+    if book is None and site.checkpoints.is_settled(current):
+        return
     site.store.erase(wait)
     site.checkpoints.settle(current)
-    conclude(site, _statement(site, book, applied, releases))
+    if book is not None:
+        conclude(site, _statement(site, book, applied, releases))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

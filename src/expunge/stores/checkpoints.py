@@ -96,6 +96,10 @@ class Checkpoints(Private):
         model, generation = _parts(name)
         self.vault.keys(model).of(generation, model)
 
+    def is_settled(self, names: Mapping[str, str]) -> bool:
+        """Whether no key is kept of a generation before these."""
+        return self.vault.is_at({m: _parts(name)[1] for m, name in names.items()})
+
     def settle(self, names: Mapping[str, str]) -> None:
         """Destroy all before these, which the database has committed, model by model.
 

@@ -30,7 +30,6 @@ from ..exceptions import (
     StoreFailed,
 )
 
-DIALECTS = ("sqlite", "postgresql")
 # How long a statement waits for another process's transaction, in seconds.
 PATIENCE = 30.0
 PRAGMAS = (

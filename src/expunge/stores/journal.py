@@ -20,6 +20,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from ..durable import flush
 from ..exceptions import StoreFailed
 from ..private import Private
 from .engine import translated
@@ -49,6 +50,8 @@ class Journal(Private):
             try:
                 _write(descriptor, data, end)
                 os.fsync(descriptor)
+                if not end:
+                    flush(self.path.parent)  # a new file must be found, too
             except BaseException:
                 os.ftruncate(descriptor, end)
                 raise

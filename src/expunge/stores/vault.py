@@ -4,7 +4,7 @@
 A model's checkpoints are counted by generations. The file holds the key of the present
 one and, drawn in advance, that of the next. A new checkpoint is sealed under the next
 key; once it is committed, the file is rewritten without the old key, and with that
-every copy of the old checkpoint is noise: in the database's pages, its log, a replica.
+every copy of the old checkpoint is noise: in blocks that were freed, on another disk.
 The checkpoint holds the keys of people's rows in turn, so a person whose key is not in
 the new one is gone as well.
 
@@ -87,6 +87,14 @@ class Vault(Private):
                 held[model] = Keys(0, fresh_key(), fresh_key())
                 self._write(held)
         return held[model]
+
+    def is_at(self, generations: Mapping[str, int]) -> bool:
+        """Whether these are the generations in force."""
+        held = self._read()
+        return all(
+            self._of(held, model).generation == generation
+            for model, generation in generations.items()
+        )
 
     def settle(self, generations: Mapping[str, int]) -> None:
         """Destroy the keys of all generations before these, which are committed."""
