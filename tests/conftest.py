@@ -9,7 +9,13 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import StandardScaler
 
-from tests.stores import database_url, postgres_url, registry, registry_url
+from tests.stores import (
+    database_url,
+    postgres_url,
+    registry,
+    registry_url,
+    template,
+)
 
 __all__ = [
     "cancer",
@@ -18,6 +24,7 @@ __all__ = [
     "registry",
     "registry_url",
     "rng",
+    "template",
 ]
 
 # Same examples on every run, and no deadline: two workers share two cores.

@@ -63,3 +63,12 @@ def registry(tmp_path: Path, registry_url: str | None) -> Iterator[Registry]:
     """Lend a registry with two models, on each kind of store in turn."""
     with registry_at(tmp_path / "registry", registry_url) as registry:
         yield registry
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Lend the folder of a registry that forgot person 1, to copy and not to change."""
+    folder = tmp_path_factory.mktemp("template") / "registry"
+    with registry_at(folder) as registry:
+        registry.forget(["person 1"])
+    return folder

@@ -39,14 +39,6 @@ WHO, REQUEST = "person 3", "a" * 32
 DRIVERS = ("sqlalchemy", "sqlite3", "psycopg", "Traceback", "INSERT", "SELECT", "Errno")
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("template") / "registry"
-    with registry_at(folder) as registry:
-        registry.forget(["person 1"])
-    return folder
-
-
 @pytest.fixture
 def folder(template: Path, tmp_path: Path) -> Path:
     """Return a registry that forgot person 1, in nobody's hands."""

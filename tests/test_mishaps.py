@@ -40,14 +40,6 @@ class Crash(BaseException):
     """The process is gone."""
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("template") / "registry"
-    with registry_at(folder) as registry:
-        registry.forget(["person 1"])
-    return folder
-
-
 @pytest.fixture
 def folder(template: Path, tmp_path: Path) -> Path:
     """Return a registry that forgot person 1, and was copied to ``backup`` then."""
