@@ -66,14 +66,14 @@ class People:
 
 def typed(ids: Sequence[str]) -> People:
     """Return the people that the command line names."""
-    from ..registry.ids import people
+    from ..ids import people
 
     return People(people(ids))
 
 
 def filed(path: Path, column: str | None) -> People:
     """Return the people that a file lists."""
-    from ..registry.ids import people
+    from ..ids import people
     from .tables import read_ids
 
     ids = read_ids(path, column)

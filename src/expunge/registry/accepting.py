@@ -11,10 +11,10 @@ from typing import Any
 from sqlalchemy import Connection
 
 from ..exceptions import InvalidInput, UnknownSubject
+from ..ids import people as words
 from ..ledger import TagKey, is_tag_of, subject_tag, subject_tags
 from ..stores import people, requests
 from ..stores.engine import Collision
-from .ids import people as words
 from .ids import require_request
 from .site import DAY, Site, now
 from .statuses import Asked, RequestStatus

@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 
 from ..exceptions import InvalidInput
 from ..files.contents import require_known
+from ..ids import person
 from ..ledger import TagKey, subject_tags
 from ..ledger.pages import name as model_name
 from ..linear_model.holdings import Holdings, noted
@@ -19,7 +20,6 @@ from ..unlearn import Release
 from .applying import write_release
 from .completing import complete
 from .held import by_person, checkpoint
-from .ids import person
 from .returning import require_nobody_returns
 from .site import Site, now
 

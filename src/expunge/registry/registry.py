@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ..exceptions import InvalidInput
 from ..files.contents import Loaded
+from ..ids import people
 from ..ledger import Entry
 from ..record import Record
 from ..stores import chain, publications, requests
@@ -23,7 +24,7 @@ from . import accepting, looking
 from .anchoring import anchor_anew
 from .fitting import ANEW, fitted, require_name, take_in
 from .held import released
-from .ids import people, require_request
+from .ids import require_request
 from .making import come_back, make
 from .restoring import restore
 from .returning import readmit, returning
