@@ -40,8 +40,8 @@ def proposition() -> None:
         alpha = model.fit(X, z).alpha_
         fixed = LinearRegression(alpha=alpha, fit_intercept=False).fit(X, z)
         again = TunedRegressor(**model.get_params()).fit(X[1:], z[1:])
-        model.forget(subjects=[0])
-        fixed.forget(subjects=[0])
+        model.forget(rows=[0])
+        fixed.forget(rows=[0])
         answers = [each.coef_[0] for each in (fixed, model, again)]
         moved = f"{alpha:.0e}"
         print(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from expunge import L2, Logistic, Objective
 from expunge.accountant import Accountant, release_event
 from expunge.budget import Budget
-from expunge.certificate import Certificate, certify
+from expunge.certificate import Certificate, Scope, certify
 from expunge.events import Event, Fitted, NoisyTuning, Removed, TunedRemovably
 from expunge.noise import Source
 from expunge.record import Record
@@ -50,7 +50,7 @@ def certificate(
     return certify(
         account(budget, noise_source, events),
         OBJECTIVE,
-        mechanism="newton",
+        Scope(),
         noise_source=noise_source,
         commitment=record().commitment(),
     )

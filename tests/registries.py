@@ -62,7 +62,7 @@ def retrained(names: Sequence[str], *, half: bool = False) -> Any:
     stay = [row for row in range(size) if owners[row] not in set(names)]
     model = estimator(alpha=0.1 if half else 0.05, budget=None)
     model.fit(X[stay], y[stay])
-    return model._holdings.custody.draft.theta
+    return model._private_state().custody.draft.theta
 
 
 def require_consistent(registry: Registry) -> None:

@@ -104,7 +104,7 @@ def test_adopted_model_is_that_of_scikit_learn_before_and_after_a_removal(
     assert model.adoption_.relative_shift < 1e-8
     assert model.adoption_.residual < 1e-8
 
-    model.forget(GONE.tolist())
+    model.forget(rows=GONE.tolist())
     rest = np.delete(np.arange(len(X)), GONE)
     again = clone(estimator).fit(X[rest], y[rest], sample_weight=weight[rest])
     np.testing.assert_allclose(scores(model, X), scores(again, X), atol=1e-6)
@@ -117,7 +117,7 @@ def test_liblinear_penalises_its_intercept() -> None:
     assert model.penalize_intercept
     # liblinear stops at about 1e-8: the same objective by another solver is exact.
     with_ones = np.hstack([X, np.ones((len(X), 1))])
-    model.forget(GONE.tolist())
+    model.forget(rows=GONE.tolist())
     again = logistic(fit_intercept=False).fit(with_ones[30:], y[30:])
     np.testing.assert_allclose(
         scores(model, X), scores(again, with_ones), atol=1e-6, rtol=0.0
@@ -131,7 +131,7 @@ def test_one_vs_rest_is_one_model() -> None:
         clone(estimator).fit(X, y), X, y, mechanism="retrain", keep_data=True
     )
     assert isinstance(model, LogisticRegression)
-    model.forget(GONE.tolist())
+    model.forget(rows=GONE.tolist())
     again = estimator.fit(X[30:], y[30:])
     np.testing.assert_allclose(scores(model, X), scores(again, X), atol=1e-6)
     np.testing.assert_array_equal(model.predict(X), again.predict(X))
@@ -146,7 +146,7 @@ def test_stochastic_descent_is_near_the_model_that_adopts_it(several: bool) -> N
     model = from_sklearn(fitted, X, y, mechanism="retrain")
     assert model.scaling == "mean"
     assert 1e-6 < model.adoption_.relative_shift < 1e-3
-    model.forget(GONE.tolist())
+    model.forget(rows=GONE.tolist())
     # Its alpha is per row: the same model with C = 1/(alpha n) on what remains.
     same = logistic(C=1.0 / (0.05 * (len(X) - 30)))
     exact = (OneVsRestClassifier(same) if several else same).fit(X[30:], y[30:])
@@ -180,7 +180,7 @@ def test_integer_weights_are_repeated_rows(estimator: Any) -> None:
 def test_one_newton_step_is_near_retraining() -> None:
     X, y, _ = data("cancer")
     fitted = logistic().fit(X, y)
-    model = from_sklearn(fitted, X, y).forget(GONE.tolist())
+    model = from_sklearn(fitted, X, y).forget(rows=GONE.tolist())
     again = logistic().fit(X[30:], y[30:])
     left = np.linalg.norm(model.coef_ - again.coef_)
     assert left < 0.2 * np.linalg.norm(fitted.coef_ - again.coef_)
@@ -224,7 +224,7 @@ def test_adoption_is_private() -> None:
     with pytest.raises(TypeError, match="private"):
         pickle.dumps(model.adoption_)
     with pytest.raises(NoPrivateState):
-        pickle.loads(pickle.dumps(model)).forget([0])
+        pickle.loads(pickle.dumps(model)).forget(rows=[0])
 
 
 def test_balanced_classes_are_not_covered() -> None:
@@ -242,8 +242,8 @@ def test_balanced_classes_are_not_covered() -> None:
         assert any("class_weight='balanced'" in s for s in certificate.not_covered)
         assert verify(certificate, model.record_).stands
         if certificate.n_releases == 1:
-            model.forget(GONE.tolist())
-    plain = from_sklearn(fitted, X, y, mechanism="retrain").forget(GONE.tolist())
+            model.forget(rows=GONE.tolist())
+    plain = from_sklearn(fitted, X, y, mechanism="retrain").forget(rows=GONE.tolist())
     frozen = compute_sample_weight("balanced", y)[30:]
     again = logistic().fit(X[30:], y[30:], sample_weight=frozen)
     np.testing.assert_allclose(scores(plain, X), scores(again, X), atol=1e-6)
@@ -398,7 +398,7 @@ def test_plain_estimator_predicts_the_same(
     estimator: Any, source: str, kind: Any
 ) -> None:
     X, y, _ = data(source)
-    model = clone(estimator).fit(X, y).forget(GONE.tolist())
+    model = clone(estimator).fit(X, y).forget(rows=GONE.tolist())
     plain = model.to_sklearn()
     assert isinstance(plain, kind)
     np.testing.assert_allclose(scores(plain, X), scores(model, X), rtol=1e-12)
@@ -456,7 +456,7 @@ def test_adopted_models_forget_within_their_radius(name: str) -> None:
     model = from_sklearn(
         clone(rival).fit(X, target), X, target, budget=contract, random_state=0
     )
-    model.forget(GONE.tolist())
+    model.forget(rows=GONE.tolist())
     assert model.certificate_.status == "certified"
     again = clone(rival).fit(np.delete(X, GONE, axis=0), np.delete(target, GONE))
     theirs = np.append(np.ravel(again.coef_), again.intercept_)

@@ -17,10 +17,12 @@ from expunge.certificate import (
     CHOSEN,
     CONTRACT,
     NOT_COVERED,
+    PREPROCESSING,
     SEEDED,
     UNPROTECTED,
     WITHOUT_CONTRACT,
     Certificate,
+    Scope,
     assumptions_of,
     certify,
     describe,
@@ -36,7 +38,7 @@ from tests.instances import LOSSES, PENALTIES
 PINNED = """
     status epsilon delta sigma tau radius_budget releases n_releases n_subjects_removed
     n_parameters noise_grid row_norm selection mechanism objective noise_source
-    assumptions not_covered commitment version claim choice_sigma choice_share
+    assumptions not_covered commitment version claim choice_sigma choice_share classes
 """.split()
 
 
@@ -112,7 +114,7 @@ def test_status_says_why(
 ) -> None:
     assert certificate.status == status
     assert certificate.assumptions == assumptions_of(certificate.selection)
-    assert certificate.not_covered == NOT_COVERED + exclusions
+    assert certificate.not_covered == (*NOT_COVERED, PREPROCESSING, *exclusions)
 
 
 def test_certificate_shows_nothing_of_the_record() -> None:
@@ -124,7 +126,7 @@ def test_certificate_shows_nothing_of_the_record() -> None:
         certify(
             account,
             OBJECTIVE,
-            mechanism="newton",
+            Scope(),
             noise_source="secure",
             commitment=record.commitment(),
         )
@@ -139,7 +141,7 @@ def test_seeded_release_before_a_secure_one_breaks_a_joint_claim() -> None:
     certificate = certify(
         account,
         OBJECTIVE,
-        mechanism="newton",
+        Scope(),
         noise_source="secure",
         commitment=EACH.commitment,
     )

@@ -106,7 +106,7 @@ class TestInterruption:
         model = LogisticRegression().fit(*CANCER)
         model.save(tmp_path)
         before = contents(tmp_path)
-        model.forget([3])
+        model.forget(rows=[3])
         stop(monkeypatch, "fsync" if call < 6 else "rename", 1 if call == 6 else call)
         with pytest.raises(KeyboardInterrupt):
             model.save(tmp_path)
@@ -121,7 +121,7 @@ class TestInterruption:
     ) -> None:
         model = LogisticRegression().fit(*CANCER)
         model.save(tmp_path)
-        model.forget([3])
+        model.forget(rows=[3])
         stop(monkeypatch, "replace", call)
         with pytest.raises(KeyboardInterrupt):
             model.save(tmp_path)

@@ -18,7 +18,7 @@ def test_an_estimator_is_left_as_it_was(
 ) -> None:
     X, y = cancer[0][:90, :5], cancer[1][:90]
     model = LogisticRegression(alpha=0.05, scaling="sum", mechanism=mechanism)
-    model.fit(X, y).forget(subjects=range(8))
+    model.fit(X, y).forget(rows=range(8))
     before = model.coef_.copy()
     found = loo_error(model)
     assert np.array_equal(model.coef_, before)

@@ -334,7 +334,7 @@ class TestKindsOfModels:
             for some in (["person 3"], ["person 7", "person 8"]):
                 registry.forget(some)
                 same.forget(some)
-            held, kept = custody_of(registry, "tuned"), same._holdings.custody
+            held, kept = custody_of(registry, "tuned"), same._private_state().custody
             assert registry.release("tuned").certificate_.selection == "certified"
             np.testing.assert_allclose(held.draft.theta, kept.draft.theta, atol=1e-12)
             require_consistent(registry)

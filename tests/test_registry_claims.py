@@ -45,7 +45,7 @@ def noise_of(registry: Registry, name: str) -> Any:
     """Return the noise on the newest release of a model."""
     with registry._site.working(1.0):
         draft = registry._site.held(name).holdings.custody.draft.theta
-    return np.asarray(registry.release(name)._published.theta) - draft
+    return np.asarray(registry.release(name)._release.theta) - draft
 
 
 def test_the_callers_estimator_holds_nothing(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_the_callers_estimator_holds_nothing(tmp_path: Path) -> None:
     model = LogisticRegression(alpha=0.05, budget=replace(BUDGET, releases=2))
     with Registry.create(tmp_path / "registry") as registry:
         registry.fit("model", model, *data())
-    assert not hasattr(model, "_holdings") and not hasattr(model, "_published")
+    assert not hasattr(model, "_snapshot")
 
 
 def test_a_slow_reader_of_the_log_sees_and_holds_up_nothing(tmp_path: Path) -> None:
@@ -107,16 +107,16 @@ class TestAnchoringAnew:
         with Registry.create(tmp_path / "registry") as registry:
             registry.fit("model", estimator(), *data())
             registry.forget(["person 1", "person 2"])
-            public = registry.release("model")._published
+            public = registry.release("model")._release
             old = custody_of(registry, "model")
             registry.reanchor("model")
             held = custody_of(registry, "model")
-            never = estimator().fit(*rest[:2])._holdings.custody
+            never = estimator().fit(*rest[:2])._private_state().custody
             for name in ("anchor", "gradient", "hessian", "inverse", "moment"):
                 one, other = (lower(getattr(c.state, name)) for c in (held, never))
                 np.testing.assert_allclose(one, other, atol=1e-9)
             assert np.abs(held.state.anchor - old.state.anchor).max() > 1e-4
-            shown = registry.release("model")._published
+            shown = registry.release("model")._release
             assert np.array_equal(shown.theta, public.theta)
             registry.forget(["person 3"])
             custody = custody_of(registry, "model")

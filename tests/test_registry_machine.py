@@ -125,7 +125,7 @@ class RegistryMachine(RuleBasedStateMachine):
             left = sorted(self.members(name))
             oracle = small_model(budget=None).fit(X[left], Y[left])
             custody = custody_of(self.registry, name)
-            gap = custody.draft.theta - oracle._holdings.custody.draft.theta
+            gap = custody.draft.theta - oracle._private_state().custody.draft.theta
             assert np.linalg.norm(gap) <= custody.radius.value
         self.registry.close()
         shutil.rmtree(self.place)

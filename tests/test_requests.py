@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 
 from expunge.budget import Budget
-from expunge.exceptions import CapacityExceeded, ExpungeError, InvalidInput
+from expunge.exceptions import (
+    CannotRemove,
+    CapacityExceeded,
+    ExpungeError,
+    InvalidInput,
+)
 from expunge.linear_model import LinearRegression, LogisticRegression
 from expunge.verification import verify
 
@@ -40,7 +45,7 @@ def test_with_rows_at_hand_nothing_is_refused_that_can_be_fitted() -> None:
     model = LinearRegression(
         alpha=1e-6, mechanism="rescaled", budget=SEEDED, random_state=0
     ).fit(X, X[:, 0])
-    model.forget([5])
+    model.forget(rows=[5])
     assert model.record_.decisions == ("retrained",)
     assert model.certificate_.status == "certified"
     # All rows with curvature leave Huber's flat branches behind.
@@ -48,7 +53,7 @@ def test_with_rows_at_hand_nothing_is_refused_that_can_be_fitted() -> None:
     Z = rng.standard_normal((61, 2))
     huber = LinearRegression(loss="huber", alpha=1e-2).fit(Z, targets)
     near = np.flatnonzero(np.abs(huber.predict(Z) - targets) <= 1.35)
-    huber.forget(near.tolist())
+    huber.forget(rows=near.tolist())
     left = np.setdiff1d(np.arange(61), near)
     fresh = LinearRegression(loss="huber", alpha=1e-2).fit(Z[left], targets[left])
     assert np.allclose(huber.coef_, fresh.coef_, atol=1e-6)
@@ -63,13 +68,33 @@ def test_a_heavy_row_can_leave(mechanism: str, scaling: Any) -> None:
     model = LinearRegression(
         alpha=1e-2, scaling=scaling, mechanism=mechanism, penalize_intercept=True
     )
-    model.fit(X, y, sample_weight=weight).forget([0])
+    model.fit(X, y, sample_weight=weight).forget(rows=[0])
     kept = weight[1:].sum() / weight.sum()
     alpha = 1e-2 if scaling == "mean" else 1e-2 / kept
     fresh = LinearRegression(alpha=alpha, penalize_intercept=True)
     fresh.fit(X[1:], y[1:], sample_weight=weight[1:])
     tolerance = 1e-9 if mechanism == "retrain" else 1e-4
     assert np.allclose(model.coef_, fresh.coef_, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("heavy", [1e14, 1e15, 1e18])
+@pytest.mark.parametrize("scaling", ["mean", "sum"])
+def test_a_row_that_outweighs_all_others_can_leave(scaling: Any, heavy: float) -> None:
+    """Nothing of the sums is left then, and retraining on the rows answers."""
+    rng = np.random.default_rng(2)
+    X, weight = rng.standard_normal((60, 3)), np.ones(60)
+    y, weight[0] = X[:, 0] + rng.standard_normal(60), heavy
+    model = LinearRegression(alpha=1e-2, scaling=scaling, penalize_intercept=True)
+    model.fit(X, y, sample_weight=weight).forget(rows=[0])
+    assert model.record_.decisions == ("retrained",)
+    alpha = 1e-2 if scaling == "mean" else 1e-2 * (heavy + 59.0) / 59.0
+    fresh = LinearRegression(alpha=alpha, penalize_intercept=True)
+    fresh.fit(X[1:], y[1:], sample_weight=weight[1:])
+    assert np.allclose(model.coef_, fresh.coef_, rtol=1e-6, atol=1e-12)
+    bare = LinearRegression(alpha=1e-2, penalize_intercept=True, keep_data=False)
+    bare.fit(X, y, sample_weight=weight)
+    with pytest.raises(CannotRemove, match="cannot be removed"):
+        bare.forget(X=X[:1], y=y[:1], sample_weight=weight[:1])
 
 
 def test_a_failed_fit_leaves_the_earlier_model_whole(cancer: Any) -> None:
@@ -79,7 +104,7 @@ def test_a_failed_fit_leaves_the_earlier_model_whole(cancer: Any) -> None:
     with pytest.raises(InvalidInput):
         model.fit(X[:, :5], (y == "benign"), subjects=["x"])
     assert np.array_equal(model.predict(X), before)
-    assert np.array_equal(model.forget([0]).classes_, ["benign", "malignant"])
+    assert np.array_equal(model.forget(rows=[0]).classes_, ["benign", "malignant"])
     model.set_params(fit_intercept=False, loss="squared_hinge")
     assert model.coef_.shape == (1, X.shape[1])
 
@@ -123,8 +148,8 @@ def test_errors_of_a_removal_show_no_figure() -> None:
     y = (X[:, 0] > 0).astype(int)
     model = LogisticRegression(mechanism="retrain").fit(X, y)
     with pytest.raises(ExpungeError) as one_class:
-        model.forget(np.flatnonzero(y == 1).tolist())
+        model.forget(rows=np.flatnonzero(y == 1).tolist())
     with pytest.raises(ExpungeError) as everyone:
-        model.forget(range(60))
+        model.forget(rows=range(60))
     for error in (one_class, everyone):
         assert not any(character.isdigit() for character in str(error.value))

@@ -83,7 +83,7 @@ class TestBothKinds:
         assert shipped(copy.deepcopy(model), tmp_path, end).read_bytes() == first
         served = read_shipped(shipped(model, tmp_path))
         assert shipped(served, tmp_path, end).read_bytes() == first
-        model.forget([3])
+        model.forget(rows=[3])
         assert shipped(model, tmp_path, end).read_bytes() != first
 
     @pytest.mark.parametrize("end", ENDS)
@@ -174,7 +174,7 @@ class TestSafetensors:
             assert found.dtype == wanted.dtype
             np.testing.assert_array_equal(found, wanted)
         with pytest.raises(NoPrivateState):
-            served.forget([0])
+            served.forget(rows=[0])
 
     def test_library_alone_is_enough_to_predict(self, tmp_path: Path) -> None:
         X, y = WORDS
@@ -364,7 +364,7 @@ class TestReplacement:
     ) -> None:
         model = fitted(LogisticRegression(), CANCER)
         before = shipped(model, tmp_path).read_bytes()
-        model.forget([3])
+        model.forget(rows=[3])
         stop(monkeypatch, call, at)
         with pytest.raises(KeyboardInterrupt):
             shipped(model, tmp_path)
@@ -376,7 +376,7 @@ class TestReplacement:
     ) -> None:
         model = fitted(LogisticRegression(), CANCER)
         path = shipped(model, tmp_path)
-        model.forget([3])
+        model.forget(rows=[3])
         stop(monkeypatch, "fsync", 2)
         with pytest.raises(KeyboardInterrupt):
             ship(model, path)
@@ -388,6 +388,6 @@ class TestReplacement:
         path = shipped(model, tmp_path)
         before = path.read_bytes()
         with path.open("rb") as held:
-            ship(model.forget([3]), path)
+            ship(model.forget(rows=[3]), path)
             assert held.read() == before
         assert path.read_bytes() != before

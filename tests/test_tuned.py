@@ -30,7 +30,7 @@ from expunge.exceptions import (
     ScheduleExhausted,
     UnknownSubject,
 )
-from expunge.linear_model import base
+from expunge.linear_model import snapshot
 from expunge.solvers import minimise
 from expunge.tuning import TunedClassifier, TunedRegressor
 from expunge.tuning.holdings import TunedHoldings
@@ -107,7 +107,7 @@ def test_choice_that_moves_takes_the_custody_along() -> None:
     worst = dict.fromkeys(OWNERS[place] for place in np.argsort(-losses)[:40])
     model.forget(subjects=list(worst))
     assert model.alpha_ != first
-    assert model.record_.decisions == ("switched",)
+    assert model.record_.decisions == ("retrained",)
     again = tuned(alphas=finer).fit(**without(X, y, list(worst)))
     assert model.alpha_ == again.alpha_
     # From there on it goes as with any model.
@@ -163,8 +163,8 @@ def test_proposition_1_is_cured(n: int) -> None:
     fixed = LinearRegression(alpha=stiff, fit_intercept=False).fit(X, z)
     again = TunedRegressor(**model.get_params()).fit(X[1:], z[1:])
     assert again.alpha_ == free
-    assert abs(fixed.forget(subjects=[0]).coef_ - again.coef_) > 0.99
-    assert abs(model.forget(subjects=[0]).coef_ - again.coef_) < 1e-9
+    assert abs(fixed.forget(rows=[0]).coef_ - again.coef_) > 0.99
+    assert abs(model.forget(rows=[0]).coef_ - again.coef_) < 1e-9
     assert (model.alpha_, model.certificate_.selection) == (free, "certified")
 
 
@@ -291,10 +291,11 @@ def test_choice_that_was_never_shown_is_not_paid_for_twice(
     model = tuned(method="noised", budget=NOISED, random_state=0)
     model.fit(X, y, subjects=OWNERS)
     with monkeypatch.context() as patch:
-        patch.setattr(base, "published", _out_of_order)
+        patch.setattr(snapshot, "publish", _out_of_order)
         with pytest.raises(RuntimeError):
             model.forget(subjects=["person 1"])
     model.forget(subjects=["person 2"])
+    model.forget(subjects=["person 1"])  # still there: the request never was
     assert model.certificate_.status == "certified"
     assert model.certificate_.n_subjects_removed == 2
 

@@ -14,12 +14,14 @@ from expunge.budget import Budget
 from expunge.certificate import (
     ASSUMPTIONS,
     CHOSEN,
-    NOT_COVERED,
+    CLASS_REFUSED,
+    PREPROCESSING,
     SEEDED,
     UNPROTECTED,
     WITHOUT_CONTRACT,
     Certificate,
 )
+from expunge.certificate import NOT_COVERED as ALWAYS
 from expunge.events import TunedOnData
 from expunge.exceptions import InvalidInput
 from expunge.record import Record
@@ -27,7 +29,9 @@ from expunge.verification import UNDERIVED, Verdict, verify
 from tests import certificates
 from tests.certificates import ALL, BARE, EACH, JOINT, certificate, record
 
+NOT_COVERED = (*ALWAYS, PREPROCESSING)
 TUNED = certificate(Budget(), "secure", [TunedOnData("grid search")])
+LEARNT = replace(EACH, classes="learnt", not_covered=(*NOT_COVERED, CLASS_REFUSED))
 FIELDS = {field.name for field in fields(Certificate)}
 
 
@@ -111,6 +115,9 @@ CAUGHT: list[tuple[Certificate, dict[str, Any]]] = [
     (BARE, {"not_covered": NOT_COVERED}),
     (certificates.SEEDED, {"not_covered": NOT_COVERED}),
     (certificates.UNPROTECTED, {"not_covered": (*NOT_COVERED, SEEDED)}),
+    (EACH, {"not_covered": (*NOT_COVERED, CLASS_REFUSED)}),
+    (EACH, {"classes": "learnt"}),
+    (EACH, {"classes": "guessed"}),
     (EACH, {"commitment": "0"}),
     (EACH, {"version": 1}),
     (EACH, {"selection": "certified"}),
@@ -138,6 +145,7 @@ UNCAUGHT: list[tuple[Certificate, dict[str, Any]]] = [
     (EACH, {"objective": {"loss": {"name": "x"}, "penalty": {"name": "y"}}}),
     (EACH, {"assumptions": (*ASSUMPTIONS, "rows are independent")}),
     (EACH, {"not_covered": (*NOT_COVERED, "features bought elsewhere")}),
+    (LEARNT, {"classes": "declared"}),
     (EACH, {"commitment": "0" * 64}),
 ]
 

@@ -30,7 +30,7 @@ SMALLEST_SIGMA, LARGEST_SIGMA = 1e-250, 1e250
 _mu_of = lru_cache(maxsize=64)(mu_of)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Budget:
     """What a release promises, and the noise that pays for it.
 
@@ -199,6 +199,14 @@ class Budget:
         if self.choice_sigma is None:
             raise InvalidInput("choice_sigma=None: no choice is noised; set it")
         return replace(self, sigma=self.choice_sigma, choice_sigma=None)
+
+    def __copy__(self) -> "Budget":
+        """Return the contract itself: a copy of a value is no second contract."""
+        return self
+
+    def __deepcopy__(self, memo: object) -> "Budget":
+        """Return the contract itself, so that clones of an estimator share it."""
+        return self
 
     def _plain(self, name: str) -> float:
         """Replace a field by the float it stands for, and return it."""

@@ -35,6 +35,7 @@ from .objective import Objective
 
 Status: TypeAlias = Literal["certified", "radius-only"]
 RowNorm: TypeAlias = Literal["contract", "measured"]
+Classes: TypeAlias = Literal["none", "declared", "learnt"]
 
 FORMAT = 2
 # Stated together or not at all.
@@ -63,8 +64,24 @@ NOT_COVERED = (
     "what the private state could reveal to someone who reads the operator's memory",
     "earlier releases, which contained the removed people: the comparison is with an "
     "operator who retrains on the same requests",
-    "preprocessing fitted elsewhere",
-    "a refusal where rows are not kept, which is itself visible",
+)
+# Every certificate says one of these two.
+PREPROCESSING = (
+    "preprocessing fitted outside expunge, in a scikit-learn Pipeline for example: it "
+    "does not forget with this model"
+)
+BEFORE_PIPELINE = "anything fitted to the data before they entered this pipeline"
+# What the circumstances of a model add.
+ROWS_NOT_KEPT = (
+    "a refusal for want of the remaining rows, which are not kept: it is itself visible"
+)
+CLASS_REFUSED = (
+    "a refusal of a request that would leave a class without rows, where retraining "
+    "fails too or cannot be followed: it is itself visible"
+)
+OTHER_RELEASES = (
+    "other releases of this model, from an earlier fit, another process or a saved "
+    "copy: each counts its own releases"
 )
 WITHOUT_CONTRACT = "any promise: without a budget the release carries no noise"
 UNPROTECTED = (
@@ -76,6 +93,8 @@ CHOSEN = (
     "does not undo"
 )
 SEEDED = "anyone who knows or guesses the seed of the noise: they can subtract it"
+
+DISTANCE_LOSSES = frozenset({"HalfSquared", "Huber"})
 
 # A certificate with one of these is "radius-only", and without them "certified".
 VOIDS = frozenset({WITHOUT_CONTRACT, UNPROTECTED, CHOSEN})
@@ -89,6 +108,69 @@ def _objective(value: Any) -> Any:
         if not (isinstance(part, Mapping) and isinstance(part.get("name"), str)):
             raise ValueError("it must name its loss and its penalty, see describe()")
     return description
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What certificates of a model state beside its contract and its objective.
+
+    Fixed by how the model was made, never by who left.
+
+    Attributes
+    ----------
+    mechanism
+        Name of what answers removals.
+    classes
+        Whether the classes were "declared", "learnt" from the rows, or there are
+        "none".
+    rows_kept
+        Whether the remaining rows are at hand when a request needs them.
+    in_pipeline
+        Whether the preprocessing is fitted, and forgets, with the model.
+    counted_apart
+        Whether releases may exist that this model's account does not count.
+    assumptions, not_covered
+        Further sentences.
+    """
+
+    mechanism: str = "newton"
+    classes: Classes = "none"
+    rows_kept: bool = True
+    in_pipeline: bool = False
+    counted_apart: bool = False
+    assumptions: tuple[str, ...] = ()
+    not_covered: tuple[str, ...] = ()
+
+    def exclusions(self, description: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return what certificates under this objective do not cover."""
+        reasons = {
+            BEFORE_PIPELINE if self.in_pipeline else PREPROCESSING: True,
+            ROWS_NOT_KEPT: not self.rows_kept,
+            CLASS_REFUSED: may_refuse_classes(self.classes, description),
+            OTHER_RELEASES: self.counted_apart,
+        }
+        return tuple(text for text, applies in reasons.items() if applies)
+
+
+def may_refuse_classes(classes: Classes, description: Mapping[str, Any]) -> bool:
+    """Return whether a request that empties a class may be refused.
+
+    Learnt classes: where rows are not kept, or one class would be left. Declared ones:
+    where there is no minimiser without rows of every class.
+    """
+    if classes == "declared":
+        return needs_every_class(description)
+    return classes == "learnt"
+
+
+def needs_every_class(description: Mapping[str, Any]) -> bool:
+    """Return whether there is one minimiser only if every class has rows.
+
+    A free intercept runs off to infinity, or is not determined, where a loss of margins
+    sees one side alone; a loss of distances has a minimiser always.
+    """
+    free = description.get("intercept") and not description.get("penalize_intercept")
+    return bool(free) and description["loss"]["name"] not in DISTANCE_LOSSES
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -115,6 +197,9 @@ class Certificate(Document):
         fit; length of the released vector.
     row_norm
         Whether the bound on row norms comes from the "contract" or was "measured".
+    classes
+        Whether a classifier's classes were "declared" in advance, so that a release
+        names them whoever left, or "learnt" from the rows; "none" for other models.
     selection
         How what was tuned was chosen: "none", "certified" equal to tuning again on the
         remaining rows, "recomputed" on them, by "noised" scores, or "not covered". The
@@ -146,6 +231,7 @@ class Certificate(Document):
     noise_grid: float | None
     noise_source: Source | None
     row_norm: RowNorm
+    classes: Classes
     selection: Selection
     choice_sigma: float | None
     choice_share: float | None
@@ -171,6 +257,7 @@ class Certificate(Document):
         "noise_grid": optional(number(0.0)),
         "noise_source": optional(one_of(*get_args(Source))),
         "row_norm": one_of(*get_args(RowNorm)),
+        "classes": one_of(*get_args(Classes)),
         "selection": one_of(*get_args(Selection)),
         "choice_sigma": optional(number(0.0)),
         "choice_share": optional(number(0.0, 1.0)),
@@ -198,14 +285,14 @@ class Certificate(Document):
 def certify(
     accountant: Accountant,
     objective: Objective,
+    scope: Scope,
     *,
-    mechanism: str,
     noise_source: Source | None,
     commitment: str,
 ) -> Certificate:
     """Return the certificate of the release that the accountant composed last.
 
-    Everything in it follows from the contract and the request log.
+    Everything in it follows from the contract, the request log and the scope.
 
     Parameters
     ----------
@@ -213,46 +300,60 @@ def certify(
         The account after this release.
     objective
         As fitted: under "sum" scaling its factors after a removal tell row counts.
-    mechanism
-        Name of what answers removals.
+    scope
+        What else is true of the model.
     noise_source
         Where the noise came from; None without a budget.
     commitment
         ``Record.commitment()`` of the record behind the release.
     """
-    budget = accountant.budget
-    size = accountant.n_parameters
-    optional_terms = ("releases", "choice_sigma", "choice_share")
-    contract: dict[str, Any] = dict.fromkeys((*CONTRACT, *optional_terms))
-    if budget is not None:
-        contract = {
-            "claim": accountant.claim,
-            "epsilon": budget.epsilon,
-            "delta": budget.delta,
-            "sigma": budget.sigma,
-            "tau": budget.solver_error(size),
-            "radius_budget": budget.radius_budget(size),
-            "releases": budget.releases,
-            "noise_grid": budget.grid,
-            "choice_sigma": budget.choice_sigma,
-            "choice_share": budget.choice_share if budget.choice_sigma else None,
-        }
+    budget, description = accountant.budget, describe(objective)
     exclusions = _exclusions(accountant, noise_source)
     promised = budget is not None and budget.row_norm is not None
     return Certificate(
-        **contract | {"noise_source": noise_source},
+        **_contract(accountant) | {"noise_source": noise_source},
         status="certified" if VOIDS.isdisjoint(exclusions) else "radius-only",
         n_releases=accountant.n_releases,
         n_subjects_removed=accountant.n_subjects_removed,
-        n_parameters=size,
+        n_parameters=accountant.n_parameters,
         row_norm="contract" if promised else "measured",
+        classes=scope.classes,
         selection=accountant.selection,
-        mechanism=mechanism,
-        objective=describe(objective),
-        assumptions=assumptions_of(accountant.selection),
-        not_covered=NOT_COVERED + exclusions,
+        mechanism=scope.mechanism,
+        objective=description,
+        assumptions=(*assumptions_of(accountant.selection), *scope.assumptions),
+        not_covered=tuple(
+            dict.fromkeys(
+                (
+                    *NOT_COVERED,
+                    *scope.exclusions(description),
+                    *exclusions,
+                    *scope.not_covered,
+                )
+            )
+        ),
         commitment=commitment,
     )
+
+
+def _contract(accountant: Accountant) -> dict[str, Any]:
+    """Return the terms of the contract, all None where there is no budget."""
+    budget, size = accountant.budget, accountant.n_parameters
+    if budget is None:
+        optional_terms = ("releases", "choice_sigma", "choice_share")
+        return dict.fromkeys((*CONTRACT, *optional_terms))
+    return {
+        "claim": accountant.claim,
+        "epsilon": budget.epsilon,
+        "delta": budget.delta,
+        "sigma": budget.sigma,
+        "tau": budget.solver_error(size),
+        "radius_budget": budget.radius_budget(size),
+        "releases": budget.releases,
+        "noise_grid": budget.grid,
+        "choice_sigma": budget.choice_sigma,
+        "choice_share": budget.choice_share if budget.choice_sigma else None,
+    }
 
 
 def assumptions_of(selection: Selection) -> tuple[str, ...]:

@@ -22,6 +22,10 @@ class CannotRemove(ExpungeError, ValueError):
     """The request asks for more than is left; nothing was removed."""
 
 
+class EmptyClass(InvalidInput):
+    """A class has no rows with weight, and the model needs them; nothing changed."""
+
+
 class RowsRequired(ExpungeError, ValueError):
     """The mechanism looks at the remaining rows and was not handed them."""
 

@@ -21,7 +21,7 @@ SPELLING = "NFC, stripped"
 
 LONGEST = 1024  # bytes of an id
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # Unicode's Cc and Cs
-_ROW = "\x00"  # refused in every id
+ROW = "\x00"  # refused in every id
 
 
 def person(subject: object) -> str:
@@ -60,12 +60,12 @@ def people(subjects: Iterable[object]) -> tuple[str, ...]:
 
 def row_name(position: int) -> str:
     """Return the name of a row that is nobody's; no id of a person is equal to it."""
-    return f"{_ROW}{position}"
+    return f"{ROW}{position}"
 
 
 def is_row_name(owner: str) -> bool:
     """Whether an owner is a row that is nobody's, and not a person."""
-    return owner.startswith(_ROW)
+    return owner.startswith(ROW)
 
 
 def _text(subject: object) -> str:

@@ -1,11 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Private: what noise-free values have in common.
+"""Private: what noise-free values, and those who hold them, have in common.
 
-They show no figure when printed and cannot be pickled or deep-copied, so that none
+Values show no figure when printed and cannot be pickled or deep-copied, so that none
 travels by accident in a log line, an error, a cache or a queue.
 """
 
+import threading
 from typing import NoReturn, SupportsIndex
+
+
+class OneWriter:
+    """Something that threads share, and one of them at a time may change."""
+
+    @property
+    def _writing(self) -> threading.RLock:
+        """The lock to hold while changing anything; it belongs to this object."""
+        # One call that no thread can divide: two first users get the same lock.
+        lock: threading.RLock = self.__dict__.setdefault("_lock", threading.RLock())
+        return lock
 
 
 class Private:

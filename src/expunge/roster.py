@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Roster: who is in the model, by keyed digest, so that nobody else leaves it.
+"""Roster: which rows are in the model, by keyed digest, so that no others leave it.
 
 Removing a row that was never there would steer the model, so every row that is handed
 over for removal must be on the roster. An entry is 16 bytes of keyed BLAKE2b over the
 row's numbers, label and weight; without the key it tells nothing, and it is struck
 when the row goes. Equal rows are counted.
+
+Where the rows themselves are not kept, the roster also knows which rows are one
+person's, by number, so that a person is counted once however their rows go.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
+from typing import TypeVar
 
 import numpy as np
 
@@ -18,6 +23,8 @@ from .private import Private
 from .rows import Rows
 
 DIGEST_BYTES = 16
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
 class Roster(Private):
@@ -25,18 +32,48 @@ class Roster(Private):
 
     It changes in place, by ``strike`` alone: a copy for each request would cost more
     than the removal.
+
+    Attributes
+    ----------
+    key
+        Of the digests.
+    counts
+        How often each digest is there.
+    owners
+        The numbers of the people whose rows have a digest, one for each row; empty
+        where the rows are kept, or every row is a person.
+    left, asked
+        How many rows each person has left, and people some of whose rows are gone.
     """
 
-    __slots__ = ("counts", "key")
+    __slots__ = ("asked", "counts", "key", "left", "owners")
 
-    def __init__(self, counts: Counter[bytes], key: bytes) -> None:
+    def __init__(
+        self,
+        counts: Counter[bytes],
+        key: bytes,
+        owners: Mapping[bytes, Sequence[int]] | None = None,
+        asked: Iterable[int] = (),
+    ) -> None:
         self.counts = counts
         self.key = key
+        self.owners = {entry: tuple(some) for entry, some in (owners or {}).items()}
+        self.left = Counter(n for some in self.owners.values() for n in some)
+        self.asked = set(asked)
 
     @classmethod
-    def of(cls, rows: Rows, key: bytes) -> "Roster":
-        """Return the roster of these rows under a secret key."""
-        return cls(Counter(digests(rows, key)), key)
+    def of(
+        cls, rows: Rows, key: bytes, owners: Sequence[str] | None = None
+    ) -> "Roster":
+        """Return the roster of these rows under a secret key, with their owners."""
+        entries = list(digests(rows, key))
+        if owners is None:
+            return cls(Counter(entries), key)
+        numbers = {owner: number for number, owner in enumerate(dict.fromkeys(owners))}
+        theirs: dict[bytes, list[int]] = {}
+        for entry, owner in zip(entries, owners, strict=True):
+            theirs.setdefault(entry, []).append(numbers[owner])
+        return cls(Counter(entries), key, theirs)
 
     def find(self, rows: Rows) -> Counter[bytes]:
         """Return the entries of these rows, or raise UnknownRows. Changes nothing."""
@@ -47,17 +84,65 @@ class Roster(Private):
         if missing:
             raise UnknownRows(
                 f"{missing} of {len(rows)} row(s) are not in the training data, or no "
-                "longer: hand over rows exactly as they were fitted, values, labels "
-                "and weights; nothing was removed"
+                "longer: hand over rows exactly as this model was fitted to them "
+                "(after the steps of a scikit-learn Pipeline, which does not forget; "
+                "forgettable_pipeline does), with their labels and weights; nothing "
+                "was removed"
             )
         return found
 
-    def strike(self, entries: Counter[bytes]) -> None:
-        """Delete entries that ``find`` returned."""
-        for digest, count in entries.items():
-            self.counts[digest] -= count
-            if not self.counts[digest]:
-                del self.counts[digest]
+    def count_people(self, entries: Counter[bytes]) -> int:
+        """Return how many people ask for the first time by these entries."""
+        if not self.owners:
+            return entries.total()
+        return len(self._people(entries).keys() - self.asked)
+
+    def without(self, entries: Counter[bytes]) -> "Struck":
+        """Return what these entries are afterwards; change nothing."""
+        owners = {}
+        if self.owners:
+            owners = {entry: self.owners[entry][n:] for entry, n in entries.items()}
+        return Struck(
+            counts={entry: self.counts[entry] - n for entry, n in entries.items()},
+            owners=owners,
+            left={p: self.left[p] - n for p, n in self._people(entries).items()},
+        )
+
+    def strike(self, struck: "Struck") -> None:
+        """Take over what ``without`` returned; doing so again changes nothing."""
+        _put(self.counts, struck.counts)
+        _put(self.owners, struck.owners)
+        _put(self.left, struck.left)
+        for person, n_rows in struck.left.items():
+            if n_rows:
+                self.asked.add(person)
+            else:
+                self.asked.discard(person)
+
+    def _people(self, entries: Counter[bytes]) -> Counter[int]:
+        """Return how many of these rows are whose; of equal rows the first ones."""
+        if not self.owners:
+            return Counter()
+        taken = (self.owners[entry][:n] for entry, n in entries.items())
+        return Counter(person for owners in taken for person in owners)
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Struck(Private):
+    """What a request leaves of the entries that it is about."""
+
+    counts: Mapping[bytes, int]
+    owners: Mapping[bytes, tuple[int, ...]]
+    left: Mapping[int, int]
+
+
+def _put(table: MutableMapping[Key, Value], after: Mapping[Key, Value]) -> None:
+    """Write these values into a table; what is left with nothing goes."""
+    for key, value in after.items():
+        if value:
+            table[key] = value
+        else:
+            table.pop(key, None)
 
 
 def digests(rows: Rows, key: bytes) -> Iterator[bytes]:

@@ -15,7 +15,7 @@ refuses it. That refusal is visible and makes no claim.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import TypeAlias
 
@@ -23,7 +23,7 @@ from ._typing import Vector
 from .accountant import Accountant, release_event
 from .blocks import largest_norm
 from .budget import Budget
-from .certificate import Certificate, certify
+from .certificate import Certificate, Scope, certify
 from .events import Fitted, Removed
 from .exceptions import (
     CannotRemove,
@@ -32,12 +32,11 @@ from .exceptions import (
     NotCertifiable,
     NotConverged,
     NotPositiveDefinite,
-    Unsupported,
 )
-from .mechanisms import Draft, Mechanism, Newton, Retrain, State, look
+from .mechanisms import Draft, Mechanism, Newton, State, look
 from .mechanisms.downdate import initial_state, with_sums
 from .mechanisms.polish import in_units_of_rows
-from .mechanisms.retrain import required_rows, resolve, retrained, weighed
+from .mechanisms.retrain import required_rows, retrained, weighed
 from .noise import Noise, on_grid, salt
 from .objective import Objective
 from .private import Private
@@ -92,15 +91,18 @@ class Custody(Private):
     decisions
         What was done for the last request.
     n_samples, n_removed, fit_weight
-        Rows at the fit, rows removed since, and the weight at the fit.
+        Rows at the first fit, rows removed since, and the weight at the first fit, to
+        which "sum" scaling refers for ever: set by ``begin`` and never again.
     seconds
         How long the last request took.
-    choice
-        Of a tuned model, where each candidate's error must lie, see ``Record``.
     accountant
         The contract's account of events.
     released
         The release of this very state, once there is one.
+    choice
+        Of a tuned model, where each candidate's error must lie, see ``Record``.
+    scope
+        What certificates state of the model beside contract and objective.
     """
 
     objective: Objective
@@ -117,6 +119,15 @@ class Custody(Private):
     accountant: Accountant
     released: tuple[Release, Record] | None = None
     choice: tuple[Scored, ...] = ()
+    scope: Scope = field(default_factory=Scope)
+
+    def objective_for(self, rows: Rows) -> Objective:
+        """Return what a fit to these remaining rows minimises: the removal's target.
+
+        Under "sum" scaling alpha W stays that of the first fit, however often the
+        model was anchored or fitted again since.
+        """
+        return self.objective.after(rows.total_weight / self.fit_weight)
 
 
 def begin(
@@ -150,6 +161,7 @@ def begin(
         fit_weight=rows.total_weight,
         seconds=perf_counter() - clock,
         accountant=Accountant(budget).compose(Fitted(solution.theta.size)),
+        scope=Scope(mechanism=type(mechanism).__name__.lower()),
     )
 
 
@@ -188,15 +200,14 @@ def forget(
     except REFUSALS:
         if remaining is None or spend:
             raise
-        # Whoever retrains does not refuse: with rows at hand, neither do we.
-        state = Retrain().update(custody.state, removed)
-        answered = _retrained(replace(entered, state=state), _fetched(remaining))
+        # Retraining does not refuse: with rows at hand, neither do we.
+        answered = _retrained(entered, _fetched(remaining), custody.draft.theta)
     if remaining is not None and not fits(answered):
         answered = _settled(answered, _fetched(remaining), again=again)
     return replace(answered, seconds=perf_counter() - clock)
 
 
-def switch(
+def refit(
     custody: Custody,
     objective: Objective,
     remaining: Rows,
@@ -204,36 +215,36 @@ def switch(
     n_subjects: int,
     start: Vector | None = None,
 ) -> Custody:
-    """Return the custody of another objective's fit to the rows that remain.
+    """Return the custody of a full fit to the rows that remain, under one contract.
 
-    What ``forget`` is when the request moves a choice: tuning again would have fitted
-    this objective. Solved to the end, and certified like a fit.
+    What ``forget`` is when no update of the old sums can follow: a tuned choice moves,
+    preprocessing changes every row, or a class is gone. Solved to the end and certified
+    like a fit; the account and the weight of the first fit go on.
 
     Parameters
     ----------
     custody
         What is held; unchanged if anything raises.
     objective
-        As fitted: its scaling must be "mean".
+        What retraining minimises, stated as of the first fit.
     remaining
-        All rows but the removed ones.
+        All rows but the removed ones; they may have other columns and labels now.
     n_subjects
         How many people were removed.
     start
         Where the solver begins.
     """
-    if objective.scaling != "mean":
-        raise Unsupported(
-            "a choice can move under scaling='mean' alone: under 'sum' candidates "
-            "stand for factors that depend on the rows at the fit"
-        )
     clock = perf_counter()
     n_removed = custody.n_samples - custody.n_removed - len(remaining)
+    size = remaining.X.shape[1] * objective.loss.outputs
     entered = _entered(custody, n_removed, n_subjects)
-    solution = minimise(objective, remaining, start)
-    require_converged(objective, remaining, solution)
-    moved = replace(entered, objective=objective)
-    moved = _moved(moved, remaining, solution, "switched", full=True)
+    account = entered.accountant
+    if account.n_parameters != size:
+        account = account.compose(Fitted(size)).compose(
+            Removed(account.n_subjects_removed)
+        )
+    moved = replace(entered, objective=objective, accountant=account)
+    moved = _retrained(moved, remaining, start)
     return replace(moved, seconds=perf_counter() - clock)
 
 
@@ -284,7 +295,7 @@ def release(
     certificate = certify(
         accountant,
         custody.objective,
-        mechanism=type(custody.mechanism).__name__.lower(),
+        custody.scope,
         noise_source=source,
         commitment=record.commitment(),
     )
@@ -332,8 +343,8 @@ def reanchor(custody: Custody, remaining: Rows) -> Custody:
     subtracted from are gone with the old custody.
     """
     rows = required_rows(custody.state, remaining)
-    start = replace(weighed(custody.state, rows), last=custody.draft.theta)
-    steps = resolve(start, rows, max_steps=1)
+    objective, start = custody.objective_for(rows), custody.draft.theta
+    steps = minimise(objective, rows, start, max_steps=1)
     return _moved(custody, rows, steps, "re-anchored")
 
 
@@ -404,19 +415,35 @@ def _settled(custody: Custody, remaining: Rows, *, again: bool) -> Custody:
     looked = replace(custody, draft=seen, radius=radius, decisions=(LOOKED,))
     if fits(looked) and not again:
         return looked
-    start = replace(state, last=custody.draft.theta)
     try:
-        solution = resolve(start, rows, chord=_chord(state), max_steps=POLISHING_STEPS)
+        solution = minimise(
+            custody.objective_for(rows),
+            rows,
+            custody.draft.theta,
+            chord=_chord(state),
+            max_steps=POLISHING_STEPS,
+        )
         polished = _moved(custody, rows, solution, f"polished {solution.n_steps} times")
     except REFUSALS:
-        return _retrained(custody, rows)
-    return polished if fits(polished) else _retrained(custody, rows)
+        return _retrained(custody, rows, custody.draft.theta)
+    if fits(polished):
+        return polished
+    return _retrained(custody, rows, custody.draft.theta)
 
 
-def _retrained(custody: Custody, remaining: Rows) -> Custody:
+def _retrained(custody: Custody, rows: Rows, start: Vector | None) -> Custody:
     """Return the custody with a full fit of the remaining rows."""
-    rows = required_rows(custody.state, remaining)
-    solution = retrained(weighed(custody.state, rows), rows)
+    if len(rows) != custody.n_samples - custody.n_removed:
+        raise InvalidInput(
+            "the rows handed over are not those that remain: pass all training rows "
+            "but the removed ones"
+        )
+    if not rows.total_weight > 0.0:
+        raise CannotRemove(
+            "no row with weight would be left, and a model needs at least one; delete "
+            "the model instead"
+        )
+    solution = retrained(custody.objective_for(rows), rows, start)
     return _moved(custody, rows, solution, "retrained", full=True)
 
 
@@ -431,9 +458,7 @@ def _moved(
     custody: Custody, rows: Rows, solution: Solution, how: str, *, full: bool = False
 ) -> Custody:
     """Return the custody with this solution on the remaining rows as its anchor."""
-    # Against the fit, not the last anchor: rounding must not pile up.
-    objective = custody.objective.after(rows.total_weight / custody.fit_weight)
-    anchor = _anchored(objective, rows, solution, custody.budget)
+    anchor = _anchored(custody.objective_for(rows), rows, solution, custody.budget)
     return replace(
         custody,
         state=custody.mechanism.init(anchor.summary),

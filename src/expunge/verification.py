@@ -16,13 +16,17 @@ from typing import TypeAlias
 
 from .budget import Budget
 from .certificate import (
+    BEFORE_PIPELINE,
     CHOSEN,
+    CLASS_REFUSED,
     NOT_COVERED,
+    PREPROCESSING,
     SEEDED,
     VOIDS,
     WITHOUT_CONTRACT,
     Certificate,
     assumptions_of,
+    may_refuse_classes,
 )
 from .exceptions import ExpungeError, InvalidInput
 from .record import Record
@@ -40,6 +44,7 @@ UNDERIVED: Mapping[str, str] = MappingProxyType(
         "n_releases": "any number that the schedule allows",
         "tau": "any number below the radius budget",
         "row_norm": "either word",
+        "classes": "any word that calls for the same exclusions",
         "selection": "any word for a choice that is covered",
         "choice_sigma": "any number, where a choice is noised",
         "mechanism": "any name",
@@ -252,6 +257,8 @@ def _standard(certificate: Certificate) -> str:
     standard = assumptions_of(certificate.selection)
     missing = [text for text in standard if text not in certificate.assumptions]
     missing += [text for text in NOT_COVERED if text not in certificate.not_covered]
+    if not {PREPROCESSING, BEFORE_PIPELINE}.intersection(certificate.not_covered):
+        missing.append(PREPROCESSING)
     return f"left unsaid: {'; '.join(missing)}" if missing else ""
 
 
@@ -261,6 +268,7 @@ def _exclusions(certificate: Certificate) -> str:
         WITHOUT_CONTRACT: certificate.epsilon is None,
         CHOSEN: certificate.selection == "not covered",
         SEEDED: certificate.noise_source == "seeded",
+        CLASS_REFUSED: may_refuse_classes(certificate.classes, certificate.objective),
     }
     for sentence, applies in forced.items():
         if applies != (sentence in certificate.not_covered):

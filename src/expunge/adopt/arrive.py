@@ -7,7 +7,7 @@ and ``adoption_`` tells how far that moved the model.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypedDict, Unpack
 
@@ -22,12 +22,14 @@ from ..budget import Budget
 from ..events import TunedOnData
 from ..exceptions import InvalidInput, Unsupported
 from ..linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
-from ..linear_model.base import owners_of
-from ..linear_model.holdings import Holdings
+from ..linear_model.base import Prepared
+from ..linear_model.owners import owners_of
+from ..losses import Logistic, Multinomial
 from ..mechanisms import Mechanism
 from ..objective import Objective
 from ..private import Private
 from ..rows import Rows
+from ..unlearn import Custody
 from .terms import coefficients_of, terms_of
 
 Adopted: TypeAlias = LogisticRegression | LinearRegression | SoftmaxRegression
@@ -53,6 +55,7 @@ class Adopting(TypedDict, total=False):
     budget: Budget | None
     keep_data: bool
     random_state: int | None
+    classes: Sequence[Any] | None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -78,7 +81,7 @@ def from_sklearn(
     estimator: Any,
     X: Any,
     y: Any,
-    subjects: Sequence[object] | None = None,
+    subjects: Iterable[object] | None = None,
     **parameters: Unpack[Adopting],
 ) -> Adopted:
     """Return a model that can forget, from a fitted estimator and its rows.
@@ -97,8 +100,8 @@ def from_sklearn(
     subjects
         Whose row each is, as in ``fit``.
     **parameters
-        ``sample_weight`` of the fit, and ``mechanism``, ``budget``, ``keep_data`` and
-        ``random_state`` of the model; see ``Adopting``.
+        ``sample_weight`` of the fit, and ``mechanism``, ``budget``, ``keep_data``,
+        ``random_state`` and ``classes`` of the model; see ``Adopting``.
 
     Warns
     -----
@@ -112,14 +115,19 @@ def from_sklearn(
     weight = _weights(estimator, y, given.pop("sample_weight", None))
     total = float(np.shape(y)[0] if weight is None else np.add.reduce(weight))
     model = terms.face(**terms.parameters(total), **given)
-    objective, rows = model._prepared(X, y, weight)
-    _require_same(estimator, model)
+    prepared = _as_scikit_learn_would(model._prepare(X, y, weight))
+    objective, rows = prepared.objective, prepared.rows
+    _require_same(estimator, model, prepared)
     start = _start(estimator, objective, rows)
-    holdings = model._held(objective, rows, owners_of(subjects, len(rows)), start)
-    if getattr(estimator, "class_weight", None) == "balanced":
-        holdings = _chosen_on_data(holdings)
-    model._publish(holdings)
-    model.adoption_ = _adoption(objective, rows, start, holdings)
+    balanced = getattr(estimator, "class_weight", None) == "balanced"
+    model._hold(
+        prepared,
+        owners_of(subjects, len(rows)),
+        start,
+        _chosen_on_data if balanced else _unchanged,
+    )
+    theta = model._private_state().custody.draft.theta
+    model.adoption_ = _adoption(objective, rows, start, theta)
     _warn(estimator, model.adoption_)
     return model
 
@@ -159,10 +167,23 @@ def _weights(estimator: Any, y: Any, given: ArrayLike | None) -> Vector | None:
     return weight
 
 
-def _require_same(estimator: Any, model: Adopted) -> None:
+def _as_scikit_learn_would(prepared: Prepared) -> Prepared:
+    """Return data whose classes, once two are left, become one logistic model."""
+    if not isinstance(prepared.objective.loss, Multinomial):
+        return prepared
+    assert prepared.labels is not None
+    return replace(prepared, labels=replace(prepared.labels, pair=Logistic()))
+
+
+def _require_same(estimator: Any, model: Adopted, prepared: Prepared) -> None:
     """Refuse rows that the estimator cannot have been fitted on."""
-    for name in ("classes_", "feature_names_in_"):
-        theirs, ours = getattr(estimator, name, None), getattr(model, name, None)
+    labels = prepared.labels
+    known = {
+        "classes_": None if labels is None else labels.classes,
+        "feature_names_in_": getattr(model, "feature_names_in_", None),
+    }
+    for name, ours in known.items():
+        theirs = getattr(estimator, name, None)
         if theirs is None or ours is None or np.array_equal(theirs, ours):
             continue
         raise InvalidInput(
@@ -187,19 +208,22 @@ def _start(estimator: Any, objective: Objective, rows: Rows) -> Vector:
     return np.vstack([coef.T, intercept]).ravel()
 
 
-def _chosen_on_data(holdings: Holdings) -> Holdings:
-    """Return the holdings with their account told of weights that follow the data."""
-    account = holdings.custody.accountant.compose(TunedOnData(BALANCED))
-    custody = replace(holdings.custody, accountant=account)
+def _unchanged(custody: Custody) -> Custody:
+    return custody
+
+
+def _chosen_on_data(custody: Custody) -> Custody:
+    """Return the custody with its account told of weights that follow the data."""
+    account = custody.accountant.compose(TunedOnData(BALANCED))
     note = f"{BALANCED}: weights that were computed from everyone's labels"
-    return replace(holdings, custody=custody, notes=(*holdings.notes, note))
+    scope = replace(custody.scope, not_covered=(*custody.scope.not_covered, note))
+    return replace(custody, accountant=account, scope=scope)
 
 
 def _adoption(
-    objective: Objective, rows: Rows, start: Vector, holdings: Holdings
+    objective: Objective, rows: Rows, start: Vector, theta: Vector
 ) -> Adoption:
-    """Return how far the start was from the minimiser."""
-    theta = holdings.custody.draft.theta
+    """Return how far the start was from the minimiser theta."""
     shift = float(np.linalg.norm(theta - start))
     size = float(np.linalg.norm(theta))
     relative = shift / size if size else np.inf * (shift > 0.0)

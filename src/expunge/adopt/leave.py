@@ -19,7 +19,6 @@ from .._typing import Matrix, Vector
 from ..exceptions import Unsupported
 from ..linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
 from ..linear_model.base import Forgetful
-from ..losses import Logistic
 
 
 def to_sklearn(model: Forgetful) -> Any:
@@ -34,7 +33,7 @@ def to_sklearn(model: Forgetful) -> Any:
         A fitted estimator of this package; a copy that carries the release alone
         will do.
     """
-    check_is_fitted(model, "_published")
+    check_is_fitted(model, "_snapshot")
     if isinstance(model, LinearRegression):
         return _filled(linear_model.LinearRegression(), model)
     if isinstance(model, SoftmaxRegression):
@@ -50,7 +49,7 @@ def to_sklearn(model: Forgetful) -> Any:
 def _softmax(model: SoftmaxRegression) -> Any:
     """Return softmax regression; for two classes one row of differences."""
     plain = _filled(linear_model.LogisticRegression(), model)
-    if len(model.classes_) == 2:
+    if len(plain.coef_) == 2:
         plain.coef_ = plain.coef_[1:] - plain.coef_[:1]
         plain.intercept_ = plain.intercept_[1:] - plain.intercept_[:1]
     return plain
@@ -60,7 +59,7 @@ def _logistic(model: LogisticRegression) -> Any:
     """Return the linear classifier whose loss is the model's."""
     if len(model.classes_) > 2:
         return _one_vs_rest(model)
-    logistic = isinstance(model._loss(), Logistic)
+    logistic = model.certificate_.objective["loss"]["name"] == "Logistic"
     # LinearSVC is a linear classifier without probabilities, which no other loss has.
     plain = linear_model.LogisticRegression() if logistic else LinearSVC()
     return _filled(plain, model)

@@ -20,6 +20,7 @@ from ..exceptions import MissingExtra, Unsupported
 from ..linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
 from ..linear_model.holdings import Fetch, Holdings
 from ..linear_model.kept import Kept
+from ..linear_model.snapshot import Shown, Snapshot
 from ..noise import Noise, SecureNoise, release_noise
 from ..private import Private
 from ..record import Record
@@ -55,8 +56,8 @@ DTYPES = {
     "uint32": "U32",
     "uint64": "U64",
 }
-# What a fit learned of labels and features beside the parameters, where it is set.
-LEARNED = ("n_features_in_", "feature_names_in_", "classes_", "_n_targets")
+# What a fit learned of features and targets beside the parameters, where it is set.
+LEARNED = ("n_features_in_", "feature_names_in_", "_n_targets")
 
 
 def require_known(model: object) -> None:
@@ -68,32 +69,39 @@ def require_known(model: object) -> None:
         )
 
 
-def release_content(model: Any, public: Release, arrays: Arrays) -> Content:
+def release_content(model: Any, shown: Shown, arrays: Arrays) -> Content:
     """Return what may be shipped of a release of this estimator."""
-    parameters = model.get_params(deep=False) | {"random_state": None}
     learned = {name: getattr(model, name) for name in LEARNED if hasattr(model, name)}
     parts = {
-        "parameters": parameters,
+        "parameters": dict(shown.parameters) | {"random_state": None},
         "learned": learned,
-        "theta": public.theta,
-        "certificate": public.certificate,
+        "classes": shown.classes,
+        "weighted": shown.weighted,
+        "theta": shown.release.theta,
+        "certificate": shown.release.certificate,
     }
     content = {name: packed(part, name, arrays) for name, part in parts.items()}
     return content | {"estimator": type(model).__name__}
 
 
-def read_release(
-    content: Content, arrays: Mapping[str, NDArray[Any]]
-) -> tuple[Loaded, Release]:
-    """Return the estimator without its holdings, and its release."""
-    model = ESTIMATORS[content["estimator"]](**unpacked(content["parameters"], arrays))
+def read_release(content: Content, arrays: Mapping[str, NDArray[Any]]) -> Loaded:
+    """Return the estimator with its release alone."""
+    parameters = unpacked(content["parameters"], arrays)
+    model = ESTIMATORS[content["estimator"]](**parameters)
     for name, value in unpacked(content["learned"], arrays).items():
         if name not in LEARNED:
             raise LookupError(name)
         setattr(model, name, value)
     theta = unpacked(content["theta"], arrays)
     theta.setflags(write=False)
-    return model, Release(theta, unpacked(content["certificate"], arrays))
+    shown = Shown(
+        Release(theta, unpacked(content["certificate"], arrays)),
+        parameters,
+        unpacked(content["classes"], arrays),
+        unpacked(content["weighted"], arrays),
+    )
+    model._snapshot = Snapshot(shown)
+    return model
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -128,36 +136,34 @@ def custody_content(
         "custody": replace(holdings.custody, released=None),
         "released": holdings.custody.released is not None,
         "record": record,
-        "notes": holdings.notes,
+        "labels": holdings.labels,
         "tuned": tuned,
-        "random_state": model.random_state,
+        "random_state": model._shown.parameters["random_state"],
         "adoption": getattr(model, "adoption_", None),
     }
     return {name: packed(part, name, arrays) for name, part in parts.items()}
 
 
-def give_custody(
-    model: Any, public: Release, parts: Mapping[str, Any], beside: Beside
-) -> None:
+def give_custody(model: Any, parts: Mapping[str, Any], beside: Beside) -> None:
     """Give the estimator its holdings, with noise that nobody has seen.
 
     Parameters
     ----------
     model
         As ``read_release`` returns it.
-    public
-        Its release.
     parts
         What ``custody_content`` wrote, unpacked.
     beside
         What was written apart.
     """
+    shown: Shown = model._shown
     record: Record = parts["record"]
-    custody = parts["custody"]
+    custody, seed = parts["custody"], parts["random_state"]
     if parts["released"]:
-        custody = replace(custody, released=(public, record))
-    model.random_state = parts["random_state"]
-    held = (custody, None, beside.roster, beside.kept, tuple(parts["notes"]))
+        custody = replace(custody, released=(shown.release, record))
+    model.random_state = seed
+    shown = replace(shown, parameters=dict(shown.parameters) | {"random_state": seed})
+    held = (custody, None, beside.roster, beside.kept, parts["labels"])
     holdings = Holdings(*held, beside.fetch)
     if parts["tuned"] is not None:
         rule, bounds, models, chosen = parts["tuned"]
@@ -170,8 +176,7 @@ def give_custody(
             choice_noise=None,
             chosen=chosen,
         )
-    holdings = with_fresh_noise(holdings, model.random_state)
-    model._show(holdings, public, record)
+    model._snapshot = Snapshot(shown, with_fresh_noise(holdings, seed), record)
     if parts["adoption"] is not None:
         model.adoption_ = parts["adoption"]
 

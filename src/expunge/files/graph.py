@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..exceptions import MissingExtra, Unsupported
-from ..linear_model import LinearRegression, SoftmaxRegression
-from ..losses import Logistic
+from ..linear_model import LinearRegression
+from ..linear_model.estimators import LOGISTIC
 
 # An operator, what it takes, what it gives, and its attributes.
 Step: TypeAlias = tuple[str, tuple[str, ...], str, dict[str, Any]]
@@ -35,7 +35,7 @@ def graph_file(model: Any, words: Mapping[str, str]) -> bytes:
 
 def _graph(model: Any, onnx: Any) -> Any:
     """Return eta = X coef' + intercept, and what the model makes of it."""
-    coef, intercept = model._shaped(model._release.theta)
+    coef, intercept = model._shaped(model._release)
     constants = {
         "coef": np.ascontiguousarray(coef.T),
         "intercept": intercept,
@@ -77,9 +77,10 @@ def _label(n_outputs: int, onnx: Any) -> list[Step]:
 
 def _scores(model: Any, n_outputs: int) -> list[Step]:
     """Return probabilities; where the loss has none, what the sign decides."""
-    if isinstance(model, SoftmaxRegression):
+    loss = model._release.certificate.objective["loss"]["name"]
+    if loss == "Multinomial":
         return [("Softmax", ("eta",), "probabilities", {"axis": 1})]
-    if model._binary_loss() != Logistic():
+    if loss not in LOGISTIC:
         return [_column("scores")]
     sigmoid: Step = ("Sigmoid", ("eta",), "second", {})
     if n_outputs == 1:

@@ -3,7 +3,8 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import nullcontext
+from dataclasses import replace
+from itertools import islice
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from ..linear_model.holdings import Holdings
 from ..linear_model.kept import Kept
 from ..roster import DIGEST_BYTES, Roster
 from ..tuning.holdings import TunedHoldings, bounds_among
-from ..unlearn import Release
 from .contents import (
     Beside,
     Content,
@@ -56,14 +56,14 @@ def save(model: Forgetful, path: str | PathLike[str]) -> None:
         The folder; it is made if need be.
     """
     require_known(model)
-    check_is_fitted(model, "_published")
+    check_is_fitted(model, "_snapshot")
     folder = Path(path)
-    with getattr(model, "_lock", nullcontext()):
+    with model._writing:
         arrays: dict[str, NDArray[Any]] = {}
-        content = release_content(model, model._release, arrays)
+        content = release_content(model, model._shown, arrays)
         public = _sealed_pair("release", content, arrays)
         private: dict[str, bytes] = {}
-        if getattr(model, "_holdings", None) is not None:
+        if model._snapshot.holdings is not None:
             arrays = {}
             content = _private_content(model, model._private_state(), arrays)
             content["release"] = digest(public["release.json"])
@@ -92,14 +92,13 @@ def load(path: str | PathLike[str]) -> Loaded:
     manifest = _require(read_file(folder, "release.json"), "release.json", folder)
     content, arrays = _opened(folder, "release", manifest)
     try:
-        model, public = read_release(content, arrays)
+        model = read_release(content, arrays)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise CorruptFiles(f"release.json holds no model; {RESTORE}") from error
     private = read_file(folder, "private.json")
     if private is None:
         if read_file(folder, "private.safetensors") is not None:
             _require(None, "private.json", folder)
-        model._published = public
         return model
     content, arrays = _opened(folder, "private", private)
     if content.get("release") != digest(manifest):
@@ -108,7 +107,7 @@ def load(path: str | PathLike[str]) -> Loaded:
             f"saved together; {RESTORE}"
         )
     try:
-        _restore(model, public, content, arrays)
+        _restore(model, content, arrays)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise CorruptFiles(f"private.json holds no private state; {RESTORE}") from error
     return model
@@ -116,32 +115,51 @@ def load(path: str | PathLike[str]) -> Loaded:
 
 def _private_content(model: Any, holdings: Holdings, arrays: Arrays) -> Content:
     """Return what removal needs: custody, record, roster, and rows where kept."""
-    entries = sorted(holdings.roster.counts.items())
+    roster = holdings.roster
+    entries = sorted(roster.counts.items())
     digests = b"".join(entry for entry, _ in entries)
+    owners = [person for entry, _ in entries for person in roster.owners.get(entry, ())]
     kept = bounds = None
     if holdings.kept is not None:
         alive = holdings.kept.alive
-        owners = [o for o, a in zip(holdings.kept.owners, alive, strict=True) if a]
-        kept = (holdings.kept.rows.take(alive), owners)
+        names = [o for o, a in zip(holdings.kept.owners, alive, strict=True) if a]
+        kept = (holdings.kept.rows.take(alive), names, sorted(holdings.kept.asked))
         if isinstance(holdings, TunedHoldings):
             bounds = bounds_among(alive, holdings.bounds)
     parts = {
-        "key": holdings.roster.key,
+        "key": roster.key,
+        "owners": np.array(owners, dtype=np.int64),
+        "asked": sorted(roster.asked),
         "digests": np.frombuffer(digests, np.uint8).reshape(-1, DIGEST_BYTES),
         "counts": np.array([count for _, count in entries], dtype=np.int64),
         "kept": kept,
     }
     content = {name: packed(part, name, arrays) for name, part in parts.items()}
-    return content | custody_content(model, holdings, model._record, bounds, arrays)
+    return content | custody_content(model, holdings, model.record_, bounds, arrays)
 
 
-def _restore(model: Any, public: Release, content: Content, arrays: Any) -> None:
+def _restore(model: Any, content: Content, arrays: Any) -> None:
     """Give the estimator what was private."""
     parts = {name: unpacked(content[name], arrays) for name in content}
-    entries = (bytes(entry) for entry in parts["digests"])
-    counts = Counter(dict(zip(entries, parts["counts"].tolist(), strict=True)))
     kept = None if parts["kept"] is None else Kept(*parts["kept"])
-    give_custody(model, public, parts, Beside(Roster(counts, parts["key"]), kept))
+    # The folder can be loaded again, and every copy counts for itself.
+    scope = replace(parts["custody"].scope, counted_apart=True)
+    parts["custody"] = replace(parts["custody"], scope=scope)
+    give_custody(model, parts, Beside(_roster(parts), kept))
+
+
+def _roster(parts: Content) -> Roster:
+    """Return the roster, with the owners of its entries where it knows them."""
+    entries = [bytes(entry) for entry in parts["digests"]]
+    counts = parts["counts"].tolist()
+    owners, people = {}, iter(parts["owners"].tolist())
+    if len(parts["owners"]):
+        owners = {
+            entry: list(islice(people, count))
+            for entry, count in zip(entries, counts, strict=True)
+        }
+    table = Counter(dict(zip(entries, counts, strict=True)))
+    return Roster(table, parts["key"], owners, parts["asked"])
 
 
 def _sealed_pair(

@@ -23,9 +23,10 @@ from ..accountant import Accountant
 from ..adopt import Adoption
 from ..budget import Budget
 from ..canonical import Document
-from ..certificate import Certificate
+from ..certificate import Certificate, Scope
 from ..exceptions import Unsupported
 from ..linalg import Symmetric
+from ..linear_model.labels import Labels
 from ..objective import Objective
 from ..radius import Radius
 from ..record import Record
@@ -67,12 +68,14 @@ CLASSES: tuple[type, ...] = (
     Choice,
     Custody,
     Interval,
+    Labels,
     LooTuning,
     Objective,
     Radius,
     Rows,
     Rule,
     Scales,
+    Scope,
     Tuning,
     Yardstick,
 )

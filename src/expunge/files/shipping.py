@@ -12,7 +12,6 @@ import json
 import os
 import threading
 from collections.abc import Mapping
-from contextlib import nullcontext
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
@@ -29,6 +28,7 @@ from ..durable import ANYONE, flush, write_new
 from ..exceptions import InvalidInput
 from ..linear_model import LinearRegression
 from ..linear_model.base import Forgetful
+from ..linear_model.snapshot import Shown, Snapshot
 from ..unlearn import Release
 from .contents import (
     ESTIMATORS,
@@ -72,12 +72,12 @@ def file_of(model: Forgetful, place: Path) -> bytes:
             ".safetensors or .onnx"
         )
     require_known(model)
-    check_is_fitted(model, "_published")
+    check_is_fitted(model, "_snapshot")
     if place.is_dir() or not place.parent.is_dir():
         raise InvalidInput(
             f"{place} is a folder, or lies in none; name a file in a folder that exists"
         )
-    with getattr(model, "_lock", nullcontext()):
+    with model._writing:
         return writer(model)
 
 
@@ -119,9 +119,10 @@ def _words(content: Content, model: Any) -> dict[str, str]:
         "format": FORMAT,
         "version": VERSION,
     }
-    if hasattr(model, "classes_"):
-        words["classes"] = dumps(model.classes_.tolist())
-        words["classes_type"] = model.classes_.dtype.str
+    classes = model._shown.classes
+    if classes is not None:
+        words["classes"] = dumps(classes.tolist())
+        words["classes_type"] = classes.dtype.str
     if hasattr(model, "feature_names_in_"):
         words["features"] = dumps(model.feature_names_in_.tolist())
     return words
@@ -130,7 +131,7 @@ def _words(content: Content, model: Any) -> dict[str, str]:
 def _safetensors_file(model: Any) -> bytes:
     """Return the release as tensors and words, sealed."""
     arrays: dict[str, NDArray[Any]] = {}
-    content = release_content(model, model._release, arrays)
+    content = release_content(model, model._shown, arrays)
     tensors = {"coef": model.coef_, "intercept": model.intercept_}
     # Parameters may be arrays themselves: candidates of a grid, say.
     tensors |= {k: v for k, v in arrays.items() if k.startswith("parameters.")}
@@ -186,14 +187,16 @@ def _model(words: Mapping[str, str], tensors: Mapping[str, NDArray[Any]]) -> Loa
     model.n_features_in_ = coef.shape[-1]
     if "features" in words:
         model.feature_names_in_ = np.array(json.loads(words["features"]), dtype=object)
+    classes = None
     if "classes" in words:
         kind = np.dtype(words["classes_type"])
-        model.classes_ = np.array(json.loads(words["classes"]), dtype=kind)
+        classes = np.array(json.loads(words["classes"]), dtype=kind)
     if isinstance(model, LinearRegression):
         model._n_targets = None if coef.ndim == 1 else len(coef)
     certificate = Certificate.from_json(words["certificate"])
     theta = _stacked(coef, tensors["intercept"], certificate)
-    model._published = Release(theta, certificate)
+    release = Release(theta, certificate)
+    model._snapshot = Snapshot(Shown(release, parameters, classes))
     loaded: Loaded = model
     return loaded
 
@@ -214,7 +217,7 @@ def _stacked(
 
 def _onnx_file(model: Any) -> bytes:
     """Return the release as a graph, with the same words as safetensors have."""
-    content = release_content(model, model._release, {})
+    content = release_content(model, model._shown, {})
     return graph_file(model, _words(content, model))
 
 

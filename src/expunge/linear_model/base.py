@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the estimators share: fit, forget, publish, and travel without secrets.
 
-``coef_`` and ``intercept_`` always belong to the last release, which is one object
-and replaced at once: a prediction in another thread sees the old or the new model,
-never half of each. Pickling and deep copies carry the release alone.
+A fitted estimator is one ``Snapshot``, replaced at once: an interrupt, an error or
+another thread finds the old model or the new one, never half of each. ``coef_`` and
+``intercept_`` always belong to the last release. Pickling and deep copies carry the
+release alone.
 """
 
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy, deepcopy
+from dataclasses import dataclass, replace
 from importlib import import_module
 from os import PathLike
 from typing import Any, Self
@@ -20,34 +21,58 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import (
     _check_sample_weight,
+    _num_samples,
     check_is_fitted,
     validate_data,
 )
 
 from .._typing import Matrix, Vector
 from ..budget import Budget
-from ..certificate import CHOSEN, Certificate
-from ..events import TunedOnData
-from ..exceptions import InvalidInput, NoPrivateState
+from ..certificate import Certificate
+from ..exceptions import CapacityExceeded, InvalidInput, NoPrivateState
 from ..losses import Loss
 from ..mechanisms import Mechanism
 from ..noise import SecureNoise, release_noise, salt
 from ..objective import Objective, Scaling
 from ..penalties import Penalty
 from ..plan import Options, PlanReport, plan
+from ..private import OneWriter, Private
 from ..record import Record
 from ..roster import Roster
 from ..rows import Rows
-from ..unlearn import Release, begin
+from ..unlearn import Custody, Release, begin
 from .choices import MECHANISMS, chosen, penalty_of
-from .holdings import Holdings, noted, published, without_people, without_rows
+from .holdings import Holdings, without_people, without_positions, without_rows
 from .kept import Kept
+from .labels import Labels
+from .owners import list_of_ids, owners_of, positions_of
+from .snapshot import Shown, Snapshot, note_use, snapshot_of, was_used
 
-PRIVATE = ("_holdings", "_record", "_lock", "adoption_")
+PRIVATE = ("_lock", "adoption_")
 """Attributes that stay behind when an estimator is pickled or copied."""
 
 
-class Forgetful(BaseEstimator, ABC):
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Prepared(Private):
+    """Training data, checked, with the objective for them.
+
+    Attributes
+    ----------
+    objective, rows
+        What is minimised, on which rows.
+    labels
+        The classes; None unless they are a classifier's.
+    weighted
+        Whether weights were given.
+    """
+
+    objective: Objective
+    rows: Rows
+    labels: Labels | None
+    weighted: bool
+
+
+class Forgetful(OneWriter, BaseEstimator, ABC):
     """An estimator that can forget the people it was fitted on.
 
     Parameters
@@ -72,7 +97,12 @@ class Forgetful(BaseEstimator, ABC):
         A seed for the noise, for tests; None draws it securely.
     loss
         A word or an object; None is the estimator's own.
+    classes
+        Of a classifier: every label that rows may have, as part of the contract. None
+        learns them from the rows, and a class that loses its last row then goes.
     """
+
+    _snapshot: Snapshot
 
     def __init__(
         self,
@@ -88,6 +118,7 @@ class Forgetful(BaseEstimator, ABC):
         keep_data: bool = True,
         random_state: int | None = None,
         loss: str | Loss | None = None,
+        classes: Sequence[Any] | None = None,
     ) -> None:
         self.alpha = alpha
         self.l1_ratio = l1_ratio
@@ -101,12 +132,13 @@ class Forgetful(BaseEstimator, ABC):
         self.keep_data = keep_data
         self.random_state = random_state
         self.loss = loss
+        self.classes = classes
 
     def fit(
         self,
         X: Any,
         y: ArrayLike,
-        subjects: Sequence[object] | None = None,
+        subjects: Iterable[object] | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
         """Fit the model and make its first release.
@@ -116,27 +148,23 @@ class Forgetful(BaseEstimator, ABC):
         X, y
             Features, dense or sparse, and labels or targets.
         subjects
-            Whose row each is; without it everyone owns one row, and is known by its
-            position.
+            Whose row each is. Without it nobody in the model has an id, and rows are
+            forgotten by their position or their content.
         sample_weight
             Weights; integer weights count rows.
         """
-        before = dict(self.__dict__)
-        self.__dict__.pop("adoption_", None)  # of an earlier model
-        try:
-            objective, rows = self._prepared(X, y, sample_weight)
-            owners = owners_of(subjects, len(rows))
-            self._publish(self._held(objective, rows, owners))
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)  # an earlier model stays whole
-            raise
+        with self._writing:
+            fresh = copy(self)  # a fit that fails changes nothing
+            prepared = fresh._prepare(X, y, sample_weight)
+            fresh._hold(prepared, owners_of(subjects, len(prepared.rows)))
+            self._become(fresh)
         return self
 
     def forget(
         self,
-        subjects: Sequence[object] | None = None,
+        subjects: Iterable[object] | None = None,
         *,
+        rows: ArrayLike | None = None,
         X: Any = None,
         y: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
@@ -147,22 +175,29 @@ class Forgetful(BaseEstimator, ABC):
         ----------
         subjects
             Whom to forget, where the model keeps its data.
+        rows
+            Positions of rows in the data of the fit, where the model keeps its data and
+            was fitted without subjects.
         X, y, sample_weight
             The rows to forget, exactly as they were fitted.
         """
-        holdings = self._private_state()
-        if (subjects is None) == (X is None):
-            raise InvalidInput("say whom to forget: subjects=..., or X=... with y=...")
-        with self._lock:
+        self._private_state()
+        if sum(given is not None for given in (subjects, rows, X)) != 1:
+            raise InvalidInput(
+                "say what to forget, in one way: subjects=..., rows=..., or X=... with "
+                "y=..."
+            )
+        with self._writing:
             holdings = self._private_state()
+            _require_alone(holdings)
             if subjects is not None:
-                require_words(subjects)
-                holdings = without_people(holdings, subjects)
+                after = without_people(holdings, list_of_ids(subjects))
+            elif rows is not None:
+                after = without_positions(holdings, positions_of(rows))
             else:
                 removed = self._request(holdings, X, y, sample_weight)
-                holdings = without_rows(holdings, removed)
-            self._holdings = holdings  # removed, whether or not a release may follow
-            self._publish(holdings)
+                after = without_rows(holdings, removed) if len(removed) else holdings
+            self._take_over(after)
         return self
 
     @property
@@ -174,17 +209,19 @@ class Forgetful(BaseEstimator, ABC):
     def record_(self) -> Record:
         """The private record behind the last release."""
         self._private_state()
-        return self._record
+        record = self._snapshot.record
+        assert record is not None
+        return record
 
     @property
     def coef_(self) -> Matrix:
         """Coefficients of the last release."""
-        return self._shaped(self._release.theta)[0]
+        return self._shaped(self._release)[0]
 
     @property
     def intercept_(self) -> Vector:
         """Intercept of the last release; zero without one."""
-        return self._shaped(self._release.theta)[1]
+        return self._shaped(self._release)[1]
 
     def declare_tuned(self, search: object) -> Self:
         """State that a search on the data chose these parameters.
@@ -192,23 +229,9 @@ class Forgetful(BaseEstimator, ABC):
         Removal does not undo that choice: the certificate says so from now on. The
         tuning estimators choose removably.
         """
-        self._private_state()
-        with self._lock:
-            holdings, shown = self._private_state(), self._release
-            event = TunedOnData(type(search).__name__)
-            account = holdings.custody.accountant.compose(event)
-            paper = replace(
-                noted(shown.certificate, (CHOSEN,)),
-                status="radius-only",
-                selection="not covered",
-            )
-            public = Release(shown.theta, paper)
-            released = holdings.custody.released
-            if released is not None:  # the release shown is that of this very state
-                released = (public, released[1])
-            custody = replace(holdings.custody, accountant=account, released=released)
-            self._holdings = replace(holdings, custody=custody)
-            self._published = public
+        with self._writing:
+            self._private_state()
+            self._snapshot = self._snapshot.tuned_by(search)
         return self
 
     def plan(self, options: Options | None = None) -> PlanReport:
@@ -218,15 +241,13 @@ class Forgetful(BaseEstimator, ABC):
         contract on other data of the same kind.
         """
         holdings = self._private_state()
-        custody = holdings.custody
-        if holdings.kept is None or custody.budget is None:
+        custody, rows = holdings.custody, holdings.rows()
+        if rows is None or custody.budget is None:
             raise InvalidInput(
                 "a plan needs rows and a contract: keep_data=True and budget=..., or "
                 "call expunge.plan.plan on rows of your own"
             )
-        rows = holdings.kept.remaining(np.array([], dtype=np.intp))
-        kept = rows.total_weight / custody.state.anchor_weight
-        objective = custody.state.objective.after(kept)
+        objective = custody.objective_for(rows)
         return plan(objective, rows, custody.budget, custody.mechanism, options)
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -238,16 +259,14 @@ class Forgetful(BaseEstimator, ABC):
         return _standing_on_this("adopt").to_sklearn(self)
 
     @abstractmethod
-    def _loss(self) -> Loss:
-        """Return the loss, once the labels are known."""
+    def _learn_labels(
+        self, y: Any, weight: Vector | None
+    ) -> tuple[Loss, Labels | None]:
+        """Return the loss for these labels, and the classes of a classifier."""
 
     @abstractmethod
-    def _learn_labels(self, y: Any, weight: Vector | None) -> Loss:
-        """Learn what labels there are and return the loss for them."""
-
-    @abstractmethod
-    def _coded(self, y: Any) -> Vector:
-        """Return labels as the loss wants them."""
+    def _coded(self, y: Any, labels: Labels | None) -> Vector:
+        """Return labels as rows keep them."""
 
     @abstractmethod
     def _validated(self, X: Any, y: Any, *, reset: bool = True) -> tuple[Any, Any]:
@@ -265,25 +284,48 @@ class Forgetful(BaseEstimator, ABC):
             penalize_intercept=self.penalize_intercept and self.fit_intercept,
         )
 
-    def _prepared(
-        self, X: Any, y: Any, sample_weight: ArrayLike | None
-    ) -> tuple[Objective, Rows]:
-        """Learn features and labels; return objective and rows for them."""
+    def _prepare(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> Prepared:
+        """Learn features and labels, and return the rows with their objective."""
         X, y = self._validated(X, y)
         weight = None
         if sample_weight is not None:
             weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
-        objective = self._objective(self._learn_labels(y, weight))
-        return objective, objective.rows(X, self._coded(y), weight)
+        loss, labels = self._learn_labels(y, weight)
+        objective = self._objective(loss)
+        if labels is not None:
+            labels.require_minimiser(objective)
+        rows = objective.rows(X, self._coded(y, labels), weight)
+        return Prepared(objective, rows, labels, weight is not None)
 
-    def _held(
+    def _hold(
         self,
-        objective: Objective,
-        rows: Rows,
+        prepared: Prepared,
         owners: Sequence[str],
         start: Vector | None = None,
+        adjust: Callable[[Custody], Custody] = lambda custody: custody,
+    ) -> None:
+        """Fit the prepared rows and make the first release.
+
+        Parameters
+        ----------
+        prepared, owners
+            The rows, and whose each is.
+        start
+            Where the solver begins.
+        adjust
+            What else is to be stated of the model before it is released.
+        """
+        holdings = self._holdings(prepared, owners, start)
+        holdings = replace(holdings, custody=adjust(holdings.custody))
+        parameters = deepcopy(self.get_params(deep=False))
+        self._snapshot = snapshot_of(holdings, parameters, prepared.weighted)
+        note_use(self.budget)
+
+    def _holdings(
+        self, prepared: Prepared, owners: Sequence[str], start: Vector | None
     ) -> Holdings:
-        """Return the fit to these rows, begun at ``start``, with what is kept."""
+        """Return the fit to these rows, with what is kept."""
+        objective, rows = prepared.objective, prepared.rows
         noise = None
         if self.budget is not None:
             noise = release_noise(self.budget, self.random_state)
@@ -296,8 +338,10 @@ class Forgetful(BaseEstimator, ABC):
                 "keep_data=True, or use 'newton'"
             )
         custody = begin(objective, rows, mechanism, self.budget, start)
+        custody = scoped(custody, prepared.labels, rows_kept=self.keep_data)
         kept = Kept(rows, owners) if self.keep_data else None
-        return Holdings(custody, noise, Roster.of(rows, salt()), kept)
+        roster = Roster.of(rows, salt(), None if self.keep_data else owners)
+        return Holdings(custody, noise, roster, kept, prepared.labels)
 
     def _request(
         self, holdings: Holdings, X: Any, y: Any, sample_weight: ArrayLike | None
@@ -305,58 +349,80 @@ class Forgetful(BaseEstimator, ABC):
         """Return the rows of a request, checked like those of the fit."""
         if y is None:
             raise InvalidInput("X without y: hand over the labels of the rows too")
+        if not _num_samples(X):
+            return Rows(np.empty((0, 0)), np.empty(0), np.empty(0))
         X, y = self._validated(X, y, reset=False)
-        return holdings.custody.objective.rows(X, self._coded(y), sample_weight)
+        return holdings.checked(X, self._coded(y, holdings.labels), sample_weight)
 
-    def _publish(self, holdings: Holdings) -> None:
-        """Release the custody, and show it to everyone at once."""
-        self._show(*published(holdings))
+    def _take_over(self, after: Holdings) -> None:
+        """Release holdings after a request, and make the request so."""
+        before = self._snapshot
+        if after is before.holdings:
+            return
+        try:
+            self._snapshot = before.released(after)
+        except CapacityExceeded:
+            # Removed all the same; what is shown stays the release before.
+            self._snapshot = before.holding(after)
+            self._private_state()
+            raise
+        self._private_state()
 
-    def _show(self, holdings: Holdings, public: Release, record: Record) -> None:
-        """Take over holdings with their release; the first ones bring a lock."""
-        if not hasattr(self, "_lock"):
-            self._lock = threading.Lock()
-        self._holdings, self._record = holdings, record
-        self._published = public
+    def _become(self, fresh: Self) -> None:
+        """Become a freshly fitted copy of this estimator, at once."""
+        self.__dict__ = vars(fresh) | {"_lock": self._writing}
 
-    def _shaped(self, theta: Vector) -> tuple[Matrix, Vector]:
-        """Return parameters as coefficients (k, d) and intercepts (k,)."""
+    def _shaped(self, release: Release) -> tuple[Matrix, Vector]:
+        """Return a release as coefficients (k, d) and intercepts (k,)."""
         # By the fit, not by parameters that may have been set since.
-        intercept = bool(self._release.certificate.objective["intercept"])
-        columns = theta.reshape(self.n_features_in_ + intercept, -1)
+        intercept = bool(release.certificate.objective["intercept"])
+        columns = release.theta.reshape(self.n_features_in_ + intercept, -1)
         if not intercept:
             return columns.T, np.zeros(columns.shape[1])
         return columns[:-1].T, columns[-1]
 
-    def _predictor(self, X: Any) -> Matrix:
+    def _predictor(self, X: Any, shown: Shown | None = None) -> Matrix:
         """Return X coef' + intercept of one and the same release, (n, k)."""
-        theta = self._release.theta
+        release = self._release if shown is None else shown.release
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
-        coef, intercept = self._shaped(theta)
+        coef, intercept = self._shaped(release)
         eta: Matrix = X @ coef.T + intercept
         return eta
 
     @property
+    def _shown(self) -> Shown:
+        """What everybody may see of the fitted model."""
+        check_is_fitted(self, "_snapshot")
+        shown: Shown = self._snapshot.shown
+        return shown
+
+    @property
     def _release(self) -> Release:
-        check_is_fitted(self, "_published")
-        public: Release = self._published
+        public: Release = self._shown.release
         return public
 
     def _private_state(self) -> Holdings:
-        """Return the holdings, or say why there are none."""
-        check_is_fitted(self, "_published")
-        if getattr(self, "_holdings", None) is None:
+        """Return the holdings, all requests settled, or say why there are none."""
+        check_is_fitted(self, "_snapshot")
+        holdings = self._snapshot.holdings
+        if holdings is None:
             raise NoPrivateState(
                 "this copy carries the release alone, as every pickle and copy does; "
                 "use the fitted model itself, or save and load its private state"
             )
-        holdings: Holdings = self._holdings
-        return holdings
+        if holdings.strike is None:
+            return holdings
+        with self._writing:
+            self._snapshot = self._snapshot.settled()
+        return self._private_state()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what may travel: parameters and the release."""
         state = super().__getstate__()
-        return {name: value for name, value in state.items() if name not in PRIVATE}
+        state = {name: value for name, value in state.items() if name not in PRIVATE}
+        if "_snapshot" in state:
+            state["_snapshot"] = state["_snapshot"].public
+        return state
 
     def __sklearn_tags__(self) -> Tags:
         """Return scikit-learn's tags: sparse input is welcome."""
@@ -370,21 +436,21 @@ def _standing_on_this(face: str) -> Any:
     return import_module(f"expunge.{face}")
 
 
-def require_words(subjects: Sequence[object]) -> None:
-    """Refuse what is no list of ids: one word, bytes, or a table."""
-    if isinstance(subjects, str | bytes) or np.ndim(np.asarray(subjects, object)) != 1:
-        raise InvalidInput("subjects must be a list of ids, one word or number each")
-
-
-def owners_of(subjects: Sequence[object] | None, n_rows: int) -> list[str]:
-    """Return whose row each is, as words."""
-    if subjects is None:
-        return [str(place) for place in range(n_rows)]
-    require_words(subjects)
-    owners = [str(subject) for subject in subjects]
-    if len(owners) != n_rows:
+def _require_alone(holdings: Holdings) -> None:
+    """Refuse to change a model whose preprocessing must change with it."""
+    if holdings.custody.scope.in_pipeline:
         raise InvalidInput(
-            f"subjects names {len(owners)} people and X has {n_rows} rows; name the "
-            "owner of each row"
+            "this model is part of a pipeline that forgets, which would be left "
+            "behind; call forget of the pipeline"
         )
-    return owners
+
+
+def scoped(custody: Custody, labels: Labels | None, *, rows_kept: bool) -> Custody:
+    """Return the custody of a fit with what its certificates state of the model."""
+    scope = replace(
+        custody.scope,
+        classes="none" if labels is None else labels.stated,
+        rows_kept=rows_kept,
+        counted_apart=was_used(custody.budget),
+    )
+    return replace(custody, scope=scope)

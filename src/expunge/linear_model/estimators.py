@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The estimators: logistic, linear and softmax regression that can forget."""
 
+from abc import abstractmethod
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
 from sklearn.utils import Tags
@@ -12,9 +15,13 @@ from sklearn.utils.validation import validate_data
 
 from .._typing import Matrix, Vector
 from ..exceptions import InvalidInput, Unsupported
-from ..losses import HalfSquared, Logistic, Loss, Multinomial, OneVsRest
+from ..losses import HalfSquared, Loss, Multinomial
 from .base import Forgetful
 from .choices import BINARY_LOSSES, REGRESSION_LOSSES, chosen
+from .labels import Labels, learn_labels
+
+# Names of losses whose predictors are log-odds.
+LOGISTIC = frozenset({"Logistic", "OneVsRest"})
 
 
 class _Classifier(ClassifierMixin, Forgetful):
@@ -26,42 +33,42 @@ class _Classifier(ClassifierMixin, Forgetful):
         )
         return X, y
 
-    def _learn_labels(self, y: Any, weight: Vector | None) -> Loss:
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The classes of the last release, sorted."""
+        return np.asarray(self._shown.classes)
+
+    @abstractmethod
+    def _base_loss(self) -> Loss:
+        """Return the loss that the parameters name, for two classes."""
+
+    def _learn_labels(
+        self, y: Any, weight: Vector | None
+    ) -> tuple[Loss, Labels | None]:
         check_classification_targets(y)
-        self.classes_ = np.unique(y)
-        present = self.classes_ if weight is None else np.unique(y[weight > 0.0])
-        if len(present) < 2:
-            raise InvalidInput(
-                f"only one class has weight, {present[:1]}; a classifier needs two"
-            )
-        return self._loss()
+        pair = self._base_loss()
+        labels = learn_labels(y, weight, self.classes, pair)
+        loss = labels.loss_like(pair)
+        return loss, replace(labels, signed=loss.outputs == 1)
 
-    def _codes(self, y: Any) -> Vector:
-        """Return the position of each label among the classes."""
-        codes = np.searchsorted(self.classes_, y)
-        known = self.classes_[np.minimum(codes, len(self.classes_) - 1)] == y
-        if not np.all(known):
-            stranger = np.asarray(y)[~known][0]
-            raise InvalidInput(f"label {stranger!r} is not one of the fitted classes")
-        return np.asarray(codes, dtype=np.float64)
-
-    def _coded(self, y: Any) -> Vector:
-        codes = self._codes(y)
-        return codes if self._loss().outputs > 1 else 2.0 * codes - 1.0
+    def _coded(self, y: Any, labels: Labels | None) -> Vector:
+        assert labels is not None
+        return labels.stored(y)
 
     def decision_function(self, X: Any) -> Vector:
         """Return the predictors: (n,) for two classes, (n, k) for more."""
         eta = self._predictor(X)
-        if len(self.classes_) > 2:
+        if eta.shape[1] > 2:
             return eta
         return eta[:, 0] if eta.shape[1] == 1 else eta[:, 1] - eta[:, 0]
 
     def predict(self, X: Any) -> Any:
         """Return the class of each row."""
-        eta = self._predictor(X)
+        shown = self._shown  # classes and parameters of one release
+        eta = self._predictor(X, shown)
         if eta.shape[1] == 1:
-            return self.classes_[(eta[:, 0] > 0.0).astype(np.intp)]
-        return self.classes_[np.argmax(eta, axis=1)]
+            return np.asarray(shown.classes)[(eta[:, 0] > 0.0).astype(np.intp)]
+        return np.asarray(shown.classes)[np.argmax(eta, axis=1)]
 
 
 class LogisticRegression(_Classifier):
@@ -71,25 +78,16 @@ class LogisticRegression(_Classifier):
     those of ``Forgetful``; ``loss`` is "logistic" or "squared_hinge" (two classes).
     """
 
-    def _loss(self) -> Loss:
-        loss = self._binary_loss()
-        if len(self.classes_) == 2:
-            return loss
-        if loss != Logistic():
-            raise Unsupported(
-                f"loss={self.loss!r} serves two classes and y has "
-                f"{len(self.classes_)}; use loss='logistic' or SoftmaxRegression"
-            )
-        return OneVsRest(len(self.classes_))
-
-    def _binary_loss(self) -> Loss:
+    def _base_loss(self) -> Loss:
         return chosen("loss", self.loss or "logistic", BINARY_LOSSES)
 
     def predict_proba(self, X: Any) -> Matrix:
         """Return the probability of each class; one-vs-rest ones are normalised."""
-        if self._binary_loss() != Logistic():
+        shown = self._shown
+        fitted = shown.release.certificate.objective["loss"]["name"]
+        if fitted not in LOGISTIC:
             raise Unsupported("probabilities need loss='logistic'")
-        p: Matrix = expit(self._predictor(X))
+        p: Matrix = expit(self._predictor(X, shown))
         if p.shape[1] == 1:
             return np.hstack([1.0 - p, p])
         return np.asarray(p / p.sum(axis=1, keepdims=True))
@@ -102,14 +100,17 @@ class SoftmaxRegression(_Classifier):
     the whole matrix of coefficients (``NuclearNorm``, ``GroupLasso``) are at home here.
     """
 
-    def _loss(self) -> Loss:
+    def _base_loss(self) -> Loss:
         if self.loss is not None:
             raise InvalidInput(f"loss={self.loss!r}; softmax regression has its own")
-        return Multinomial(len(self.classes_))
+        return Multinomial(2)
 
     def predict_proba(self, X: Any) -> Matrix:
         """Return the probability of each class."""
-        probabilities: Matrix = softmax(self._predictor(X), axis=1)
+        eta = self._predictor(X)
+        if eta.shape[1] == 1:  # adopted from scikit-learn, and two classes are left
+            eta = np.hstack([np.zeros_like(eta), eta])
+        probabilities: Matrix = softmax(eta, axis=1)
         return probabilities
 
 
@@ -150,10 +151,14 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
         )
         return X, y
 
-    def _learn_labels(self, y: Any, weight: Vector | None) -> Loss:
+    def _learn_labels(
+        self, y: Any, weight: Vector | None
+    ) -> tuple[Loss, Labels | None]:
         del weight
+        if self.classes is not None:
+            raise InvalidInput(f"classes={self.classes!r}; a regression has none")
         self._n_targets = None if np.ndim(y) == 1 else int(np.shape(y)[1])
-        return self._loss()
+        return self._loss(), None
 
     def _loss(self) -> Loss:
         loss = chosen("loss", self.loss or "half_squared", REGRESSION_LOSSES)
@@ -166,7 +171,8 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
             )
         return HalfSquared(outputs=self._n_targets)
 
-    def _coded(self, y: Any) -> Vector:
+    def _coded(self, y: Any, labels: Labels | None) -> Vector:
+        del labels
         targets = np.asarray(y, dtype=np.float64)
         return targets.ravel() if self._n_targets == 1 else targets
 

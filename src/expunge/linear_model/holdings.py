@@ -1,32 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holdings: what an estimator keeps in private, and what a request does to it.
 
-The custody, the noise, the roster and, where the data are kept, the rows. A request
-first finds what it asks for, then updates the custody, and only then strikes the rows
-from roster and rows: whatever fails before leaves everything as it was.
+The custody, the noise, the classes, the roster and, where the data are kept, the rows.
+A request is a pure function from holdings to holdings, which can be thrown away. Roster
+and rows are too large to copy for each request: what it takes out of them is noted in
+the new holdings, and done by ``settle`` once these count. An interrupted ``settle`` is
+done again, to the same effect.
 """
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from .._typing import Index
-from ..certificate import Certificate
+from .._typing import Index, Vector
 from ..exceptions import InvalidInput, ScheduleExhausted
+from ..ids import person, row_name
 from ..noise import Noise
+from ..objective import Objective
 from ..private import Private
 from ..record import Record
-from ..roster import Roster, digests
+from ..roster import Roster, Struck, digests
 from ..rows import Rows
-from ..unlearn import Custody, Release, forget, release
+from ..unlearn import Custody, Release, forget, refit, release
 from .kept import Kept
+from .labels import Labels, fewer
 
 Fetch: TypeAlias = Callable[[Index], Rows]
 """The positions of rows that go, to all the others."""
+
+NOBODY: Index = np.array([], dtype=np.intp)
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Strike(Private):
+    """What a request takes out of the roster, and out of the rows where kept."""
+
+    struck: Struck
+    gone: Index | None
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -43,23 +59,49 @@ class Holdings(Private):
         Digests of the rows in the model.
     kept
         The rows with their owners; None if the data are not kept.
-    notes
-        What certificates do not cover, beside the standard sentences.
+    labels
+        The classes; None unless this is a classifier.
     fetch
         How to get the remaining rows where they are kept elsewhere.
+    strike
+        What is still to be taken out of roster and rows.
+    process
+        Where releases are counted: in another process there may be others.
     """
 
     custody: Custody
     noise: Noise | None
     roster: Roster
     kept: Kept | None
-    notes: tuple[str, ...] = ()
+    labels: Labels | None = None
     fetch: Fetch | None = None
+    strike: Strike | None = None
+    process: int = field(default_factory=os.getpid)
 
     def interchangeable(self, places: Sequence[int]) -> bool:
         """Whether it does not matter which of the equal rows at these places goes."""
         del places
         return True
+
+    def rows(self, gone: Index = NOBODY) -> Rows | None:
+        """Return the rows that are left without these; None if nobody has them."""
+        fetch = self.fetch if self.kept is None else self.kept.remaining
+        return None if fetch is None else self.in_classes(fetch(gone))
+
+    def in_classes(self, rows: Rows) -> Rows:
+        """Return rows with their labels as the present objective wants them."""
+        if self.labels is None:
+            return rows
+        y = self.labels.current(rows.y, self.custody.objective.loss)
+        return rows if y is rows.y else replace(rows, y=y)
+
+    def checked(self, X: Any, y: Vector, weight: ArrayLike | None) -> Rows:
+        """Return rows as they are kept, checked like those of the fit."""
+        objective = self.custody.objective
+        if self.labels is None:
+            return objective.rows(X, y, weight)
+        rows = objective.rows(X, self.labels.current(y, objective.loss), weight)
+        return replace(rows, y=y)
 
     def answered(
         self,
@@ -74,7 +116,7 @@ class Holdings(Private):
         Parameters
         ----------
         removed
-            The rows to remove.
+            The rows to remove, as they are kept.
         gone
             Where they lie among the rows kept; None if the data are not kept.
         n_subjects
@@ -83,14 +125,49 @@ class Holdings(Private):
             Give up the state in custody, also if this raises; by default the old state
             stands should anything fail on the way.
         """
-        fetch = self.fetch if self.kept is None else self.kept.remaining
-        remaining = None
-        if fetch is not None and gone is not None:
-            remaining = partial(fetch, gone)
+        if not len(removed):
+            return self
+        labels = self.labels_after(removed, gone)
+        if fewer(labels, self.labels):
+            assert gone is not None
+            return replace(self, labels=labels)._with_fewer_classes(gone, n_subjects)
         custody = forget(
-            self.custody, removed, remaining, n_subjects=n_subjects, spend=spend
+            self.custody,
+            self.in_classes(removed),
+            None if gone is None else partial(self.remaining, gone),
+            n_subjects=n_subjects,
+            spend=spend,
         )
-        return replace(self, custody=custody)
+        return replace(self, custody=custody, labels=labels)
+
+    def labels_after(self, removed: Rows, gone: Index | None) -> Labels | None:
+        """Return the classes without these rows, or refuse the request."""
+        if self.labels is None:
+            return None
+        at_hand = gone is not None and (self.kept or self.fetch) is not None
+        return self.labels.after(removed, self.custody.objective, kept=at_hand)
+
+    def objective_in_classes(self) -> Objective:
+        """Return the objective, as of the fit, with a loss for the present classes."""
+        objective = self.custody.objective
+        if self.labels is None:
+            return objective
+        return replace(objective, loss=self.labels.loss_like(objective.loss))
+
+    def _with_fewer_classes(self, gone: Index, n_subjects: int) -> Self:
+        """Return the fit to the remaining rows, whose classes are fewer."""
+        objective = self.objective_in_classes()
+        custody = replace(self.custody, objective=objective)
+        rows = replace(self, custody=custody).remaining(gone)
+        return replace(
+            self, custody=refit(self.custody, objective, rows, n_subjects=n_subjects)
+        )
+
+    def remaining(self, gone: Index) -> Rows:
+        """Return the rows that are left without these, where somebody has them."""
+        rows = self.rows(gone)
+        assert rows is not None
+        return rows
 
 
 def without_people(holdings: Holdings, subjects: Iterable[object]) -> Holdings:
@@ -103,51 +180,89 @@ def without_people(holdings: Holdings, subjects: Iterable[object]) -> Holdings:
             "this model keeps no data (keep_data=False) and cannot look people up; "
             "hand over their rows: forget(X=..., y=...)"
         )
-    people, gone = holdings.kept.find(subjects)
-    return _without(holdings, holdings.kept.rows.take(gone), gone, len(people))
+    people = {person(subject) for subject in subjects}
+    if people and holdings.kept.anonymous:
+        raise InvalidInput(
+            "this model was fitted without subjects, so nobody in it has an id; forget "
+            "rows by their position: forget(rows=[...]), or fit with subjects=..."
+        )
+    return without_owners(holdings, people)
+
+
+def without_positions(holdings: Holdings, positions: Iterable[int]) -> Holdings:
+    """Return the holdings without the rows at these positions of the fit."""
+    if holdings.kept is None or not holdings.kept.anonymous:
+        raise InvalidInput(
+            "rows=... names rows of a model that keeps its data and was fitted without "
+            "subjects; forget people by their ids, or hand over their rows: "
+            "forget(X=..., y=...)"
+        )
+    return without_owners(holdings, {row_name(position) for position in positions})
+
+
+def without_owners(holdings: Holdings, names: set[str]) -> Holdings:
+    """Return the holdings without the rows of these owners, as the rows name them."""
+    assert holdings.kept is not None
+    return _without(holdings, holdings.kept.find(names))
 
 
 def without_rows(holdings: Holdings, removed: Rows) -> Holdings:
     """Return the holdings without these rows, which must be on the roster."""
-    holdings.roster.find(removed)  # a stranger is refused before anything else
-    if holdings.kept is None:
-        # Whose rows these are is not known: a request speaks for one person.
-        return _without(holdings, removed, None, 1)
-    gone = _positions(holdings, removed)
-    people = {holdings.kept.owners[place] for place in gone}
-    return _without(holdings, removed, gone, len(people))
+    entries = holdings.roster.find(removed)  # a stranger is refused before all else
+    if holdings.kept is not None:
+        return _without(holdings, _positions(holdings, removed))
+    n_people = holdings.roster.count_people(entries)
+    answered = _answered(holdings, removed, None, n_people)
+    strike = Strike(holdings.roster.without(entries), None)
+    return replace(answered, strike=strike)
 
 
-def published(holdings: Holdings) -> tuple[Holdings, Release, Record]:
-    """Return the holdings with the release of their custody."""
-    custody, public, record = release(holdings.custody, holdings.noise)
-    public = Release(public.theta, noted(public.certificate, holdings.notes))
-    custody = replace(custody, released=(public, record))
+def settle(holdings: Holdings) -> Holdings:
+    """Strike from roster and rows what a request took out; return what is then held.
+
+    It can be done again after an interrupt, to the same effect.
+    """
+    strike = holdings.strike
+    if strike is None:
+        return holdings
+    holdings.roster.strike(strike.struck)
+    if holdings.kept is not None and strike.gone is not None:
+        holdings.kept.strike(strike.gone)
+    return replace(holdings, strike=None)
+
+
+def publish(holdings: Holdings) -> tuple[Holdings, Release, Record]:
+    """Release the custody; return the holdings with the release, and its record."""
+    custody = holdings.custody
+    if holdings.process != os.getpid():
+        scope = replace(custody.scope, counted_apart=True)
+        custody = replace(custody, scope=scope)
+    custody, public, record = release(custody, holdings.noise)
     return replace(holdings, custody=custody), public, record
 
 
-def noted(certificate: Certificate, notes: tuple[str, ...]) -> Certificate:
-    """Return the certificate with these sentences among what it does not cover."""
-    said = certificate.not_covered
-    new = tuple(note for note in notes if note not in said)
-    return replace(certificate, not_covered=said + new)
+def _without(holdings: Holdings, gone: Index) -> Holdings:
+    """Return the holdings without the rows at these places."""
+    kept = holdings.kept
+    assert kept is not None
+    removed = kept.rows.take(gone)
+    answered = _answered(holdings, removed, gone, kept.count_people(gone))
+    if answered is holdings:
+        return holdings
+    entries = Counter(digests(removed, holdings.roster.key))
+    strike = Strike(holdings.roster.without(entries), gone)
+    return replace(answered, strike=strike)
 
 
-def _without(
+def _answered(
     holdings: Holdings, removed: Rows, gone: Index | None, n_subjects: int
 ) -> Holdings:
-    """Return the holdings after one request."""
-    kept = holdings.kept
+    """Return the answered holdings, if another release may be made."""
     if holdings.custody.accountant.remaining() == 0:
         raise ScheduleExhausted(
-            "all planned releases are made; fit anew under a new contract"
+            "all planned releases are made; fit again under a new contract"
         )
-    entries = holdings.roster.find(removed)
-    answered = holdings.answered(removed, gone, n_subjects)
-    holdings.roster.strike(entries)
-    if kept is not None and gone is not None:
-        kept.strike(gone)
-    return answered
+    return holdings.answered(removed, gone, n_subjects)
 
 
 def _positions(holdings: Holdings, removed: Rows) -> Index:

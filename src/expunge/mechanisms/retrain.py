@@ -8,12 +8,14 @@ state knows how much is left and where to start, and no matrix.
 from dataclasses import dataclass
 from typing import ClassVar
 
+from .._typing import Vector
 from ..exceptions import (
     InvalidInput,
     NotConverged,
     NotPositiveDefinite,
     RowsRequired,
 )
+from ..objective import Objective
 from ..rows import Rows
 from ..solvers import Model, Solution, minimise, require_converged
 from ..solvers.newton import MAX_STEPS
@@ -42,7 +44,8 @@ class Retrain:
         """Return the minimiser over the remaining rows."""
         rows = required_rows(state, remaining)
         state = weighed(state, rows)
-        return measured_answer(state, retrained(state, rows))
+        objective = state.objective.after(state.kept)
+        return measured_answer(state, retrained(objective, rows, state.last))
 
 
 def required_rows(state: State, remaining: Rows | None) -> Rows:
@@ -66,14 +69,13 @@ def weighed(state: State, rows: Rows) -> State:
     return state.having(weight=rows.total_weight)
 
 
-def retrained(state: State, rows: Rows) -> Solution:
+def retrained(objective: Objective, rows: Rows, start: Vector | None) -> Solution:
     """Return the minimiser over the remaining rows, or raise NotConverged.
 
-    From the last answer and, should that lead nowhere, from nothing.
+    From the start given and, should that lead nowhere, from nothing.
     """
-    objective = state.objective.after(state.kept)
     try:
-        solution = resolve(state, rows)
+        solution = minimise(objective, rows, start)
         require_converged(objective, rows, solution)
     except (NotConverged, NotPositiveDefinite):
         solution = minimise(objective, rows)

@@ -7,8 +7,7 @@ refitted to them under its contract. The outcome is that of fitting the whole pi
 to the remaining rows.
 """
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -26,10 +25,16 @@ from sklearn.utils.validation import (
 
 from .._typing import Index
 from ..certificate import Certificate
-from ..exceptions import CannotRemove, InvalidInput, NoPrivateState, UnknownSubject
+from ..events import TunedOnData
+from ..exceptions import CannotRemove, InvalidInput, NoPrivateState
+from ..ids import person, row_name
 from ..linear_model.base import Forgetful
+from ..linear_model.kept import unknown_owners
+from ..linear_model.owners import list_of_ids, owners_of, positions_of
+from ..private import OneWriter
 from ..record import Record
-from .refit import refitted
+from ..unlearn import Custody
+from .refit import refitted, updated
 from .removable import Changes
 from .steps import (
     Raw,
@@ -42,9 +47,6 @@ from .steps import (
     transformed,
     without,
 )
-
-PRIVATE = ("_raw", "_lock")
-"""Attributes that stay behind when a pipeline is pickled or copied."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -63,12 +65,34 @@ class Face:
         return np.asarray(features, dtype=object)
 
 
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Whole:
+    """A fitted pipeline at one moment, replaced as one object.
+
+    Attributes
+    ----------
+    face
+        The fitted steps and the model.
+    changes
+        What the last removal did to the model's columns.
+    raw
+        The rows as they were handed over; None in a copy.
+    before
+        What the last request replaced and may still hold secrets.
+    """
+
+    face: Face
+    changes: Changes
+    raw: Raw | None = None
+    before: Face | None = None
+
+
 def _offered(name: str) -> Callable[[Any], bool]:
     """Return whether a pipeline's estimator has a method of this name."""
     return lambda pipeline: hasattr(pipeline.estimator, name)
 
 
-class ForgettablePipeline(_BaseComposition):
+class ForgettablePipeline(OneWriter, _BaseComposition):
     """Steps and an estimator of ``expunge.linear_model`` that forget together.
 
     Parameters
@@ -99,7 +123,7 @@ class ForgettablePipeline(_BaseComposition):
         self,
         X: Any,
         y: Any,
-        subjects: Sequence[object] | None = None,
+        subjects: Iterable[object] | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
         """Fit the steps and the model, and make the first release.
@@ -109,8 +133,8 @@ class ForgettablePipeline(_BaseComposition):
         X, y
             Raw rows, an array, a sparse matrix or a data frame, and labels or targets.
         subjects
-            Whose row each is; without it everyone owns one row, and is known by its
-            position.
+            Whose row each is. Without it nobody has an id, and rows are forgotten by
+            their position.
         sample_weight
             Weights, for the model and for each step that takes them.
         """
@@ -118,54 +142,75 @@ class ForgettablePipeline(_BaseComposition):
         raw = _raw(X, y, subjects, sample_weight)
         steps, Z = fitted(self.steps, raw)
         model = clone(self.estimator)
-        model.fit(Z, raw.y, subjects=raw.owners, sample_weight=raw.weight)
-        for _, step in steps:
-            if handling(step) == "foreign":
-                model.declare_tuned(step)
-        self._lock = threading.Lock()
-        self._raw, self._face = raw, Face(steps, model)
-        self.changes_ = Changes()
+        prepared = model._prepare(Z, raw.y, raw.weight)
+        model._hold(prepared, raw.owners, adjust=_stated_for(steps))
+        with self._writing:
+            self._whole = Whole(Face(steps, model), Changes(), raw)
         return self
 
-    def forget(self, subjects: Sequence[object]) -> Self:
+    def forget(
+        self,
+        subjects: Iterable[object] | None = None,
+        *,
+        rows: ArrayLike | None = None,
+    ) -> Self:
         """Remove people from steps, model and kept rows; make a new release.
 
         All or nothing: if one of them is not there, or the remaining rows cannot be
         fitted, nobody is removed.
+
+        Parameters
+        ----------
+        subjects
+            Whom to forget.
+        rows
+            Positions of rows in the data of the fit, where there were no subjects.
         """
-        check_is_fitted(self, "_face")
-        if getattr(self, "_raw", None) is None:
-            raise NoPrivateState(
-                "this copy carries the release alone, as every pickle and copy does; "
-                "forget with the fitted pipeline itself"
-            )
-        if isinstance(subjects, str):
-            raise InvalidInput("subjects is one word; give a list of them")
-        with self._lock:
-            wanted = {str(subject) for subject in subjects}
-            gone = _places(self._raw, wanted)
+        check_is_fitted(self, "_whole")
+        if (subjects is None) == (rows is None):
+            raise InvalidInput("say whom to forget: subjects=..., or rows=...")
+        with self._writing:
+            raw = self._settled()
+            if rows is not None:
+                names = {row_name(position) for position in positions_of(rows)}
+            else:
+                names = {person(subject) for subject in list_of_ids(subjects)}
+            gone = _places(raw, names)
             if gone.size:
-                self._forget(sorted(wanted), gone)
+                self._whole = self._without(raw, names, gone)
+                self._settled()
         return self
 
-    def _forget(self, people: Sequence[str], gone: Index) -> None:
-        """Remove these people, whose rows are these."""
-        face, raw = self._face, self._raw
+    def _without(self, raw: Raw, names: set[str], gone: Index) -> Whole:
+        """Return the pipeline without these owners, whose rows are these."""
+        face = self._whole.face
         left = raw.take(np.setdiff1d(np.arange(len(raw.owners)), gone))
         if not left.owners:
             raise CannotRemove("no row would be left; nobody was removed")
         steps, Z = without(face.steps, raw.take(gone), left)
         if Z is None:
-            face.model.forget(subjects=people)
-            model = face.model
+            model = updated(face.model, names)
         else:
-            model = refitted(face.model, replace(left, X=Z), len(people))
+            model = refitted(face.model, replace(left, X=Z), len(names))
         after = Face(steps, model)
         changes = Changes.between(_known_names(face), _known_names(after))
-        self._face, self._raw, self.changes_ = after, left, changes
-        retire(face.steps, steps)
-        if model is not face.model:
-            face.model._holdings = None  # its rows hold the people, and may outlive us
+        return Whole(after, changes, left, before=face)
+
+    def _settled(self) -> Raw:
+        """Finish the last request, also after an interrupt; return the rows left."""
+        whole: Whole = self._whole
+        if whole.raw is None:
+            raise NoPrivateState(
+                "this copy carries the release alone, as every pickle and copy does; "
+                "forget with the fitted pipeline itself"
+            )
+        whole.face.model._private_state()
+        if whole.before is not None:
+            retire(whole.before.steps, whole.face.steps)
+            # What somebody may still hold must not know the people who left.
+            whole.before.model._snapshot = whole.before.model._snapshot.public
+            self._whole = replace(whole, before=None)
+        return whole.raw
 
     def predict(self, X: Any) -> Any:
         """Return the model's answer for each row."""
@@ -202,15 +247,17 @@ class ForgettablePipeline(_BaseComposition):
         return self._fitted_face().model
 
     @property
+    def changes_(self) -> Changes:
+        """Positions of the columns that the last removal took away or brought."""
+        check_is_fitted(self, "_whole")
+        changes: Changes = self._whole.changes
+        return changes
+
+    @property
     def certificate_(self) -> Certificate:
         """The model's certificate, with a sentence on each step."""
-        face = self._fitted_face()
-        paper: Certificate = face.model.certificate_
-        return replace(
-            paper,
-            assumptions=(*paper.assumptions, *assumptions(face.steps)),
-            not_covered=(*paper.not_covered, *not_covered(face.steps)),
-        )
+        paper: Certificate = self.model_.certificate_
+        return paper
 
     @property
     def record_(self) -> Record:
@@ -254,6 +301,12 @@ class ForgettablePipeline(_BaseComposition):
                 f"estimator={type(self.estimator).__name__} cannot forget; use one of "
                 "expunge.linear_model"
             )
+        if not hasattr(self.estimator, "keep_data"):
+            raise InvalidInput(
+                f"estimator={type(self.estimator).__name__} tunes itself, and each "
+                "fold would need preprocessing of its own; use an estimator of "
+                "expunge.linear_model"
+            )
         if not self.estimator.keep_data:
             raise InvalidInput(
                 "keep_data=False: when a step changes, all rows do, and the model must "
@@ -271,14 +324,22 @@ class ForgettablePipeline(_BaseComposition):
         return face.steps[0][1] if face.steps else face.model
 
     def _fitted_face(self) -> Face:
-        check_is_fitted(self, "_face")
-        face: Face = self._face
+        check_is_fitted(self, "_whole")
+        face: Face = self._whole.face
         return face
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what may travel: parameters, fitted steps and the release."""
-        state = super().__getstate__()
-        return {name: value for name, value in state.items() if name not in PRIVATE}
+        state: dict[str, Any] = super().__getstate__()
+        state.pop("_lock", None)
+        if "_whole" in state:
+            whole = state["_whole"]
+            state["_whole"] = Whole(whole.face, whole.changes)
+        return state
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Return whether there is a fitted pipeline."""
+        return hasattr(self, "_whole")
 
     def __sklearn_tags__(self) -> Tags:
         """Return scikit-learn's tags: the estimator's, for the first step's rows."""
@@ -302,7 +363,7 @@ def forgettable_pipeline(*steps: Any, estimator: Any) -> ForgettablePipeline:
 def _raw(
     X: Any,
     y: Any,
-    subjects: Sequence[object] | None,
+    subjects: Iterable[object] | None,
     sample_weight: ArrayLike | None,
 ) -> Raw:
     """Return the rows, checked against one another, in memory of their own."""
@@ -315,23 +376,34 @@ def _raw(
     weight = None
     if sample_weight is not None:
         weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
-    owners = tuple(map(str, range(n_rows) if subjects is None else subjects))
-    if len(owners) != n_rows:
-        raise InvalidInput(
-            f"subjects names {len(owners)} people and X has {n_rows} rows; name the "
-            "owner of each row"
-        )
+    owners = tuple(owners_of(subjects, n_rows))
     return Raw(X, y, weight, owners).take(np.arange(n_rows))
+
+
+def _stated_for(steps: Steps) -> Callable[[Custody], Custody]:
+    """Return what states of a model that these steps forget with it, or do not."""
+
+    def stated(custody: Custody) -> Custody:
+        scope = replace(
+            custody.scope,
+            in_pipeline=True,
+            assumptions=assumptions(steps),
+            not_covered=not_covered(steps),
+        )
+        account = custody.accountant
+        for _, step in steps:
+            if handling(step) == "foreign":
+                account = account.compose(TunedOnData(type(step).__name__))
+        return replace(custody, scope=scope, accountant=account)
+
+    return stated
 
 
 def _places(raw: Raw, people: set[str]) -> Index:
     """Return where these people's rows lie, or raise UnknownSubject."""
     missing = people.difference(raw.owners)
     if missing:
-        raise UnknownSubject(
-            f"{len(missing)} of {len(people)} subject(s) are not in the model, or no "
-            f"longer, {min(missing)!r} among them; nobody was removed"
-        )
+        raise unknown_owners(missing, people)
     return np.flatnonzero([owner in people for owner in raw.owners])
 
 

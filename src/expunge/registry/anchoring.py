@@ -9,9 +9,8 @@ answer looks at the rows anyhow. Nothing is released by it.
 
 from dataclasses import replace
 
-import numpy as np
-
 from ..exceptions import Unsupported
+from ..linear_model.holdings import NOBODY
 from ..stores import publications
 from ..tuning.holdings import TunedHoldings
 from ..unlearn import reanchor
@@ -28,13 +27,12 @@ def anchor_anew(site: Site, name: str) -> None:
             f"model {name!r} is tuned and keeps a state for every candidate and fold; "
             "fit it anew to be rid of their anchors"
         )
-    assert holdings.fetch is not None
-    remaining = holdings.fetch(np.array([], dtype=np.intp))
+    remaining = holdings.remaining(NOBODY)
     # Twice: the first step begins at an answer of the old state, and of that the second
     # leaves no more than rounding.
     custody = reanchor(reanchor(holdings.custody, remaining), remaining)
-    holdings = replace(holdings, custody=custody)
-    data = checkpoint(held.model, holdings, held.model.record_, held.page_keys)
+    snapshot = held.model._snapshot.holding(replace(holdings, custody=custody))
+    data = checkpoint(held.model, snapshot, held.page_keys)
     written = site.checkpoints.write(name, held.generation + 1, data)
     site.cache.pop(name, None)
     with site.store.writing() as connection:

@@ -20,13 +20,13 @@ from .._typing import Index
 from ..accountant import Accountant
 from ..exceptions import ExpungeError, ScheduleExhausted
 from ..files.contents import with_fresh_noise
-from ..linear_model.holdings import Holdings, published
+from ..linear_model.holdings import Holdings
+from ..linear_model.snapshot import Shown, Snapshot
 from ..private import Private
-from ..record import Record
 from ..rows import Rows
 from ..stores import people, publications, requests
 from ..stores.people import Struck
-from ..unlearn import REFUSALS, Release
+from ..unlearn import REFUSALS
 from .held import Held, checkpoint, fetching, rows_of, shippable
 from .site import Site, now
 
@@ -37,29 +37,27 @@ class Change(Private):
 
     held: Held
     struck: Struck
-    holdings: Holdings
-    public: Release
-    record: Record
+    snapshot: Snapshot
     checkpoint: str
 
     def write(self, connection: Connection) -> None:
         """Write the model as it is after."""
-        held = self.held
+        held, shown = self.held, self.snapshot.shown
         people.strike(connection, held.name, self.struck)
-        write_release(connection, held.name, held.number + 1, (held.model, self.public))
+        write_release(connection, held.name, held.number + 1, (held.model, shown))
         after = {"checkpoint": self.checkpoint, "number": held.number + 1}
         publications.move_on(connection, held.name, held.generation, after)
 
     def after(self) -> Held:
         """Return the model as it is after, once that is committed."""
         held = self.held
-        held.model._show(self.holdings, self.public, self.record)
+        held.model._snapshot = self.snapshot
         return Held(
             held.name,
             held.generation + 1,
             self.checkpoint,
             held.number + 1,
-            self.public.certificate.digest(),
+            self.snapshot.shown.release.certificate.digest(),
             held.model,
             self.struck.page_keys,
         )
@@ -133,10 +131,10 @@ def changed(site: Site, name: str, tags: Sequence[str]) -> Change:
     if answered.kept is not None:
         answered.kept.strike(gone)
     fetch = fetching(partial(site.everybody, name), struck.page_keys)
-    holdings, public, record = published(replace(answered, fetch=fetch))
-    data = checkpoint(held.model, holdings, record, struck.page_keys)
+    snapshot = held.model._snapshot.released(replace(answered, fetch=fetch))
+    data = checkpoint(held.model, snapshot, struck.page_keys)
     written = site.checkpoints.write(name, held.generation + 1, data)
-    return Change(held, struck, holdings, public, record, written)
+    return Change(held, struck, snapshot, written)
 
 
 def _answered(
@@ -197,18 +195,19 @@ def commit(
 
 
 def write_release(
-    connection: Connection, name: str, number: int, made: tuple[Any, Release]
+    connection: Connection, name: str, number: int, made: tuple[Any, Shown]
 ) -> None:
     """Write a release of an estimator, in place of the one before."""
-    model, public = made
+    model, shown = made
+    certificate = shown.release.certificate
     publications.publish(
         connection,
         {
             "model": name,
             "number": number,
             "made": now(),
-            "certificate": public.certificate.to_json(),
-            "digest": public.certificate.digest(),
-            "content": shippable(model, public),
+            "certificate": certificate.to_json(),
+            "digest": certificate.digest(),
+            "content": shippable(model, shown),
         },
     )

@@ -3,6 +3,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from sklearn.base import clone
@@ -13,10 +14,10 @@ from ..files.contents import require_known
 from ..ids import person
 from ..ledger import TagKey, subject_tags
 from ..ledger.pages import name as model_name
-from ..linear_model.holdings import Holdings, noted
+from ..linear_model.owners import owners_of
 from ..stores import people, publications, requests
 from ..stores.people import PageKeys
-from ..unlearn import Release
+from ..unlearn import Custody
 from .applying import write_release
 from .completing import complete
 from .held import by_person, checkpoint
@@ -73,14 +74,16 @@ def fitted(
         )
     if subjects is not None:
         subjects = [person(subject) for subject in subjects]
-    model.fit(X, y, subjects=subjects)
-    holdings: Holdings = model._private_state()
-    shown: Release = model._release
-    public = Release(shown.theta, noted(shown.certificate, notes))
-    custody = replace(holdings.custody, released=(public, model._record))
-    holdings = replace(holdings, custody=custody, notes=notes)
-    model._show(holdings, public, model._record)
+    prepared = model._prepare(X, y, None)
+    owners = owners_of(subjects, len(prepared.rows))
+    model._hold(prepared, owners, adjust=partial(_stated, notes))
     return model
+
+
+def _stated(notes: tuple[str, ...], custody: Custody) -> Custody:
+    """Return the custody with what certificates from a registry do not cover."""
+    scope = custody.scope
+    return replace(custody, scope=replace(scope, not_covered=scope.not_covered + notes))
 
 
 def take_in(site: Site, name: str, model: Any, wait: float) -> None:
@@ -90,12 +93,12 @@ def take_in(site: Site, name: str, model: Any, wait: float) -> None:
     with site.store.writing() as connection:
         _make_room(connection, name, generation - 1)
         page_keys = _enrolled(connection, name, model, site.tag_keys())
-        data = checkpoint(model, model._private_state(), model._record, page_keys)
+        data = checkpoint(model, model._snapshot, page_keys)
         number = publications.number(connection, name) + 1
         written = site.checkpoints.write(name, generation, data)
         after = {"checkpoint": written, "number": number}
         publications.move_on(connection, name, generation - 1, after)
-        write_release(connection, name, number, (model, model._release))
+        write_release(connection, name, number, (model, model._shown))
     site.cache.pop(name, None)
     complete(site, wait)
 

@@ -33,13 +33,12 @@ from ..files.contents import (
 from ..files.packing import packed, unpacked
 from ..linear_model.holdings import Fetch, Holdings
 from ..linear_model.kept import Kept
+from ..linear_model.snapshot import Shown, Snapshot
 from ..private import Private
-from ..record import Record
 from ..roster import Roster
 from ..rows import Rows
 from ..stores.people import PageKeys
 from ..tuning.holdings import TunedHoldings
-from ..unlearn import Release
 
 HASH_BYTES = 32
 
@@ -81,13 +80,10 @@ Everybody = Callable[[PageKeys], Iterable[bytes]]
 """The page keys of a model, to the rows of each of its people."""
 
 
-def checkpoint(
-    model: Any,
-    holdings: Holdings,
-    record: Record,
-    page_keys: PageKeys,
-) -> list[memoryview]:
+def checkpoint(model: Any, snapshot: Snapshot, page_keys: PageKeys) -> list[memoryview]:
     """Return the private state as bytes, in parts, to be sealed."""
+    holdings, record = snapshot.holdings, snapshot.record
+    assert holdings is not None and record is not None
     arrays: dict[str, NDArray[Any]] = {}
     bounds = holdings.bounds if isinstance(holdings, TunedHoldings) else None
     content = custody_content(model, holdings, record, bounds, arrays)
@@ -95,21 +91,19 @@ def checkpoint(
     return framed(content, arrays)
 
 
-def shippable(model: Any, public: Release) -> bytes:
+def shippable(model: Any, shown: Shown) -> bytes:
     """Return what may be shipped of a release, as bytes, with a hash before them."""
     arrays: dict[str, NDArray[Any]] = {}
-    data = b"".join(framed(release_content(model, public, arrays), arrays))
+    data = b"".join(framed(release_content(model, shown, arrays), arrays))
     return sha256(data).digest() + data
 
 
-def released(line: Any) -> tuple[Loaded, Release]:
-    """Return the estimator that carries a release alone, and the release.
+def released(line: Any) -> Loaded:
+    """Return the estimator that carries a release alone.
 
     ``line`` is as ``stores.publications.release`` returns it.
     """
-    model, public = read_release(*unframed(_checked(line.content, line.model)))
-    model._published = public
-    return model, public
+    return read_release(*unframed(_checked(line.content, line.model)))
 
 
 def take_up(line: Any, data: bytes, everybody: Everybody) -> Held:
@@ -125,7 +119,7 @@ def take_up(line: Any, data: bytes, everybody: Everybody) -> Held:
         How to get at people's rows.
     """
     content = _checked(line.content, line.name)  # or say that there is none any more
-    model, public = read_release(*unframed(content))
+    model = read_release(*unframed(content))
     parts = _parts(data)
     page_keys: PageKeys = parts.pop("page_keys")
     fetch = fetching(everybody, page_keys)
@@ -134,7 +128,7 @@ def take_up(line: Any, data: bytes, everybody: Everybody) -> Held:
         kept = _kept(everybody(page_keys), parts["custody"].n_samples)
     # Whose rows these are the store knows: no roster is needed.
     beside = Beside(Roster(Counter(), b""), kept, fetch)
-    give_custody(model, public, parts, beside)
+    give_custody(model, parts, beside)
     return Held(
         line.name,
         line.generation,

@@ -85,7 +85,7 @@ def _model(connection: Connection, name: str) -> ModelStatus:
     spent = line.content is None
     return ModelStatus(
         name=name,
-        estimator="" if spent else type(released(line)[0]).__name__,
+        estimator="" if spent else type(released(line)).__name__,
         certificate=Certificate.from_json(line.certificate),
         number=number,
         made=line.made,

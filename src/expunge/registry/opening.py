@@ -6,6 +6,7 @@ import numpy as np
 from ..audit import Case
 from ..budget import Budget
 from ..exceptions import InvalidInput
+from ..linear_model.holdings import NOBODY
 from ..plan import PlanReport, plan
 from ..record import Record
 from .site import WAIT, Site
@@ -39,10 +40,7 @@ def plan_of(site: Site, name: str) -> PlanReport:
 def _case(site: Site, name: str) -> tuple[Case, Budget | None]:
     """Return the case of a model, and its contract, with the lock held."""
     holdings = site.held(name).holdings
-    assert holdings.fetch is not None
-    rows = holdings.fetch(np.array([], dtype=np.intp))
-    custody = holdings.custody
-    kept = rows.total_weight / custody.state.anchor_weight
+    rows, custody = holdings.remaining(NOBODY), holdings.custody
     first = np.array([0], dtype=np.intp)
-    objective = custody.state.objective.after(kept)
+    objective = custody.objective_for(rows)
     return Case(objective, rows, first, custody.mechanism), custody.budget

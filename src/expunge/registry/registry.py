@@ -282,7 +282,7 @@ class Registry:
         with self._site.store.reading() as connection:
             number = publications.number(connection, name)
             line = publications.release(connection, name, number)
-        return released(line)[0]
+        return released(line)
 
     def ship(self, name: str, path: str | PathLike[str]) -> ReleaseStatus:
         """Write the newest release of a model to a file, and remember that it left.

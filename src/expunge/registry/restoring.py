@@ -234,7 +234,7 @@ def _charged(site: Site, name: str, n_releases: int) -> Held:
         if isinstance(holdings, TunedHoldings):
             account = holdings.rule.account(account, holdings.models.choice)
         account = account.compose(release_event(budget, source))
-    held.model._show(charged(held, account), held.model._release, held.model.record_)
+    held.model._snapshot = held.model._snapshot.holding(charged(held, account))
     held = replace(held, number=held.number + n_releases)
     site.cache[name] = held
     return held

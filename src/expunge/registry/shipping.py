@@ -27,7 +27,7 @@ def ship(site: Site, name: str, path: Path) -> ReleaseStatus:
         with site.store.reading() as connection:
             number = publications.number(connection, name)
             line = publications.release(connection, name, number)
-        data = file_of(released(line)[0], path)  # or refuse, before anything
+        data = file_of(released(line), path)  # or refuse, before anything
         # After it was taken back, should the clock be slow: it is out there again.
         time = max(now(), (line.withdrawn or 0) + 1)
         shipment = {"model": name, "number": number, "time": time, "name": path.name}

@@ -8,7 +8,7 @@ choice after a request is the one that tuning again would make.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from .._typing import Index, Vector
 from ..budget import Budget
 from ..exceptions import InvalidInput
 from ..linear_model import LinearRegression, LogisticRegression
-from ..linear_model.base import Forgetful
+from ..linear_model.base import Forgetful, Prepared, scoped
 from ..linear_model.choices import MECHANISMS, chosen, penalty_of
 from ..linear_model.kept import Kept
 from ..losses import Loss
@@ -73,7 +73,7 @@ class Tuned(Forgetful):
         of ``Budget(choice_sigma=...)`` before they are compared.
     fold_key
         Key of the hash, as bytes or a word; None draws one at the fit.
-    penalty, ridge, fit_intercept, penalize_intercept, mechanism, budget, loss
+    penalty, ridge, fit_intercept, penalize_intercept, mechanism, budget, loss, classes
         As for the estimators that do not tune; with a penalty object leave
         ``l1_ratios`` alone.
     random_state
@@ -98,6 +98,7 @@ class Tuned(Forgetful):
         random_state: int | None = None,
         loss: str | Loss | None = None,
         verbose: bool = False,
+        classes: Sequence[Any] | None = None,
     ) -> None:
         self.alphas = alphas
         self.l1_ratios = l1_ratios
@@ -113,6 +114,7 @@ class Tuned(Forgetful):
         self.random_state = random_state
         self.loss = loss
         self.verbose = verbose
+        self.classes = classes
 
     @property
     def alpha_(self) -> float:
@@ -163,14 +165,11 @@ class Tuned(Forgetful):
         """Return the first candidate: rows are the same for all of them."""
         return self._candidates(loss)[0]
 
-    def _held(
-        self,
-        objective: Objective,
-        rows: Rows,
-        owners: Sequence[str],
-        start: Vector | None = None,
+    def _holdings(
+        self, prepared: Prepared, owners: Sequence[str], start: Vector | None
     ) -> TunedHoldings:
         """Return the tuned fit to these rows, with what is kept."""
+        objective, rows = prepared.objective, prepared.rows
         rule, (noise, choice_noise) = self._rule(objective.loss), self._noises()
         kept, bounds = _sorted_by_fold(rule, rows, owners)
         total = len(rule.objectives) * (1 + (rule.n_folds or 0))
@@ -188,11 +187,13 @@ class Tuned(Forgetful):
             models.deputies[place].anchor,
         )
         account = rule.account(custody.accountant, models.choice)
+        custody = scoped(custody, prepared.labels, rows_kept=True)
         return TunedHoldings(
             replace(custody, accountant=account, choice=proof(models, rule, place)),
             noise,
             Roster.of(kept.rows, salt()),
             kept,
+            prepared.labels,
             rule=rule,
             bounds=bounds,
             models=models,

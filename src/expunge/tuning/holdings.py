@@ -8,6 +8,7 @@ again would have chosen, solved on the rows that remain.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -15,9 +16,10 @@ from numpy.typing import NDArray
 
 from .._typing import Index
 from ..linear_model.holdings import Holdings
+from ..linear_model.labels import fewer
 from ..noise import Noise, on_grid
 from ..rows import Rows
-from ..unlearn import Custody, Scored, forget, switch
+from ..unlearn import Custody, Scored, forget, refit
 from .choice import Choice
 from .folds import Split
 from .loo_tune import LooTuning, loo_retune, loo_tune
@@ -63,28 +65,52 @@ class TunedHoldings(Holdings):
         if not len(removed):
             return self
         assert self.kept is not None and gone is not None
-        split = Split(self.kept.rows, self.bounds)
+        labels = self.labels_after(removed, gone)
+        if fewer(labels, self.labels):
+            return replace(self, labels=labels)._tuned_again(gone, n_subjects)
+        split = Split(self.in_classes(self.kept.rows), self.bounds)
         models = self._remodelled(split, gone)
         chosen = noised(models.choice, self.choice_noise, self.rule)
-        objective = self.rule.objectives[chosen]
-        custody: Custody
         if chosen == self.chosen:
-            kept = self.kept
             custody = forget(
                 self.custody,
-                removed,
-                lambda: kept.remaining(gone),
+                self.in_classes(removed),
+                partial(self.remaining, gone),
                 n_subjects=n_subjects,
                 spend=spend,
             )
         else:
-            custody = switch(
+            custody = refit(
                 self.custody,
-                objective,
-                self.kept.remaining(gone),
+                self.rule.objectives[chosen],
+                self.remaining(gone),
                 n_subjects=n_subjects,
                 start=models.deputies[chosen].anchor,
             )
+        return replace(self, labels=labels)._with_choice(custody, models, chosen)
+
+    def _tuned_again(self, gone: Index, n_subjects: int) -> Self:
+        """Return the holdings tuned from nothing, since there are fewer classes."""
+        assert self.kept is not None and self.labels is not None
+        loss = self.labels.loss_like(self.custody.objective.loss)
+        objectives = tuple(replace(one, loss=loss) for one in self.rule.objectives)
+        rule = replace(self.rule, objectives=objectives)
+        custody = replace(self.custody, objective=objectives[0])
+        new = replace(self, rule=rule, custody=custody)
+        split = Split(new.in_classes(self.kept.rows), self.bounds).without(gone)
+        models = modelled(rule, split, lambda: None)
+        chosen = noised(models.choice, self.choice_noise, rule)
+        custody = refit(
+            self.custody,
+            objectives[chosen],
+            new.remaining(gone),
+            n_subjects=n_subjects,
+            start=models.deputies[chosen].anchor,
+        )
+        return new._with_choice(custody, models, chosen)
+
+    def _with_choice(self, custody: Custody, models: Models, chosen: int) -> Self:
+        """Return the holdings with a custody, its account told of the choice."""
         custody = replace(
             custody,
             accountant=self.rule.account(custody.accountant, models.choice),

@@ -119,14 +119,13 @@ def loo_error(model: Forgetful) -> LeftOut:
     account stay as they are: nothing is released.
     """
     holdings = model._private_state()
-    if holdings.kept is None:
+    custody, rows = holdings.custody, holdings.rows()
+    if rows is None:
         raise InvalidInput(
             "this model keeps no data (keep_data=False), and leave-one-out looks at "
             "every row; fit with keep_data=True, or call leave_one_out(state, rows)"
         )
-    custody, rows = holdings.custody, holdings.kept.rows.take(holdings.kept.alive)
-    objective = custody.objective.after(rows.total_weight / custody.fit_weight)
-    summary = summarise(objective, rows, custody.draft.theta)
+    summary = summarise(custody.objective_for(rows), rows, custody.draft.theta)
     return leave_one_out(with_sums(initial_state(summary), summary, moment=True), rows)
 
 

@@ -33,8 +33,8 @@ def refitted(
     rest = rows.without(np.array([place]))
     lighter = state.having(weight=rest.total_weight, n_rows=len(rest))
     try:
-        solution = retrained(lighter, rest)
         objective = state.objective.after(lighter.kept)
+        solution = retrained(objective, rest, state.last)
         summary = summarise(objective, rest, solution.theta, solution.subgradient)
         fresh = with_sums(initial_state(summary), summary, moment=True)
         again = common(fresh, rest)

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a certificate counts: people once, and the releases of one fit."""
+
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from expunge import Budget, LogisticRegression, load, verify
+from expunge.certificate import (
+    BEFORE_PIPELINE,
+    OTHER_RELEASES,
+    PREPROCESSING,
+    ROWS_NOT_KEPT,
+)
+from expunge.exceptions import InvalidInput, UnknownSubject
+from expunge.files import read_shipped, ship
+from expunge.preprocessing import StandardScaler, forgettable_pipeline
+
+N_ROWS = 40
+
+
+def table() -> tuple[Any, Any, list[str]]:
+    """Return rows, labels and people with two rows each."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(N_ROWS, 2))
+    y = (X[:, 0] + rng.normal(size=N_ROWS) > 0).astype(int)
+    return X, y, [f"p{row // 2}" for row in range(N_ROWS)]
+
+
+def contract(**terms: Any) -> Budget:
+    return Budget(sigma=0.5, allow_seeded=True, **terms)
+
+
+def model(**parameters: Any) -> LogisticRegression:
+    return LogisticRegression(
+        alpha=0.1, penalize_intercept=True, random_state=0, **parameters
+    )
+
+
+@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.parametrize("keep_data", [True, False])
+def test_a_person_counts_once_however_their_rows_go(
+    keep_data: bool, saved: bool, tmp_path: Path
+) -> None:
+    X, y, people = table()
+    ours: Any = model(keep_data=keep_data).fit(X, y, subjects=people)
+
+    def removed(some: slice) -> int:
+        nonlocal ours
+        ours.forget(X=X[some], y=y[some])
+        if saved:
+            ours.save(tmp_path)
+            ours = load(tmp_path)
+        count: int = ours.certificate_.n_subjects_removed
+        return count
+
+    assert removed(slice(0, 1)) == 1
+    assert removed(slice(1, 2)) == 1  # the same person's other row
+    assert removed(slice(2, 6)) == 3
+    assert removed(slice(7, 9)) == 5  # one row each of two people
+    assert removed(slice(6, 7)) == 5
+    if keep_data:
+        assert ours.forget(["p4", "p5"]).certificate_.n_subjects_removed == 6
+
+
+def test_rows_of_nobody_count_one_by_one() -> None:
+    X, y, _ = table()
+    for keep_data in (True, False):
+        ours = model(keep_data=keep_data).fit(X, y)
+        assert ours.forget(X=X[:3], y=y[:3]).certificate_.n_subjects_removed == 3
+
+
+def test_positions_are_no_ids() -> None:
+    X, y, people = table()
+    nobody = model().fit(X, y)
+    for ids in ([7], ["7"]):
+        with pytest.raises(InvalidInput, match="fitted without subjects"):
+            nobody.forget(ids)
+    assert nobody.certificate_.n_releases == 1
+    nobody.forget(rows=[7])
+    with pytest.raises(UnknownSubject, match=r"1 of 1 row.s. .* '7' among them"):
+        nobody.forget(rows=[7])
+    named = model().fit(X, y, subjects=people)
+    with pytest.raises(InvalidInput, match="fitted without subjects"):
+        named.forget(rows=[7])
+    for bad in ([0.5], ["7"], [[1]]):
+        with pytest.raises(InvalidInput, match="list of positions"):
+            nobody.forget(rows=bad)
+
+
+def test_ids_have_one_spelling() -> None:
+    X, y, people = table()
+    people[:2] = ["Zo\u00eb", "  Zoe\u0308 "]
+    ours = model().fit(X, y, subjects=people)
+    assert ours.forget(["Zoe\u0308"]).certificate_.n_subjects_removed == 1
+    assert ours.record_.n_removed == 2
+    for nobody in (None, float("nan"), 3.0, b"ada", True):
+        with pytest.raises(InvalidInput):
+            model().fit(X, y, subjects=[nobody, *people[1:]])
+        with pytest.raises(InvalidInput):
+            ours.forget([nobody])
+
+
+def test_a_mask_is_no_list_of_people() -> None:
+    X, y, people = table()
+    ours = model().fit(X, y, subjects=people)
+    mask = np.arange(N_ROWS) < 3
+    for masked in (mask, mask.tolist()):
+        with pytest.raises(InvalidInput, match="looks like a mask"):
+            ours.forget(masked)
+        with pytest.raises(InvalidInput, match="looks like a mask"):
+            ours.forget(rows=masked)
+    assert ours.certificate_.n_releases == 1
+
+
+def test_no_rows_are_no_request() -> None:
+    X, y, people = table()
+    ours = model(budget=contract(releases=3)).fit(X, y, subjects=people)
+    shown = ours.coef_
+    ours.forget(X=X[:0], y=y[:0])
+    ours.forget([])
+    np.testing.assert_array_equal(ours.coef_, shown)
+    assert ours.certificate_.n_releases == 1
+
+
+def test_a_second_fit_under_one_contract_says_so() -> None:
+    X, y, people = table()
+    ours = model(budget=contract(releases=3)).fit(X, y, subjects=people)
+    assert OTHER_RELEASES not in ours.certificate_.not_covered
+    assert OTHER_RELEASES not in ours.forget(["p1"]).certificate_.not_covered
+    copied = clone(ours)
+    for again in (ours, copied):
+        again.fit(X, y, subjects=people)
+        assert again.certificate_.n_releases == 1
+        assert OTHER_RELEASES in again.certificate_.not_covered
+        assert OTHER_RELEASES in again.forget(["p1"]).certificate_.not_covered
+        assert verify(again.certificate_, again.record_).stands
+    ours.set_params(budget=contract(releases=3)).fit(X, y, subjects=people)
+    assert OTHER_RELEASES not in ours.certificate_.not_covered
+
+
+def _forgets_elsewhere(ours: Any, said: Any) -> None:
+    said.put(OTHER_RELEASES in ours.forget(["p1"]).certificate_.not_covered)
+
+
+def test_a_fork_says_that_there_may_be_others() -> None:
+    X, y, people = table()
+    ours = model(budget=contract(releases=3)).fit(X, y, subjects=people)
+    context = multiprocessing.get_context("fork")
+    said = context.Queue()
+    child = context.Process(target=_forgets_elsewhere, args=(ours, said))
+    child.start()
+    assert said.get(timeout=60)
+    child.join()
+    assert OTHER_RELEASES not in ours.forget(["p1"]).certificate_.not_covered
+
+
+def test_a_loaded_model_says_that_there_may_be_others(tmp_path: Path) -> None:
+    X, y, people = table()
+    ours = model(budget=contract(releases=3)).fit(X, y, subjects=people)
+    ours.save(tmp_path)
+    loaded = load(tmp_path)
+    assert loaded.certificate_ == ours.certificate_  # of the release that was saved
+    assert OTHER_RELEASES in loaded.forget(["p1"]).certificate_.not_covered
+
+
+def test_parameters_set_after_the_fit_are_not_those_of_the_release(
+    tmp_path: Path,
+) -> None:
+    X, y, people = table()
+    ours = model(budget=contract()).fit(X, y, subjects=people)
+    ours.save(tmp_path / "before")
+    ship(ours, tmp_path / "before.safetensors")
+    ours.set_params(alpha=7.0, random_state=5, loss="squared_hinge", budget=None)
+    ours.set_params(mechanism="jackknife", fit_intercept=False, classes=[1, 2])
+    ours.save(tmp_path / "after")
+    ship(ours, tmp_path / "after.safetensors")
+    for name in ("release.json", "private.json"):
+        texts = [(tmp_path / at / name).read_bytes() for at in ("before", "after")]
+        assert texts[0] == texts[1]
+    shipped = [tmp_path / f"{at}.safetensors" for at in ("before", "after")]
+    assert shipped[0].read_bytes() == shipped[1].read_bytes()
+    assert read_shipped(shipped[1]).alpha == load(tmp_path / "after").alpha == 0.1
+    assert ours.predict_proba(X).shape == (N_ROWS, 2)
+    np.testing.assert_array_equal(ours.to_sklearn().predict(X), ours.predict(X))
+    assert ours.forget(["p1"]).certificate_.objective["alpha"] == 0.1
+
+
+def test_not_covered_is_what_is_true_of_the_model() -> None:
+    X, y, people = table()
+    plain = model().fit(X, y).certificate_.not_covered
+    bare = model(keep_data=False).fit(X, y).certificate_.not_covered
+    pipeline = forgettable_pipeline(StandardScaler(), estimator=model())
+    piped = pipeline.fit(X, y, subjects=people).certificate_.not_covered
+    later = pipeline.forget(["p1"]).certificate_.not_covered
+    assert (PREPROCESSING in plain, BEFORE_PIPELINE in plain) == (True, False)
+    assert ROWS_NOT_KEPT in bare and ROWS_NOT_KEPT not in plain
+    assert PREPROCESSING not in piped and BEFORE_PIPELINE in piped
+    assert later == piped
