@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge.exceptions import InvalidInput
-from expunge.ids import LONGEST, is_row_name, people, person, row_name
+from expunge.ids import LONGEST, is_row_name, objection, people, person, row_name
 
 pa: Any = import_module("pyarrow")  # it ships no types
 COMPOSED, DECOMPOSED = "Zo\u00eb", "Zoe\u0308"
@@ -126,8 +126,15 @@ class TestPerson:
         half = LONGEST // 2
         assert person("e\u0301" * half) == "\u00e9" * half
         for long in ("a" * (LONGEST + 1), "e\u0301" * (half + 1), "\u0958" * half):
-            with pytest.raises(InvalidInput, match=f"and {LONGEST} are the most"):
+            with pytest.raises(InvalidInput, match=f"bytes; use at most {LONGEST}"):
                 person(long)
+
+    def test_objection_shows_nothing(self) -> None:
+        assert objection("Ada") is None
+        for subject in ("A\x07da" * 9, "Ada" * LONGEST, 1234.5, b"Ada", ["Ada"]):
+            said = objection(subject)
+            assert said is not None
+            assert "Ada" not in said and "1234" not in said
 
     def test_date_is_taken_as_it_prints(self) -> None:
         assert person(datetime.date(2024, 2, 29)) == "2024-02-29"

@@ -28,6 +28,7 @@ from expunge.ledger import (
     subject_tags,
     tag_key,
 )
+from expunge.ledger.tags import request_tag
 
 # RFC 8032, section 7.1, test 2.
 SEED = bytes.fromhex("4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb")
@@ -231,9 +232,18 @@ class TestTags:
         assert value == expected.hexdigest()
 
     def test_people_and_keys_have_tags_of_their_own(self) -> None:
-        people = ["Ada", "ada", "", "\ud800", "Ad\u00e4"]
+        people = ["Ada", "ada", "7", "07", "Ad\u00e4"]
         tags = {subject_tag(p, key) for p in people for key in (self.OLD, self.NEW)}
         assert len(tags) == 10
+
+    def test_spellings_of_one_id_have_one_tag(self) -> None:
+        for spellings in (("Zo\u00eb", " Zoe\u0308\n"), (7, "7", " 7 ")):
+            assert len({subject_tag(one, self.OLD) for one in spellings}) == 1
+        with pytest.raises(InvalidInput, match="missing"):
+            subject_tag(None, self.OLD)
+
+    def test_request_is_no_person(self) -> None:
+        assert request_tag("Ada", self.OLD) != subject_tag("Ada", self.OLD)
 
     def test_old_tags_are_found_after_a_rotation(self) -> None:
         kept = subject_tag("Ada", self.OLD)

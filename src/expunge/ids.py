@@ -26,24 +26,10 @@ ROW = "\x00"  # refused in every id
 
 def person(subject: object) -> str:
     """Return the id of a person in its one spelling; refuse what cannot be one."""
-    word = unicodedata.normalize("NFC", _text(subject)).strip()
-    if not word:
-        raise InvalidInput(
-            f"the id {_shown(subject)} of a person is empty; name the person, or "
-            "remove the row"
-        )
-    if _UNPRINTABLE.search(word):
-        raise InvalidInput(
-            f"the id {_shown(word)} of a person holds control characters or half a "
-            "surrogate pair; check the file that it was read from"
-        )
-    size = len(word.encode())
-    if size > LONGEST:
-        raise InvalidInput(
-            f"the id {_shown(word)} of a person has {size} bytes, and {LONGEST} are "
-            "the most; use the id under which the person was fitted"
-        )
-    return word
+    reason = objection(subject)
+    if reason is not None:
+        raise InvalidInput(f"{_shown(subject)} is no id of a person: {reason}")
+    return _spelled(subject)
 
 
 def people(subjects: Iterable[object]) -> tuple[str, ...]:
@@ -58,6 +44,22 @@ def people(subjects: Iterable[object]) -> tuple[str, ...]:
     return words
 
 
+def objection(subject: object) -> str | None:
+    """Return why something cannot be an id, and what to do, without showing it."""
+    reason = _wrong_kind(subject)
+    if reason is not None:
+        return reason
+    word = _spelled(subject)
+    if not word:
+        return "it is empty; fill it in, or remove the row"
+    if _UNPRINTABLE.search(word):
+        return "it holds control characters; check the file that it was read from"
+    size = len(word.encode())
+    if size > LONGEST:
+        return f"it has {size} bytes; use at most {LONGEST}"
+    return None
+
+
 def row_name(position: int) -> str:
     """Return the name of a row that is nobody's; no id of a person is equal to it."""
     return f"{ROW}{position}"
@@ -68,22 +70,28 @@ def is_row_name(owner: str) -> bool:
     return owner.startswith(ROW)
 
 
-def _text(subject: object) -> str:
-    """Return an id as text, as it is spelled."""
-    if hasattr(subject, "as_py"):  # the scalars of a pyarrow column
-        subject = subject.as_py()
+def _spelled(subject: object) -> str:
+    """Return an id as text, normalised."""
+    subject = _plain(subject)
     if isinstance(subject, str):
-        return str.__str__(subject)  # the text itself, also of an Enum
-    objection = _objection(subject)
-    if objection is not None:
-        raise InvalidInput(f"{_shown(subject)} is no id of a person: {objection}")
-    if isinstance(subject, Integral):
-        return str(operator.index(subject))
-    return str(subject)
+        word = str.__str__(subject)  # the text itself, also of an Enum
+    elif isinstance(subject, Integral):
+        word = str(operator.index(subject))
+    else:
+        word = str(subject)
+    return unicodedata.normalize("NFC", word).strip()
 
 
-def _objection(subject: object) -> str | None:
+def _plain(subject: object) -> object:
+    """Return the value of a scalar from a pyarrow column; anything else as it is."""
+    return subject.as_py() if hasattr(subject, "as_py") else subject
+
+
+def _wrong_kind(subject: object) -> str | None:
     """Return why something that is not text cannot be an id, and what to do."""
+    subject = _plain(subject)
+    if isinstance(subject, str):
+        return None
     if isinstance(subject, bool | np.bool_):
         return "it is a truth value, as in a mask; give the ids themselves"
     if isinstance(subject, bytes | bytearray | memoryview):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tags: people under a keyed hash, for tables that must not hold their names.
 
-    tag = key id : BLAKE2b(subject; key)       (RFC 7693, keyed)
+    tag = key id : BLAKE2b(id; key)       (RFC 7693, keyed; the id as in ``ids``)
 
 Who lacks the key cannot test a guess; who destroys the key makes every tag under it
 meaningless. Equal people have equal tags under one key, so tags link requests and are
@@ -15,6 +15,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from ..exceptions import InvalidInput
+from ..ids import person
 from ..noise import salt
 from .keyfiles import Secret, UnusableKey, read_secret, secret_file
 
@@ -59,24 +60,22 @@ def tag_key(path: Path, *, create: bool = True) -> TagKey:
         ) from None
 
 
-def subject_tag(subject: str, key: TagKey) -> str:
-    """Return the tag of a person under a key."""
-    tag = blake2b(
-        # Any str that a face accepts has a tag, lone surrogates included.
-        subject.encode("utf-8", "surrogatepass"),
-        key=key.secret,
-        digest_size=TAG_BYTES,
-        person=b"expunge subject",
-    )
-    return f"{key.id}:{tag.hexdigest()}"
+def subject_tag(subject: object, key: TagKey) -> str:
+    """Return the tag of a person under a key: one for all spellings of the id."""
+    return _keyed(person(subject), key, b"expunge subject")
 
 
-def subject_tags(subject: str, keys: Sequence[TagKey]) -> tuple[str, ...]:
+def request_tag(content: str, key: TagKey) -> str:
+    """Return the tag of what a request asks for."""
+    return _keyed(content, key, b"expunge request")
+
+
+def subject_tags(subject: object, keys: Sequence[TagKey]) -> tuple[str, ...]:
     """Return the tags of a person under every key, to look for old ones as well."""
     return tuple(subject_tag(subject, key) for key in keys)
 
 
-def is_tag_of(tag: str, subject: str, keys: Sequence[TagKey]) -> bool:
+def is_tag_of(tag: str, subject: object, keys: Sequence[TagKey]) -> bool:
     """Return whether the tag is this person's, under one of the keys.
 
     A tag names its key; without that key it is nobody's any more.
@@ -85,6 +84,13 @@ def is_tag_of(tag: str, subject: str, keys: Sequence[TagKey]) -> bool:
         hmac.compare_digest(tag.encode(), candidate.encode())
         for candidate in subject_tags(subject, keys)
     )
+
+
+def _keyed(text: str, key: TagKey, purpose: bytes) -> str:
+    hashed = blake2b(
+        text.encode(), key=key.secret, digest_size=TAG_BYTES, person=purpose
+    )
+    return f"{key.id}:{hashed.hexdigest()}"
 
 
 def _fresh() -> bytes:

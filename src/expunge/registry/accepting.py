@@ -12,7 +12,8 @@ from sqlalchemy import Connection
 
 from ..exceptions import InvalidInput, UnknownSubject
 from ..ids import people as words
-from ..ledger import TagKey, is_tag_of, subject_tag, subject_tags
+from ..ledger import TagKey, subject_tags
+from ..ledger.tags import request_tag
 from ..stores import people, requests
 from ..stores.engine import Collision
 from .ids import require_request
@@ -89,7 +90,7 @@ def _taken_in(
         there = requests.look_up(connection, list(wanted))
         for request, line in there.items():
             content = _content(request, wanted[request])
-            if not is_tag_of(line.fingerprint, content, keys):
+            if line.fingerprint not in [request_tag(content, key) for key in keys]:
                 raise _changed(request)
         new = {id_: wanted[id_] for id_ in wanted if id_ not in there}
         subjects = list(dict.fromkeys(word for one in new.values() for word in one))
@@ -105,7 +106,7 @@ def _taken_in(
             "accepted": time,
             "deadline": time + site.settings.deadline_days * DAY,
             "n_subjects": len(named),
-            "fingerprint": subject_tag(_content(request, named), keys[0]),
+            "fingerprint": request_tag(_content(request, named), keys[0]),
             "tags": sorted({str(tags[subject]) for subject in named}),
         }
         for request, named in new.items()

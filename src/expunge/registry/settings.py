@@ -2,11 +2,12 @@
 """Settings: what a registry's folder says about itself, and where things lie in it."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from ..durable import replace_file
 from ..exceptions import InvalidInput, NoRegistry, StoreFailed
+from ..ids import SPELLING
 from ..stores.engine import translated
 
 VERSION = 1
@@ -23,12 +24,15 @@ class Settings:
         Of a PostgreSQL database; None keeps everything in a SQLite file.
     deadline_days
         Within how many days the law wants a request done.
+    ids
+        How ids of people are normalised before they become tags.
     version
         Of the folder's format.
     """
 
     url: str | None = None
     deadline_days: int = 30
+    ids: str = SPELLING
     version: int = VERSION
 
     def __post_init__(self) -> None:
@@ -40,6 +44,11 @@ class Settings:
             )
         if not isinstance(self.url, str | None):
             raise InvalidInput("the store's URL is no word; leave it away, or give one")
+        if self.ids != SPELLING:
+            raise InvalidInput(
+                f"the registry spells ids {self.ids!r} and this expunge {SPELLING!r}: "
+                "people would not be found; use the expunge that made it"
+            )
         if self.version != VERSION:
             raise InvalidInput(
                 f"the registry has format {self.version} and this expunge reads "
@@ -103,6 +112,8 @@ def read_settings(places: Places) -> Settings:
     try:
         with translated():
             raw = json.loads(places.settings.read_text(encoding="utf-8"))
+        if {*raw} != {field.name for field in fields(Settings)}:
+            raise ValueError("other fields than were written")
         return Settings(**raw)
     except (FileNotFoundError, NotADirectoryError):
         raise NoRegistry(

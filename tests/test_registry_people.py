@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""People in a registry: one person under every spelling of the id."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from expunge.exceptions import InvalidInput, StoreFailed
+from expunge.ids import SPELLING
+from expunge.ledger import Receipt
+from expunge.registry import Asked, Registry
+from tests.registries import A_REQUEST, data, estimator, require_consistent
+
+COMPOSED, DECOMPOSED = "Zo\u00eb", "Zoe\u0308"
+SPELLINGS = (COMPOSED, DECOMPOSED, f" {COMPOSED}", f"{DECOMPOSED}\u00a0")
+
+
+def owners(*first: object) -> list[Any]:
+    """Return whose row each is, the first rows being these people's."""
+    return [*first, *data()[2][len(first) :]]
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[Registry]:
+    """Lend a registry with a model in which one person is spelled in four ways."""
+    X, y, _ = data()
+    with Registry.create(tmp_path / "registry") as registry:
+        registry.fit("all", estimator(), X, y, owners(*SPELLINGS, 7, "7"))
+        yield registry
+
+
+class TestSpelling:
+    def test_one_person_is_one_in_a_fit(self, registry: Registry) -> None:
+        others = set(data()[2][6:])
+        assert registry.status().models[0].n_people == 2 + len(others)
+        assert registry.known([*SPELLINGS, 7]) == {COMPOSED: ("all",), "7": ("all",)}
+
+    @pytest.mark.parametrize("spelling", SPELLINGS)
+    def test_each_spelling_removes_all_rows(
+        self, registry: Registry, spelling: str
+    ) -> None:
+        registry.forget([spelling])
+        assert len(registry.case("all").rows) == len(data()[0]) - len(SPELLINGS)
+        assert registry.known(SPELLINGS) == {COMPOSED: ()}
+        require_consistent(registry)
+
+    def test_request_counts_a_person_once(self, registry: Registry) -> None:
+        receipt = registry.forget([*SPELLINGS, " 7 ", 7], A_REQUEST)
+        assert registry.request(A_REQUEST).n_subjects == 2
+        assert Receipt.from_json(receipt).entry.n_subjects == 2
+        assert registry.status().models[0].certificate.n_subjects_removed == 2
+
+    def test_same_request_in_another_spelling(self, registry: Registry) -> None:
+        receipt = registry.forget([COMPOSED, "7"], A_REQUEST)
+        assert registry.forget([" 7", DECOMPOSED, COMPOSED], A_REQUEST) == receipt
+        both = [Asked((DECOMPOSED, "7"), A_REQUEST), Asked(("7 ", COMPOSED), A_REQUEST)]
+        first, second = registry.accept(both)
+        assert first == second == registry.request(A_REQUEST)
+        with pytest.raises(InvalidInput, match="asked for something else"):
+            registry.forget([COMPOSED], A_REQUEST)
+        assert registry.status().n_requests == 1
+
+    def test_forgotten_people_do_not_return_under_another_spelling(
+        self, registry: Registry
+    ) -> None:
+        X, y, _ = data()
+        registry.forget([COMPOSED])
+        assert registry.returning([f"{DECOMPOSED} "]) == [COMPOSED]
+        with pytest.raises(InvalidInput, match=r"1 person\(s\) in the data were forgo"):
+            registry.fit("again", estimator(), X, y, owners(DECOMPOSED))
+        registry.readmit([f"\t{DECOMPOSED}"])
+        registry.fit("again", estimator(), X, y, owners(COMPOSED))
+
+    def test_settings_state_it(self, registry: Registry, tmp_path: Path) -> None:
+        place = tmp_path / "registry" / "registry.json"
+        settings = json.loads(place.read_text())
+        assert settings["ids"] == SPELLING == "NFC, stripped"
+        another = settings | {"ids": "as given"}
+        lacking = {name: settings[name] for name in settings if name != "ids"}
+        for other, said in ((another, "'as given'"), (lacking, "damaged")):
+            place.write_text(json.dumps(other))
+            with pytest.raises(StoreFailed, match=said):
+                Registry.open(tmp_path / "registry")
+
+
+class TestMissing:
+    @pytest.mark.parametrize(
+        "nobody", [None, float("nan"), np.float64("nan"), pd.NA, pd.NaT, 7.0, ""]
+    )
+    def test_nobody_is_no_person(self, registry: Registry, nobody: object) -> None:
+        X, y, _ = data()
+        calls: list[Callable[[], object]] = [
+            lambda: registry.fit("new", estimator(), X, y, owners(nobody)),
+            lambda: registry.refit("all", estimator(), X, y, owners(nobody)),
+            lambda: registry.forget([COMPOSED, nobody]),
+            lambda: registry.accept([Asked((nobody,))]),  # type: ignore[arg-type]
+            lambda: registry.known([nobody]),
+            lambda: registry.readmit([nobody]),
+            lambda: registry.returning([nobody]),
+        ]
+        for call in calls:
+            with pytest.raises(InvalidInput, match="is no id of a person"):
+                call()
+        assert registry.names() == ["all"]
+        assert registry.status().n_requests == 0
+
+    def test_word_for_nothing_is_a_word(self, registry: Registry) -> None:
+        X, y, _ = data()
+        registry.fit("new", estimator(), X, y, owners("nan", "None"))
+        assert registry.known(["nan", "None"]) == {"nan": ("new",), "None": ("new",)}
