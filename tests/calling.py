@@ -2,11 +2,13 @@
 """Calling the command line from a test, and a registry to call it about."""
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from typer.testing import CliRunner
 
 from expunge.cli.app import app
@@ -60,6 +62,14 @@ def make_registry(where: Path) -> Path:
     contract = ("--drop", "outcome", "--sigma", "0.5", "--releases", "4")
     assert call(*dose, *contract, "-r", folder).code == DONE
     return folder
+
+
+def copied(made: Path, where: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Copy a registry into a folder, and make both the defaults of commands."""
+    copy = shutil.copytree(made, where / "registry")
+    monkeypatch.setenv("EXPUNGE_REGISTRY", str(copy))
+    monkeypatch.chdir(where)
+    return copy
 
 
 def write_table(path: Path) -> Path:

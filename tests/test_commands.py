@@ -26,7 +26,7 @@ from expunge.cli.people import chunks
 from expunge.exceptions import InvalidInput, StoreFailed
 from expunge.ledger import Receipt
 from expunge.registry import Asked, Registry
-from tests.calling import N_PEOPLE, call, make_registry, person, whole
+from tests.calling import N_PEOPLE, call, copied, make_registry, person, whole
 from tests.cli_page import PAGE as MANUAL
 
 REQUEST = "0123456789abcdef" * 2
@@ -47,10 +47,7 @@ def table(made: Path) -> Path:
 @pytest.fixture
 def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a copy of the registry to change, which is the default."""
-    copy = shutil.copytree(made, tmp_path / "registry")
-    monkeypatch.setenv("EXPUNGE_REGISTRY", str(copy))
-    monkeypatch.chdir(tmp_path)
-    return copy
+    return copied(made, tmp_path, monkeypatch)
 
 
 @pytest.fixture
@@ -270,6 +267,22 @@ class TestForget:
         status = call("status", "--json").json
         assert status["n_completed"] == 3
         assert [model["release"] for model in status["models"]] == [2, 2]
+
+    def test_spellings_in_a_file_are_one_request(self, folder: Path) -> None:
+        spellings = (person(3), f" {person(3)}", f"{person(3)}\t", person(4))
+        Path("ids.txt").write_text("\n".join(spellings))
+        done = call("forget", "--from", "ids.txt", "--receipts", "answers", "--json")
+        assert done.code == DONE
+        first, second, third, other = done.json["listed"]
+        assert first == second == third != other
+        assert len(done.json["requests"]) == 2
+
+    def test_same_request_in_another_spelling(self, folder: Path) -> None:
+        first = call("forget", person(6), "--request", REQUEST)
+        again = call("forget", f" {person(6)} ", person(6), "--request", REQUEST)
+        assert first.code == again.code == DONE
+        assert first.out == again.out
+        assert Receipt.from_json(again.out.strip()).entry.n_subjects == 1
 
     def test_request_is_answered_again_and_done_once(self, folder: Path) -> None:
         first = call("forget", person(6), "--request", REQUEST)

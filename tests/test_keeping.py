@@ -27,7 +27,7 @@ from expunge.cli.printing import Table, say_json, some
 from expunge.files.shipping import read_shipped
 from expunge.ledger import read_entry
 from expunge.registry import Registry
-from tests.calling import call, make_registry, person, whole, write_table
+from tests.calling import call, copied, make_registry, person, whole, write_table
 
 REQUEST = "0123456789abcdef" * 2
 # Permissions do not bind the superuser; without these capabilities they do.
@@ -48,10 +48,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a copy of the registry to change, which is the default."""
-    copy = shutil.copytree(made, tmp_path / "registry")
-    monkeypatch.setenv("EXPUNGE_REGISTRY", str(copy))
-    monkeypatch.chdir(tmp_path)
-    return copy
+    return copied(made, tmp_path, monkeypatch)
 
 
 class TestStatus:

@@ -292,11 +292,10 @@ class TestSubjects:
         [
             ([1.0, 2.0], "column 'who': ids are stored as double; store text or"),
             ([True, False], "column 'who': ids are stored as bool"),
-            (["a", None], "column 'who', row 2: the id is empty"),
-            (
-                pd.array([1, None], dtype="Int64"),
-                "column 'who', row 2: the id is empty",
-            ),
+            (["a", None], "column 'who', row 2: it is missing; fill it in, or remove"),
+            (pd.array([1, None], dtype="Int64"), "row 2: it is missing"),
+            (["a", "nan"], "column 'who', row 2: it reads like a missing value"),
+            (["a", "a\tb"], "column 'who', row 2: it holds control characters"),
         ],
     )
     def test_parquet_ids_in_doubt(self, ids: Any, said: str, tmp_path: Path) -> None:
@@ -307,34 +306,56 @@ class TestSubjects:
     @pytest.mark.parametrize(
         ("one", "said"),
         [
-            ("", "column 'who', line 3: the id is empty; fill it in"),
-            ("  ", "column 'who', line 3: the id is empty"),
-            ("x" * 1025, "column 'who', line 3: an id of 1025 bytes; use at most 1024"),
-            ("\u00e9" * 513, "line 3: an id of 1026 bytes"),
+            ("", "column 'who', line 3: it is empty; fill it in, or remove the row"),
+            ("  ", "column 'who', line 3: it is empty"),
+            ("x" * 1025, "column 'who', line 3: it has 1025 bytes; use at most 1024"),
+            ("\u00e9" * 513, "line 3: it has 1026 bytes"),
+            ("a\x7fb", "line 3: it holds control characters"),
+            ("1003.0", "line 3: the id is written as a float; write integers"),
+            (" 1003.0 ", "line 3: the id is written as a float"),
+            ("-.5", "line 3: the id is written as a float"),
+            ("1e+16", "line 3: the id is written as a float"),
         ],
     )
     def test_csv_ids_in_doubt(self, one: str, said: str, tmp_path: Path) -> None:
         path = written(tmp_path, f"who,x,y\na,1,0\n{one},2,1\n")
         assert said in refusal(path, subject="who")
 
-    def test_words_for_missing_values_are_ids(self, tmp_path: Path) -> None:
-        path = written(tmp_path, "who,x,y\nNA,1,0\nNull,2,1\nnan,3,1\n")
-        assert read_table(path, "y", "who").subjects == ["NA", "Null", "nan"]
+    @pytest.mark.parametrize(
+        "word", ["nan", "NaN", "<NA>", "None", "NaT", "NULL", "NA"]
+    )
+    def test_rows_of_nobody_are_not_one_person(self, word: str, tmp_path: Path) -> None:
+        path = written(tmp_path, f"who,x,y\na,1,0\n {word},2,1\n{word},3,1\n")
+        said = refusal(path, subject="who")
+        assert "column 'who', line 3: it reads like a missing value; fill it in" in said
+        frame = pd.DataFrame({"who": ["a", word], "x": [1, 2], "y": [0, 1]})
+        frame.to_parquet(tmp_path / "rows.parquet")
+        said = refusal(tmp_path / "rows.parquet", subject="who")
+        assert "column 'who', row 2: it reads like a missing value" in said
+
+    def test_missing_ids_of_a_frame_are_nobody(self, tmp_path: Path) -> None:
+        frame = pd.DataFrame({"who": [7, None, 9], "x": [1, 2, 3], "y": [0, 1, 0]})
+        for na_rep, said in (("", "line 3: it is empty"), ("nan", "line 3: it reads")):
+            frame.to_csv(tmp_path / "rows.csv", index=False, na_rep=na_rep)
+            assert said in refusal(tmp_path / "rows.csv", subject="who")
+        frame.dropna().to_csv(tmp_path / "rows.csv", index=False)
+        said = refusal(tmp_path / "rows.csv", subject="who")
+        assert "line 2: the id is written as a float" in said
+
+    def test_exponents_are_floats_among_numbers_alone(self, tmp_path: Path) -> None:
+        path = written(tmp_path, "who,x,y\n12e4,1,0\n12f4,2,1\n")
+        assert read_table(path, "y", "who").subjects == ["12e4", "12f4"]
+        path = written(tmp_path, "who,x,y\n1003,1,0\n1e3,2,1\n")
+        said = refusal(path, subject="who")
+        assert "line 3: the id is written as a float" in said
+
+    def test_spellings_are_one_person(self, tmp_path: Path) -> None:
+        path = written(tmp_path, "who,x,y\nZo\u00eb,1,0\n Zoe\u0308 ,2,1\n")
+        assert read_table(path, "y", "who").subjects == ["Zo\u00eb", "Zo\u00eb"]
 
 
 class TestIds:
-    IDS = (
-        "007",
-        "7",
-        "7.0",
-        "1e3",
-        "true",
-        "NA",
-        " padded ",
-        "a, b",
-        'say "x"',
-        "\u00e9",
-    )
+    IDS = ("007", "7", "1e3", "true", "Nat", "a, b", 'say "x"', "\u00e9", "1.2.3")
 
     def test_ids_stay_as_spelled(self, tmp_path: Path) -> None:
         ids = list(self.IDS)
@@ -351,6 +372,15 @@ class TestIds:
         text = "\ufeff" + "\r\n\r\n".join(ids) + "\r\n\n"
         assert read_ids(written(tmp_path, text, "ids.txt")) == ids
 
+    def test_parquet_text_may_look_like_floats(self, tmp_path: Path) -> None:
+        ids = ["12.3", "7.0"]
+        pd.DataFrame({"who": ids}).to_parquet(tmp_path / "ids.parquet")
+        assert read_ids(tmp_path / "ids.parquet") == ids
+
+    def test_lists_are_taken_at_their_word(self, tmp_path: Path) -> None:
+        path = written(tmp_path, " NA \n7.0\t\nZoe\u0308\n", "ids.txt")
+        assert read_ids(path) == ["NA", "7.0", "Zo\u00eb"]
+
     @pytest.mark.parametrize("first", ["17", "patient-17", "ada@example.org"])
     def test_first_id_is_not_lost_as_a_header(self, first: str, tmp_path: Path) -> None:
         path = written(tmp_path, f"{first}\n18\n")
@@ -365,12 +395,15 @@ class TestIds:
             ("ids.csv", "who,x\na,1\n", None, "has 2 columns, 'who', 'x'; say with"),
             ("ids.csv", "who,x\na,1\n", "whom", "did you mean 'who'?"),
             ("ids.csv", "who\n", None, "has no rows"),
-            ("ids.csv", 'who\na\n""\n', None, "column 'who', line 3: the id is empty"),
+            ("ids.csv", 'who\na\n""\n', None, "column 'who', line 3: it is empty"),
+            ("ids.csv", "who\na\nNaN\n", None, "line 3: it reads like a missing value"),
+            ("ids.csv", "who\na\n7.0\n", None, "line 3: the id is written as a float"),
             ("ids.csv", "who\na\nb, c\n", None, "line 3: 2 values, and 1 names"),
             ("ids.txt", "\n \n", None, "lists no ids; write one on each line"),
             ("ids.txt", "a\n", "who", "has no columns; leave the name 'who' out"),
             ("ids.txt", b"a\n\xe9\n", None, "line 2: not UTF-8"),
-            ("ids.txt", f"a\n{'b' * 1025}", None, "line 2: an id of 1025 bytes"),
+            ("ids.txt", f"a\n{'b' * 1025}", None, "line 2: it has 1025 bytes"),
+            ("ids.txt", "a\nb\x00\n", None, "line 2: it holds control characters"),
             ("ids.json", "[]", None, "give a .txt, .csv, .csv.gz, .parquet file"),
         ],
     )

@@ -25,7 +25,7 @@ class People:
     Parameters
     ----------
     ids
-        As they were spelled.
+        In their one spelling.
     listed
         As a file lists them, repetitions included; None for the command line. People
         on the command line ask together, people in a file each for themselves.

@@ -2,8 +2,9 @@
 """Tables: rows to fit and ids to forget, from CSV and Parquet files.
 
 Whatever could be misread is refused with file, column and line: text among numbers,
-values that are missing or infinite, names given twice. Ids are text exactly as spelled:
-"007" stays "007". Nothing is encoded, filled in or left out unasked.
+values that are missing or infinite, names given twice, ids that were written as floats.
+Ids are text, normalised as in ``ids``: "007" stays "007". Nothing is encoded, filled in
+or left out unasked.
 """
 
 import csv
@@ -25,15 +26,17 @@ from numpy.typing import NDArray
 
 from .._typing import Matrix
 from ..exceptions import InvalidInput, MissingExtra
+from ..ids import objection, person
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
-ID_BYTES = 1024
 SHOWN_NAMES, SHOWN_CHARACTERS = 20, 40
 BLOCK_BYTES = 1 << 22  # no line of a CSV file may be longer
 # How pandas writes a row index that has no name.
 INDEX = re.compile(r"(Unnamed: \d+|__index_level_\d+__)?")
 NUMBER = re.compile(r"[ \t]*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?[ \t]*")
 MISSING = {"", "NA", "N/A", "#N/A", "n/a", "NaN", "nan", "null", "NULL", "<NA>"}
+# Words that may be classes, but are nobody's id where a table tool wrote them.
+MISSING_IDS = MISSING | {"None", "NaT"}
 
 FILL = "fill it in, or remove the row"
 ENCODE = (
@@ -110,7 +113,7 @@ def read_table(
 
 
 def read_ids(path: str | PathLike[str], column: str | None = None) -> list[str]:
-    """Return the ids that a file lists, as spelled and in order.
+    """Return the ids that a file lists, normalised and in order.
 
     A .txt file has an id on each line and no header; blank lines do not count. Other
     files have a header, and one column unless one is named. A header with a digit or
@@ -266,21 +269,29 @@ def _ids(source: _Source, name: str, column: Any) -> list[str]:
         raise source.fault(
             name, None, f"ids are stored as {column.type}", "store text or integers"
         )
-    ids: list[str] = column.to_pylist()
+    ids: list[str | None] = column.to_pylist()
     for row, one in enumerate(ids):
-        fault = _fault_of_id(one)
-        if fault is not None:
-            raise source.fault(name, row, *fault)
-    return ids
+        reason = objection(one)
+        if reason is not None:
+            raise source.fault(name, row, *reason.split("; "))
+    words = [person(one) for one in ids]
+    for row, word in enumerate(words):
+        if word in MISSING_IDS:
+            raise source.fault(name, row, "it reads like a missing value", FILL)
+    if not _is_parquet(source.path):  # there a column says of what type it is
+        _require_no_floats(source, name, words)
+    return words
 
 
-def _fault_of_id(one: str | None) -> tuple[str, str] | None:
-    """Return what is wrong with an id, and what to do."""
-    if one is None or not one.strip():
-        return "the id is empty", FILL
-    if len(one.encode()) > ID_BYTES:
-        return f"an id of {len(one.encode())} bytes", f"use at most {ID_BYTES}"
-    return None
+def _require_no_floats(source: _Source, name: str, ids: list[str]) -> None:
+    """Refuse ids that were integers once: "1003.0" is not the person "1003"."""
+    numbers = [NUMBER.fullmatch(one) is not None for one in ids]
+    # "12e4" may be hexadecimal, unless all the others are numbers too.
+    sign = r"[.eE]" if all(numbers) else r"\.|[eE][-+]"
+    for row, one in enumerate(ids):
+        if numbers[row] and re.search(sign, one):
+            advice = "write integers; text that must look so fits in a Parquet file"
+            raise source.fault(name, row, "the id is written as a float", advice)
 
 
 def _lines(path: Path, column: str | None) -> list[str]:
@@ -290,13 +301,12 @@ def _lines(path: Path, column: str | None) -> list[str]:
     _require_file(path)
     ids = []
     for number, line in enumerate(_text(path).split("\n"), start=1):
-        one = line.removesuffix("\r")
-        if not one.strip():
+        if not line.strip():
             continue
-        fault = _fault_of_id(one)
-        if fault is not None:
-            raise InvalidInput(f"{path}, line {number}: {'; '.join(fault)}")
-        ids.append(one)
+        reason = objection(line)
+        if reason is not None:
+            raise InvalidInput(f"{path}, line {number}: {reason}")
+        ids.append(person(line))
     if not ids:
         raise InvalidInput(f"{path} lists no ids; write one on each line")
     return ids
