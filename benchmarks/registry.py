@@ -43,7 +43,7 @@ def registry_of(folder: Path, n: int, d: int, url: str | None = None) -> Registr
     y = (X[:, 0] > 0.1 * rng.standard_normal(n)).astype(int)
     registry = Registry.create(folder, url=url)
     model = LogisticRegression(alpha=1e-2, fit_intercept=False, budget=CONTRACT)
-    registry.fit("model", model, X, y)
+    registry.fit("model", model, X, y, range(n))
     return registry
 
 

@@ -135,12 +135,12 @@ class TestFit:
         assert models["dose"]["n_people"] == N_PEOPLE
 
     def test_words_say_kind_rows_and_promise(self, folder: Path, table: Path) -> None:
-        done = call("fit", "three", table, "--target", "outcome", "--drop", "patient")
+        about = ("--target", "outcome", "--subject", "patient")
+        done = call("fit", "three", table, *about)
         assert done.code == DONE
         assert "logistic (by its target; --kind says otherwise)" in done.words
-        assert "80 of 80 people, 3 features" in done.words
+        assert "80 of 40 people, 3 features" in done.words
         assert "epsilon 1, delta 1e-05 for each release, by noise of 0.1" in done.words
-        assert "known by its position" in done.err
 
     def test_without_a_budget_no_claim_is_made(self, folder: Path, table: Path) -> None:
         about = (table, "--target", "outcome", "--subject", "patient", "--no-budget")
@@ -162,10 +162,10 @@ class TestFit:
     @pytest.mark.parametrize(
         ("options", "said"),
         [
-            (("--target", "outcom"), "did you mean 'outcome'?"),
-            (("--target", "outcome"), "column 'patient', line 2: it is not a number"),
-            (("--target", "outcome", "--subject", "x"), "no column 'x'"),
-            (("--target", "outcome", "--drop", "outcome"), "different columns"),
+            (("outcom", "--no-subject"), "did you mean 'outcome'?"),
+            (("outcome", "--no-subject"), "column 'patient', line 2: it is not a num"),
+            (("outcome", "--subject", "x"), "no column 'x'"),
+            (("outcome", "--no-subject", "--drop", "outcome"), "different columns"),
         ],
     )
     def test_column_that_does_not_fit_is_named(
@@ -175,7 +175,7 @@ class TestFit:
         options: tuple[str, ...],
         said: str,
     ) -> None:
-        done = call("fit", "new", table, *options)
+        done = call("fit", "new", table, "--target", *options)
         assert done.code == WRONG_INPUT
         assert said in done.err
         assert unchanged()
@@ -222,7 +222,7 @@ class TestFit:
     def test_bad_names_and_missing_files(
         self, table: Path, unchanged: Callable[[], bool]
     ) -> None:
-        options = ("--target", "outcome", "--drop", "patient")
+        options = ("--target", "outcome", "--drop", "patient", "--no-subject")
         assert call("fit", "new", "nowhere.csv", *options).code == DATA_MISSING
         done = call("fit", "ada@example.org", table, *options)
         assert done.code == WRONG_INPUT

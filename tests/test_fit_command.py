@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from expunge.cli.exits import WRONG_INPUT
+from expunge.cli.exits import DONE, UNKNOWN, WRONG_INPUT
 from tests.calling import call, copied, make_registry, whole
 
 
@@ -36,6 +36,38 @@ def unchanged(folder: Path) -> Callable[[], bool]:
 
 
 class TestPeople:
+    def test_model_without_people_says_so(self, folder: Path, table: Path) -> None:
+        about = (table, "--target", "outcome", "--drop", "patient", "--no-subject")
+        done = call("fit", "nobody", *about)
+        assert done.code == DONE
+        assert "rows 80 of nobody, 3 features" in done.words
+        assert "The model has no people: nobody can be forgotten from it." in done.err
+        assert "none any number nobody" in call("status").words
+        assert call("fit", "none", *about, "--json").json["n_people"] == 0
+        refused = call("forget", "7")
+        assert refused.code == UNKNOWN
+        assert "1 of 1 person(s) are in no model" in refused.err
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            ((), "whose rows are these? name the column of ids with --subject, or say"),
+            (("--subject", "patient", "--no-subject"), "--no-subject beside --subject"),
+            (("--no-subject", "--readmit"), "--no-subject beside --readmit"),
+        ],
+    )
+    def test_fit_must_say_whose_rows_these_are(
+        self,
+        table: Path,
+        unchanged: Callable[[], bool],
+        options: tuple[str, ...],
+        said: str,
+    ) -> None:
+        done = call("fit", "new", table, "--target", "outcome", *options)
+        assert done.code == WRONG_INPUT
+        assert said in done.err
+        assert unchanged()
+
     @pytest.mark.parametrize(
         ("one", "said"),
         [

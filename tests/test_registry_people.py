@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""People in a registry: one person under every spelling of the id."""
+"""People in a registry: one under every spelling of the id, and none by position."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -10,11 +10,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from expunge.exceptions import InvalidInput, StoreFailed
+from expunge.exceptions import InvalidInput, StoreFailed, UnknownSubject
 from expunge.ids import SPELLING
 from expunge.ledger import Receipt
 from expunge.registry import Asked, Registry
-from tests.registries import A_REQUEST, data, estimator, require_consistent
+from expunge.registry.fitting import NO_PEOPLE
+from expunge.tuning import TunedClassifier
+from tests.registries import (
+    A_REQUEST,
+    BUDGET,
+    custody_of,
+    data,
+    estimator,
+    require_consistent,
+)
 
 COMPOSED, DECOMPOSED = "Zo\u00eb", "Zoe\u0308"
 SPELLINGS = (COMPOSED, DECOMPOSED, f" {COMPOSED}", f"{DECOMPOSED}\u00a0")
@@ -113,3 +122,63 @@ class TestMissing:
         X, y, _ = data()
         registry.fit("new", estimator(), X, y, owners("nan", "None"))
         assert registry.known(["nan", "None"]) == {"nan": ("new",), "None": ("new",)}
+
+
+class TestNoPeople:
+    @pytest.fixture(params=["plain", "tuned"])
+    def model(self, request: pytest.FixtureRequest) -> Any:
+        """Return an estimator of each kind in turn."""
+        if request.param == "plain":
+            return estimator()
+        return TunedClassifier(alphas=(1.0, 0.1), budget=BUDGET, folds=3)
+
+    def test_position_is_no_id(self, registry: Registry, model: Any) -> None:
+        X, y, _ = data()
+        registry.fit("nobody", model, X, y)
+        everybody = range(len(X))
+        held = registry.known(everybody)
+        assert {who for who, models in held.items() if models} == {"7"}
+        assert held["7"] == ("all",)
+        with pytest.raises(UnknownSubject, match="2 of 3"):
+            registry.forget([7, 8, 9])
+        before = registry.release("nobody").coef_
+        registry.forget([7])
+        assert np.array_equal(registry.release("nobody").coef_, before)
+        assert custody_of(registry, "nobody").n_removed == 0
+        assert len(registry.case("nobody").rows) == len(X)
+        require_consistent(registry)
+
+    def test_position_is_not_a_forgotten_person(self, registry: Registry) -> None:
+        X, y, _ = data()
+        registry.forget([7])
+        registry.fit("nobody", estimator(), X, y)  # which has a row 7
+        registry.refit("nobody", estimator(), X, y)
+        assert registry.returning(range(len(X))) == ["7"]
+
+    def test_status_and_certificate_say_so(self, registry: Registry) -> None:
+        X, y, _ = data()
+        for name in ("nobody", "none"):
+            registry.fit(name, estimator(), X, y)
+        people = {one.name: one.n_people for one in registry.status().models}
+        assert people == {"all": 59, "nobody": 0, "none": 0}
+        said = registry.release("nobody").certificate_.not_covered
+        assert set(NO_PEOPLE) <= set(said)
+        assert set(NO_PEOPLE).isdisjoint(
+            registry.release("all").certificate_.not_covered
+        )
+
+    def test_model_gets_people_when_it_is_replaced(self, registry: Registry) -> None:
+        X, y, who = data()
+        registry.fit("nobody", estimator(), X, y)
+        registry.refit("nobody", estimator(), X, y, who)
+        assert registry.status().models[1].n_people == len(set(who))
+        registry.forget(["person 3"])
+        registry.refit("nobody", estimator(), X, y)
+        assert registry.known(["person 4"]) == {"person 4": ("all",)}
+        require_consistent(registry)
+
+    def test_rows_without_people_are_kept(self, registry: Registry) -> None:
+        X, y, _ = data()
+        registry.fit("nobody", estimator(), X, y)
+        registry.reanchor("nobody")
+        assert np.array_equal(registry.case("nobody").rows.dense()[:, :-1], X)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..exceptions import InvalidInput
 from .exits import DONE
 from .kinds import Kind, Terms
 from .options import OnRegistry, require_file
@@ -38,10 +39,17 @@ class Fit(OnRegistry, Terms):
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="Whose row it is. Without it each row is a person of its own, known "
-            "by its position from 0.",
+            help="Whose row it is: by these ids people are forgotten.",
         ),
     ] = None
+    no_subject: Annotated[
+        bool,
+        typer.Option(
+            "--no-subject",
+            help="The rows are nobody's: the model has no people, and nobody can be "
+            "forgotten from it.",
+        ),
+    ] = False
     drop: Annotated[
         list[str] | None,
         typer.Option(metavar="COLUMN", help="Leave out a column; may be repeated."),
@@ -61,13 +69,14 @@ class Fit(OnRegistry, Terms):
         """Read the table, fit, and say what is promised."""
         from .tables import read_table
 
+        self._require_owners()
         require_file(self.file)
         table = read_table(self.file, self.target, self.subject, tuple(self.drop or ()))
         kind = self.kind_for(table.y)
         model = self.estimator(kind)
         with self.opened() as registry:
-            if self.readmit:
-                registry.readmit(owners(table))
+            if self.readmit and table.subjects:
+                registry.readmit(table.subjects)
             fit = registry.refit if self.replace else registry.fit
             fit(self.name, model, frame(table), table.y, table.subjects)
             kept = {one.name: one for one in registry.status().models}[self.name]
@@ -77,11 +86,24 @@ class Fit(OnRegistry, Terms):
             self._say(kept, kind, table)
         return DONE
 
+    def _require_owners(self) -> None:
+        """Refuse a fit that does not say whose the rows are, or says it twice."""
+        if self.subject is None and not self.no_subject:
+            raise InvalidInput(
+                "whose rows are these? name the column of ids with --subject, or say "
+                "--no-subject: nobody can be forgotten from such a model"
+            )
+        if self.no_subject and (self.subject is not None or self.readmit):
+            other = "--readmit" if self.subject is None else "--subject"
+            raise InvalidInput(f"--no-subject beside {other}; choose one of them")
+
     def _say(self, kept: "ModelStatus", kind: Kind, table: "Table") -> None:
         """Print what was fitted and what is promised."""
         n_rows, n_features = table.X.shape
         chosen = " (by its target; --kind says otherwise)"
         people = counted(kept.n_people, "person", "people")
+        if table.subjects is None:
+            people = "nobody"
         lines: list[tuple[str, object]] = [
             ("model", kept.name),
             ("kind", f"{kind}{chosen if self.kind is Kind.auto else ''}"),
@@ -91,14 +113,9 @@ class Fit(OnRegistry, Terms):
         ]
         say(facts(lines))
         if table.subjects is None:
-            note("Nobody is named: each row is a person, known by its position from 0.")
+            note("The model has no people: nobody can be forgotten from it.")
         if self.no_budget:
             note("Without a budget no claim is made about what the model reveals.")
-
-
-def owners(table: "Table") -> list[str]:
-    """Return whose row each is: as named, or by its position."""
-    return table.subjects or [str(place) for place in range(len(table.X))]
 
 
 def frame(table: "Table") -> Any:

@@ -128,7 +128,7 @@ def models(status: "Whole") -> Table:
                 str(model.number),
                 day(model.made),
                 model.certificate.status,
-                str(model.n_people),
+                str(model.n_people or "none"),
                 left_in_words(model.certificate),
                 model.name,
             )

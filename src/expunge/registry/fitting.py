@@ -3,7 +3,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from sklearn.base import clone
@@ -11,13 +10,13 @@ from sqlalchemy import Connection
 
 from ..exceptions import InvalidInput
 from ..files.contents import require_known
-from ..ids import person
+from ..ids import is_row_name, person, row_name
 from ..ledger import TagKey, subject_tags
 from ..ledger.pages import name as model_name
-from ..linear_model.owners import owners_of
+from ..linear_model.holdings import Holdings, noted
 from ..stores import people, publications, requests
 from ..stores.people import PageKeys
-from ..unlearn import Custody
+from ..unlearn import Release
 from .applying import write_release
 from .completing import complete
 from .held import by_person, checkpoint
@@ -33,6 +32,11 @@ NOT_COVERED = (
     "brings nobody back",
 )
 
+# Of a model that nobody's rows are in.
+NO_PEOPLE = (
+    "the removal of anybody: the model was fitted without saying whose rows these are, "
+    "so nobody can be found in it",
+)
 
 ANEW = (
     *NOT_COVERED,
@@ -74,31 +78,35 @@ def fitted(
         )
     if subjects is not None:
         subjects = [person(subject) for subject in subjects]
-    prepared = model._prepare(X, y, None)
-    owners = owners_of(subjects, len(prepared.rows))
-    model._hold(prepared, owners, adjust=partial(_stated, notes))
+    else:
+        notes = (*notes, *NO_PEOPLE)
+    model.fit(X, y, subjects=subjects)
+    holdings: Holdings = model._private_state()
+    if subjects is None and holdings.kept is not None:
+        # Nobody's, whatever the estimator calls them: a position is no id.
+        holdings.kept.owners = [row_name(i) for i in range(len(holdings.kept.owners))]
+    shown: Release = model._release
+    public = Release(shown.theta, noted(shown.certificate, notes))
+    custody = replace(holdings.custody, released=(public, model._record))
+    holdings = replace(holdings, custody=custody, notes=notes)
+    model._show(holdings, public, model._record)
     return model
-
-
-def _stated(notes: tuple[str, ...], custody: Custody) -> Custody:
-    """Return the custody with what certificates from a registry do not cover."""
-    scope = custody.scope
-    return replace(custody, scope=replace(scope, not_covered=scope.not_covered + notes))
 
 
 def take_in(site: Site, name: str, model: Any, wait: float) -> None:
     """Write a fitted model into the store, in the place of one of that name."""
-    require_nobody_returns(site, model._private_state().kept.owners)
+    owners = model._private_state().kept.owners
+    require_nobody_returns(site, [one for one in owners if not is_row_name(one)])
     generation = site.checkpoints.vault.prepare(name).generation + 1
     with site.store.writing() as connection:
         _make_room(connection, name, generation - 1)
         page_keys = _enrolled(connection, name, model, site.tag_keys())
-        data = checkpoint(model, model._snapshot, page_keys)
+        data = checkpoint(model, model._private_state(), model._record, page_keys)
         number = publications.number(connection, name) + 1
         written = site.checkpoints.write(name, generation, data)
         after = {"checkpoint": written, "number": number}
         publications.move_on(connection, name, generation - 1, after)
-        write_release(connection, name, number, (model, model._shown))
+        write_release(connection, name, number, (model, model._release))
     site.cache.pop(name, None)
     complete(site, wait)
 
@@ -126,13 +134,17 @@ def _enrolled(
     """Take people in, under the tags they have already or under new ones."""
     kept = model._private_state().kept
     members = list(by_person(kept.rows, kept.owners))
-    possible = {person: subject_tags(person, keys) for person, _ in members}
+    possible = {
+        owner: subject_tags(owner, keys)
+        for owner, _ in members
+        if not is_row_name(owner)
+    }
     every = [tag for tags in possible.values() for tag in tags]
     # Those whom a waiting request names must be found under the tag that it names.
     there = {*people.holders(connection, every), *requests.named(connection, every)}
     tagged = []
-    for person_, data in members:
-        tags = possible[person_]
+    for place, (owner, data) in enumerate(members):
+        tags = possible.get(owner, (people.row_tag(place),))
         known = next((tag for tag in tags if tag in there), tags[0])
         tagged.append((known, data))
     return people.enrol(connection, name, tagged)

@@ -134,8 +134,9 @@ class Registry:
         X, y
             Training data.
         subjects
-            Whose row each is; by default each row is a person, by its position. Those
-            who were forgotten are refused, see ``readmit``.
+            Whose row each is. Without it the model has no people: no request finds
+            its rows, and nobody can be forgotten from it. People who were forgotten
+            are refused, see ``readmit``.
         """
         require_name(name)
         with self._site.working(WAIT):

@@ -81,7 +81,8 @@ class ModelStatus:
     number, made
         Of the newest release, counted from 1, and when it was made.
     n_people
-        How many people it holds.
+        How many people it holds; 0 if it was fitted without saying whose rows these
+        are.
     """
 
     name: str

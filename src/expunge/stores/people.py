@@ -5,6 +5,10 @@ The rows of one person in one model are sealed under a key of their own. Keys li
 pages of 256, each page sealed under a page key, and page keys belong to the model's
 checkpoint. Removing a person deletes the rows and writes the page anew, without that
 key and under another page key: a few kilobytes, however many people there are.
+
+A row of which nobody said whose it is lies under the tag ``row:`` with its position. No
+person has such a tag, which begin with the hexadecimal name of a key: no request finds
+the row, and it is not counted among people.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +26,7 @@ from .tables import pages, rows, subjects
 
 PAGE = 256  # keys in a page
 CHUNK = 500  # values in one statement
+NOBODY = "row:"
 
 # Statements are made once: a request is a few dozen of them.
 _HOLDERS = (
@@ -91,9 +96,19 @@ def holders(connection: Connection, tags: Sequence[str]) -> dict[str, set[str]]:
 
 
 def count(connection: Connection, model: str) -> int:
-    """Return how many people a model holds."""
-    query = select(func.count()).select_from(rows).where(rows.c.model == model)
+    """Return how many people a model holds; rows that are nobody's do not count."""
+    query = (
+        select(func.count())
+        .select_from(rows)
+        .join(subjects, rows.c.subject == subjects.c.id)
+        .where(rows.c.model == model, subjects.c.tag.not_like(f"{NOBODY}%"))
+    )
     return int(connection.scalar(query) or 0)
+
+
+def row_tag(position: int) -> str:
+    """Return the tag of a row that is nobody's."""
+    return f"{NOBODY}{position}"
 
 
 def enrol(
