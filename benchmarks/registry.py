@@ -43,7 +43,7 @@ def registry_of(folder: Path, n: int, d: int, url: str | None = None) -> Registr
     y = (X[:, 0] > 0.1 * rng.standard_normal(n)).astype(int)
     registry = Registry.create(folder, url=url)
     model = LogisticRegression(alpha=1e-2, fit_intercept=False, budget=CONTRACT)
-    registry.fit("model", model, X, y, range(n))
+    registry.fit("model", model, X, y, subjects=range(n))
     return registry
 
 
@@ -58,9 +58,7 @@ class Floor:
     def actions(self) -> dict[str, Callable[[], object]]:
         """Return each part as something to time."""
         held = self.own()
-        parts = checkpoint(
-            held.model, held.holdings, held.model.record_, held.page_keys
-        )
+        parts = checkpoint(held.model, held.model._snapshot, held.page_keys)
         state = b"".join(parts)
         assert held.holdings.fetch is not None
         rows = held.holdings.fetch(np.array([], dtype=np.intp))

@@ -38,6 +38,7 @@ PORCH_LINES = 70
 FUNCTION_LINES = 50
 SCRIPT_FUNCTION_LINES = 60
 PARAMETERS = 5
+DATA = ("X", "y")
 
 # Where chance could come from; noise is drawn in one module and nowhere else.
 SAMPLERS = re.compile(
@@ -157,9 +158,9 @@ def brief(source: Source) -> Iterator[str]:
 
 
 def modest(source: Source) -> Iterator[str]:
-    """A function takes few parameters; constructors are exempt."""
+    """A function takes few parameters beside data; constructors are exempt."""
     for function in source.functions():
-        count = len(_parameters(function))
+        count = sum(p.arg not in DATA for p in _parameters(function))
         if count > PARAMETERS and function.name != "__init__":
             yield source.at(
                 function.lineno,

@@ -33,6 +33,11 @@ def data_without(*names: str) -> tuple[Any, Any, list[str]]:
     return X[stay], y[stay], [owners[row] for row in stay]
 
 
+def by_name(rows: tuple[Any, Any, list[str]]) -> dict[str, Any]:
+    """Return such data under the names that ``Registry.fit`` has for them."""
+    return dict(zip(("X", "y", "subjects"), rows, strict=True))
+
+
 def estimator(**changes: Any) -> LogisticRegression:
     """Return an estimator under the usual contract."""
     settings: dict[str, Any] = {"alpha": 0.05, "budget": BUDGET} | changes
@@ -44,8 +49,10 @@ def registry_at(folder: Path, url: str | None = None) -> Registry:
     X, y, owners = data()
     half = len(X) // 2
     registry = Registry.create(folder, url=url)
-    registry.fit("all", estimator(), X, y, owners)
-    registry.fit("half", estimator(alpha=0.1), X[:half], y[:half], owners[:half])
+    registry.fit("all", estimator(), X, y, subjects=owners)
+    registry.fit(
+        "half", estimator(alpha=0.1), X[:half], y[:half], subjects=owners[:half]
+    )
     return registry
 
 

@@ -25,6 +25,7 @@ from expunge.registry import Asked, Registry
 from expunge.stores import Store, tables
 from tests.postgres import Missing, Server
 from tests.registries import (
+    by_name,
     custody_of,
     data,
     data_without,
@@ -151,14 +152,14 @@ class TestFullDisk:
                 else:
                     said = refused(
                         lambda: registry.fit(
-                            "third", estimator(), *data_without("person 1")
+                            "third", estimator(), **by_name(data_without("person 1"))
                         )
                     )
             assert "make room" in said
             assert registry.names() == ["all", "half"]
         if stage == "fit":
             with Registry.open(folder) as registry:
-                registry.fit("third", estimator(), *rest)
+                registry.fit("third", estimator(), **by_name(rest))
                 assert registry.forget([WHO], REQUEST)
                 require_consistent(registry)
         else:
@@ -463,7 +464,7 @@ def test_a_server_that_goes_and_comes_back(tmp_path: Path) -> None:
             registry.apply,
             registry.status,
             lambda: registry.known([WHO]),
-            lambda: registry.refit("all", estimator(), *data()),
+            lambda: registry.refit("all", estimator(), **by_name(data())),
         ]
         for call in calls:
             assert "can be reached" in refused(call)

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``expunge fit``: whose rows a table holds."""
+"""``expunge fit``: whose rows a table holds, their weights, and what chose."""
 
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from expunge.cli.exits import DONE, UNKNOWN, WRONG_INPUT
+from expunge.registry import Registry
 from tests.calling import call, copied, make_registry, whole
 
 
@@ -87,3 +89,68 @@ class TestPeople:
         assert done.code == WRONG_INPUT
         assert f"column 'patient', line 4: {said}" in done.err
         assert unchanged()
+
+
+ABOUT = ("--target", "outcome", "--subject", "patient")
+
+
+class TestWeight:
+    def write(self, table: Path, first: str) -> Path:
+        """Write the table with the numbers of rows as weights, but for the first."""
+        heading, *lines = table.read_text().splitlines()
+        weights = [first, *(str(number) for number in range(2, len(lines) + 1))]
+        pairs = zip(lines, weights, strict=True)
+        text = [f"{heading},count", *(f"{line},{weight}" for line, weight in pairs)]
+        path = Path("weighted.csv")
+        path.write_text("\n".join(text) + "\n")
+        return path
+
+    def test_is_a_weight_and_no_feature(self, folder: Path, table: Path) -> None:
+        path = self.write(table, "1")
+        done = call("fit", "weighted", path, *ABOUT, "--weight", "count")
+        assert done.code == DONE
+        assert "80 of 40 people, 3 features" in done.words
+        with Registry.open(folder) as registry:
+            weight = registry.case("weighted").rows.weight
+            names = registry.release("weighted").feature_names_in_
+        assert np.array_equal(weight, np.arange(1.0, 81.0))
+        assert list(names) == ["age", "dose", "weight"]
+        assert call("forget", "patient-0001").code == DONE
+
+    @pytest.mark.parametrize(
+        ("first", "column", "said"),
+        [
+            ("-1", "count", "column 'count', line 2: a negative weight; give zero"),
+            ("", "count", "column 'count', line 2: a value is missing"),
+            ("inf", "count", "column 'count', line 2: an infinite number"),
+            ("many", "count", "column 'count', line 2: it is not a number; give num"),
+            ("1", "counts", "did you mean 'count'?"),
+            ("1", "patient", "weight 'patient' and what is dropped"),
+        ],
+    )
+    def test_in_doubt_is_refused(
+        self,
+        table: Path,
+        unchanged: Callable[[], bool],
+        first: str,
+        column: str,
+        said: str,
+    ) -> None:
+        path = self.write(table, first)
+        done = call("fit", "new", path, *ABOUT, "--weight", column)
+        assert done.code == WRONG_INPUT
+        assert said in done.err
+        assert unchanged()
+
+
+@pytest.mark.usefixtures("folder")
+def test_search_is_declared(table: Path) -> None:
+    done = call("fit", "chosen", table, *ABOUT, "--tuned-by", "grid search")
+    assert done.code == DONE
+    assert "none: no claim is made" in done.words
+    assert "nothing is promised" in done.err
+    assert call("forget", "patient-0001").code == DONE
+    models = {one["name"]: one for one in call("status", "--json").json["models"]}
+    assert models["chosen"]["certificate"]["selection"] == "not covered"
+    assert models["chosen"]["certificate"]["status"] == "radius-only"
+    assert models["churn"]["certificate"]["status"] == "certified"

@@ -23,6 +23,7 @@ from expunge.registry.working import work
 from expunge.stores import Checkpoints, Journal, Store
 from tests.registries import (
     BUDGET,
+    by_name,
     custody_of,
     data,
     data_without,
@@ -90,8 +91,8 @@ class TestRequestsThatOnlyTheJournalHas:
         with Registry.open(folder) as registry:
             steps: dict[str, Callable[[], None]] = {
                 "nothing": lambda: None,
-                "fit": lambda: registry.fit("third", estimator(), *REST),
-                "refit": lambda: registry.refit("half", estimator(), *REST),
+                "fit": lambda: registry.fit("third", estimator(), **by_name(REST)),
+                "refit": lambda: registry.refit("half", estimator(), **by_name(REST)),
                 "rotate": registry.rotate_tag_key,
             }
             steps[between]()
@@ -192,7 +193,7 @@ class TestRestoring:
         folder, backup = tmp_path / "registry", tmp_path / "backup"
         spent = estimator(budget=replace(BUDGET, releases=3, sigma=100.0))
         with Registry.create(folder) as registry:
-            registry.fit("model", spent, *data())
+            registry.fit("model", spent, **by_name(data()))
         shutil.copytree(folder, backup)
         with Registry.open(folder) as registry:
             receipts = [registry.forget([f"person {n}"], f"{n:032x}") for n in (1, 2)]
@@ -204,7 +205,7 @@ class TestRestoring:
         with Registry.open(folder) as registry:
             assert registry.known(["person 1"]) == {"person 1": ()}
             X, y, owners = data()
-            registry.refit("model", estimator(), X[6:], y[6:], owners[6:])
+            registry.refit("model", estimator(), X[6:], y[6:], subjects=owners[6:])
             assert [registry.receipt(f"{n:032x}") for n in (1, 2)] == receipts
             require_consistent(registry)
 
@@ -223,7 +224,7 @@ class TestRestoring:
         with Registry.open(folder) as registry, pytest.MonkeyPatch.context() as patch:
             patch.setattr(Journal, "append", crash_here)
             with pytest.raises(Crash):
-                registry.refit("half", estimator(), *REST)
+                registry.refit("half", estimator(), **by_name(REST))
         take_backup(folder)
         with Registry.open(folder) as registry:
             registry.forget(["person 2"])
@@ -244,7 +245,7 @@ class TestRestoring:
         with Registry.open(folder) as registry:
             registry.forget(["person 2"], ONE)
             if mistake == "before a fit":
-                registry.fit("third", estimator(), *REST)
+                registry.fit("third", estimator(), **by_name(REST))
         self.require_refused(folder, backup)
 
     @pytest.mark.parametrize(
@@ -289,8 +290,8 @@ class TestAnOldDatabase:
         with Registry.open(folder) as registry:
             steps: dict[str, Callable[[], object]] = {
                 "forget": lambda: registry.forget(["person 2"]),
-                "refit": lambda: registry.refit("half", estimator(), *REST),
-                "fit": lambda: registry.fit("third", estimator(), *REST),
+                "refit": lambda: registry.refit("half", estimator(), **by_name(REST)),
+                "fit": lambda: registry.fit("third", estimator(), **by_name(REST)),
             }
             steps[since]()
         for name in ("registry.json", "journal"):

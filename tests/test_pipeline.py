@@ -123,42 +123,6 @@ def test_sum_scaling_keeps_alpha_times_weight(table: Any) -> None:
     assert pipeline.certificate_.objective["alpha"] == 1e-1
 
 
-@pytest.mark.parametrize("budget", [None, replace(SEEDED, sigma=1e-4)])
-def test_sum_scaling_refers_to_the_first_fit_after_any_refit(
-    budget: Budget | None, rng: np.random.Generator
-) -> None:
-    """A column empties, then answers are polished: alpha times the first weight."""
-    X = rng.choice(["a", "b", "c"], size=(N_ROWS, 2)).astype(object)
-    X[:30, 0] = "rare"
-    people = np.array([f"p{max(0, row - 29)}" for row in range(N_ROWS)])
-    y = (X[:, 1] == "a") ^ (rng.random(N_ROWS) < 0.3)
-    model = LogisticRegression(
-        alpha=0.05,
-        scaling="sum",
-        penalize_intercept=True,
-        budget=budget,
-        random_state=1,
-    )
-    pipeline = forgettable_pipeline(OneHotEncoder(), estimator=model)
-    pipeline.fit(X, y, subjects=people)
-    for person in ("p0", "p40", "p50", "p60"):
-        pipeline.forget([person])
-        gone = ["p0", "p40", "p50", "p60"][: pipeline.certificate_.n_subjects_removed]
-        left = ~np.isin(people, gone)
-        plain = clone(pipeline).set_params(
-            estimator__alpha=0.05 * N_ROWS / left.sum(), estimator__budget=None
-        )
-        plain.fit(X[left], y[left])
-        gap = np.linalg.norm(draft_of(pipeline) - draft_of(plain))
-        radius = pipeline.record_.radius
-        assert radius is not None and gap <= radius * (1.0 + 1e-9) + 1e-11
-
-
-def draft_of(pipeline: Any) -> Any:
-    """Return the noise-free parameters of the model in a pipeline."""
-    return pipeline.model_._private_state().custody.draft.theta
-
-
 def people_frame(rng: np.random.Generator) -> tuple[pd.DataFrame, pd.Series]:
     frame = pd.DataFrame(
         {

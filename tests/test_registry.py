@@ -32,6 +32,7 @@ from expunge.tuning import TunedClassifier
 from tests.registries import (
     A_REQUEST,
     BUDGET,
+    by_name,
     custody_of,
     data,
     estimator,
@@ -146,7 +147,7 @@ class TestIdempotence:
         assert registry.forget(["person 7"], A_REQUEST) == receipt
         registry.forget(["person 8"])
         X, y, owners = data()
-        registry.fit("third", estimator(), X[20:40], y[20:40], owners[20:40])
+        registry.fit("third", estimator(), X[20:40], y[20:40], subjects=owners[20:40])
         assert registry.known(["person 12"]) == {"person 12": ("all", "half", "third")}
         registry.forget(["person 12"])
         assert registry.known(["person 12"]) == {"person 12": ()}
@@ -203,14 +204,14 @@ class TestRefusals:
 
     def test_a_name_that_is_taken(self, registry: Registry) -> None:
         with pytest.raises(InvalidInput, match="already"):
-            registry.fit("all", estimator(), *data())
+            registry.fit("all", estimator(), **by_name(data()))
 
     @pytest.mark.parametrize("name", ["", "a b", "../x", "x" * 65, "Jan\u00e9"])
     def test_names_that_the_ledger_does_not_take(
         self, registry: Registry, name: str
     ) -> None:
         with pytest.raises(InvalidInput, match="model"):
-            registry.fit(name, estimator(), *data())
+            registry.fit(name, estimator(), **by_name(data()))
 
     def test_models_that_are_not_there(self, registry: Registry) -> None:
         calls: list[Callable[[str], object]] = [
@@ -241,7 +242,7 @@ class TestRefusals:
 
     def test_a_model_that_keeps_no_data(self, registry: Registry) -> None:
         with pytest.raises(InvalidInput, match="keep_data"):
-            registry.fit("third", estimator(keep_data=False), *data())
+            registry.fit("third", estimator(keep_data=False), **by_name(data()))
         assert len(registry.status().models) == 2
 
 
@@ -330,7 +331,7 @@ class TestKindsOfModels:
             alphas=(1.0, 0.1, 0.01), budget=BUDGET, folds=3, fold_key="key"
         ).fit(X, y, subjects=owners)
         with Registry.create(tmp_path / "registry") as registry:
-            registry.fit("tuned", tuned, X, y, owners)
+            registry.fit("tuned", tuned, X, y, subjects=owners)
             for some in (["person 3"], ["person 7", "person 8"]):
                 registry.forget(some)
                 same.forget(some)
@@ -344,7 +345,7 @@ class TestKindsOfModels:
         y = np.array(["a", "b", "c"])[np.argmax(X[:, :3], axis=1)]
         model = SoftmaxRegression(alpha=0.1, budget=replace(BUDGET, sigma=50.0))
         with Registry.create(tmp_path / "registry") as registry:
-            registry.fit("three", model, X, y, owners)
+            registry.fit("three", model, X, y, subjects=owners)
             registry.forget(["person 3"])
             assert set(registry.release("three").predict(X)) <= {"a", "b", "c"}
 
@@ -353,7 +354,7 @@ class TestKindsOfModels:
         X, y, owners = data()
         narrow = estimator(budget=Budget(sigma=0.02))
         with Registry.create(tmp_path / "registry") as registry:
-            registry.fit("narrow", narrow, X, y, owners)
+            registry.fit("narrow", narrow, X, y, subjects=owners)
             seen = set()
             for start in range(0, 40, 8):
                 registry.forget([f"person {i}" for i in range(start, start + 8)])
@@ -384,7 +385,7 @@ class TestKindsOfModels:
 
     def test_replacing_a_model_deletes_its_people(self, registry: Registry) -> None:
         X, y, owners = data()
-        registry.refit("half", estimator(), X[80:], y[80:], owners[80:])
+        registry.refit("half", estimator(), X[80:], y[80:], subjects=owners[80:])
         assert registry.known(["person 0"]) == {"person 0": ("all",)}
         registry.forget(["person 50"])
         require_consistent(registry)

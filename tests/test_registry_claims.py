@@ -24,6 +24,7 @@ from expunge.stores.sealing import unseal
 from expunge.tuning import TunedClassifier
 from tests.registries import (
     BUDGET,
+    by_name,
     custody_of,
     data,
     data_without,
@@ -52,13 +53,13 @@ def test_the_callers_estimator_holds_nothing(tmp_path: Path) -> None:
     """It would have the rows, and could make releases that nobody counts."""
     model = LogisticRegression(alpha=0.05, budget=replace(BUDGET, releases=2))
     with Registry.create(tmp_path / "registry") as registry:
-        registry.fit("model", model, *data())
+        registry.fit("model", model, **by_name(data()))
     assert not hasattr(model, "_snapshot")
 
 
 def test_a_slow_reader_of_the_log_sees_and_holds_up_nothing(tmp_path: Path) -> None:
     with Registry.create(tmp_path / "registry") as registry:
-        registry.fit("model", estimator(), *data())
+        registry.fit("model", estimator(), **by_name(data()))
         entries = registry.log()
         next(entries)
         registry.forget(["person 1"])
@@ -70,25 +71,27 @@ class TestWhoeverWasForgotten:
 
     def test_is_not_fitted_again_by_oversight(self, tmp_path: Path) -> None:
         with Registry.create(tmp_path / "registry") as registry:
-            registry.fit("model", estimator(), *data())
+            registry.fit("model", estimator(), **by_name(data()))
             registry.forget(["person 1", "person 2"])
             before = registry.export()
             for fit, name in ((registry.refit, "model"), (registry.fit, "other")):
                 with pytest.raises(InvalidInput, match=r"2 person\(s\) .* forgotten"):
-                    fit(name, estimator(), *data())
+                    fit(name, estimator(), **by_name(data()))
             assert registry.export() == before
-            registry.refit("model", estimator(), *data_without("person 1", "person 2"))
+            registry.refit(
+                "model", estimator(), **by_name(data_without("person 1", "person 2"))
+            )
 
     def test_may_come_back(self, tmp_path: Path) -> None:
         folder = tmp_path / "registry"
         with Registry.create(folder) as registry:
-            registry.fit("model", estimator(), *data())
+            registry.fit("model", estimator(), **by_name(data()))
             registry.forget(["person 1", "person 2"])
             registry.rotate_tag_key()
             assert registry.returning(["person 1", "person 5"]) == ["person 1"]
             registry.readmit(["person 1"])
         with Registry.open(folder) as registry:
-            registry.refit("model", estimator(), *data_without("person 2"))
+            registry.refit("model", estimator(), **by_name(data_without("person 2")))
             assert registry.known(["person 1"]) == {"person 1": ("model",)}
             registry.forget(["person 1"])
             both = ["person 1", "person 2"]
@@ -105,7 +108,7 @@ class TestAnchoringAnew:
     def test_leaves_a_state_that_never_saw_those_who_left(self, tmp_path: Path) -> None:
         rest = data_without("person 1", "person 2")
         with Registry.create(tmp_path / "registry") as registry:
-            registry.fit("model", estimator(), *data())
+            registry.fit("model", estimator(), **by_name(data()))
             registry.forget(["person 1", "person 2"])
             public = registry.release("model")._release
             old = custody_of(registry, "model")
@@ -135,7 +138,7 @@ class TestAnchoringAnew:
             raise KeyboardInterrupt
 
         with Registry.create(folder) as registry:
-            registry.fit("model", estimator(), *data())
+            registry.fit("model", estimator(), **by_name(data()))
             registry.forget(["person 1"])
             before = registry._site.checkpoints.vault.keys("model").present
             with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -146,13 +149,13 @@ class TestAnchoringAnew:
             keys = registry._site.checkpoints.vault.keys("model")
             assert before not in (keys.present, keys.next)
             rest = data_without("person 1", "person 2")
-            registry.refit("model", estimator(), *rest)
+            registry.refit("model", estimator(), **by_name(rest))
             require_consistent(registry)
 
     def test_is_refused_for_tuned_models(self, tmp_path: Path) -> None:
         tuned = TunedClassifier(alphas=(1.0, 0.1), folds=2, budget=BUDGET)
         with Registry.create(tmp_path / "registry") as registry:
-            registry.fit("tuned", tuned, *data())
+            registry.fit("tuned", tuned, **by_name(data()))
             with pytest.raises(Unsupported, match="fit it anew"):
                 registry.reanchor("tuned")
 
@@ -166,7 +169,7 @@ class TestSeededNoise:
             with Registry.create(tmp_path / "registry") as registry:
                 if not turn:
                     model = estimator(budget=SEEDED, random_state=3)
-                    registry.fit("model", model, *data())
+                    registry.fit("model", model, **by_name(data()))
                 else:
                     registry.forget([f"person {turn}"])
                 seen.append(noise_of(registry, "model"))
@@ -179,7 +182,7 @@ class TestSeededNoise:
         seen = []
         with Registry.create(folder) as registry:
             model = estimator(budget=SEEDED, random_state=3)
-            registry.fit("model", model, *data())
+            registry.fit("model", model, **by_name(data()))
             seen.append(noise_of(registry, "model"))
         shutil.copytree(folder, tmp_path / "backup")
         with Registry.open(folder) as registry:
@@ -201,9 +204,9 @@ class TestSpentContracts:
     ) -> None:
         X, y, owners = data()
         with Registry.create(tmp_path / "registry") as registry:
-            registry.fit("all", estimator(), X, y, owners)
+            registry.fit("all", estimator(), X, y, subjects=owners)
             spent = estimator(budget=replace(BUDGET, releases=1))
-            registry.fit("spent", spent, X[:40], y[:40], owners[:40])
+            registry.fit("spent", spent, X[:40], y[:40], subjects=owners[:40])
             asked = [Asked((f"person {i}",)) for i in range(30)]
             registry.accept(asked)
             computed = []
@@ -230,7 +233,7 @@ class TestSpentContracts:
         folder, backup = tmp_path / "registry", tmp_path / "backup"
         spent = estimator(budget=replace(BUDGET, releases=2))
         with Registry.create(folder) as registry:
-            registry.fit("model", spent, *data())
+            registry.fit("model", spent, **by_name(data()))
         shutil.copytree(folder, backup)
         with Registry.open(folder) as registry:
             registry.forget(["person 1"])
@@ -246,7 +249,7 @@ class TestSpentContracts:
             patch.setattr(Checkpoints, "settle", die_at_the_second)
             Registry.restore(folder, backup)
         with Registry.open(folder) as registry:
-            registry.refit("model", spent, *data_without("person 1"))
+            registry.refit("model", spent, **by_name(data_without("person 1")))
             registry.forget(["person 2"])
             require_consistent(registry)
 
@@ -254,7 +257,7 @@ class TestSpentContracts:
         folder, backup = tmp_path / "registry", tmp_path / "backup"
         with Registry.create(folder) as registry:
             spent = estimator(budget=replace(BUDGET, releases=2))
-            registry.fit("model", spent, *data())
+            registry.fit("model", spent, **by_name(data()))
         shutil.copytree(folder, backup)
         with Registry.open(folder) as registry:
             registry.forget(["person 1"])

@@ -210,7 +210,7 @@ class RegistryMachine(RuleBasedStateMachine):
 
     def fit(self, how: Callable[..., None], name: str, people: Sequence[int]) -> None:
         rows, words = list(people), [str(one) for one in people]
-        how(name, small_model(), X[rows], Y[rows], words)
+        how(name, small_model(), X[rows], Y[rows], subjects=words)
         self.fitted[name] = frozenset(people)
 
     def note(self, asked: Asked) -> None:

@@ -39,7 +39,7 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
     """Lend a registry with a model in which one person is spelled in four ways."""
     X, y, _ = data()
     with Registry.create(tmp_path / "registry") as registry:
-        registry.fit("all", estimator(), X, y, owners(*SPELLINGS, 7, "7"))
+        registry.fit("all", estimator(), X, y, subjects=owners(*SPELLINGS, 7, "7"))
         yield registry
 
 
@@ -81,9 +81,9 @@ class TestSpelling:
         registry.forget([COMPOSED])
         assert registry.returning([f"{DECOMPOSED} "]) == [COMPOSED]
         with pytest.raises(InvalidInput, match=r"1 person\(s\) in the data were forgo"):
-            registry.fit("again", estimator(), X, y, owners(DECOMPOSED))
+            registry.fit("again", estimator(), X, y, subjects=owners(DECOMPOSED))
         registry.readmit([f"\t{DECOMPOSED}"])
-        registry.fit("again", estimator(), X, y, owners(COMPOSED))
+        registry.fit("again", estimator(), X, y, subjects=owners(COMPOSED))
 
     def test_settings_state_it(self, registry: Registry, tmp_path: Path) -> None:
         place = tmp_path / "registry" / "registry.json"
@@ -104,8 +104,8 @@ class TestMissing:
     def test_nobody_is_no_person(self, registry: Registry, nobody: object) -> None:
         X, y, _ = data()
         calls: list[Callable[[], object]] = [
-            lambda: registry.fit("new", estimator(), X, y, owners(nobody)),
-            lambda: registry.refit("all", estimator(), X, y, owners(nobody)),
+            lambda: registry.fit("new", estimator(), X, y, subjects=owners(nobody)),
+            lambda: registry.refit("all", estimator(), X, y, subjects=owners(nobody)),
             lambda: registry.forget([COMPOSED, nobody]),
             lambda: registry.accept([Asked((nobody,))]),  # type: ignore[arg-type]
             lambda: registry.known([nobody]),
@@ -120,7 +120,7 @@ class TestMissing:
 
     def test_word_for_nothing_is_a_word(self, registry: Registry) -> None:
         X, y, _ = data()
-        registry.fit("new", estimator(), X, y, owners("nan", "None"))
+        registry.fit("new", estimator(), X, y, subjects=owners("nan", "None"))
         assert registry.known(["nan", "None"]) == {"nan": ("new",), "None": ("new",)}
 
 
@@ -170,7 +170,7 @@ class TestNoPeople:
     def test_model_gets_people_when_it_is_replaced(self, registry: Registry) -> None:
         X, y, who = data()
         registry.fit("nobody", estimator(), X, y)
-        registry.refit("nobody", estimator(), X, y, who)
+        registry.refit("nobody", estimator(), X, y, subjects=who)
         assert registry.status().models[1].n_people == len(set(who))
         registry.forget(["person 3"])
         registry.refit("nobody", estimator(), X, y)

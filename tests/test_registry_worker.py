@@ -28,7 +28,7 @@ class TestRequestsThatCannotBeApplied:
         """A model of one person cannot lose that person."""
         X, _, owners = data()
         regression = LinearRegression(alpha=0.1, budget=replace(BUDGET, sigma=1e3))
-        registry.fit("single", regression, X[:2], X[:2, 1], owners[:2])
+        registry.fit("single", regression, X[:2], X[:2, 1], subjects=owners[:2])
         bad, good = Asked(("person 0",)), Asked(("person 5",))
         registry.accept([bad, good])
         with pytest.raises(CannotRemove):
@@ -44,14 +44,16 @@ class TestRequestsThatCannotBeApplied:
     def test_a_spent_contract_applies_to_the_next_fit(self, registry: Registry) -> None:
         X, y, owners = data()
         contract = replace(BUDGET, releases=2, sigma=100.0)
-        registry.fit("short", estimator(budget=contract), X[:60], y[:60], owners[:60])
+        registry.fit(
+            "short", estimator(budget=contract), X[:60], y[:60], subjects=owners[:60]
+        )
         registry.forget(["person 1"])
         waiting = Asked(("person 2",))
         registry.accept([waiting])
         with pytest.raises(ScheduleExhausted, match="fit it anew"):
             registry.apply()
         again = estimator(budget=contract)
-        registry.refit("short", again, X[4:60], y[4:60], owners[4:60])
+        registry.refit("short", again, X[4:60], y[4:60], subjects=owners[4:60])
         registry.apply()
         assert registry.request(waiting.request).stage == "completed"
         assert registry.known(["person 2"]) == {"person 2": ()}

@@ -20,6 +20,7 @@ from expunge.ledger import Restored, check_export
 from expunge.registry import Asked, Registry
 from tests.registries import (
     BUDGET,
+    by_name,
     custody_of,
     data,
     data_without,
@@ -154,7 +155,7 @@ class TestTheContract:
         folder = tmp_path / "registry"
         contract = replace(BUDGET, releases=4, sigma=100.0)
         with Registry.create(folder) as registry:
-            registry.fit("model", estimator(budget=contract), *data())
+            registry.fit("model", estimator(budget=contract), **by_name(data()))
         shutil.copytree(folder, tmp_path / "backup")
         with Registry.open(folder) as registry:
             registry.forget(["person 1"])
@@ -171,7 +172,7 @@ class TestTheContract:
         folder, backup = tmp_path / "registry", tmp_path / "backup"
         contract = replace(BUDGET, releases=3, sigma=100.0)
         with Registry.create(folder) as registry:
-            registry.fit("model", estimator(budget=contract), *data())
+            registry.fit("model", estimator(budget=contract), **by_name(data()))
         shutil.copytree(folder, backup)
         with Registry.open(folder) as registry:
             registry.forget(["person 1"])
@@ -187,7 +188,7 @@ class TestTheContract:
         folder = tmp_path / "registry"
         contract = replace(BUDGET, releases=2, sigma=100.0)
         with Registry.create(folder) as registry:
-            registry.fit("model", estimator(budget=contract), *data())
+            registry.fit("model", estimator(budget=contract), **by_name(data()))
         shutil.copytree(folder, tmp_path / "backup")
         with Registry.open(folder) as registry:
             registry.forget(["person 1"])
@@ -202,7 +203,7 @@ class TestTheContract:
                 with pytest.raises(ScheduleExhausted, match="fit it anew"):
                     look("model")
             rest = data_without("person 1")
-            registry.refit("model", estimator(budget=contract), *rest)
+            registry.refit("model", estimator(budget=contract), **by_name(rest))
             paper = registry.release("model").certificate_
             assert any("before it was fitted anew" in s for s in paper.not_covered)
             registry.forget(["person 3"])
@@ -235,7 +236,7 @@ class TestRefusals:
         self, folder: Path, tmp_path: Path
     ) -> None:
         with Registry.open(folder) as registry:
-            registry.refit("half", estimator(), *data_without("person 1"))
+            registry.refit("half", estimator(), **by_name(data_without("person 1")))
         put_back(folder, tmp_path / "backup", "expunge.db", "keys/vault.json")
         for call in (Registry.open, Registry.create):
             with pytest.raises(NeedsRestore, match="release"):
@@ -255,7 +256,7 @@ class TestRefusals:
 
     def test_a_backup_from_before_a_fit(self, folder: Path, tmp_path: Path) -> None:
         with Registry.open(folder) as registry:
-            registry.fit("third", estimator(), *data_without("person 1"))
+            registry.fit("third", estimator(), **by_name(data_without("person 1")))
         before = untouched(folder)
         with pytest.raises(InvalidInput, match="older than the fit of third"):
             Registry.restore(folder, tmp_path / "backup")

@@ -95,6 +95,21 @@ CHOSEN = (
 SEEDED = "anyone who knows or guesses the seed of the noise: they can subtract it"
 
 DISTANCE_LOSSES = frozenset({"HalfSquared", "Huber"})
+STANDARD = frozenset(
+    {
+        *NOT_COVERED,
+        PREPROCESSING,
+        BEFORE_PIPELINE,
+        ROWS_NOT_KEPT,
+        CLASS_REFUSED,
+        OTHER_RELEASES,
+        WITHOUT_CONTRACT,
+        UNPROTECTED,
+        CHOSEN,
+        SEEDED,
+    }
+)
+"""What certificates say by themselves; any other exclusion was added to a model."""
 
 # A certificate with one of these is "radius-only", and without them "certified".
 VOIDS = frozenset({WITHOUT_CONTRACT, UNPROTECTED, CHOSEN})

@@ -78,7 +78,9 @@ class Story:
         """Make the registry and fit its models."""
         with Registry.create(folder, url=url) as registry:
             for name, sample in self.samples.items():
-                registry.fit(name, unfitted(name), sample.X, sample.y, sample.owners)
+                registry.fit(
+                    name, unfitted(name), sample.X, sample.y, subjects=sample.owners
+                )
 
 
 def unfitted(name: str) -> Any:

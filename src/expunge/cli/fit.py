@@ -50,9 +50,22 @@ class Fit(OnRegistry, Terms):
             "forgotten from it.",
         ),
     ] = False
+    weight: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="What a row weighs; not a feature then."),
+    ] = None
     drop: Annotated[
         list[str] | None,
         typer.Option(metavar="COLUMN", help="Leave out a column; may be repeated."),
+    ] = None
+    tuned_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WORDS",
+            help="What chose alpha, columns or the contract by looking at these rows, "
+            "'grid search' say. Removal does not undo the choice, so that nothing is "
+            "promised. --alphas chooses removably, and needs no such words.",
+        ),
     ] = None
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace the model of that name.")
@@ -71,14 +84,24 @@ class Fit(OnRegistry, Terms):
 
         self._require_owners()
         require_file(self.file)
-        table = read_table(self.file, self.target, self.subject, tuple(self.drop or ()))
+        table = read_table(
+            self.file, self.target, self.subject, tuple(self.drop or ()), self.weight
+        )
         kind = self.kind_for(table.y)
         model = self.estimator(kind)
         with self.opened() as registry:
             if self.readmit and table.subjects:
                 registry.readmit(table.subjects)
             fit = registry.refit if self.replace else registry.fit
-            fit(self.name, model, frame(table), table.y, table.subjects)
+            fit(
+                self.name,
+                model,
+                frame(table),
+                table.y,
+                subjects=table.subjects,
+                sample_weight=table.weight,
+                search=self.tuned_by,
+            )
             kept = {one.name: one for one in registry.status().models}[self.name]
         if self.as_json:
             say_json(model_json(kept) | {"kind": kind.value, "n_rows": len(table.X)})
@@ -114,6 +137,10 @@ class Fit(OnRegistry, Terms):
         say(facts(lines))
         if table.subjects is None:
             note("The model has no people: nobody can be forgotten from it.")
+        if self.tuned_by is not None:
+            note(
+                "Removal does not undo a choice made on the rows: nothing is promised."
+            )
         if self.no_budget:
             note("Without a budget no claim is made about what the model reveals.")
 

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._typing import Matrix
+from .._typing import Matrix, Vector
 from ..exceptions import InvalidInput, MissingExtra
 from ..ids import objection, person
 
@@ -59,12 +59,15 @@ class Table:
         Whose row each is, where a column says so.
     features
         Names of the columns of X.
+    weight
+        What each row weighs, where a column says so.
     """
 
     X: Matrix
     y: NDArray[Any]
     subjects: list[str] | None
     features: tuple[str, ...]
+    weight: Vector | None = None
 
 
 def read_table(
@@ -72,6 +75,7 @@ def read_table(
     target: str,
     subject: str | None = None,
     drop: Sequence[str] = (),
+    weight: str | None = None,
 ) -> Table:
     """Return the rows of a file. Every column that is not named here is a feature.
 
@@ -86,16 +90,19 @@ def read_table(
         Columns of what to predict, and of whose row it is.
     drop
         Columns to leave out; they are not looked at.
+    weight
+        Column of what each row weighs.
     """
     source = _source(Path(path), SUFFIXES)
     words = [target] if subject is None else [target, subject]
-    apart = [*words, *drop]
+    named = words if weight is None else [*words, weight]
+    apart = [*named, *drop]
     for name in apart:
         source.require(name)
-    if len(set(apart)) < len(words) + len(set(drop)):
+    if len(set(apart)) < len(named) + len(set(drop)):
         raise InvalidInput(
-            f"{source.path}: target {target!r}, subject {subject!r} and what is "
-            f"dropped, {_listed(drop)}, must be different columns"
+            f"{source.path}: target {target!r}, subject {subject!r}, weight {weight!r} "
+            f"and what is dropped, {_listed(drop)}, must be different columns"
         )
     features = tuple(name for name in source.names if name not in apart)
     for name in filter(INDEX.fullmatch, features):
@@ -103,13 +110,14 @@ def read_table(
         raise source.fault(name, None, "an index or a column without a name", advice)
     if not features:
         raise InvalidInput(f"{source.path}: no column is left to learn from; drop less")
-    columns = source.columns([*features, *words], words)
+    columns = source.columns([*features, *named], words)
     X = np.empty((len(columns[target]), len(features)))
     for place, name in enumerate(features):
         X[:, place] = _numbers(source, name, columns[name], ENCODE)
     y = _targets(source, target, columns[target])
     subjects = None if subject is None else _ids(source, subject, columns[subject])
-    return Table(X, y, subjects, features)
+    weights = None if weight is None else _weights(source, weight, columns[weight])
+    return Table(X, y, subjects, features, weights)
 
 
 def read_ids(path: str | PathLike[str], column: str | None = None) -> list[str]:
@@ -218,6 +226,16 @@ def _numbers(source: _Source, name: str, column: Any, advice: str) -> Any:
         what = "an infinite number" if infinite else "a value is missing"
         raise source.fault(name, row, what, FILL)
     return numbers
+
+
+def _weights(source: _Source, name: str, column: Any) -> Vector:
+    """Return a column as weights: finite, and not negative."""
+    weights: Vector = _numbers(source, name, column, "give numbers as weights")
+    negative = weights < 0.0
+    if negative.any():
+        row = int(np.argmax(negative))
+        raise source.fault(name, row, "a negative weight", "give zero or more")
+    return weights
 
 
 def _text_fault(source: _Source, name: str, column: Any, advice: str) -> InvalidInput:

@@ -119,6 +119,8 @@ def _words(content: Content, model: Any) -> dict[str, str]:
         "format": FORMAT,
         "version": VERSION,
     }
+    if model._shown.weighted:
+        words["weighted"] = "true"
     classes = model._shown.classes
     if classes is not None:
         words["classes"] = dumps(classes.tolist())
@@ -196,7 +198,9 @@ def _model(words: Mapping[str, str], tensors: Mapping[str, NDArray[Any]]) -> Loa
     certificate = Certificate.from_json(words["certificate"])
     theta = _stacked(coef, tensors["intercept"], certificate)
     release = Release(theta, certificate)
-    model._snapshot = Snapshot(Shown(release, parameters, classes))
+    model._snapshot = Snapshot(
+        Shown(release, parameters, classes, weighted="weighted" in words)
+    )
     loaded: Loaded = model
     return loaded
 

@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fitting: a model comes under the registry, with the rows of its people."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sqlalchemy import Connection
 
+from ..certificate import STANDARD
+from ..events import TunedOnData
 from ..exceptions import InvalidInput
 from ..files.contents import require_known
-from ..ids import is_row_name, person, row_name
+from ..ids import is_row_name
 from ..ledger import TagKey, subject_tags
 from ..ledger.pages import name as model_name
-from ..linear_model.holdings import Holdings, noted
+from ..linear_model.owners import owners_of
+from ..linear_model.snapshot import Snapshot
 from ..stores import people, publications, requests
 from ..stores.people import PageKeys
-from ..unlearn import Release
+from ..unlearn import Custody
 from .applying import write_release
 from .completing import complete
 from .held import by_person, checkpoint
@@ -38,12 +42,6 @@ NO_PEOPLE = (
     "so nobody can be found in it",
 )
 
-ANEW = (
-    *NOT_COVERED,
-    "releases of this model under the contracts it had before it was fitted anew: each "
-    "contract is counted by itself",
-)
-
 
 def require_name(name: object) -> str:
     """Return the name of a model; refuse what the ledger would not take."""
@@ -61,36 +59,68 @@ def fitted(
     model: Any,
     X: Any,
     y: Any,
-    subjects: Sequence[object] | None,
-    notes: tuple[str, ...] = NOT_COVERED,
+    subjects: Iterable[object] | None,
+    *,
+    sample_weight: ArrayLike | None,
+    search: object,
+    again: bool,
 ) -> Any:
     """Return the fit of an estimator, its certificate saying what is not covered.
 
     The caller's object stays as it is: a fitted one would hold the rows, and could make
-    releases that the registry does not count.
+    releases that the registry does not count. What was declared of it is declared of
+    the fit.
+
+    Parameters
+    ----------
+    model, X, y, subjects, sample_weight, search
+        As ``Registry.fit`` takes them.
+    again
+        Whether a model of that name was fitted before, under a contract of its own.
     """
     require_known(model)
-    model = clone(model)
     if not getattr(model, "keep_data", True):
         raise InvalidInput(
             "keep_data=False; a registry keeps the rows, sealed, since certified "
             "answers may need them: leave keep_data alone"
         )
-    if subjects is not None:
-        subjects = [person(subject) for subject in subjects]
-    else:
-        notes = (*notes, *NO_PEOPLE)
-    model.fit(X, y, subjects=subjects)
-    holdings: Holdings = model._private_state()
-    if subjects is None and holdings.kept is not None:
-        # Nobody's, whatever the estimator calls them: a position is no id.
-        holdings.kept.owners = [row_name(i) for i in range(len(holdings.kept.owners))]
-    shown: Release = model._release
-    public = Release(shown.theta, noted(shown.certificate, notes))
-    custody = replace(holdings.custody, released=(public, model._record))
-    holdings = replace(holdings, custody=custody, notes=notes)
-    model._show(holdings, public, model._record)
-    return model
+    before = getattr(model, "_snapshot", None)
+    if before is not None and before.shown.weighted and sample_weight is None:
+        raise InvalidInput(
+            "this model was fitted with weights (sample_weight, or class_weight of the "
+            "estimator that it was adopted from), and without them it would be another "
+            "model; pass sample_weight=..., or an estimator that was not fitted"
+        )
+    fresh = clone(model)
+    prepared = fresh._prepare(X, y, sample_weight)
+    notes = NOT_COVERED if subjects is not None else (*NOT_COVERED, *NO_PEOPLE)
+
+    def stated(custody: Custody) -> Custody:
+        custody = _declared(custody, before, search)
+        scope = replace(
+            custody.scope,
+            counted_apart=custody.scope.counted_apart or again,
+            not_covered=tuple(dict.fromkeys((*custody.scope.not_covered, *notes))),
+        )
+        return replace(custody, scope=scope)
+
+    fresh._hold(prepared, owners_of(subjects, len(prepared.rows)), adjust=stated)
+    return fresh
+
+
+def _declared(custody: Custody, before: Snapshot | None, search: object) -> Custody:
+    """Return the custody with what was declared, now or of the model as given."""
+    account, scope = custody.accountant, custody.scope
+    if search is not None:
+        name = search if isinstance(search, str) else type(search).__name__
+        account = account.compose(TunedOnData(name))
+    if before is not None:
+        paper = before.shown.release.certificate
+        if paper.selection == "not covered":
+            account = account.compose(TunedOnData("declared of the model as given"))
+        carried = tuple(text for text in paper.not_covered if text not in STANDARD)
+        scope = replace(scope, not_covered=(*scope.not_covered, *carried))
+    return replace(custody, accountant=account, scope=scope)
 
 
 def take_in(site: Site, name: str, model: Any, wait: float) -> None:
@@ -101,12 +131,12 @@ def take_in(site: Site, name: str, model: Any, wait: float) -> None:
     with site.store.writing() as connection:
         _make_room(connection, name, generation - 1)
         page_keys = _enrolled(connection, name, model, site.tag_keys())
-        data = checkpoint(model, model._private_state(), model._record, page_keys)
+        data = checkpoint(model, model._snapshot, page_keys)
         number = publications.number(connection, name) + 1
         written = site.checkpoints.write(name, generation, data)
         after = {"checkpoint": written, "number": number}
         publications.move_on(connection, name, generation - 1, after)
-        write_release(connection, name, number, (model, model._release))
+        write_release(connection, name, number, (model, model._shown))
     site.cache.pop(name, None)
     complete(site, wait)
 

@@ -14,6 +14,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from numpy.typing import ArrayLike
+
 from ..exceptions import InvalidInput
 from ..files.contents import Loaded
 from ..ids import people
@@ -22,7 +24,7 @@ from ..record import Record
 from ..stores import chain, publications, requests
 from . import accepting, looking
 from .anchoring import anchor_anew
-from .fitting import ANEW, fitted, require_name, take_in
+from .fitting import fitted, require_name, take_in
 from .held import released
 from .ids import require_request
 from .making import come_back, make
@@ -121,7 +123,10 @@ class Registry:
         model: Any,
         X: Any,
         y: Any,
-        subjects: Sequence[object] | None = None,
+        subjects: Iterable[object] | None = None,
+        *,
+        sample_weight: ArrayLike | None = None,
+        search: object = None,
     ) -> None:
         """Fit an estimator and take it in, with the rows of its people.
 
@@ -134,9 +139,14 @@ class Registry:
         X, y
             Training data.
         subjects
-            Whose row each is. Without it the model has no people: no request finds
-            its rows, and nobody can be forgotten from it. People who were forgotten
-            are refused, see ``readmit``.
+            Whose row each is. Without it the model has no people: no request finds its
+            rows, and nobody can be forgotten from it. People who were forgotten are
+            refused, see ``readmit``.
+        sample_weight
+            What the rows weigh. A model that was fitted with weights needs them here.
+        search
+            What chose something by looking at the rows, an object or a few words: the
+            certificate then says so, and promises nothing.
         """
         require_name(name)
         with self._site.working(WAIT):
@@ -146,7 +156,16 @@ class Registry:
                     "or replace it (refit, or --replace)"
                 )
             begin(self._site, WAIT)
-            take_in(self._site, name, fitted(model, X, y, subjects), WAIT)
+            fresh = fitted(
+                model,
+                X,
+                y,
+                subjects,
+                sample_weight=sample_weight,
+                search=search,
+                again=False,
+            )
+            take_in(self._site, name, fresh, WAIT)
 
     def refit(
         self,
@@ -154,7 +173,10 @@ class Registry:
         model: Any,
         X: Any,
         y: Any,
-        subjects: Sequence[object] | None = None,
+        subjects: Iterable[object] | None = None,
+        *,
+        sample_weight: ArrayLike | None = None,
+        search: object = None,
     ) -> None:
         """Fit an estimator in the place of a model, whose people are deleted.
 
@@ -164,7 +186,16 @@ class Registry:
             if name not in self.names():
                 raise InvalidInput(f"there is no model {name!r} to replace; fit it")
             begin(self._site, WAIT)
-            take_in(self._site, name, fitted(model, X, y, subjects, ANEW), WAIT)
+            fresh = fitted(
+                model,
+                X,
+                y,
+                subjects,
+                sample_weight=sample_weight,
+                search=search,
+                again=True,
+            )
+            take_in(self._site, name, fresh, WAIT)
 
     def readmit(self, subjects: Iterable[object]) -> None:
         """State that people who were forgotten came back.
