@@ -75,7 +75,7 @@ def certify(X: np.ndarray, y: np.ndarray, forgotten: np.ndarray) -> None:
     X = X / np.linalg.norm(X, axis=1).max()  # noise moves predictions by sigma |x|
     model = LogisticRegression(alpha=1e-3, budget=contract).fit(X, y)
     plain = LogisticRegression(alpha=1e-3).fit(X, y).score(X, y)
-    model.forget(forgotten.tolist())
+    model.forget(rows=forgotten.tolist())
     noised = model.score(X, y)
     print(f"\nReleased with noise: accuracy {noised:.3f}, without {plain:.3f}")
     print(verify(model.certificate_, model.record_).says)

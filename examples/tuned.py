@@ -57,7 +57,7 @@ def tumours() -> tuple[Curve, Curve]:
     before, first = model.curve_, model.alpha_
     probability = model.predict_proba(X)[np.arange(len(y)), y]
     worst = np.argsort(probability)[:15].tolist()
-    model.forget(subjects=worst)
+    model.forget(rows=worst)
     rest = np.setdiff1d(np.arange(len(y)), worst)
     again = TunedClassifier(fold_key="an example")
     again.fit(X[rest], y[rest], subjects=rest.tolist())

@@ -98,13 +98,6 @@ class TestSearch:
         assert registry.release("model").certificate_.status == "certified"
 
 
-def test_what_a_fit_does_not_take_is_named(registry: Registry) -> None:
-    told = by_name(data()) | {"alpha": 1.0, "weights": None}
-    with pytest.raises(InvalidInput, match="alpha, weights: a fit takes subjects, sam"):
-        registry.fit("model", estimator(), **told)
-    assert registry.names() == []
-
-
 class TestWhatWasDeclaredBefore:
     """A model that was fitted, declared or adopted elsewhere keeps its claims here."""
 
