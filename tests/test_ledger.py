@@ -29,33 +29,38 @@ from expunge.ledger import (
 )
 from expunge.ledger.book import leaf
 from expunge.ledger.merkle import consistency_proof, nodes_of
-from expunge.ledger.pages import Page, date
+from expunge.ledger.pages import DAY, Page, day_of, midnight
 from tests import certificates
 
-START = 1_700_000_000_000
-DAY = 24 * 60 * 60 * 1000
+START = "2023-11-14"
 OLD, NEW, STRANGER = (SigningKey(bytes([i]) * 32) for i in (1, 2, 3))
 EACH, JOINT = certificates.EACH, certificates.JOINT
 ROTATION = 20
+
+
+def shifted(day: str, days: int) -> str:
+    """Return the day that comes so many days later."""
+    return day_of(midnight(day) + days * DAY)
 
 
 def request(place: int, **changes: Any) -> RequestCompleted:
     """Return the entry of a request about one person in two models."""
     stated: dict[str, Any] = {
         "sequence": place,
-        "time": START + 1000 * place,
+        "day": shifted(START, place // 10),
         "request": f"{place:032x}",
         "certificates": {"churn": EACH.digest(), "credit": JOINT.digest()},
         "n_subjects": 1,
-        "accepted": START - 2 * DAY,
-        "deadline": START + 28 * DAY,
+        "accepted": shifted(START, -2),
+        "deadline": shifted(START, 28),
     }
     return RequestCompleted(**stated | changes)
 
 
 def entry(sequence: int) -> Entry:
     """Return some entry for this place; a rotation at ``ROTATION``."""
-    stamp: dict[str, Any] = {"sequence": sequence, "time": START + 1000 * sequence}
+    today = shifted(START, sequence // 10)
+    stamp: dict[str, Any] = {"sequence": sequence, "day": today}
     one, other = EACH.digest(), JOINT.digest()
     if sequence == ROTATION:
         return sign(KeyRotated(**stamp, public=NEW.public.raw.hex()), OLD)
@@ -66,7 +71,7 @@ def entry(sequence: int) -> Entry:
         lambda: ReleasesSuperseded(
             **stamp, model="credit", certificates=(one, other), by=other
         ),
-        lambda: Restored(**stamp, taken=START - DAY, n_replayed=2),
+        lambda: Restored(**stamp, taken=shifted(START, -1), n_replayed=2),
     ]
     made: Entry = makers[sequence % 5]()
     return made
@@ -79,7 +84,7 @@ def written(n: int, every: int = 5) -> Iterator[tuple[Page, Ledger]]:
         ledger = ledger.append(entry(sequence))
         yield entry(sequence), ledger
         if sequence % every == every - 1 or sequence == n - 1:
-            yield ledger.head(signer(ledger), ledger.time + 1), ledger
+            yield ledger.head(signer(ledger), shifted(ledger.day, 1)), ledger
 
 
 def signer(ledger: Ledger) -> SigningKey:
@@ -89,7 +94,7 @@ def signer(ledger: Ledger) -> SigningKey:
 ENTRIES = [entry(sequence) for sequence in range(25)]
 KINDS = [entry(sequence) for sequence in (0, 1, 2, 3, 4, ROTATION)]
 LEDGER = reduce(Ledger.append, ENTRIES, Ledger.begin(OLD.public))
-HEAD = LEDGER.head(NEW, LEDGER.time)
+HEAD = LEDGER.head(NEW, LEDGER.day)
 
 
 class TestEntries:
@@ -139,11 +144,21 @@ class TestEntries:
             {"certificates": {"ada@example.org": EACH.digest()}},
             {"certificates": {"churn": "Ada"}},
             {"n_subjects": -1},
-            {"time": 1.5},
-            {"time": 10**15},
+            {"day": 19675},
+            {"day": 1_700_000_000_000},
+            {"day": None},
+            {"day": "2023-11-14T22:13:20"},
+            {"day": "2023-11-14 22:13"},
+            {"day": "20231114"},
+            {"day": "2023-W46-2"},
+            {"day": "2023-11-31"},
+            {"day": "2023-11-14\n"},
+            {"day": "\u0662023-11-14"},
+            {"day": "1969-12-31"},
+            {"day": "10000-01-01"},
             {"sequence": -1},
-            {"accepted": START + 50 * DAY},
-            {"deadline": START - 3 * DAY},
+            {"accepted": shifted(START, 50)},
+            {"deadline": shifted(START, -3)},
         ],
     )
     def test_fields_keep_to_their_domain(self, change: dict[str, Any]) -> None:
@@ -160,9 +175,15 @@ class TestEntries:
                 assert isinstance(value, int) or allowed.fullmatch(value)
             assert {field.name for field in fields(page)} == {*stated, "kind"}
 
-    def test_date_is_for_people(self) -> None:
-        assert date(START) == "2023-11-14 22:13:20 UTC"
-        assert date(253_402_300_799_999) == "9999-12-31 23:59:59 UTC"
+    def test_day_of_a_time(self) -> None:
+        assert day_of(1_700_000_000_000) == START
+        assert day_of(midnight(START)) == day_of(midnight(START) + DAY - 1) == START
+        assert day_of(midnight(START) - 1) == "2023-11-13"
+        assert day_of(0) == "1970-01-01" and midnight("1970-01-01") == 0
+        assert day_of(253_402_300_799_999) == "9999-12-31"
+        for time in (-1, 253_402_300_800_000):
+            with pytest.raises(InvalidInput, match="set the clock"):
+                day_of(time)
 
     def test_deep_nesting_is_refused(self) -> None:
         deep = '{"kind":"restored","taken":' + "[" * 900 + "]" * 900 + "}"
@@ -189,42 +210,42 @@ class TestGrowth:
         again = reduce(Ledger.append, ENTRIES, Ledger.begin(OLD.public))
         assert again == LEDGER
         assert LEDGER.size == 25
-        assert Ledger(LEDGER.frontier, LEDGER.keys, LEDGER.time) == LEDGER
+        assert Ledger(LEDGER.frontier, LEDGER.keys, LEDGER.day) == LEDGER
 
     def test_only_the_next_entry_is_taken(self) -> None:
         for sequence, words in ((24, "inserted or moved"), (26, "removed or moved")):
             with pytest.raises(InvalidInput, match=words):
-                LEDGER.append(request(sequence, time=LEDGER.time))
+                LEDGER.append(request(sequence, day=LEDGER.day))
         with pytest.raises(InvalidInput, match="before the entry before it"):
-            LEDGER.append(request(25, time=LEDGER.time - 1))
-        assert LEDGER.append(request(25, time=LEDGER.time)).size == 26
+            LEDGER.append(request(25, day=shifted(LEDGER.day, -1)))
+        assert LEDGER.append(request(25, day=LEDGER.day)).size == 26
 
     def test_head_is_signed_by_the_key_in_force(self) -> None:
         before = reduce(Ledger.append, ENTRIES[:ROTATION], Ledger.begin(OLD.public))
         after = before.append(ENTRIES[ROTATION])
-        assert before.head(OLD, before.time).signed_by(OLD.public)
-        assert after.head(NEW, after.time).signed_by(NEW.public)
+        assert before.head(OLD, before.day).signed_by(OLD.public)
+        assert after.head(NEW, after.day).signed_by(NEW.public)
         for ledger, key in ((before, NEW), (after, OLD), (after, STRANGER)):
             with pytest.raises(InvalidInput, match="names key"):
-                ledger.head(key, ledger.time)
+                ledger.head(key, ledger.day)
 
     def test_old_head_stays_verifiable_after_a_rotation(self) -> None:
         before = reduce(Ledger.append, ENTRIES[:ROTATION], Ledger.begin(OLD.public))
-        head = before.head(OLD, before.time)
+        head = before.head(OLD, before.day)
         assert head.signed_by(LEDGER.keys.at(head.size))
 
     def test_head_is_not_older_than_its_entries(self) -> None:
         with pytest.raises(InvalidInput, match="before its last entry"):
-            LEDGER.head(NEW, LEDGER.time - 1)
+            LEDGER.head(NEW, shifted(LEDGER.day, -1))
 
     def test_rotation_needs_the_key_in_force(self) -> None:
-        stamp: dict[str, Any] = {"sequence": 25, "time": LEDGER.time}
+        stamp: dict[str, Any] = {"sequence": 25, "day": LEDGER.day}
         unsigned = KeyRotated(**stamp, public=STRANGER.public.raw.hex())
         assert LEDGER.append(sign(unsigned, NEW)).keys.current == STRANGER.public
         for refused in (unsigned, sign(unsigned, OLD), sign(unsigned, STRANGER)):
             with pytest.raises(InvalidInput, match="without the signature"):
                 LEDGER.append(refused)
-        moved = replace(sign(replace(unsigned, time=0), NEW), time=LEDGER.time)
+        moved = replace(sign(replace(unsigned, day=START), NEW), day=LEDGER.day)
         with pytest.raises(InvalidInput, match="without the signature"):
             LEDGER.append(moved)
         back = KeyRotated(**stamp, public=OLD.public.raw.hex())
@@ -249,7 +270,7 @@ class TestGrowth:
 
 class TestTwoHeads:
     SMALL = reduce(Ledger.append, ENTRIES[:7], Ledger.begin(OLD.public))
-    EARLY = SMALL.head(OLD, SMALL.time)
+    EARLY = SMALL.head(OLD, SMALL.day)
     PEM = LEDGER.keys.to_pem()
     PROOF = consistency_proof(nodes_of(map(leaf, ENTRIES)), 7, 25)
 
@@ -262,7 +283,7 @@ class TestTwoHeads:
         rewritten = [ENTRIES[0], request(1, n_subjects=2), *ENTRIES[2:]]
         other = reduce(Ledger.append, rewritten, Ledger.begin(OLD.public))
         proof = consistency_proof(nodes_of(map(leaf, rewritten)), 7, 25)
-        verdict = check_growth(other.head(NEW, other.time), self.EARLY, proof, self.PEM)
+        verdict = check_growth(other.head(NEW, other.day), self.EARLY, proof, self.PEM)
         assert verdict.failures == ("not so: the first 7 entries of both are the same",)
 
     def test_foreign_signature_is_found(self) -> None:
@@ -274,7 +295,7 @@ class TestTwoHeads:
         assert not check_growth(renamed, self.EARLY, self.PROOF, self.PEM).stands
 
     def test_time_does_not_run_backwards(self) -> None:
-        late = sign(replace(self.EARLY, time=HEAD.time + 1), OLD)
+        late = sign(replace(self.EARLY, day=shifted(HEAD.day, 1)), OLD)
         verdict = check_growth(HEAD, late, self.PROOF, self.PEM)
         assert "not the earlier one" in verdict.says
         assert not verdict.stands

@@ -19,7 +19,16 @@ from expunge.ledger import (
     sign,
 )
 from expunge.ledger.pages import Page
-from tests.test_ledger import NEW, OLD, ROTATION, STRANGER, entry, request, written
+from tests.test_ledger import (
+    NEW,
+    OLD,
+    ROTATION,
+    STRANGER,
+    entry,
+    request,
+    shifted,
+    written,
+)
 
 N = 50
 PAGES, STATES = zip(*written(N), strict=True)
@@ -178,11 +187,11 @@ class TestEntries:
             "comes after 3: 2 before it were removed" in checked([*kept, HEADS[0]]).says
         )
         filled: list[Page] = [*kept, entry(3), entry(4), HEADS[0]]
-        filled[3] = replace(entry(3), time=entry(3).time + 1)
+        filled[3] = request(3)
         assert "one of entries 0 to 4" in checked(filled).says
 
     def test_entries_after_the_last_head_are_not_vouched_for(self) -> None:
-        verdict = checked([*PAGES, replace(entry(1), sequence=50, time=2 * 10**12)])
+        verdict = checked([*PAGES, replace(entry(1), sequence=50, day="2033-05-18")])
         assert "no head vouches for what comes after 50 entries" in verdict.says
         assert verdict.ledger == STATES[-1]
 
@@ -203,13 +212,13 @@ class TestTail:
             if isinstance(page, Entry)
         ]
         ledger = reduce(Ledger.append, rewritten, Ledger.begin(OLD.public))
-        resigned = [*rewritten, ledger.head(NEW, ledger.time)]
+        resigned = [*rewritten, ledger.head(NEW, ledger.day)]
         assert checked(resigned).stands  # signed by the operator himself
         says = checked(resigned, HEADS[2]).says
         assert "a head from elsewhere disagrees: the head over 15 entries" in says
 
     def test_forged_head_from_elsewhere_is_refused(self) -> None:
-        forged = replace(HEADS[3], time=HEADS[3].time + 1)
+        forged = replace(HEADS[3], day=shifted(HEADS[3].day, 1))
         assert "does not bear the signature" in checked(list(PAGES), forged).says
 
 

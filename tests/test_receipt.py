@@ -31,7 +31,6 @@ from expunge.ledger.receipt import schema
 from expunge.verification import verify
 from tests import certificates
 from tests.test_ledger import (
-    DAY,
     EACH,
     ENTRIES,
     HEAD,
@@ -41,6 +40,7 @@ from tests.test_ledger import (
     OLD,
     STRANGER,
     request,
+    shifted,
 )
 from tests.test_ledger_export import alternatives
 
@@ -66,7 +66,7 @@ def alone(certificate: Certificate) -> Receipt:
     """Return the receipt of a request about one model, the first of two entries."""
     entry = request(0, certificates={"churn": certificate.digest()})
     ledger = Ledger.begin(OLD.public).append(entry).append(ENTRIES[1])
-    head, proof = ledger.head(OLD, ledger.time), (leaf(ENTRIES[1]),)
+    head, proof = ledger.head(OLD, ledger.day), (leaf(ENTRIES[1]),)
     return issue(entry, {"churn": certificate}, head=head, proof=proof, key=OLD)
 
 
@@ -93,8 +93,8 @@ class TestStanding:
     def test_says_what_is_promised_and_what_is_not(self) -> None:
         verdict = check_receipt(TEXT, PEM)
         assert f"request {PLACE:032x}" in verdict.says
-        assert "accepted on 2023-11-12 22:13:20 UTC" in verdict.says
-        assert "completed on 2023-11-14 22:13:31 UTC, 27 days before" in verdict.says
+        assert "accepted on 2023-11-12, was" in verdict.says
+        assert "completed on 2023-11-15, 27 days before its deadline" in verdict.says
         for name, certificate in CERTIFICATES.items():
             assert f"Model {name}: {verify(certificate).says}" in verdict.says
         assert verdict.not_covered[: len(opening.NOT_COVERED)] == opening.NOT_COVERED
@@ -110,14 +110,23 @@ class TestStanding:
         nothing = "The operator promises nothing" in verdict.says
         assert nothing == (certificate.status == "radius-only")
 
-    def test_lateness_is_said(self) -> None:
-        stated = request(0, time=request(0).deadline + 2 * DAY, certificates={})
+    @pytest.mark.parametrize(
+        ("days", "said"),
+        [
+            (2, "2 days AFTER its deadline of 2023-12-12."),
+            (1, "1 day AFTER its deadline"),
+            (0, "2023-12-12, on the day of its deadline"),
+            (-1, "1 day before its deadline"),
+        ],
+    )
+    def test_lateness_is_said(self, days: int, said: str) -> None:
+        stated = request(0, day=shifted(request(0).deadline, days), certificates={})
         ledger = Ledger.begin(OLD.public).append(stated)
-        head = ledger.head(OLD, ledger.time)
+        head = ledger.head(OLD, ledger.day)
         late = issue(stated, {}, head=head, proof=(), key=OLD)
         verdict = check_receipt(late.to_json(), PEM)
         assert verdict.stands
-        assert "2 days AFTER its deadline" in verdict.says
+        assert said in verdict.says
         assert "Models changed: none" in verdict.says
 
     def test_later_head_will_do(self) -> None:
@@ -126,7 +135,7 @@ class TestStanding:
         later = issue(
             request(PLACE),
             CERTIFICATES,
-            head=ledger.head(NEW, ledger.time),
+            head=ledger.head(NEW, ledger.day),
             proof=inclusion_proof(grown, PLACE, 26),
             key=NEW,
         )
@@ -139,7 +148,7 @@ class TestStanding:
         newest = issue(
             entry,
             {},
-            head=ledger.head(NEW, ledger.time),
+            head=ledger.head(NEW, ledger.day),
             proof=tuple(reversed(LEDGER.frontier.peaks)),
             key=NEW,
         )
@@ -149,7 +158,7 @@ class TestStanding:
         stated = json.loads(TEXT)
         assert set(stated["entry"]) == {
             *("accepted", "certificates", "deadline", "kind", "n_subjects"),
-            *("request", "sequence", "time", "version"),
+            *("day", "request", "sequence", "version"),
         }
         other = certificates.record(1e-5)
         for held in stated["certificates"].values():
@@ -217,7 +226,7 @@ class TestForgery:
         "change",
         [
             {"entry": request(PLACE, n_subjects=2)},
-            {"entry": request(PLACE, deadline=request(PLACE).deadline + 1)},
+            {"entry": request(PLACE, deadline=shifted(request(PLACE).deadline, 1))},
             {"entry": request(PLACE + 1)},
             {"proof": RECEIPT.proof[1:]},
             {"proof": (*RECEIPT.proof, "00" * 32)},
@@ -232,7 +241,7 @@ class TestForgery:
         assert "the proof does not lead from the entry to the head" in says
 
     def test_head_must_not_be_older_than_the_entry(self) -> None:
-        early = sign(replace(HEAD, time=request(PLACE).time - 1), NEW)
+        early = sign(replace(HEAD, day=shifted(request(PLACE).day, -1)), NEW)
         says = check_receipt(resigned(head=early).to_json(), PEM).says
         assert "the head is older than the entry" in says
 

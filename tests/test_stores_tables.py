@@ -21,6 +21,7 @@ from expunge.exceptions import Busy, LedgerCorrupt, OlderSchema, StoreFailed
 from expunge.ledger import Ledger, ModelRegistered, check_export, signing_key
 from expunge.ledger.book import leaf
 from expunge.ledger.merkle import includes
+from expunge.ledger.pages import DAY, day_of
 from expunge.registry import Registry
 from expunge.stores import (
     Store,
@@ -187,7 +188,10 @@ def test_a_reader_sees_one_moment(store: Store) -> None:
 class TestChain:
     def entry(self, sequence: int) -> ModelRegistered:
         return ModelRegistered(
-            sequence=sequence, time=sequence, model="m", certificate=f"{sequence:064x}"
+            sequence=sequence,
+            day=day_of(sequence * DAY),
+            model="m",
+            certificate=f"{sequence:064x}",
         )
 
     def grown(self, store: Store, path: Path, sizes: Sequence[int]) -> str:
@@ -201,7 +205,7 @@ class TestChain:
                 new = [self.entry(sequence) for sequence in range(start, size)]
                 for entry in new:
                     book.append(entry)
-                head = book.ledger.head(key, size)
+                head = book.ledger.head(key, day_of(size * DAY))
                 for entry in new:
                     proof = book.proof(entry)
                     assert includes(head.tree, entry.sequence, leaf(entry), proof)

@@ -10,7 +10,6 @@ import typer
 from .exits import DONE
 from .options import OnRegistry
 from .printing import Table, counted, say, say_json
-from .words import day
 
 if TYPE_CHECKING:
     from ..ledger import Entry
@@ -42,7 +41,7 @@ class Log(OnRegistry):
             say_json([entry.parts() for entry in entries])
         else:
             lines = tuple(line(entry) for entry in entries)
-            Table(("entry", "time (UTC)", "what", "about"), lines).show()
+            Table(("entry", "day (UTC)", "what", "about"), lines).show()
         return DONE
 
     def _export(self, path: Path, lines: bytes) -> int:
@@ -58,7 +57,7 @@ class Log(OnRegistry):
 
 def line(entry: "Entry") -> tuple[str, ...]:
     """Return an entry as cells of a table."""
-    return str(entry.sequence), day(entry.time), entry.kind, about(entry.parts())
+    return str(entry.sequence), entry.day, entry.kind, about(entry.parts())
 
 
 def about(parts: dict[str, object]) -> str:

@@ -9,10 +9,15 @@ if TYPE_CHECKING:
 
 
 def day(time: int) -> str:
-    """Return a time to the minute, in UTC."""
-    from ..ledger.pages import date
+    """Return the day of a time, in UTC: a finer one tells how long an answer took."""
+    from ..ledger.pages import day_of
 
-    return date(time)[:16]
+    return day_of(time)
+
+
+def day_if_any(time: int | None) -> str | None:
+    """Return the day of a time, or None for None."""
+    return None if time is None else day(time)
 
 
 def promise(certificate: "Certificate") -> str:
@@ -49,7 +54,7 @@ def model_json(model: "ModelStatus") -> dict[str, Any]:
         "name": model.name,
         "estimator": model.estimator,
         "release": model.number,
-        "made": model.made,
+        "made": day(model.made),
         "n_people": model.n_people,
         "releases_left": left(model.certificate),
         "certificate": loads(model.certificate.to_json(), "Certificate"),
@@ -61,9 +66,9 @@ def request_json(request: "RequestStatus") -> dict[str, Any]:
     return {
         "request": request.request,
         "stage": request.stage,
-        "accepted": request.accepted,
-        "deadline": request.deadline,
-        "completed": request.completed,
+        "accepted": day(request.accepted),
+        "deadline": day(request.deadline),
+        "completed": day_if_any(request.completed),
         "n_subjects": request.n_subjects,
         "error": request.error,
     }
@@ -74,9 +79,9 @@ def release_json(release: "ReleaseStatus") -> dict[str, Any]:
     return {
         "model": release.model,
         "release": release.number,
-        "made": release.made,
+        "made": day(release.made),
         "digest": release.digest,
-        "superseded": release.superseded,
-        "shipped": [{"time": time, "file": file} for time, file in release.shipped],
-        "withdrawn": release.withdrawn,
+        "superseded": day_if_any(release.superseded),
+        "shipped": [{"day": day(time), "file": file} for time, file in release.shipped],
+        "withdrawn": day_if_any(release.withdrawn),
     }

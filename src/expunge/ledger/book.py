@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Book: the ledger as a value that only grows.
 
-It holds what the next entry and the next head need (a frontier, the keys, a time), not
+It holds what the next entry and the next head need (a frontier, the keys, a day), not
 the entries: those belong to a store. Appending and signing cost O(log n).
 """
 
@@ -12,14 +12,14 @@ from .entries import Entry, KeyRotated
 from .heads import Head
 from .keys import PublicKey, SigningKey
 from .merkle import Frontier, leaf_hash
-from .pages import date
+from .pages import FIRST_DAY
 from .ring import KeyRing
 from .signatures import sign
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Where a ledger stands: its tree, its keys, the time of its last entry.
+    """Where a ledger stands: its tree, its keys, the day of its last entry.
 
     Replaying the entries, ``reduce(Ledger.append, entries, Ledger.begin(key))``, gives
     the same value again.
@@ -27,7 +27,7 @@ class Ledger:
 
     frontier: Frontier
     keys: KeyRing
-    time: int = 0
+    day: str = FIRST_DAY
 
     @classmethod
     def begin(cls, key: PublicKey) -> "Ledger":
@@ -51,15 +51,15 @@ class Ledger:
         keys = self.keys
         if isinstance(entry, KeyRotated):
             keys = keys.rotated(self.size + 1, entry.introduced)
-        return Ledger(self.frontier.append(hashed), keys, entry.time)
+        return Ledger(self.frontier.append(hashed), keys, entry.day)
 
-    def head(self, key: SigningKey, time: int) -> Head:
+    def head(self, key: SigningKey, day: str) -> Head:
         """Return the signed head over all entries so far."""
         tree = self.frontier.tree()
-        head = sign(Head(size=tree.size, root=tree.root.hex(), time=time), key)
+        head = sign(Head(size=tree.size, root=tree.root.hex(), day=day), key)
         complaint = self.disagreement(head)
         if complaint:
-            raise InvalidInput(f"{complaint}; sign with the current key, at a time now")
+            raise InvalidInput(f"{complaint}; sign with the current key, as of today")
         return head
 
     def objection(self, entry: Entry) -> str:
@@ -75,10 +75,10 @@ class Ledger:
                 f"entry {place} stands where entry {due} should: an entry was inserted "
                 "or moved"
             )
-        if entry.time < self.time:
+        if entry.day < self.day:
             return (
-                f"entry {place} is of {date(entry.time)}, before the entry before it, "
-                f"of {date(self.time)}"
+                f"entry {place} is of {entry.day}, before the entry before it, of "
+                f"{self.day}"
             )
         if isinstance(entry, KeyRotated):
             return self._refusal(entry)
@@ -100,8 +100,8 @@ class Ledger:
             )
         if head.tree != self.frontier.tree():
             return f"{named} has another root than they give"
-        if head.time < self.time:
-            return f"{named} is of {date(head.time)}, before its last entry"
+        if head.day < self.day:
+            return f"{named} is of {head.day}, before its last entry"
         key = self.keys.at(head.size)
         if head.key != key.id:
             return f"{named} names key {head.key}, and {key.id} is in force there"

@@ -20,7 +20,7 @@ from .book import Ledger
 from .entries import KINDS, Entry, KeyRotated
 from .heads import Head
 from .keys import PublicKey, public_keys
-from .pages import Page, date, read_page
+from .pages import Page, read_page
 
 # What a line of an export may be.
 LINES: Mapping[str, type[Entry | Head]] = {"head": Head, **KINDS}
@@ -200,6 +200,6 @@ def _verdict(reading: _Reading, failure: str) -> ExportVerdict:
     else:
         says = (
             f"All {vouched.size} entries are those that the operator signed for, the "
-            f"last one of {date(vouched.time)}. {NOT_SHOWN}"
+            f"last one of {vouched.day}. {NOT_SHOWN}"
         )
     return ExportVerdict(tuple(findings), (failure,) if failure else (), says, vouched)

@@ -18,7 +18,7 @@ from typing import ClassVar
 from ..canonical import Check, Document, count, exactly, hexadecimal, one_of
 from ..exceptions import InvalidInput
 from .keys import KEY_BYTES, PublicKey
-from .pages import Page, by_model, digest, milliseconds, name, read_page, several
+from .pages import Page, by_model, digest, name, read_page, several, utc_day
 from .signatures import NO_KEY, NO_SIGNATURE, SIGNED_CHECKS, Signed
 
 FORMAT = 1
@@ -26,7 +26,7 @@ REQUEST_BYTES = 16
 
 _STAMP: Mapping[str, Check] = {
     "sequence": count(0),
-    "time": milliseconds,
+    "day": utc_day,
     "version": exactly(FORMAT),
 }
 
@@ -39,9 +39,9 @@ class Entry(Page):
     ----------
     sequence
         Its place, counted from 0.
-    time
-        When it was written, in milliseconds since 1970 (UTC); never before the entry
-        before it.
+    day
+        When it was written: a day in UTC, as YYYY-MM-DD; never before the entry before
+        it.
     kind
         What happened; one word or two for each class.
     version
@@ -49,7 +49,7 @@ class Entry(Page):
     """
 
     sequence: int
-    time: int
+    day: str
     kind: str
     version: int = FORMAT
 
@@ -72,26 +72,26 @@ class ModelRegistered(Entry):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RequestCompleted(Entry):
-    """People asked to be forgotten, and are; the time is that of completion.
+    """People asked to be forgotten, and are; the day is that of completion.
 
     Parameters
     ----------
     request
         16 random bytes in hexadecimal, ``uuid4().hex`` say; never a ticket number, an
-        address or a hash of one.
+        address or a hash of one, nor a UUID that holds a time.
     certificates
         For each model that was changed, the digest of its new certificate.
     n_subjects
         How many people the request was about.
     accepted, deadline
-        When the request came in, and when the law wanted it done.
+        The day when the request came in, and that by which the law wanted it done.
     """
 
     request: str
     certificates: Mapping[str, str]
     n_subjects: int
-    accepted: int
-    deadline: int
+    accepted: str
+    deadline: str
     kind: str = "request completed"
 
     checks: ClassVar[Mapping[str, Check]] = {
@@ -100,16 +100,16 @@ class RequestCompleted(Entry):
         "request": hexadecimal(REQUEST_BYTES),
         "certificates": by_model(digest),
         "n_subjects": count(0),
-        "accepted": milliseconds,
-        "deadline": milliseconds,
+        "accepted": utc_day,
+        "deadline": utc_day,
     }
 
     def __post_init__(self) -> None:
-        """Check every field, and that the times can follow one another."""
+        """Check every field, and that the days can follow one another."""
         Document.__post_init__(self)
-        if not self.accepted <= min(self.time, self.deadline):
+        if not self.accepted <= min(self.day, self.deadline):
             raise InvalidInput(
-                f"RequestCompleted: accepted={self.accepted}, time={self.time}, "
+                f"RequestCompleted: accepted={self.accepted}, day={self.day}, "
                 f"deadline={self.deadline}; completion and deadline come after it"
             )
 
@@ -180,18 +180,18 @@ class KeyRotated(Entry, Signed):
 class Restored(Entry):
     """The models were restored from a backup, and requests carried out again.
 
-    ``taken`` is when the backup was made; ``n_replayed`` how many requests, completed
-    after that, were applied to it.
+    ``taken`` is the day of the last entry in the backup; ``n_replayed`` how many
+    requests, completed after that, were applied to it.
     """
 
-    taken: int
+    taken: str
     n_replayed: int
     kind: str = "restored"
 
     checks: ClassVar[Mapping[str, Check]] = {
         **_STAMP,
         "kind": one_of("restored"),
-        "taken": milliseconds,
+        "taken": utc_day,
         "n_replayed": count(0),
     }
 

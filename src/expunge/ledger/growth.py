@@ -35,7 +35,7 @@ def check_growth(
     ]
     grown = extends(new.tree, old.tree, proof)
     found.append((f"the first {old.size} entries of both are the same", grown))
-    found.append(("the larger head is not the earlier one", new.time >= old.time))
+    found.append(("the larger head is not the earlier one", new.day >= old.day))
     findings = tuple(finding for finding, holds in found if holds)
     failures = tuple(f"not so: {finding}" for finding, holds in found if not holds)
     says = f"The ledger grew from {old.size} to {new.size} entries and changed none."

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from ..canonical import Check, count, exactly, one_of
 from .merkle import Tree
-from .pages import digest, milliseconds
+from .pages import digest, utc_day
 from .signatures import NO_KEY, NO_SIGNATURE, SIGNED_CHECKS, Signed
 
 FORMAT = 1
@@ -24,15 +24,15 @@ class Head(Signed):
     ----------
     size, root
         Number of entries, and the Merkle tree hash over their canonical JSON.
-    time
-        When it was signed, in milliseconds since 1970 (UTC).
+    day
+        When it was signed: a day in UTC, as YYYY-MM-DD.
     key, signature
         Name of the key in force at this size, and its signature of all the rest.
     """
 
     size: int
     root: str
-    time: int
+    day: str
     key: str = NO_KEY
     signature: str = NO_SIGNATURE
     kind: str = "head"
@@ -42,7 +42,7 @@ class Head(Signed):
         **SIGNED_CHECKS,
         "size": count(0),
         "root": digest,
-        "time": milliseconds,
+        "day": utc_day,
         "kind": one_of("head"),
         "version": exactly(FORMAT),
     }

@@ -11,12 +11,11 @@ from typing import TypeAlias
 from ..exceptions import InvalidInput
 from ..verification import Verdict, verify
 from .book import leaf
+from .entries import RequestCompleted
 from .keys import PublicKey, public_keys
 from .merkle import includes
-from .pages import date
+from .pages import days_between
 from .receipt import Receipt
-
-DAY = 24 * 60 * 60 * 1000
 
 # Each follows "It says nothing about ...", like those of a certificate.
 NOT_COVERED = (
@@ -24,7 +23,7 @@ NOT_COVERED = (
     "from the operator alone",
     "whether the operator shows everybody the same ledger; hold the head in it against "
     "an export, or against the heads that others have",
-    "whether the operator's clock is right, the time of acceptance included",
+    "whether the operator's clock is right, the day of acceptance included",
     "copies of data or models outside the models that it names",
 )
 
@@ -111,8 +110,8 @@ def _placed(page: Receipt) -> Found:
             "" if inside else "the proof does not lead from the entry to the head",
         ),
         (
-            "the head was signed after the entry was written",
-            "" if head.time >= entry.time else "the head is older than the entry",
+            "the head was not signed before the entry was written",
+            "" if head.day >= entry.day else "the head is older than the entry",
         ),
     ]
 
@@ -129,16 +128,23 @@ def _named(page: Receipt, name: str) -> tuple[str, str]:
 def _story(page: Receipt) -> str:
     """Return what happened to the request, in sentences."""
     entry = page.entry
-    days = abs(entry.deadline - entry.time) // DAY
-    side = "before" if entry.time <= entry.deadline else "AFTER"
     models = ", ".join(page.certificates) or "none"
     return (
         f"The operator states that request {entry.request}, accepted on "
-        f"{date(entry.accepted)}, was completed on {date(entry.time)}, {days} days "
-        f"{side} its deadline of {date(entry.deadline)}. People it was about: "
+        f"{entry.accepted}, was completed on {entry.day}, "
+        f"{_punctuality(entry)} its deadline of {entry.deadline}. People it was about: "
         f"{entry.n_subjects}. Models changed: {models}. The statement is entry "
         f"{entry.sequence} of the ledger and cannot be taken back unnoticed."
     )
+
+
+def _punctuality(entry: RequestCompleted) -> str:
+    """Return how a request's completion lies to its deadline; that day is in time."""
+    left = days_between(entry.day, entry.deadline)
+    if not left:
+        return "on the day of"
+    days = f"{abs(left)} day{'s' * (abs(left) > 1)}"
+    return f"{days} before" if left > 0 else f"{days} AFTER"
 
 
 def _exclusions(page: Receipt) -> tuple[str, ...]:

@@ -9,16 +9,16 @@ A page may hold other documents; they become part of its JSON, not text within i
 import re
 from collections.abc import Mapping
 from dataclasses import fields
-from datetime import UTC, datetime, timedelta
+from datetime import date, timedelta
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
-from ..canonical import Check, Document, count, dumps, hexadecimal, loads
+from ..canonical import Check, Document, dumps, hexadecimal, loads
 from ..exceptions import InvalidInput
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# The first millisecond of the year 10000, which no calendar of Python reaches.
-LAST_MILLISECOND = 253_402_300_800_000
+DAY = 24 * 60 * 60 * 1000  # in milliseconds
+EPOCH = date(1970, 1, 1)
+FIRST_DAY, LAST_DAY = EPOCH.isoformat(), date.max.isoformat()
 
 # SHA-256 in hexadecimal: of a certificate, of a tree, of a key.
 digest = hexadecimal(32)
@@ -116,17 +116,39 @@ def name(value: Any) -> str:
     return value
 
 
-def milliseconds(value: Any) -> int:
-    """Check for a time: milliseconds since 1970 in UTC, leap seconds left out."""
-    since: int = count(0)(value)
-    if since >= LAST_MILLISECOND:
-        raise ValueError("it must be a time in milliseconds, before the year 10000")
-    return since
+def utc_day(value: Any) -> str:
+    """Check for a day in UTC, as YYYY-MM-DD; the earlier of two is the smaller word."""
+    try:
+        spelled = date.fromisoformat(value).isoformat()
+    except (TypeError, ValueError):
+        spelled = ""
+    if spelled != value or spelled < FIRST_DAY:
+        raise ValueError(f"it must be a day from {FIRST_DAY} on, as YYYY-MM-DD")
+    return spelled
 
 
-def date(time: int) -> str:
-    """Return a time for people to read, to the second."""
-    return f"{EPOCH + timedelta(seconds=time // 1000):%Y-%m-%d %H:%M:%S} UTC"
+def day_of(time: int) -> str:
+    """Return the day in UTC of a time in milliseconds since 1970.
+
+    Pages hold days alone: with a finer time they would tell how long an answer took,
+    and so whether the rows of the others were needed for it.
+    """
+    if not 0 <= time < midnight(LAST_DAY) + DAY:
+        raise InvalidInput(
+            f"the time is {time} ms since 1970, which is no day from {FIRST_DAY} to "
+            f"{LAST_DAY}; set the clock"
+        )
+    return (EPOCH + timedelta(days=time // DAY)).isoformat()
+
+
+def midnight(day: str) -> int:
+    """Return when a day begins, in milliseconds since 1970."""
+    return DAY * days_between(FIRST_DAY, day)
+
+
+def days_between(first: str, last: str) -> int:
+    """Return by how many days one day comes after another."""
+    return (date.fromisoformat(last) - date.fromisoformat(first)).days
 
 
 def _shown(value: Any) -> Any:

@@ -13,11 +13,12 @@ from sqlalchemy import Connection
 from ..exceptions import InvalidInput, UnknownSubject
 from ..ids import people as words
 from ..ledger import TagKey, subject_tags
+from ..ledger.pages import DAY
 from ..ledger.tags import request_tag
 from ..stores import people, requests
 from ..stores.engine import Collision
 from .ids import require_request
-from .site import DAY, Site, now
+from .site import Site, now
 from .statuses import Asked, RequestStatus
 
 

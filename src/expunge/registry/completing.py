@@ -20,11 +20,12 @@ from ..ledger import (
     RequestCompleted,
     issue,
 )
+from ..ledger.pages import day_of
 from ..stores import chain, publications, requests
 from ..stores.chain import Appending
 from ..stores.notes import write_note
 from .news import AGREED, agreed, unread
-from .site import Site, now
+from .site import Site, time_for
 
 Papers: TypeAlias = dict[tuple[str, int], tuple[Certificate, str]]
 """By model and number of a release, its certificate and the digest of that."""
@@ -57,6 +58,8 @@ class Statement:
     ----------
     book, head
         The entries, and the head above them.
+    time
+        When it was made, in milliseconds since 1970; entries and head tell the day.
     receipts
         For each request that is completed by them: request, time, text.
     places
@@ -69,6 +72,7 @@ class Statement:
 
     book: Appending
     head: Head
+    time: int
     receipts: Sequence[Mapping[str, Any]] = ()
     places: Mapping[tuple[str, int], int] = field(default_factory=dict)
     fitted: Sequence[str] = ()
@@ -79,6 +83,7 @@ class Statement:
         return {
             "entries": [text for _, text in self.book.entries],
             "head": self.head.to_json(),
+            "time": self.time,
             "receipts": {one["request"]: one["text"] for one in self.receipts},
             "fitted": list(self.fitted),
             "certificates": dict(self.papers),
@@ -102,39 +107,40 @@ def _statement(
 ) -> Statement:
     """Return what is to be said of what was applied, in the ledger and in receipts."""
     latest = max((line.accepted for line in applied), default=0)
-    time = max(now(), book.ledger.time, latest)
+    time = time_for(book.ledger, latest)
+    day = day_of(time)
     places, papers, fitted = {}, {}, []
     for line in releases:
         places[line.model, line.number] = book.ledger.size
-        _append_release(book, line, time)
+        _append_release(book, line, day)
         paper = Certificate.from_json(line.certificate)
         papers[line.model, line.number] = (paper, line.digest)
         if not paper.n_subjects_removed:
             fitted.append(line.model)
-    completed = [_append_request(book, line, papers, time) for line in applied]
+    completed = [_append_request(book, line, papers, day) for line in applied]
     key = site.signing_key(book.ledger)
-    head = book.ledger.head(key, time)
+    head = book.ledger.head(key, day)
     receipts = []
     for entry, named in completed:
         receipt = issue(entry, named, head=head, proof=book.proof(entry), key=key)
         text = receipt.to_json()
         receipts.append({"request": entry.request, "time": time, "text": text})
     texts = {line.digest: line.certificate for line in releases}
-    return Statement(book, head, receipts, places, fitted, texts)
+    return Statement(book, head, time, receipts, places, fitted, texts)
 
 
-def _append_release(book: Appending, line: Any, time: int) -> None:
+def _append_release(book: Appending, line: Any, day: str) -> None:
     """Append what happened to a model: it came, or its releases are superseded."""
     kind = ModelRegistered if line.before is None else ReleaseMade
     made = kind(
-        sequence=book.ledger.size, time=time, model=line.model, certificate=line.digest
+        sequence=book.ledger.size, day=day, model=line.model, certificate=line.digest
     )
     book.append(made)
     if line.before is not None:
         # Those before the last one were superseded by it, entry by entry.
         entry = ReleasesSuperseded(
             sequence=book.ledger.size,
-            time=time,
+            day=day,
             model=line.model,
             certificates=(line.before,),
             by=line.digest,
@@ -143,19 +149,19 @@ def _append_release(book: Appending, line: Any, time: int) -> None:
 
 
 def _append_request(
-    book: Appending, line: Any, papers: Papers, time: int
+    book: Appending, line: Any, papers: Papers, day: str
 ) -> tuple[RequestCompleted, dict[str, Certificate]]:
     """Append that a request is done; return the entry with its certificates."""
     numbers: dict[str, int] = json.loads(line.releases)
     named = {name: papers[name, number] for name, number in numbers.items()}
     entry = RequestCompleted(
         sequence=book.ledger.size,
-        time=time,
+        day=day,
         request=line.id,
         certificates={name: digest for name, (_, digest) in named.items()},
         n_subjects=line.n_subjects,
-        accepted=line.accepted,
-        deadline=line.deadline,
+        accepted=day_of(line.accepted),
+        deadline=day_of(line.deadline),
     )
     book.append(entry)
     return entry, {name: paper for name, (paper, _) in named.items()}

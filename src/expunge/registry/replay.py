@@ -38,6 +38,8 @@ class News(Private):
         Models that were fitted, with the digest of the certificate of that release.
     certificates
         Of the releases in the statements, by digest.
+    times
+        When each entry of the statements was written, by sequence, in milliseconds.
     """
 
     accepted: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -46,6 +48,7 @@ class News(Private):
     left: list[dict[str, Any]] = field(default_factory=list)
     fitted: dict[str, str] = field(default_factory=dict)
     certificates: dict[str, str] = field(default_factory=dict)
+    times: dict[int, int] = field(default_factory=dict)
 
     @property
     def entries(self) -> list[Entry]:
@@ -77,6 +80,7 @@ def read_news(lines: Iterable[Line], size: int) -> News:
         news.statements.append((entries, Head.from_json(line["head"])))
         news.receipts |= line["receipts"]
         news.certificates |= line["certificates"]
+        news.times |= {entry.sequence: line["time"] for entry in entries}
         news.fitted |= {
             entry.model: entry.certificate
             for entry in entries

@@ -20,6 +20,7 @@ from ..durable import replace_file
 from ..exceptions import InvalidInput, LedgerCorrupt, ScheduleExhausted
 from ..ledger import ReleaseMade, RequestCompleted, Restored
 from ..ledger.keyfiles import read_secret
+from ..ledger.pages import day_of
 from ..private import Private
 from ..stores import (
     Checkpoints,
@@ -42,7 +43,7 @@ from .keys import note_tag_keys
 from .news import AGREED, unread
 from .replay import MADE, News, read_news
 from .rotating import tidy
-from .site import WAIT, Site, now
+from .site import WAIT, Site, time_for
 from .staging import databases, put_in_place, staged
 from .working import Tell
 
@@ -59,14 +60,14 @@ class Continuation(Private):
     Attributes
     ----------
     taken
-        The time of the last entry in the backup.
+        The day of the last entry in the backup.
     book
         The ledger with the journal's entries.
     lost, again
         Releases that the store lacks, and people who are in it again, by model.
     """
 
-    taken: int
+    taken: str
     book: Appending
     lost: Lost
     again: dict[str, list[str]]
@@ -121,7 +122,7 @@ def _continuation(site: Site, news: News) -> Continuation:
         book = Appending(chain.ledger_in(connection))
         lost = _lost_releases(connection, news)
         again = _people_again(connection, news)
-    taken = book.ledger.time
+    taken = book.ledger.day
     for entries, head in news.statements:
         try:
             for entry in entries:
@@ -140,17 +141,17 @@ def _continuation(site: Site, news: News) -> Continuation:
 def _bring_up(site: Site, news: News, ahead: Continuation) -> None:
     """Bring a store up to the journal, in one transaction."""
     book, lost = ahead.book, ahead.lost
-    time = max(now(), book.ledger.time)
+    time = time_for(book.ledger)
     restored = Restored(
         sequence=book.ledger.size,
-        time=time,
+        day=day_of(time),
         taken=ahead.taken,
         n_replayed=len(news.receipts),
     )
     book.append(restored)
-    head = book.ledger.head(site.signing_key(book.ledger), time)
+    head = book.ledger.head(site.signing_key(book.ledger), restored.day)
     changes, spent = _forgotten_again(site, ahead.again, lost)
-    line = Statement(book, head).line()
+    line = Statement(book, head, time).line()
     line["entries"] = [restored.to_json()]  # the others are in the journal already
     end = site.journal.append([line])
 
@@ -246,7 +247,7 @@ def _write_news(connection: Connection, news: News, lost: Lost) -> None:
     missing = [some[-1] for id_, some in news.accepted.items() if id_ not in there]
     insert_accepted(connection, missing)
     times = {
-        entry.request: entry.time
+        entry.request: news.times[entry.sequence]
         for entry in news.entries
         if isinstance(entry, RequestCompleted)
     }
@@ -259,7 +260,7 @@ def _write_news(connection: Connection, news: News, lost: Lost) -> None:
         ],
     )
     for entries in lost.values():
-        publications.write_lost(connection, entries, news.certificates)
+        publications.write_lost(connection, entries, news.certificates, news.times)
     _enter_known(connection, news)
     for line in news.left:
         shipping.take_in(connection, line)

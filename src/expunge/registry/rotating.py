@@ -8,6 +8,7 @@ tidied up by whoever works next.
 
 from ..durable import destroy, replace_file
 from ..ledger import KeyRotated, sign, signing_key, tag_key
+from ..ledger.pages import day_of
 from ..stores import chain
 from ..stores.chain import Appending
 from .completing import Statement, conclude
@@ -18,7 +19,7 @@ from .keys import (
     signing_path_of,
     signing_paths,
 )
-from .site import Site, now
+from .site import Site, time_for
 
 READABLE = 0o644  # whatever the umask: others check by it, and must not change it
 
@@ -29,12 +30,13 @@ def rotate_signing_key(site: Site) -> None:
         book = Appending(chain.ledger_in(connection))
     old = site.signing_key(book.ledger)
     new = signing_key(next_signing_path(site.places.keys))
-    time = max(now(), book.ledger.time)
+    time = time_for(book.ledger)
+    day = day_of(time)
     rotation = KeyRotated(
-        sequence=book.ledger.size, time=time, public=new.public.raw.hex()
+        sequence=book.ledger.size, day=day, public=new.public.raw.hex()
     )
     book.append(sign(rotation, old))
-    conclude(site, Statement(book, book.ledger.head(new, time)))
+    conclude(site, Statement(book, book.ledger.head(new, day), time))
     tidy(site)
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from time import time_ns
 
 from ..ledger import Ledger, SigningKey, TagKey
+from ..ledger.pages import midnight
 from ..private import Private
 from ..stores import (
     Checkpoints,
@@ -26,7 +27,6 @@ from .keys import signing_key_of, tag_keys
 from .settings import Places, Settings
 
 WAIT = 30.0  # seconds that a caller who says nothing waits for others
-DAY = 24 * 60 * 60 * 1000
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -121,6 +121,14 @@ class Site(Private):
             found = people.everybody(connection, name)
             pages = people.pages_of(connection, name, found, page_keys)
         yield from people.opened(name, found, pages)
+
+
+def time_for(ledger: Ledger, after: int = 0) -> int:
+    """Return the time for a ledger's next entry, which comes after another time.
+
+    It is now, unless the clock was set back: days in a ledger do not go back.
+    """
+    return max(now(), midnight(ledger.day), after)
 
 
 def now() -> int:

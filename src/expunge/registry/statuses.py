@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statuses: what an operator may see. No person and no private figure is in them.
+"""Statuses: what an operator may see. No person is in them.
 
-Times are milliseconds since 1970, in UTC.
+Times are by the private clock, in milliseconds since 1970. They tell how long an answer
+took, and so how it was reached: whatever is shown to others carries days.
 """
 
 from dataclasses import dataclass, field

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, false, insert, or_, select
 from ..exceptions import InvalidInput, LedgerCorrupt
 from ..ledger import Entry, Head, KeyRing, KeyRotated, Ledger, PublicKey, read_entry
 from ..ledger.merkle import Frontier, Proof, inclusion_proof, leaf_hash
+from ..ledger.pages import FIRST_DAY
 from .notes import note
 from .tables import entries, heads, nodes
 
@@ -65,7 +66,7 @@ class Appending:
                 [
                     {
                         "sequence": entry.sequence,
-                        "time": entry.time,
+                        "day": entry.day,
                         "kind": entry.kind,
                         "text": text,
                     }
@@ -88,7 +89,7 @@ def write_head(connection: Connection, head: Head) -> None:
 
 
 _LAST = (
-    select(entries.c.sequence, entries.c.time)
+    select(entries.c.sequence, entries.c.day)
     .order_by(entries.c.sequence.desc())
     .limit(1)
 )
@@ -102,7 +103,7 @@ _ROTATIONS = (
 def ledger_in(connection: Connection) -> Ledger:
     """Return where the ledger in a store stands."""
     last = connection.execute(_LAST).first()
-    size, time = (0, 0) if last is None else (last.sequence + 1, last.time)
+    size, day = (0, FIRST_DAY) if last is None else (last.sequence + 1, last.day)
     places = _peaks(size)
     # Pair by pair: SQLite would not use its index for a list of pairs.
     pairs = ((nodes.c.level == i) & (nodes.c.place == j) for i, j in places)
@@ -114,7 +115,7 @@ def ledger_in(connection: Connection) -> Ledger:
             "run expunge verify to see what is gone"
         )
     peaks = tuple(bytes(found[place]) for place in places)
-    return Ledger(Frontier(size, peaks), _keys(connection), time)
+    return Ledger(Frontier(size, peaks), _keys(connection), day)
 
 
 def entries_from(connection: Connection, start: int, most: int) -> list[Entry]:

@@ -200,7 +200,10 @@ def retire(
 
 
 def write_lost(
-    connection: Connection, entries: Sequence[ReleaseMade], papers: Mapping[str, str]
+    connection: Connection,
+    entries: Sequence[ReleaseMade],
+    papers: Mapping[str, str],
+    times: Mapping[int, int],
 ) -> None:
     """Write releases of one model that the ledger knows of, without parameters.
 
@@ -212,6 +215,8 @@ def write_lost(
         Of the ledger, in order.
     papers
         Certificates by digest.
+    times
+        When each entry was written, by sequence; entries themselves know the day.
     """
     for count, entry in enumerate(entries, start=1):
         connection.execute(
@@ -219,11 +224,11 @@ def write_lost(
             {
                 "model": entry.model,
                 "number": number(connection, entry.model) + count,
-                "made": entry.time,
+                "made": times[entry.sequence],
                 "certificate": papers[entry.certificate],
                 "digest": entry.certificate,
                 "sequence": entry.sequence,
-                "superseded": entry.time,
+                "superseded": times[entry.sequence],
             },
         )
 

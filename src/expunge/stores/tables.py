@@ -129,7 +129,7 @@ entries = Table(
     "entries",
     metadata,
     Column("sequence", BigInteger, primary_key=True, autoincrement=False),
-    Column("time", BigInteger, nullable=False),
+    Column("day", Text, nullable=False),
     Column("kind", Text, nullable=False),
     Column("text", Text, nullable=False),
     Index(None, "kind"),

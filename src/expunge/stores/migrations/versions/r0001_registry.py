@@ -101,7 +101,7 @@ def _ledger() -> None:
     op.create_table(
         "entries",
         sa.Column("sequence", sa.BigInteger, nullable=False, autoincrement=False),
-        sa.Column("time", sa.BigInteger, nullable=False),
+        sa.Column("day", sa.Text, nullable=False),
         sa.Column("kind", sa.Text, nullable=False),
         sa.Column("text", sa.Text, nullable=False),
         sa.PrimaryKeyConstraint("sequence", name="pk_entries"),
