@@ -34,7 +34,7 @@ N = 50
 PAGES, STATES = zip(*written(N), strict=True)
 EXPORT = export(PAGES)
 PEM = OLD.public.to_pem()
-BOTH = PEM + NEW.public.to_pem()
+BOTH = STATES[-1].keys.to_pem()
 HEADS = [page for page in PAGES if isinstance(page, Head)]
 
 
@@ -240,9 +240,22 @@ class TestKeys:
         assert "is in force there" in checked(pages).says
 
     def test_rotation_to_a_key_that_is_not_given_is_refused(self) -> None:
-        given = PEM + STRANGER.public.to_pem()
-        verdict = check_export(EXPORT, given)
-        assert f"entry {ROTATION} introduces a key" in verdict.says
+        ring = Ledger.begin(OLD.public).keys
+        for since in (ROTATION, ROTATION + 1, N + 1):
+            given = ring.rotated(since, STRANGER.public).to_pem()
+            verdict = check_export(EXPORT, given)
+            place = min(since - 1, ROTATION)
+            assert f"entry {place} is wrong: after it key" in verdict.says
+            assert verdict.ledger.size <= place
+
+    def test_rotation_elsewhere_than_listed_is_refused(self) -> None:
+        ring = Ledger.begin(OLD.public).keys
+        for since in (ROTATION, ROTATION + 2):
+            given = ring.rotated(since, NEW.public).to_pem()
+            assert "by the list of keys given" in check_export(EXPORT, given).says
+        with pytest.raises(InvalidInput, match="changed its keys elsewhere"):
+            check_export(b"", given, since=STATES[-1])
+        assert check_export(b"", BOTH, since=STATES[-1]).stands
 
     def test_rotation_by_a_stranger_is_refused(self) -> None:
         rotation = PAGES[place(ROTATION)]

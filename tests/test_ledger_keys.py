@@ -5,6 +5,7 @@ import base64
 import copy
 import os
 import pickle
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,8 @@ from hashlib import blake2b, sha256
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from expunge.exceptions import InvalidInput, MissingExtra
 from expunge.ledger import (
@@ -22,7 +25,6 @@ from expunge.ledger import (
     UnusableKey,
     is_tag_of,
     keys,
-    public_keys,
     signing_key,
     subject_tag,
     subject_tags,
@@ -65,13 +67,13 @@ class TestSignatures:
         public = SigningKey(SEED).public
         _, *body, _ = public.to_pem().strip().splitlines()
         assert public.id == sha256(base64.b64decode("".join(body))).hexdigest()
-        assert public_keys(public.to_pem()) == (public,)
-        assert public_keys(public.to_pem().encode()) == (public,)
+        for pem in (public.to_pem(), public.to_pem().encode()):
+            assert KeyRing.from_pem(pem) == KeyRing(((0, public),))
 
     @pytest.mark.parametrize("pem", ["", "hello", RSA_LIKE, "\ud800"])
     def test_pem_without_a_key_is_refused(self, pem: str) -> None:
         with pytest.raises(InvalidInput, match="PEM text"):
-            public_keys(pem)
+            KeyRing.from_pem(pem)
 
     def test_wrong_lengths_are_refused(self) -> None:
         with pytest.raises(InvalidInput, match="31 bytes"):
@@ -210,7 +212,11 @@ class TestRing:
             *(self.THIRD, self.THIRD),
         ]
         assert ring.current == self.THIRD
-        assert public_keys(ring.to_pem()) == (self.FIRST, self.SECOND, self.THIRD)
+        assert [ring.range_at(size) for size in (3, 4, 1000)] == [
+            *((0, 3), (4, 8)),
+            (9, None),
+        ]
+        assert ring.until(8) == KeyRing(((0, self.FIRST),)).rotated(4, self.SECOND)
 
     def test_impossible_histories_are_refused(self) -> None:
         for history in [(), ((1, self.FIRST),), ((0, self.FIRST), (0, self.SECOND))]:
@@ -218,6 +224,87 @@ class TestRing:
                 KeyRing(history)
         with pytest.raises(InvalidInput, match="comes back"):
             KeyRing(((0, self.FIRST),)).rotated(2, self.FIRST)
+
+
+class TestPublishedList:
+    """What is published says where each key begins and ends, or is refused."""
+
+    FIRST, SECOND, THIRD = TestRing.FIRST, TestRing.SECOND, TestRing.THIRD
+    RING = KeyRing(((0, FIRST), (4, SECOND), (9, THIRD)))
+    PEM = RING.to_pem()
+
+    def test_says_what_each_key_signs(self) -> None:
+        first, second, third = (
+            key.to_pem() for key in (self.FIRST, self.SECOND, self.THIRD)
+        )
+        assert self.PEM == (
+            f"Signs-From: 0\nSigns-To: 3\n{first}"
+            f"Signs-From: 4\nSigns-To: 8\n{second}"
+            f"Signs-From: 9\n{third}"
+        )
+
+    @pytest.mark.parametrize(
+        "pem",
+        [
+            *(PEM, PEM.encode(), PEM.replace("\n", "\r\n"), PEM.replace("\n", " \n")),
+            "Keys of the h\u00f4pital\n" + PEM.replace("Signs-To", "until:\nSigns-To"),
+        ],
+    )
+    def test_survives_reading(self, pem: str | bytes) -> None:
+        assert KeyRing.from_pem(pem) == self.RING
+
+    def test_other_tools_read_it(self) -> None:
+        key = serialization.load_pem_public_key(self.PEM.encode())
+        assert isinstance(key, Ed25519PublicKey)
+        assert key.public_bytes_raw() == self.FIRST.raw
+
+    def test_a_key_alone_signs_everything(self) -> None:
+        alone = KeyRing(((0, self.FIRST),))
+        assert KeyRing.from_pem(self.FIRST.to_pem()) == alone
+        assert KeyRing.from_pem(alone.to_pem()) == alone
+
+    @pytest.mark.parametrize(
+        ("old", "new"),
+        [
+            ("Signs-From: 0\n", "Signs-From: 1\n"),
+            ("Signs-From: 0\n", ""),
+            ("Signs-From: 4\n", ""),
+            ("Signs-To: 8\n", ""),
+            ("Signs-To: 8\n", "Signs-To: 7\n"),
+            ("Signs-To: 8\n", "Signs-To: 9\n"),
+            ("Signs-From: 9\n", "Signs-From: 9\nSigns-To: 12\n"),
+            ("Signs-From: 9\n", "Signs-From: 8\n"),
+            ("Signs-From: 9\n", "Signs-From: 4\n"),
+            ("Signs-From: 9\n", "Signs-From: 9\nSigns-From: 9\n"),
+            ("Signs-From: 9\n", "Signs-From: 09\n"),
+            ("Signs-From: 9\n", "Signs-From: -9\n"),
+            ("Signs-From: 9\n", "Signs-From: \u0669\n"),
+            ("Signs-From: 9\n", f"Signs-From: {'9' * 5000}\n"),
+            ("Signs-From: 9\n", "Signs-From:9\n"),
+            ("Signs-From: 9\n", "signs-from: 9\n"),
+            ("Signs-From: 9\n", "> Signs-From: 9\n"),
+            ("Signs-From: 9\n", "Signs-From: 9 Signs-To: 12\n"),
+            (PEM, PEM + "Signs-To: 12\n"),
+            (PEM, PEM + PEM),
+            (PEM, PEM.replace("Signs-", "Sings-")),
+            (SECOND.to_pem(), FIRST.to_pem()),
+            (THIRD.to_pem(), ""),
+        ],
+    )
+    def test_a_list_with_a_gap_or_a_doubt_is_refused(self, old: str, new: str) -> None:
+        assert old in self.PEM
+        with pytest.raises(InvalidInput, match="the list of keys cannot be used"):
+            KeyRing.from_pem(self.PEM.replace(old, new))
+
+    def test_keys_in_another_order_are_refused(self) -> None:
+        head, middle, tail = re.split(r"(?=Signs-From)", self.PEM)[1:]
+        for pem in (middle + head + tail, head + tail, middle + tail, tail, head):
+            with pytest.raises(InvalidInput, match="the list of keys cannot be used"):
+                KeyRing.from_pem(pem)
+
+    def test_several_keys_without_sizes_are_refused(self) -> None:
+        with pytest.raises(InvalidInput, match="Signs-From: SIZE"):
+            KeyRing.from_pem(self.FIRST.to_pem() + self.SECOND.to_pem())
 
 
 class TestTags:

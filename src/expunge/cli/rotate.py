@@ -24,7 +24,8 @@ class Rotate(OnRegistry):
     """Replace a key.
 
     Either the one that signs the ledger, or the one that hides people's ids. After
-    the signing key was rotated, publish public.pem anew: it holds all keys.
+    the signing key was rotated, publish public.pem again: it says where in the ledger
+    each key begins and ends, and by it what a stolen old key signs is refused.
     """
 
     key: Annotated[Key, typer.Argument(metavar="KEY", help="signing or tags.")]

@@ -21,7 +21,7 @@ from .entries import (
 from .growth import check_growth
 from .heads import Head
 from .keyfiles import UnusableKey
-from .keys import PublicKey, SigningKey, public_keys, signing_key
+from .keys import PublicKey, SigningKey, signing_key
 from .opening import ReceiptVerdict, check_receipt
 from .receipt import Receipt, issue
 from .ring import KeyRing
@@ -52,7 +52,6 @@ __all__ = [
     "export",
     "is_tag_of",
     "issue",
-    "public_keys",
     "read_entry",
     "sign",
     "signing_key",

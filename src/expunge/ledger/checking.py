@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from ..exceptions import InvalidInput
 from ..verification import Verdict
 from .book import Ledger
-from .entries import KINDS, Entry, KeyRotated
+from .entries import KINDS, Entry
 from .heads import Head
-from .keys import PublicKey, public_keys
 from .pages import Page, read_page
+from .ring import KeyRing
 
 # What a line of an export may be.
 LINES: Mapping[str, type[Entry | Head]] = {"head": Head, **KINDS}
@@ -29,7 +29,8 @@ NOT_SHOWN = (
     "This does not show that nothing was cut off after the last head: a missing end "
     "shows only against a later head, from another export or a receipt. Nor does it "
     "show that everybody is shown the same ledger, that the operator's clock is right, "
-    "or that what the entries say was done."
+    "that no key was replaced since the list of keys given was published, or that what "
+    "the entries say was done."
 )
 
 
@@ -66,21 +67,22 @@ def check_export(
     lines
         The export.
     public_pem
-        The first key of the ledger, from which rotations lead on. If it holds more
-        keys, rotations may introduce these and no others.
+        The public keys of the ledger, each with the sizes of the heads that it signs
+        (``KeyRing.to_pem``): keys change there, and nowhere else. One key alone must be
+        the first of the ledger, and rotations lead on from it.
     since
         Where an earlier export ended (``ExportVerdict.ledger``), if this one goes on
         from there; otherwise it must begin at the beginning.
     seen
         Heads that the reader has from elsewhere; the export must agree with them.
     """
-    trusted = public_keys(public_pem)
-    start = Ledger.begin(trusted[0]) if since is None else since
-    _require_comparable(start, trusted[0], seen)
+    listed = KeyRing.from_pem(public_pem)
+    start = Ledger.begin(listed.at(0)) if since is None else since
+    _require_comparable(start, listed, seen)
     sizes: defaultdict[int, list[Head]] = defaultdict(list)
     for head in seen:
         sizes[head.size].append(head)
-    reading = _Reading(start, start, trusted, dict(sizes))
+    reading = _Reading(start, start, listed, dict(sizes))
     failure = reading.held(start)
     data = lines.encode("utf-8", "surrogatepass") if isinstance(lines, str) else lines
     *whole, rest = data.split(b"\n")
@@ -105,7 +107,7 @@ class _Reading:
 
     ledger: Ledger
     vouched: Ledger
-    trusted: tuple[PublicKey, ...]
+    listed: KeyRing
     seen: Mapping[int, Sequence[Head]]
 
     def turned(self, page: Entry | Head) -> tuple["_Reading", str]:
@@ -113,13 +115,16 @@ class _Reading:
         if isinstance(page, Head):
             failure = self.disputed(self.ledger, page)
             vouched = self.vouched if failure else self.ledger
-            return _Reading(self.ledger, vouched, self.trusted, self.seen), failure
-        failure = self.ledger.objection(page) or self.foreign(page)
+            return _Reading(self.ledger, vouched, self.listed, self.seen), failure
+        failure = self.ledger.objection(page)
         if failure:
             return self, failure
         ledger = self.ledger.append(page)
+        failure = _unlisted(ledger, self.listed)
+        if failure:
+            return self, f"entry {page.sequence} is wrong: {failure}"
         return (
-            _Reading(ledger, self.vouched, self.trusted, self.seen),
+            _Reading(ledger, self.vouched, self.listed, self.seen),
             self.held(ledger),
         )
 
@@ -144,14 +149,6 @@ class _Reading:
                 return f"a head from elsewhere disagrees: {failure}"
         return ""
 
-    def foreign(self, entry: Entry) -> str:
-        """Return a complaint about a new key that is not among those trusted."""
-        if len(self.trusted) == 1 or not isinstance(entry, KeyRotated):
-            return ""
-        if entry.introduced in self.trusted:
-            return ""
-        return f"entry {entry.sequence} introduces a key that is not among those given"
-
     def unfinished(self, rest: bytes) -> str:
         """Return what is wrong with the end of the export."""
         size = self.ledger.size
@@ -168,12 +165,28 @@ class _Reading:
         return ""
 
 
-def _require_comparable(start: Ledger, key: PublicKey, seen: Sequence[Head]) -> None:
-    """Refuse to begin where the key or the heads held cannot be used."""
-    if start.keys.at(0) != key:
+def _unlisted(ledger: Ledger, listed: KeyRing) -> str:
+    """Return how the keys of a ledger are not those of the list, if it has several."""
+    if len(listed.keys) == 1 or ledger.keys == listed.until(ledger.size):
+        return ""
+    return (
+        f"after it key {ledger.keys.current.id} is in force, and by the list of keys "
+        f"given {listed.at(ledger.size).id} signs heads over {ledger.size} entries: "
+        "either that list is older, or this is not the operator's ledger"
+    )
+
+
+def _require_comparable(start: Ledger, listed: KeyRing, seen: Sequence[Head]) -> None:
+    """Refuse to begin where the keys or the heads held cannot be used."""
+    if start.keys.at(0) != listed.at(0):
         raise InvalidInput(
             f"the ledger to go on from began with key {start.keys.at(0).id}, and the "
-            f"first key given is {key.id}; give the keys of that ledger, oldest first"
+            f"first key given is {listed.at(0).id}; give the keys of that ledger"
+        )
+    if _unlisted(start, listed):
+        raise InvalidInput(
+            f"the ledger to go on from, of {start.size} entries, changed its keys "
+            "elsewhere than the list of keys given; check the whole export by that list"
         )
     early = [head.size for head in seen if head.size < start.size]
     if early:

@@ -7,8 +7,8 @@ the same ledger.
 
 from ..verification import Verdict
 from .heads import Head
-from .keys import public_keys
 from .merkle import Proof, extends
+from .ring import KeyRing
 
 
 def check_growth(
@@ -23,15 +23,16 @@ def check_growth(
     proof
         From ``merkle.consistency_proof``.
     public_pem
-        The keys that may have signed them.
+        The public keys of the ledger, with the sizes that each signs.
     """
-    trusted = {key.id: key for key in public_keys(public_pem)}
+    ring = KeyRing.from_pem(public_pem)
     found = [
         (
-            f"the head over {head.size} entries is signed by key {head.key}",
-            head.key in trusted and head.signed_by(trusted[head.key]),
+            f"the head over {head.size} entries is signed by key {key.id}, which is in "
+            "force there",
+            head.signed_by(key),
         )
-        for head in (old, new)
+        for head, key in ((head, ring.at(head.size)) for head in (old, new))
     ]
     grown = extends(new.tree, old.tree, proof)
     found.append((f"the first {old.size} entries of both are the same", grown))

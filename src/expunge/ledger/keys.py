@@ -22,7 +22,7 @@ KEY_BYTES, SIGNATURE_BYTES = 32, 64
 SPKI = bytes.fromhex("302a300506032b6570032100")
 
 _PEM = re.compile(
-    b"-----BEGIN PUBLIC KEY-----.*?-----END PUBLIC KEY-----", re.DOTALL | re.ASCII
+    b"(-----BEGIN PUBLIC KEY-----.*?-----END PUBLIC KEY-----)", re.DOTALL | re.ASCII
 )
 
 
@@ -59,12 +59,17 @@ class PublicKey:
         return True
 
 
-def public_keys(pem: str | bytes) -> tuple[PublicKey, ...]:
-    """Return the Ed25519 keys in a PEM text, in their order; there is at least one."""
+def read_pem(pem: str | bytes) -> tuple[tuple[PublicKey, ...], tuple[bytes, ...]]:
+    """Return the Ed25519 keys in a PEM text, and the text around them.
+
+    There is at least one key. The text is one part longer: what stands before each key,
+    and what stands after the last (RFC 7468, section 2, allows both).
+    """
     library = _cryptography()
     data = pem.encode("utf-8", "surrogatepass") if isinstance(pem, str) else pem
+    parts = _PEM.split(data)
     found: list[PublicKey] = []
-    for block in _PEM.findall(data):
+    for block in parts[1::2]:
         try:
             key = library.serialization.load_pem_public_key(block)
         except (ValueError, library.UnsupportedAlgorithm):
@@ -79,7 +84,7 @@ def public_keys(pem: str | bytes) -> tuple[PublicKey, ...]:
         raise InvalidInput(
             "no public key in the PEM text; it must hold -----BEGIN PUBLIC KEY-----"
         )
-    return tuple(found)
+    return tuple(found), tuple(parts[::2])
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -12,10 +12,10 @@ from ..exceptions import InvalidInput
 from ..verification import Verdict, verify
 from .book import leaf
 from .entries import RequestCompleted
-from .keys import PublicKey, public_keys
 from .merkle import includes
 from .pages import days_between
 from .receipt import Receipt
+from .ring import KeyRing
 
 # Each follows "It says nothing about ...", like those of a certificate.
 NOT_COVERED = (
@@ -25,6 +25,17 @@ NOT_COVERED = (
     "an export, or against the heads that others have",
     "whether the operator's clock is right, the day of acceptance included",
     "copies of data or models outside the models that it names",
+)
+
+# Said where the key has no end in the list that was given.
+AS_OF_THE_LIST = (
+    "whether its key was replaced since the list of keys given was published: only a "
+    "newer list would say where that key ends, so get one from the operator"
+)
+# Said where it has one: in its own range the key is good for ever.
+RETIRED = (
+    "whether its key, which is retired, was stolen: a thief could have signed it, for "
+    "entries from before the rotation; hold it against an export of the ledger"
 )
 
 Found: TypeAlias = list[tuple[str, str]]
@@ -52,17 +63,18 @@ def check_receipt(receipt: str | bytes, public_pem: str | bytes) -> ReceiptVerdi
     receipt
         As it was handed over, byte for byte.
     public_pem
-        The public keys of the operator's ledger, from a source other than the receipt.
+        The public keys of the operator's ledger, each with the sizes of the heads that
+        it signs (``KeyRing.to_pem``), from a source other than the receipt.
     """
-    trusted = {key.id: key for key in public_keys(public_pem)}
+    ring = KeyRing.from_pem(public_pem)
     try:
         page = Receipt.from_json(receipt)
     except InvalidInput as error:
         return _refused((), (f"this is not a receipt as it was issued: {error}",))
-    failure = _unsigned(page, trusted)
+    failure = _unsigned(page, ring)
     if failure:
         return _refused((), (failure,))
-    found = [(f"it is signed by key {page.key}", ""), *_placed(page)]
+    found = [*_signed(page, ring), *_placed(page)]
     verdicts = {name: verify(one) for name, one in page.certificates.items()}
     for name, verdict in verdicts.items():
         found.append(_named(page, name))
@@ -72,7 +84,7 @@ def check_receipt(receipt: str | bytes, public_pem: str | bytes) -> ReceiptVerdi
     failures = tuple(failure for _, failure in found if failure)
     if failures:
         return _refused(findings, failures)
-    exclusions = _exclusions(page)
+    exclusions = _exclusions(page, ring)
     promises = [f"Model {name}: {verdict.says}" for name, verdict in verdicts.items()]
     says = " ".join(
         (_story(page), *promises, f"It says nothing about {'; '.join(exclusions)}.")
@@ -85,18 +97,38 @@ def _refused(findings: tuple[str, ...], failures: tuple[str, ...]) -> ReceiptVer
     return ReceiptVerdict(findings, failures, says)
 
 
-def _unsigned(page: Receipt, trusted: dict[str, PublicKey]) -> str:
+def _unsigned(page: Receipt, ring: KeyRing) -> str:
     """Return what is wrong with the signatures of the receipt and its head."""
-    if page.key not in trusted:
+    ids = [key.id for _, key in ring.keys]
+    if page.key not in ids:
         return (
-            f"it names key {page.key}, and the keys given are {', '.join(trusted)}; "
-            "ask the operator for all keys of the ledger"
+            f"it names key {page.key}, and the keys given are {', '.join(ids)}; ask "
+            "the operator for the newest list of all keys of the ledger"
         )
-    if not page.signed_by(trusted[page.key]):
+    key = ring.at(page.head.size)
+    if page.key != key.id:
+        return (
+            f"its head is over {page.head.size} entries, and by the list of keys given "
+            f"key {key.id} signs there, not {page.key}, which the receipt names: that "
+            "key may have been stolen; ask the operator"
+        )
+    if not page.signed_by(key):
         return f"it does not bear the signature of key {page.key}"
-    if not page.head.signed_by(trusted[page.key]):
+    if not page.head.signed_by(key):
         return f"its head does not bear the signature of key {page.key}"
     return ""
+
+
+def _signed(page: Receipt, ring: KeyRing) -> Found:
+    """Say whose the signatures are, once they hold."""
+    first, last = ring.range_at(page.head.size)
+    sizes = (
+        f"{first} entries and more" if last is None else f"{first} to {last} entries"
+    )
+    return [
+        (f"it is signed by key {page.key}", ""),
+        (f"that key signs heads over {sizes}, by the list of keys given", ""),
+    ]
 
 
 def _placed(page: Receipt) -> Found:
@@ -147,7 +179,9 @@ def _punctuality(entry: RequestCompleted) -> str:
     return f"{days} before" if left > 0 else f"{days} AFTER"
 
 
-def _exclusions(page: Receipt) -> tuple[str, ...]:
+def _exclusions(page: Receipt, ring: KeyRing) -> tuple[str, ...]:
     """Return what is not covered, each sentence once."""
     inner = [text for one in page.certificates.values() for text in one.not_covered]
-    return tuple(dict.fromkeys((*NOT_COVERED, *inner)))
+    _, last = ring.range_at(page.head.size)
+    about_key = AS_OF_THE_LIST if last is None else RETIRED
+    return tuple(dict.fromkeys((*NOT_COVERED, about_key, *inner)))

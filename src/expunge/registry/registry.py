@@ -305,7 +305,7 @@ class Registry:
             return chain.lines(connection)
 
     def public_pem(self) -> str:
-        """Return all public keys of the ledger, oldest first."""
+        """Return all public keys of the ledger, each with the sizes that it signs."""
         with self._site.store.reading() as connection:
             return chain.ledger_in(connection).keys.to_pem()
 
