@@ -308,6 +308,7 @@ class RegistryMachine(RuleBasedStateMachine):
             self.apply()  # takes in what only the journal has
         if self.said("shipped") > before:
             self.shipped[name, number] = self.shipped.get((name, number), 0) + 1
+            self.withdrawn.discard((name, number))  # it is out there again
 
     def said(self, what: str) -> int:
         """Return how many lines of the journal are about something."""
