@@ -268,7 +268,10 @@ class Registry:
         return receipt
 
     def known(self, subjects: Iterable[object]) -> dict[str, tuple[str, ...]]:
-        """Return for each person the models that hold them; none for strangers."""
+        """Return for each person the models that hold them; none for strangers.
+
+        Ids come back in their one spelling, each once.
+        """
         return accepting.known(self._site, people(subjects))
 
     def request(self, request: str) -> RequestStatus:
