@@ -63,7 +63,7 @@ class Prepared(Private):
     labels
         The classes; None unless they are a classifier's.
     weighted
-        Whether weights were given.
+        Whether the rows differ from rows without weights.
     """
 
     objective: Objective
@@ -295,7 +295,8 @@ class Forgetful(OneWriter, BaseEstimator, ABC):
         if labels is not None:
             labels.require_minimiser(objective)
         rows = objective.rows(X, self._coded(y, labels), weight)
-        return Prepared(objective, rows, labels, weight is not None)
+        weighted = weight is not None and bool((weight != 1.0).any())
+        return Prepared(objective, rows, labels, weighted)
 
     def _hold(
         self,
