@@ -16,6 +16,7 @@ from scipy import sparse
 
 from ._typing import Index, Matrix, Vector
 from .losses import Loss
+from .magnitude import decomposition, row_norms
 from .rows import Rows
 
 Terms = TypeVar("Terms", bound=tuple[float | Vector, ...])
@@ -103,7 +104,7 @@ def row_sizes(loss: Loss, rows: Rows, theta: Vector) -> tuple[float, ...]:
     def term(block: Rows) -> tuple[float, ...]:
         nonlocal largest
         slope = loss.slope(block.y, predict(loss, block, theta))
-        steep = np.linalg.norm(slope.reshape(len(block), -1), axis=1)
+        steep = row_norms(slope.reshape(len(block), -1))
         norms = block.norms()
         largest = max(largest, float(np.max(norms * (block.weight > 0.0), initial=0.0)))
         sizes = (steep * norms, norms**2, norms**3)
@@ -150,7 +151,7 @@ def largest_norm(rows: Rows) -> float:
 def largest_move(loss: Loss, rows: Rows, step: Vector) -> float:
     """Return the largest norm by which the step moves a row's predictors."""
     moves = (predict(loss, block, step) for block in rows.blocks(BLOCK_ROWS))
-    norms = (np.linalg.norm(eta.reshape(len(eta), -1), axis=1) for eta in moves)
+    norms = (row_norms(eta.reshape(len(eta), -1)) for eta in moves)
     return max((float(np.max(norm, initial=0.0)) for norm in norms), default=0.0)
 
 
@@ -159,7 +160,7 @@ def largest_moves(loss: Loss, rows: Rows, steps: Matrix) -> Vector:
     found = np.zeros(len(steps))
     for block in rows.blocks(BLOCK_ROWS):
         for place, eta in enumerate(_predict_each(loss, block, steps)):
-            norm = np.linalg.norm(eta.reshape(len(eta), -1), axis=1)
+            norm = row_norms(eta.reshape(len(eta), -1))
             found[place] = max(found[place], float(np.max(norm, initial=0.0)))
     return found
 
@@ -187,7 +188,8 @@ def curvature_rows(loss: Loss, rows: Rows, theta: Vector) -> Matrix:
     if loss.outputs == 1:
         scaled: Matrix = X * np.sqrt(rows.weight * curvature)[:, None]
         return scaled
-    values, vectors = np.linalg.eigh(curvature)
+    with decomposition():
+        values, vectors = np.linalg.eigh(curvature)
     values = np.sqrt(np.maximum(values, 0.0) * rows.weight[:, None])
     roots = vectors * values[:, None, :]
     lifted: Matrix = np.einsum("ia,icr->irac", X, roots)
@@ -216,10 +218,11 @@ def tilted_slopes(
         image = solve(flat.T).T.reshape(design.shape)
         spread = np.einsum("icab,ieab->ice", design, image)
         leverage = block.weight[:, None, None] * (curvature @ spread)
-        beyond = np.linalg.eigvals(leverage).real.max(axis=1) >= limit
-        core = np.eye(k) - np.where(beyond[:, None, None], 0.0, leverage)
         slope = loss.slope(block.y, eta)
-        tilted = np.asarray(np.linalg.solve(core, slope.reshape(-1, k, 1)), float)
+        with decomposition():
+            beyond = np.linalg.eigvals(leverage).real.max(axis=1) >= limit
+            core = np.eye(k) - np.where(beyond[:, None, None], 0.0, leverage)
+            tilted = np.asarray(np.linalg.solve(core, slope.reshape(-1, k, 1)), float)
         return _lift(block, tilted.reshape(slope.shape)), float(beyond.sum())
 
     return block_sum(term, rows)

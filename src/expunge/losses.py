@@ -23,6 +23,7 @@ from scipy.special import expit, log_softmax, softmax
 
 from ._typing import Vector
 from .exceptions import InvalidInput
+from .magnitude import LARGEST, require_magnitude
 
 
 class Loss(Protocol):
@@ -108,6 +109,17 @@ def _finite(numbers: Vector) -> Vector:
     return numbers
 
 
+def _targets(y: ArrayLike, outputs: int) -> Vector:
+    """Return finite targets that can be squared."""
+    targets = _finite(_numbers(y, outputs))
+    beyond = np.abs(targets) > LARGEST
+    if np.count_nonzero(beyond):
+        raise InvalidInput(
+            f"target {targets[beyond][0]:.3g} is beyond {LARGEST:g}; rescale them all"
+        )
+    return targets
+
+
 def _signs(y: ArrayLike) -> Vector:
     """Return labels that are all -1 or +1."""
     signs = _numbers(y, 1)
@@ -183,7 +195,7 @@ class HalfSquared(_Smooth):
 
     def labels(self, y: ArrayLike) -> Vector:
         """Return the targets: finite numbers, (n,) or (n, outputs)."""
-        return _finite(_numbers(y, self.outputs))
+        return _targets(y, self.outputs)
 
     def value(self, y: Vector, eta: Vector) -> Vector:
         """Return half the squared norm of the error."""
@@ -217,6 +229,7 @@ class Huber:
         """Refuse a threshold that is not a positive number."""
         if not (isfinite(self.threshold) and self.threshold > 0.0):
             raise InvalidInput(f"threshold={self.threshold}; it must be positive")
+        require_magnitude("threshold", self.threshold)
 
     @property
     def slope_bound(self) -> float:
@@ -225,7 +238,7 @@ class Huber:
 
     def labels(self, y: ArrayLike) -> Vector:
         """Return the targets: finite numbers."""
-        return _finite(_numbers(y, 1))
+        return _targets(y, 1)
 
     def value(self, y: Vector, eta: Vector) -> Vector:
         """Return e^2/2 inside the threshold t and t|e| - t^2/2 outside."""

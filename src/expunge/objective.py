@@ -28,6 +28,7 @@ from scipy import sparse
 from ._typing import Design, Vector
 from .exceptions import InvalidInput
 from .losses import Loss
+from .magnitude import LARGEST, SMALLEST, require_magnitude, row_norms, row_squares
 from .penalties import Penalty
 from .rows import Rows
 
@@ -66,8 +67,11 @@ class Objective:
         """Refuse factors and switches outside their domain."""
         if not (isfinite(self.alpha) and self.alpha > 0.0):
             raise InvalidInput(f"alpha={self.alpha}; it must be a positive number")
+        require_magnitude("alpha", self.alpha)
         if not (isfinite(self.ridge) and self.ridge >= 0.0):
             raise InvalidInput(f"ridge={self.ridge}; it must be zero or positive")
+        if self.ridge:
+            require_magnitude("ridge", self.ridge)
         if self.scaling not in ("mean", "sum"):
             raise InvalidInput(f"scaling={self.scaling!r}; choose 'mean' or 'sum'")
         if self.penalize_intercept and not self.intercept:
@@ -173,7 +177,7 @@ class Objective:
                 f"X has {dense.ndim} dimension(s); it must be (rows, features), "
                 "also for a single row"
             )
-        _require_finite(dense)
+        _require_representable(dense, self.intercept)
         if self.intercept:
             dense = np.hstack([dense, np.ones((len(dense), 1))])
         return dense
@@ -182,22 +186,43 @@ class Objective:
 def _sparse_design(X: Any, intercept: bool) -> Design:
     """Return a sparse X as CSR, with the column of ones if asked for."""
     matrix = sparse.csr_array(X, dtype=np.float64)
-    _require_finite(matrix.data)
     if not matrix.has_canonical_format:  # entries given twice mean their sum
         matrix = matrix.copy()
         matrix.sum_duplicates()
+    _require_representable(matrix, intercept)
     if intercept:
         ones = sparse.csr_array(np.ones((matrix.shape[0], 1)))
         matrix = sparse.csr_array(sparse.hstack([matrix, ones], format="csr"))
     return matrix
 
 
-def _require_finite(values: NDArray[Any]) -> None:
-    """Raise InvalidInput on NaN or infinity; the sum of squares tells at once."""
-    if not isfinite(np.vdot(values, values)) and not np.isfinite(values).all():
-        count = int((~np.isfinite(values)).sum())
+def _require_representable(X: Design, intercept: bool) -> None:
+    """Raise InvalidInput on NaN, infinity and rows beyond the range of what is taken.
+
+    The squares of the norms tell at once. A column of ones makes a short row long
+    enough, and an entry that is small beside others of its row does no harm.
+    """
+    squares = row_squares(X)
+    if len(squares) == 1 and SMALLEST**2 < float(squares[0]) < LARGEST**2:
+        return  # what most requests are; sooner than by the arrays below
+    good = (squares > SMALLEST**2) & (squares < LARGEST**2)
+    if good.all():
+        return
+    values: NDArray[Any] = X.data if sparse.issparse(X) else np.asarray(X)
+    finite = np.isfinite(values)
+    if not finite.all():
         raise InvalidInput(
-            f"X holds {count} NaN or infinite value(s); impute or drop them first"
+            f"X holds {int((~finite).sum())} NaN or infinite value(s); impute or drop "
+            "them first"
+        )
+    norms = row_norms(X[~good])
+    bad = norms > LARGEST
+    if not intercept:
+        bad |= (norms > 0.0) & (norms < SMALLEST)
+    if bad.any():
+        raise InvalidInput(
+            f"a row of X has norm {norms[bad][0]:.3g}; the norm of a row must be zero "
+            f"or between {SMALLEST:g} and {LARGEST:g}: rescale its columns"
         )
 
 
@@ -212,4 +237,9 @@ def _weights(sample_weight: ArrayLike | None, n_samples: int) -> Vector:
         )
     if not (np.isfinite(weight).all() and (weight >= 0.0).all()):
         raise InvalidInput("sample_weight must be finite and not negative")
+    if (weight > LARGEST).any():
+        raise InvalidInput(
+            f"sample_weight holds {weight.max():.3g}; a weight must be at most "
+            f"{LARGEST:g}: divide all of them by the same factor"
+        )
     return weight

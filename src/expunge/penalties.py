@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from ._typing import Matrix, Vector
 from .exceptions import InvalidInput
+from .magnitude import LARGEST_SQUARE, LEAST_SQUARE, decomposition, norm
 
 
 class Penalty(ABC):
@@ -196,7 +197,13 @@ class GroupLasso(Penalty):
         codes = np.asarray(self.groups)
         squares = np.bincount(codes, weights=np.einsum("ij,ij->i", theta, theta))
         sizes = np.bincount(codes) * theta.shape[1]
-        return np.sqrt(squares), np.sqrt(sizes)
+        norms = np.sqrt(squares)
+        # A square that underflows would make a group look shorter than its threshold.
+        odd = (squares <= LEAST_SQUARE) | ~(squares < LARGEST_SQUARE)
+        if odd.any() and theta[odd[codes]].any():
+            for group in np.flatnonzero(odd):
+                norms[group] = norm(theta[codes == group])
+        return norms, np.sqrt(sizes)
 
     def require_shape(self, n_features: int, outputs: int) -> None:
         """Raise InvalidInput unless there is one group number a feature."""
@@ -219,11 +226,13 @@ class NuclearNorm(Penalty):
 
     def kink(self, theta: Matrix) -> float:
         """Return the sum of singular values."""
-        return float(np.linalg.svd(theta, compute_uv=False).sum())
+        with decomposition():
+            return float(np.linalg.svd(theta, compute_uv=False).sum())
 
     def shrink(self, v: Matrix, step: float | Vector) -> Matrix:
         """Return v with its singular values soft-thresholded."""
-        left, values, right = np.linalg.svd(v, full_matrices=False)
+        with decomposition():
+            left, values, right = np.linalg.svd(v, full_matrices=False)
         shrunk: Matrix = (left * np.maximum(values - step, 0.0)) @ right
         return shrunk
 

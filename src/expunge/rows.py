@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ._typing import Design, Matrix, Vector
+from .magnitude import row_norms
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -67,7 +68,4 @@ class Rows:
 
     def norms(self) -> Vector:
         """Return the Euclidean norm of each row, intercept included."""
-        if sparse.issparse(self.X):
-            return np.sqrt(np.asarray(self.X.multiply(self.X).sum(axis=1)).ravel())
-        squares: Vector = np.einsum("ij,ij->i", self.X, self.X)
-        return np.sqrt(squares)
+        return row_norms(self.X)

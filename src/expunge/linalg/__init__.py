@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dense linear algebra on d x d matrices: factor once, solve many."""
 
-from .iterative import NOT_THERE, CgSolution, conjugate_gradients, norm
+from ..magnitude import norm
+from .iterative import NOT_THERE, CgSolution, conjugate_gradients
 from .prox import Kink, Minimum, scaled_prox
 from .symmetric import Cholesky, Symmetric
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from .._typing import Vector
+from ..magnitude import decomposition, norm
 
 MEMORY = 20
 MAX_STEPS = 5000
@@ -36,7 +37,7 @@ def anderson(
         if n_steps % CHECK_EVERY == 0 and stop(here):
             return here
         image = advance(here)
-        change = float(np.linalg.norm(image - here))
+        change = norm(image - here)
         since = 0 if change < 0.99 * least else since + 1
         if change < least:
             best, safe, least = here, image, change
@@ -59,6 +60,8 @@ def _extrapolate(points: list[Vector], images: list[Vector]) -> Vector:
         return images[0]
     image = np.array(images)
     change = image - np.array(points)
-    combination = np.linalg.lstsq(np.diff(change, axis=0).T, change[-1], rcond=1e-12)
+    changes = np.diff(change, axis=0)
+    with decomposition():
+        combination = np.linalg.lstsq(changes.T, change[-1], rcond=1e-12)
     extrapolated: Vector = image[-1] - combination[0] @ np.diff(image, axis=0)
     return extrapolated

@@ -6,13 +6,13 @@ residual of the true matrix.
 """
 
 from collections.abc import Callable
-from math import sqrt
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from .._typing import Vector
 from ..exceptions import NotPositiveDefinite
+from ..magnitude import SMALLEST, norm
 
 Linear: TypeAlias = Callable[[Vector], Vector]
 
@@ -41,9 +41,18 @@ def conjugate_gradients(
     Stops when the residual is at rounding level or after ``max_steps``; raises
     NotPositiveDefinite on a direction of no curvature.
     """
+    size, direction, previous, steepest = norm(b), np.zeros_like(b), 1.0, 0.0
+    if 0.0 < size < SMALLEST:  # squares would underflow: solve for a longer one
+        unit = conjugate_gradients(
+            product,
+            b / size,
+            precondition=precondition,
+            start=np.zeros_like(b),
+            max_steps=max_steps,
+        )
+        return unit._replace(x=size * unit.x)
     x = start.copy()
     residual = b - product(x)
-    size, direction, previous, steepest = norm(b), np.zeros_like(b), 1.0, 0.0
     for n_steps in range(max_steps + 1):
         # No product with A can tell residuals apart below |b| + |A| |x| roundings.
         if norm(residual) <= ROUNDING * (size + steepest * norm(x)):
@@ -57,14 +66,10 @@ def conjugate_gradients(
         curvature = float(direction @ curved)
         if not curvature > 0.0:
             raise NotPositiveDefinite(NOT_THERE)
-        steepest = max(steepest, curvature / float(direction @ direction))
+        span = norm(direction)
+        steepest = max(steepest, curvature / span / span)
         length = energy / curvature
         x += length * direction
         residual = residual - length * curved
         previous = energy
     return CgSolution(x, max_steps, converged=False)
-
-
-def norm(v: Vector) -> float:
-    """Return |v|, at a fraction of what NumPy's own takes for a short vector."""
-    return sqrt(v @ v)

@@ -21,6 +21,7 @@ import numpy as np
 
 from .._typing import Matrix, Vector
 from ..exceptions import NotPositiveDefinite
+from ..magnitude import SMALLEST, decomposition, norm
 from .fixed_point import anderson
 from .iterative import NOT_THERE
 from .symmetric import Symmetric
@@ -30,6 +31,8 @@ Shrink: TypeAlias = Callable[[Vector, float | Vector], Vector]
 UNIT_ROUNDOFF = 2.0**-53
 SUPPORT_TRIES = 12
 SWEEPS = 500
+# What is less curved than the shortest row counts as flat.
+FLAT = SMALLEST**2
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +59,13 @@ def scaled_prox(B: Symmetric, b: Vector, kink: Kink, start: Vector) -> Minimum:
 
 def model_residual(B: Symmetric, b: Vector, minimum: Minimum) -> float:
     """Return |B x - b + subgradient|, the distance from optimality."""
-    return float(np.linalg.norm(B @ minimum.x - b + minimum.subgradient))
+    return norm(B @ minimum.x - b + minimum.subgradient)
 
 
 def _rounding(B: Symmetric, b: Vector, x: Vector) -> float:
     """Return the residual at which rounding in B x - b takes over."""
-    scale = np.linalg.norm(b) + np.linalg.norm(B.lower) * np.linalg.norm(x)
-    return UNIT_ROUNDOFF * (B.size + 8) * float(scale)
+    scale = norm(b) + norm(B.lower.ravel(order="K")) * norm(x)
+    return UNIT_ROUNDOFF * (B.size + 8) * scale
 
 
 def _settle(B: Symmetric, b: Vector, kink: Kink, x: Vector, step: Vector) -> Minimum:
@@ -83,7 +86,7 @@ def _as_it_is(kink: Kink, x: Vector, step: Vector) -> Minimum:
 def _coordinate_steps(B: Symmetric) -> Vector:
     """Return 1/B_jj, bounded where a column has no curvature."""
     diagonal = B.diagonal
-    return 1.0 / np.maximum(diagonal, 1e-12 * max(float(diagonal.max()), 1e-300))
+    return 1.0 / np.maximum(diagonal, 1e-12 * max(float(diagonal.max()), FLAT))
 
 
 def _on_support(B: Symmetric, b: Vector, at: Minimum) -> Vector:
@@ -184,8 +187,9 @@ def _by_admm(B: Symmetric, b: Vector, kink: Kink, start: Vector) -> Minimum:
     B is decomposed once. rho = sqrt(smallest largest) suits most answers; where it
     does not settle (an answer at or near zero), larger and smaller ones are tried.
     """
-    values, vectors = np.linalg.eigh(B.dense())
-    largest = float(values[-1])
+    with decomposition():
+        values, vectors = np.linalg.eigh(B.dense())
+    largest = max(float(values[-1]), FLAT)
     if values[0] < -1e-10 * largest:
         raise NotPositiveDefinite(NOT_THERE)
     smallest = max(float(values[0]), 1e-8 * largest)

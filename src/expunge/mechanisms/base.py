@@ -9,14 +9,14 @@ Updates commute and a batch equals a stream: a state is a sum. ``step`` looks at
 the sums, not at earlier answers, so it may be called as often as one likes.
 """
 
-from math import isfinite
 from typing import Protocol
 
 import numpy as np
 
 from .._typing import Vector
 from ..exceptions import NotPositiveDefinite
-from ..linalg import NOT_THERE, Minimum, Symmetric
+from ..linalg import NOT_THERE, Minimum, Symmetric, norm
+from ..magnitude import LARGEST
 from ..rows import Rows
 from ..solvers import Model, proximal_model, scaled_kink
 from ..summary import Summary
@@ -24,6 +24,8 @@ from .state import Draft, State
 
 # A prox that leaves more than this of the gradient has no minimum to find.
 UNSETTLED = 1e-6
+# The gradient of a row at zero over the smallest curvature is shorter than this.
+LARGEST_ANSWER = LARGEST**3
 
 
 class Mechanism(Protocol):
@@ -69,7 +71,7 @@ def kinked_model(state: State, B: Symmetric) -> Model:
     def argmin(theta: Vector, gradient: Vector) -> Minimum:
         minimum = prox(theta, gradient)
         left = B @ (minimum.x - theta) + gradient + minimum.subgradient
-        if not np.linalg.norm(left) <= UNSETTLED * np.linalg.norm(gradient):
+        if not norm(left) <= UNSETTLED * norm(gradient):
             raise NotPositiveDefinite(NOT_THERE)
         return minimum
 
@@ -78,7 +80,7 @@ def kinked_model(state: State, B: Symmetric) -> Model:
 
 def draft(minimum: Minimum) -> Draft:
     """Return a model's minimum as an answer, if it is a finite one."""
-    if not isfinite(minimum.x @ minimum.x):
+    if not norm(minimum.x) < LARGEST_ANSWER:
         raise NotPositiveDefinite(
             "the step has no finite answer: the Hessian is singular to rounding; "
             "set ridge > 0"

@@ -13,6 +13,7 @@ from .._typing import Matrix, Vector
 from ..blocks import curvature_rows, kink_masses, loss_hessian, loss_slopes, norm_moment
 from ..exceptions import CannotRemove, InvalidInput
 from ..linalg import Symmetric
+from ..magnitude import decomposition
 from ..rows import Rows
 from ..summary import Summary
 from .state import State
@@ -137,7 +138,8 @@ def woodbury_rows(inverse: Symmetric, Z: Matrix) -> Matrix | None:
         left = 1.0 - float(Z[0] @ image)
         return None if left <= LEVERAGE_MARGIN else image[None, :] / sqrt(left)
     images = inverse @ Z.T
-    values, vectors = np.linalg.eigh(np.eye(len(Z)) - Z @ images)
+    with decomposition():
+        values, vectors = np.linalg.eigh(np.eye(len(Z)) - Z @ images)
     if values[0] <= LEVERAGE_MARGIN:
         return None
     return np.ascontiguousarray((vectors / np.sqrt(values)).T @ images.T)

@@ -15,9 +15,9 @@ from .._typing import Vector
 from ..blocks import KINK_EDGES
 from ..exceptions import NotPositiveDefinite
 from ..linalg import Symmetric, conjugate_gradients, norm
+from ..magnitude import SMALLEST, UNDERFLOW, UNIT_ROUNDOFF
 from ..mechanisms import Draft, State
 
-UNIT_ROUNDOFF = 2.0**-53
 # Of the smallest eigenvalue as guessed, what the Cholesky test is tried with.
 SHARES = (0.98, 0.9, *(0.5**k for k in range(1, 40)))
 
@@ -74,8 +74,9 @@ def _smallest_eigenvalue(state: State, H: Symmetric) -> float:
     v = np.ones(H.size)
     for _ in range(20):
         v = solve(v)
-        v /= np.linalg.norm(v)
-    return 1.0 / float(v @ solve(v))
+        v /= norm(v) or 1.0
+    inverse = float(v @ solve(v))
+    return 1.0 / inverse if inverse > 0.0 else 0.0
 
 
 def third_order(state: State, s: Vector) -> float:
@@ -93,26 +94,37 @@ def third_order(state: State, s: Vector) -> float:
         edges = KINK_EDGES * (1.0 - 1e-12) - prediction_error(state, state.anchor)
         mass = float(state.kinks @ np.maximum(size - np.maximum(edges, 0.0), 0.0))
         rounding = 2.0 * UNIT_ROUNDOFF * _counts(state) * state.scales.square_norm
+        rounding += underflow(state)
         return loss.curvature_jump * (mass + rounding * size) * (1.0 + 1e-12)
     if loss.third_bound == 0.0:
         return 0.0
-    return 0.5 * loss.third_bound * moment_form(state, s) ** 2
+    form = moment_form(state, s)
+    return 0.5 * loss.third_bound * form * form
 
 
 def moment_form(state: State, s: Vector) -> float:
     """Return sqrt(s'K_U s), its rounding included."""
     assert state.moment is not None
+    size, s = direction(s)
     columns = s.reshape(-1, state.objective.loss.outputs)
     products = np.column_stack([state.moment @ c for c in columns.T])
     form = float(np.vdot(columns, products))
-    error = _counts(state) * state.scales.moment * float(s @ s)
-    return sqrt(max(form, 0.0) + 2.0 * UNIT_ROUNDOFF * error)
+    error = 2.0 * UNIT_ROUNDOFF * _counts(state) * state.scales.moment
+    error += (1.0 + state.scales.row_norm) * underflow(state)
+    return size * sqrt(max(form, 0.0) + error)
 
 
 def hessian_form(state: State, s: Vector) -> float:
     """Return |s| in the norm of the loss's part of H_U, its rounding included."""
+    size, s = direction(s)
     form = float(s @ (state.loss_hessian @ s))
-    return sqrt(max(form, 0.0) + hessian_error(state) * float(s @ s))
+    return size * sqrt(max(form, 0.0) + hessian_error(state))
+
+
+def direction(v: Vector) -> tuple[float, Vector]:
+    """Return |v| and v / |v|, whose squares cannot underflow; zero stays zero."""
+    size = norm(v)
+    return size, v / size if size else v
 
 
 def inverse_norm(
@@ -123,18 +135,17 @@ def inverse_norm(
     |v|^2 <= v'z + |v - H_U z| |v| / floor for *any* z, so that it does not matter
     how well z solves H_U z = v; without one it is looked for here.
     """
-    size = norm(v)
+    size, v = direction(v)
     if size == 0.0:
         return 0.0
     if floor <= 0.0:
         return inf
     product = state.hessian_operator()
-    if z is None:
-        z = approximate_solution(state, v)
+    z = approximate_solution(state, v) if z is None else z / size
     left = norm(v - product(z))
     left += (hessian_error(state) + product_error(state)) * norm(z)
-    square = max(float(v @ z), 0.0) + left * size / floor
-    return min(sqrt(square) * (1.0 + 1e-12), size / sqrt(floor))
+    square = max(float(v @ z), 0.0) + left / floor
+    return size * min(sqrt(square), 1.0 / sqrt(floor)) * (1.0 + 1e-12)
 
 
 def approximate_solution(state: State, v: Vector) -> Vector:
@@ -170,16 +181,30 @@ def _counts(state: State) -> float:
     )
 
 
+def underflow(state: State) -> float:
+    """Return what products below the smallest normal number can hide from a sum.
+
+    Of gradients, Hessians and masses near kinks alike: in each term a factor of at most
+    |x|^2 is multiplied by what was lost, and the sum is divided by W0.
+    """
+    reach = 1.0 + state.scales.row_norm
+    shares = 1.0 + 1.0 / state.anchor_weight
+    return UNDERFLOW * _counts(state) * reach * reach * shares
+
+
 def prediction_error(state: State, theta: Vector) -> float:
-    """Return by how much rounding may move a predictor, over |x|."""
+    """Return by how much rounding may move a predictor, over |x|.
+
+    Products that underflow move it too, if x is not zero: then |x| is not tiny.
+    """
     width = theta.size // state.objective.loss.outputs
-    return (width + 2) * UNIT_ROUNDOFF * norm(theta)
+    return (width + 2) * (UNIT_ROUNDOFF * norm(theta) + UNDERFLOW / SMALLEST)
 
 
 def hessian_error(state: State) -> float:
     """Return a bound on the error of the kept Hessian, by rounding alone."""
     loss, scales = state.objective.loss, state.scales
-    error = 2.0 * UNIT_ROUNDOFF * _counts(state) * scales.hessian
+    error = 2.0 * UNIT_ROUNDOFF * _counts(state) * scales.hessian + underflow(state)
     moved = prediction_error(state, state.anchor)
     if loss.curvature_jump > 0.0:
         # Rows that rounding moves across a kink lie in the first bin, whose
@@ -199,7 +224,7 @@ def gradient_error(state: State, draft: Draft, step: float) -> float:
     """Return the rounding of a gradient over the rows at a step from the anchor."""
     loss, scales, theta = state.objective.loss, state.scales, draft.theta
     slopes = scales.slope + loss.curvature_bound * scales.square_norm * step
-    error = 2.0 * UNIT_ROUNDOFF * _counts(state) * slopes
+    error = 2.0 * UNIT_ROUNDOFF * _counts(state) * slopes + underflow(state)
     error += (
         loss.curvature_bound
         * scales.square_norm

@@ -20,6 +20,7 @@ from typing import Literal, TypeAlias
 
 from ..blocks import largest_move
 from ..linalg import norm
+from ..magnitude import UNDERFLOW
 from ..mechanisms import Draft, State, residual
 from ..private import Private
 from ..rows import Rows
@@ -182,12 +183,16 @@ def _local(decrement: float, R: float, floor: float) -> float:
     """Return -(1/R) ln(1 - R decrement / sqrt(floor)), its limit at R = 0."""
     if floor <= 0.0 or not isfinite(decrement):
         return inf
-    reach = R * decrement / sqrt(floor)
-    if R == 0.0:
-        return decrement / sqrt(floor) * SAFETY
-    return inf if reach >= 1.0 else -log1p(-reach) / R * SAFETY
+    distance = decrement / sqrt(floor) * SAFETY + UNDERFLOW
+    reach = R * distance
+    if not reach < 1.0:
+        return inf
+    # As a factor of what it is near zero: R times a small distance may underflow.
+    return distance * (-log1p(-reach) / reach if reach else 1.0) * SAFETY
 
 
 def _over(pull: float, floor: float) -> float:
     """Return pull / floor from above, infinite where there is no floor."""
-    return pull / floor * SAFETY if floor > 0.0 else inf
+    if not (floor > 0.0 and pull < inf):  # nor where an ingredient is no number
+        return inf
+    return pull / floor * SAFETY + UNDERFLOW

@@ -18,7 +18,8 @@ import numpy as np
 from .._typing import Vector
 from ..blocks import loss_gradient, slope_scale
 from ..exceptions import InvalidInput, NotConverged, Unsupported
-from ..linalg import Minimum
+from ..linalg import Minimum, norm
+from ..magnitude import SMALLEST
 from ..objective import Objective
 from ..private import Private
 from ..rows import Rows
@@ -63,7 +64,7 @@ class Solution(Private):
     @property
     def residual(self) -> float:
         """|gradient + subgradient|: zero exactly at the minimiser."""
-        return float(np.linalg.norm(self.gradient + self.subgradient))
+        return norm(self.gradient + self.subgradient)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +80,7 @@ class _Point:
     def residual(self) -> float:
         if self.subgradient is None:
             return np.inf
-        return float(np.linalg.norm(self.gradient + self.subgradient))
+        return norm(self.gradient + self.subgradient)
 
 
 def minimise(
@@ -113,7 +114,7 @@ def minimise(
             n_hessians += 1
         target = model(here.theta, here.gradient)
         # Only a step with the true Hessian says how near the minimiser is.
-        step = float(np.linalg.norm(target.x - here.theta)) if exact else np.inf
+        step = norm(target.x - here.theta) if exact else np.inf
         there = _search(objective, rows, here, target)
         if there is None and fresh:
             break
@@ -137,7 +138,7 @@ def minimise(
 def require_converged(objective: Objective, rows: Rows, solution: Solution) -> None:
     """Raise NotConverged unless the residual is at tolerance, or at rounding."""
     theta, residual = solution.theta, solution.residual
-    size = float(np.linalg.norm(theta))
+    size = norm(theta)
     goal = TOLERANCE
     if residual > goal:
         slopes = slope_scale(objective.loss, rows, theta) / rows.total_weight
@@ -183,6 +184,11 @@ def _origin(objective: Objective, rows: Rows, start: Vector | None) -> Vector:
         )
     if not rows.total_weight > 0.0:
         raise InvalidInput("no rows with positive weight: there is nothing to fit")
+    if rows.total_weight < SMALLEST:
+        raise InvalidInput(
+            f"the weights sum to less than {SMALLEST:g}; multiply all of them by the "
+            "same factor"
+        )
     if start is None:
         return np.zeros(size)
     if start.shape != (size,):
@@ -190,6 +196,8 @@ def _origin(objective: Objective, rows: Rows, start: Vector | None) -> Vector:
     return start
 
 
+# A trial step may go so far that the loss overflows: then it is no improvement.
+@np.errstate(over="ignore", invalid="ignore")
 def _evaluate(
     objective: Objective, rows: Rows, theta: Vector, subgradient: Vector | None = None
 ) -> _Point:
@@ -253,4 +261,4 @@ def _curvature_scale(objective: Objective, rows: Rows) -> float:
     """Return an upper bound on the curvature of the smooth part."""
     mean_square = float(rows.weight @ rows.norms() ** 2) / rows.total_weight
     scale = objective.loss.curvature_bound * mean_square + objective.quadratic
-    return max(scale, 1e-100)
+    return max(scale, SMALLEST**2)

@@ -16,6 +16,7 @@ import numpy as np
 
 from .._typing import Vector
 from ..linalg import Cholesky, Minimum, norm
+from ..magnitude import decomposition
 from ..mechanisms import Draft, State
 from ..mechanisms.base import answer, at_kinkless, kinked_model
 from ..mechanisms.downdate import (
@@ -178,7 +179,8 @@ def chord(trial: Trial) -> Trial:
     if past and trial.state.objective.smooth:
         steps = np.array([theta - before for before, _ in past])
         changes = np.array([gradient - before for _, before in past])
-        mixture = np.linalg.lstsq(changes.T, gradient, rcond=1e-12)[0]
+        with decomposition():
+            mixture = np.linalg.lstsq(changes.T, gradient, rcond=1e-12)[0]
         theta, gradient = theta - mixture @ steps, gradient - mixture @ changes
     minimum = _model(trial.state, trial.factor)(theta, gradient)
     return replace(

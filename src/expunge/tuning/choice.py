@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import TypeAlias
 
+import numpy as np
+
+from ..linalg import norm
 from ..private import Private
 
 
@@ -101,7 +104,7 @@ def near(room: float) -> Decide:
         bars = [interval.bar for interval in intervals]
         wide = [p for p, bar in enumerate(bars) if bar > 0.5 * room / sqrt(len(bars))]
         best = min(range(len(bars)), key=lambda place: intervals[place].value)
-        small = sqrt(sum(bar**2 for bar in bars)) <= room
+        small = norm(np.array(bars)) <= room
         return Choice(best, small, tuple(wide), tuple(intervals))
 
     return decide

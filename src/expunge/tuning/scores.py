@@ -17,9 +17,10 @@ from math import inf, isfinite, sqrt
 
 from .._typing import Vector
 from ..linalg import norm
+from ..magnitude import UNDERFLOW, UNIT_ROUNDOFF
 from ..mechanisms import State
 from ..private import Private
-from ..radius.ingredients import UNIT_ROUNDOFF, inverse_norm, prediction_error
+from ..radius.ingredients import inverse_norm, prediction_error
 from ..rows import Rows
 from .choice import Interval
 from .survey import Sighting
@@ -49,9 +50,11 @@ def judges_of(rows: Rows) -> Judges:
 def pooled(intervals: Sequence[Interval], weight: float) -> Interval:
     """Return where the mean over the rows of several folds must lie."""
     return Interval(
-        low=sum(part.low for part in intervals) / weight * (1.0 - SLACK),
+        low=max(
+            sum(p.low for p in intervals) / weight * (1.0 - SLACK) - UNDERFLOW, 0.0
+        ),
         value=sum(part.value for part in intervals) / weight,
-        high=sum(part.high for part in intervals) / weight * (1.0 + SLACK),
+        high=sum(part.high for part in intervals) / weight * (1.0 + SLACK) + UNDERFLOW,
     )
 
 
@@ -81,18 +84,21 @@ def scored(
     off, k2 = prediction_error(state, theta), loss.curvature_bound
     # A loss of curvature k2 that is never negative has slopes below sqrt(2 k2 loss),
     # so this is at least sum w |slope| |x|.
-    steep = sqrt(2.0 * k2 * value * judges.square) + k2 * judges.square * off
+    hidden = UNDERFLOW * (judges.n_rows + judges.weight)
+    steep = sqrt(2.0 * k2 * (value + hidden) * judges.square)
+    steep += k2 * judges.square * off
     error = ulps * steep + k2 * judges.square * off
     gradient = norm(seen.judged_slopes) + error
-    rounding = ulps * value + steep * off
-    first, second = gradient * reach.radius, judges.square * reach.radius**2
+    rounding = ulps * value + steep * off + hidden
+    first = gradient * reach.radius
+    second = judges.square * reach.radius * reach.radius
     if isfinite(reach.energy):
         z = reach.factor.solve(seen.judged_slopes)
         length = inverse_norm(state, seen.judged_slopes, reach.floor, z)
         length += error / sqrt(reach.floor)
         first = min(first, reach.stretch * length * reach.energy)
-        moved = (reach.energy * reach.stretch) ** 2
-        second = min(second, moved * reach.leverage)
+        moved = reach.energy * reach.stretch
+        second = min(second, moved * reach.leverage * moved)
     second *= 0.5 * k2
     bound = loss.slope_bound * judges.norm * reach.radius
     low = value - min(first, bound) - rounding

@@ -29,12 +29,13 @@ from .._typing import Vector
 from ..blocks import BLOCK_ROWS
 from ..exceptions import NotPositiveDefinite
 from ..linalg import Cholesky, Symmetric, norm
+from ..magnitude import UNDERFLOW, UNIT_ROUNDOFF
 from ..mechanisms import Draft, State
 from ..private import Private
 from ..radius import measured_on_rows
 from ..radius.ingredients import (
-    UNIT_ROUNDOFF,
     curvature_floor,
+    direction,
     gradient_error,
     half_exponential,
     hessian_error,
@@ -183,7 +184,7 @@ def reach_of(state: State, draft: Draft, sight: Sight) -> Reach:
     pull += gradient_error(state, draft, size) / sqrt(floor)
     energy = _energy(c * stretch * sight.spread, stretch * pull * SAFETY)
     return Reach(
-        radius=min(euclidean, energy * stretch / sqrt(floor)),
+        radius=min(euclidean, energy * stretch / sqrt(floor) + UNDERFLOW),
         energy=energy,
         stretch=stretch,
         floor=floor,
@@ -194,16 +195,19 @@ def reach_of(state: State, draft: Draft, sight: Sight) -> Reach:
 
 def largest_step(yardstick: Yardstick, s: Vector) -> float:
     """Return a bound on how far a step from the anchor moves a training predictor."""
+    size, s = direction(s)
     square = float(s @ (yardstick.hessian @ s))
     rounding = 4.0 * UNIT_ROUNDOFF * s.size * float(yardstick.hessian.diagonal.sum())
-    return yardstick.spread * sqrt(max(square, 0.0) + rounding * float(s @ s))
+    # Infinity times zero would be no number.
+    return yardstick.spread * size * sqrt(max(square, 0.0) + rounding) if size else 0.0
 
 
 def _energy(spread: float, decrement: float) -> float:
     """Return -ln(1 - spread decrement) / spread, its limit at zero."""
     if not isfinite(decrement) or not isfinite(spread):
         return inf
-    if spread == 0.0:
-        return decrement * SAFETY
+    decrement = decrement * SAFETY + UNDERFLOW
     a = spread * decrement
-    return inf if a >= 1.0 else -log1p(-a) / spread * SAFETY
+    if not a < 1.0:
+        return inf
+    return decrement * (-log1p(-a) / a if a else 1.0) * SAFETY

@@ -29,13 +29,15 @@ import numpy as np
 
 from ..._typing import Matrix, Vector
 from ...blocks import KINK_EDGES
+from ...magnitude import UNDERFLOW
 from ...radius.ingredients import (
     hessian_error,
     prediction_error,
     product_error,
+    underflow,
     weight_error,
 )
-from .family import Answers, Common, Removals, dots, lengths
+from .family import Answers, Common, Removals, directions, dots, lengths
 from .ground import SAFETY, Ground, Kinks, dual_norms, left_over, sizes
 
 # How far around a model kinks are counted, in units of the bound if there were none.
@@ -54,12 +56,12 @@ def predictor_errors(
         else:
             bound = own * _local(shared, base, gone, found, (pull, left))
         bound = np.fmin(bound, _global(shared, gone, found))
-    return np.where(np.isnan(bound), inf, bound) * SAFETY
+    return np.where(np.isnan(bound), inf, bound) * SAFETY + UNDERFLOW
 
 
 def local_distance(pull: Vector, b: Vector, left: Vector, longest: float) -> Vector:
     """Return a bound on |D| from a gradient of norm ``pull`` at theta_i."""
-    decrement = np.where(left > 0.0, np.exp(b) * pull / left, inf)
+    decrement = np.where(left > 0.0, np.exp(b) * pull / left + UNDERFLOW, inf)
     reach = longest * decrement
     positive = reach > 0.0
     factor = -np.log1p(-reach) / np.where(positive, reach, 1.0)
@@ -76,6 +78,7 @@ def near_distance(
     """Return a bound on |D| from a gradient of norm ``pull``, where curvature jumps."""
     (pull, left), kinks = known, base.kinks
     assert kinks is not None
+    pull = pull + UNDERFLOW
     room, moves = ROOM * pull / left, _near_moves(shared, kinks, gone, S)
     counted = kinks.curved & (moves + kinks.norm * room[:, None] >= kinks.distance)
     jump = shared.state.objective.loss.curvature_jump
@@ -103,12 +106,13 @@ def _local(
             return np.full(len(pull), inf)
         moved = base.longest * sizes(shared, found.step)
         b = concordance * np.minimum(base.row_norm * lengths(found.step), moved)
-        form = dots(found.step, (base.moment @ found.step.T).T)
-        own = np.sqrt(base.squares[gone.index]) * dots(gone.X, found.step) ** 2
+        size, unit = directions(found.step)
+        form = dots(unit, (base.moment @ unit.T).T)
+        own = np.sqrt(base.squares[gone.index]) * dots(gone.X, unit) ** 2
         form = np.maximum(form - gone.curvature * own, 0.0)
-        form += _moment_error(shared, base) * dots(found.step, found.step)
+        form += _moment_error(shared, base)
         missed = np.minimum(
-            concordance * _psi(b) * form,
+            concordance * _psi(b) * size * form * size,
             third_orders(shared, gone, found.step) / np.sqrt(base.floor),
         )
     return local_distance(pull + missed, b, left, concordance * base.longest)
@@ -162,21 +166,24 @@ def third_orders(shared: Common, gone: Removals, S: Matrix) -> Vector:
     The row itself is taken off the moment; near kinks it may stay, which errs to the
     safe side.
     """
-    state, loss, size = shared.lighter, shared.state.objective.loss, lengths(S)
+    state, loss = shared.lighter, shared.state.objective.loss
+    size, unit = directions(S)
     if loss.curvature_jump > 0.0:
         assert state.kinks is not None
         rounded = prediction_error(state, state.anchor)
         edges = np.maximum(KINK_EDGES * (1.0 - 1e-12) - rounded, 0.0)
         mass = np.maximum(size[:, None] - edges, 0.0) @ state.kinks
-        rounding = weight_error(state) * state.scales.square_norm
+        rounding = weight_error(state) * state.scales.square_norm + underflow(state)
         return loss.curvature_jump * (mass + rounding * size) * SAFETY
     if loss.third_bound == 0.0:
         return np.zeros(len(S))
     assert state.moment is not None
-    form = dots(S, (state.moment @ S.T).T)
-    form -= gone.share * lengths(gone.X) * dots(gone.X, S) ** 2
+    form = dots(unit, (state.moment @ unit.T).T)
+    form -= gone.share * lengths(gone.X) * dots(gone.X, unit) ** 2
     rounding = weight_error(state) * state.scales.moment
-    return 0.5 * loss.third_bound * (np.maximum(form, 0.0) + rounding * size**2)
+    rounding += (1.0 + state.scales.row_norm) * underflow(state)
+    form = np.maximum(form, 0.0) + rounding
+    return 0.5 * loss.third_bound * size * form * size
 
 
 def _moment_error(shared: Common, base: Ground) -> float:

@@ -18,6 +18,7 @@ import numpy as np
 
 from ..._typing import Matrix, Vector
 from ...blocks import BLOCK_ROWS
+from ...magnitude import UNDERFLOW
 from ...mechanisms import Draft
 from ...radius.ingredients import gradient_error, prediction_error
 from ...rows import Rows
@@ -94,7 +95,7 @@ def looked_at_errors(
         else:
             distance = np.full(len(pull), inf)
         bound = own * distance
-    return np.where(np.isnan(bound), inf, bound) * SAFETY
+    return np.where(np.isnan(bound), inf, bound) * SAFETY + UNDERFLOW
 
 
 def _largest_moves(shared: Common, rows: Rows, gone: Removals, S: Matrix) -> Vector:

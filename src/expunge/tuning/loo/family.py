@@ -22,6 +22,7 @@ from ..._typing import Index, Matrix, Vector
 from ...blocks import predict
 from ...exceptions import NotPositiveDefinite, Unsupported
 from ...linalg import Minimum, Symmetric
+from ...magnitude import UNDERFLOW, row_norms
 from ...mechanisms import Draft, Newton, State
 from ...mechanisms.base import at_kinkless
 from ...mechanisms.downdate import factored_inverse, what_remains
@@ -181,7 +182,7 @@ def residual_errors(shared: Common, S: Matrix, subgradient: Matrix) -> Vector:
     matrix = 2.0 * (hessian_error(lighter) + product_error(state))
     # Where nothing moves no error of the Hessian counts, not even an infinite one.
     sizes = lengths(S)
-    moving = np.where(sizes > 0.0, matrix * np.maximum(sizes, 1e-300), 0.0)
+    moving = np.where(sizes > 0.0, matrix * np.maximum(sizes, UNDERFLOW), 0.0)
     return gradient_error(lighter, largest, 0.0) + moving
 
 
@@ -201,7 +202,13 @@ def dots(A: Matrix, B: Matrix) -> Vector:
 
 def lengths(A: Matrix) -> Vector:
     """Return the norm of each row."""
-    return np.sqrt(dots(A, A))
+    return row_norms(A)
+
+
+def directions(A: Matrix) -> tuple[Vector, Matrix]:
+    """Return the norm of each row, and the rows divided by it; zero stays zero."""
+    sizes = lengths(A)
+    return sizes, A / np.where(sizes > 0.0, sizes, 1.0)[:, None]
 
 
 def _inverse_on(B: Symmetric, support: Index) -> Symmetric:

@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 
 from ..._typing import Index, Matrix, Vector
 from ...blocks import BLOCK_ROWS, loss_hessian, predict
-from ...linalg import Symmetric
+from ...linalg import Symmetric, norm
+from ...magnitude import UNIT_ROUNDOFF
 from ...private import Private
 from ...radius.ingredients import (
-    UNIT_ROUNDOFF,
     curvature_floor,
     hessian_error,
     prediction_error,
     product_error,
 )
 from ...rows import Rows
-from .family import Answers, Common, Removals, dots, lengths
+from .family import Answers, Common, Removals, directions, dots, lengths
 
 SAFETY = 1.0 + 1e-12
 # Rows that are asked for their moves: the nearest to a kink, one block of them.
@@ -119,9 +119,10 @@ def inverse_squares(shared: Common, floor: float, V: Matrix) -> Vector:
 
 def dual_norms(shared: Common, base: Ground, found: Answers) -> Vector:
     """Return bounds on the residuals' dual norms, rounding included."""
-    squares = inverse_squares(shared, base.floor, found.residual)
-    norms: Vector = np.sqrt(squares) + found.slack / np.sqrt(base.floor)
-    return norms
+    size, unit = directions(found.residual)
+    norms = size * np.sqrt(inverse_squares(shared, base.floor, unit))
+    total: Vector = norms + found.slack / np.sqrt(base.floor)
+    return total
 
 
 def left_over(shared: Common, base: Ground, gone: Removals) -> Vector:
@@ -135,19 +136,19 @@ def left_over(shared: Common, base: Ground, gone: Removals) -> Vector:
 
 def sizes(shared: Common, S: Matrix) -> Vector:
     """Return |s_i| in the norm of B, from above."""
-    square = dots(S, (shared.B @ S.T).T)
-    square += product_error(shared.state) * dots(S, S)
-    return np.sqrt(np.maximum(square, 0.0)) * SAFETY
+    size, unit = directions(S)
+    square = dots(unit, (shared.B @ unit.T).T) + product_error(shared.state)
+    return size * np.sqrt(np.maximum(square, 0.0)) * SAFETY
 
 
-def _nearest(shared: Common, rows: Rows, norm: Vector) -> Kinks:
+def _nearest(shared: Common, rows: Rows, sizes: Vector) -> Kinks:
     """Return the rows nearest to a kink, in units of their norms."""
     state, loss = shared.state, shared.state.objective.loss
     eta = predict(loss, rows, state.anchor)
     distance = loss.kink_distance(rows.y, eta)
     # What rounding may move a predictor by, here and when the Hessian was summed.
     distance -= 2.0 * prediction_error(state, state.anchor) * rows.norms()
-    ratio = np.where(norm > 0.0, distance / np.where(norm > 0.0, norm, 1.0), inf)
+    ratio = np.where(sizes > 0.0, distance / np.where(sizes > 0.0, sizes, 1.0), inf)
     order = np.argsort(ratio)
     index = order[:NEAREST]
     curved = (loss.curvature(rows.y, eta) > 0.0) | (distance <= 0.0)
@@ -155,7 +156,7 @@ def _nearest(shared: Common, rows: Rows, norm: Vector) -> Kinks:
         index=index,
         X=rows.take(index).dense(),
         distance=distance[index],
-        norm=norm[index],
+        norm=sizes[index],
         share=rows.weight[index] / state.anchor_weight,
         curved=curved[index],
         beyond=float(ratio[order[NEAREST]]) if len(rows) > NEAREST else inf,
@@ -172,7 +173,7 @@ def _floor(shared: Common) -> float:
     if shared.inverse is None:
         return max(floor, 0.0)
     inverse = shared.inverse.dense()
-    norm = float(np.linalg.norm(inverse)) * SAFETY
-    gap = float(np.linalg.norm(np.eye(len(inverse)) - shared.B @ inverse))
-    gap += product_error(shared.state) * norm
-    return max(floor, (1.0 - gap) / norm, 0.0)
+    size = norm(inverse.ravel()) * SAFETY
+    gap = norm((np.eye(len(inverse)) - shared.B @ inverse).ravel())
+    gap += product_error(shared.state) * size
+    return max(floor, (1.0 - gap) / size, 0.0)

@@ -18,10 +18,11 @@ from ..._typing import Index, Matrix, Vector
 from ...blocks import BLOCK_ROWS, largest_norm
 from ...exceptions import InvalidInput
 from ...linear_model.base import Forgetful
+from ...magnitude import UNDERFLOW, UNIT_ROUNDOFF
 from ...mechanisms import State
 from ...mechanisms.downdate import initial_state, with_sums
 from ...private import Private
-from ...radius.ingredients import UNIT_ROUNDOFF, prediction_error
+from ...radius.ingredients import prediction_error
 from ...rows import Rows
 from ...summary import summarise
 from .bars import predictor_errors
@@ -38,7 +39,7 @@ ENOUGH = 1e-10
 # Rows that are refitted at most, and how wide a bar must be for that.
 REFITS = 32
 TOO_WIDE = 1e-2
-HUGE = 1e300
+HUGE = 1e200
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -72,7 +73,7 @@ class LeftOut(Private):
         rounding = 4.0 * (weight.size + 4) * UNIT_ROUNDOFF
         bars = (1.0 + rounding) * self.bars[counted]
         bars = bars + rounding * np.abs(self.losses[counted])
-        return float(weight @ bars) / float(weight.sum())
+        return float((weight / weight.sum()) @ bars) + UNDERFLOW
 
 
 def leave_one_out(state: State, rows: Rows, row_norm: float | None = None) -> LeftOut:
@@ -189,9 +190,10 @@ def _judged(state: State, some: Rows, step: Matrix, errors: Vector) -> LeftOut:
     rounding = prediction_error(state, longest) + prediction_error(state, state.anchor)
     off = errors + lengths(X) * rounding
     losses, slope = loss.value(some.y, t), np.abs(loss.slope(some.y, t))
-    with np.errstate(invalid="ignore"):  # fmin passes over zero times infinity
+    # fmin passes over zero times infinity.
+    with np.errstate(invalid="ignore", over="ignore"):
         bars = slope * off + 0.5 * loss.curvature_bound * off**2
         bars = np.fmin(bars, loss.slope_bound * off)
     # Of the loss itself: a few roundings of its value, and of a margin.
-    bars += 8.0 * UNIT_ROUNDOFF * (losses + slope * (1.0 + np.abs(t)))
+    bars += 8.0 * UNIT_ROUNDOFF * (losses + slope * (1.0 + np.abs(t))) + UNDERFLOW
     return LeftOut(losses, bars, some.weight)

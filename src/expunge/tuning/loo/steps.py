@@ -11,6 +11,7 @@ descent. Nothing is assumed of the result: the residual is computed, and pays.
 import numpy as np
 
 from ..._typing import Index, Matrix, Vector
+from ...linalg.prox import FLAT
 from ...mechanisms import State
 from .family import (
     Answers,
@@ -140,7 +141,7 @@ def _coordinate_lengths(shared: Common, gone: Removals) -> Matrix:
         + gone.scale[:, None] * diagonal
         - gone.curvature[:, None] * gone.X**2
     )
-    least = 1e-12 * max(float(shared.B.diagonal.max()), 1e-300)
+    least = 1e-12 * max(float(shared.B.diagonal.max()), FLAT)
     return 1.0 / np.maximum(curvature, least)
 
 

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Magnitude: norms that cannot underflow or overflow, and the range of what is taken.
+
+The square of 1e-163 is zero in floating point, and a bound made of such squares is
+zero as well: wrong. So norms are scaled before they are squared where that matters, and
+rows, factors and weights beyond 1e-50 and 1e50 are refused. Inside that range every
+product in a bound stays far from the ends of the range of floats, or what it can lose
+there is paid for by ``UNDERFLOW``. Derived in docs/decisions/0021-range-of-numbers.md.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import inf, sqrt
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from ._typing import Design, Vector
+from .exceptions import InvalidInput, NotConverged
+
+SMALLEST, LARGEST = 1e-50, 1e50
+UNIT_ROUNDOFF = 2.0**-53
+# The smallest normal number. A product that falls below it is off by 2^-1075 at most,
+# so that this pays for 2^53 of them.
+UNDERFLOW = 2.0**-1022
+# Squares in between were computed without an underflow or overflow that matters.
+LEAST_SQUARE, LARGEST_SQUARE = 1e-200, 1e200
+
+
+def norm(v: Vector) -> float:
+    """Return |v| rounded up: never zero unless v is, infinite where v is not finite."""
+    square = float(np.vdot(v, v))
+    if LEAST_SQUARE < square < LARGEST_SQUARE:
+        return sqrt(square) * (1.0 + (v.size + 4) * UNIT_ROUNDOFF)
+    if square == 0.0 and not v.any():
+        return 0.0
+    largest = float(np.max(np.abs(v)))
+    return largest * norm(v / largest) if largest < inf else inf
+
+
+def row_norms(X: Design) -> Vector:
+    """Return the norm of each row, also where its square is no float."""
+    squares = row_squares(X)
+    norms = np.sqrt(squares)
+    if len(norms) == 1 and LEAST_SQUARE < float(squares[0]) < LARGEST_SQUARE:
+        return norms  # what most requests are; sooner than by the arrays below
+    odd = (squares <= LEAST_SQUARE) | ~(squares < LARGEST_SQUARE)
+    if odd.any():
+        norms[odd] = _scaled_norms(X[odd])
+    return norms
+
+
+def row_squares(X: Design) -> Vector:
+    """Return the sum of squares of each row, as it comes out."""
+    if sparse.issparse(X):
+        matrix: Any = X
+        return np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel()
+    if len(X) == 1:  # a quarter of the time
+        return np.array([np.vdot(X, X)])
+    squares: Vector = np.einsum("ij,ij->i", X, X)
+    return squares
+
+
+def require_magnitude(name: str, value: float) -> None:
+    """Raise InvalidInput unless a factor lies in the range of what is taken."""
+    if not SMALLEST <= value <= LARGEST:
+        raise InvalidInput(
+            f"{name}={value}; it must be between {SMALLEST:g} and {LARGEST:g}"
+        )
+
+
+@contextmanager
+def decomposition() -> Iterator[None]:
+    """Raise NotConverged where LAPACK gives up: numbers have left their range."""
+    try:
+        yield
+    except np.linalg.LinAlgError as error:
+        raise NotConverged(
+            "a matrix could not be decomposed: its numbers differ too much in size; "
+            "scale the columns to similar ranges, or raise alpha or ridge"
+        ) from error
+
+
+def _scaled_norms(X: Design) -> Vector:
+    """Return the norm of each row, divided by its largest entry before squaring."""
+    size: Any = abs(X)
+    largest: Any = size.max(axis=1) if size.shape[1] else np.zeros(len(size))
+    largest = largest.toarray() if sparse.issparse(X) else largest
+    largest = np.where(largest < inf, largest, inf)  # NaN is no number to divide by
+    unit = np.where((largest > 0.0) & (largest < inf), largest, 1.0)
+    if sparse.issparse(X):
+        size.data /= np.repeat(unit, np.diff(size.indptr))
+    else:
+        size /= unit[:, None]
+    norms: Vector = unit * np.sqrt(row_squares(size))
+    return np.where(largest < inf, norms, inf)
