@@ -18,8 +18,8 @@ from functools import cached_property
 from pathlib import PurePosixPath
 
 STOREYS = {
-    "values": "_faces _typing durable exceptions ids magnitude private losses penalties "
-    "rows objective events",
+    "values": "_faces _typing durable exceptions ids magnitude private losses "
+    "penalties rows objective events",
     "algebra": "blocks linalg solvers",
     "learning": "summary learning",
     "removal": "mechanisms",

@@ -465,3 +465,10 @@ def test_adopted_models_forget_within_their_radius(name: str) -> None:
     assert radius is not None
     assert np.linalg.norm(ours - theirs) <= radius + 1e-7  # their own tolerance
     assert verify(model.certificate_, model.record_).stands
+
+
+def test_rows_without_weight_are_nothing_to_adopt() -> None:
+    X, y, _ = data("diabetes")
+    model = rivals.Ridge().fit(X, y)
+    with pytest.raises(InvalidInput, match="no rows with positive weight"):
+        from_sklearn(model, X, y, sample_weight=np.zeros(len(X)))

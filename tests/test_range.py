@@ -11,6 +11,7 @@ from scipy import sparse
 from expunge import (
     L1,
     L2,
+    Budget,
     GroupLasso,
     HalfSquared,
     Huber,
@@ -24,11 +25,13 @@ from expunge import (
     learn,
 )
 from expunge._typing import Matrix, Vector
+from expunge.capacity import noise_cost
 from expunge.exceptions import ExpungeError, InvalidInput, NotConverged
 from expunge.linalg import conjugate_gradients
 from expunge.losses import Logistic
 from expunge.mechanisms import Mechanism
 from expunge.radius import best_radius
+from expunge.regularity import Regularity, newton_radius
 from expunge.tuning.choice import Interval, near
 from tests.exact import SUITABLE, exact_minimiser, length
 from tests.extremes import bar_verdict, verdict
@@ -132,6 +135,9 @@ REFUSED = {
     "ridge": (lambda: Objective(Logistic(), L1(), 0.1, ridge=1e-60), "ridge=1e-60"),
     "alpha": (lambda: Objective(Logistic(), L1(), 1e60), r"alpha=1e\+60"),
     "estimator": (lambda: LogisticRegression(alpha=1e-60).fit(*_data()), "alpha=1e-60"),
+    "promise": (lambda: Budget(row_norm=1e60), r"row_norm=1e\+60"),
+    "choice": (lambda: Budget(choice_sigma=1e-300), "choice_sigma=1e-300"),
+    "constants": (lambda: Regularity(1, 1, 1, 1e60, 1), r"row_norm=1e\+60"),
 }
 
 
@@ -208,6 +214,13 @@ def test_short_bars_do_not_fit_into_a_shorter_budget() -> None:
     intervals = [Interval(1.0 - 1e-16, 1.0, 1.0), Interval(0.0, 1e-170, 3e-170)]
     assert not near(1e-180)([intervals[1]], [False]).certified
     assert not near(1e-180)(intervals, [False, False]).certified
+
+
+def test_constants_alone_bound_from_above_at_both_ends() -> None:
+    tiny = Regularity(1.0, 1.0, 1.0, row_norm=1e-50, strong_convexity=1e50)
+    assert newton_radius(tiny, 1, 10**9) > 0.0
+    assert newton_radius(tiny, 0, 10**9) == 0.0
+    assert noise_cost(tiny, 3, 1e250) == np.inf
 
 
 @pytest.mark.parametrize("scale", [1e-170, 1e-150, 1e-100, 1e100, 1e150, 1e170])

@@ -15,6 +15,7 @@ from numbers import Integral, Real
 
 from .exceptions import InvalidInput
 from .gaussian import mu_of
+from .magnitude import require_magnitude
 
 # sigma / grid lies in [2^27, 2^28): fine enough that rounding costs next to nothing,
 # coarse enough that float64 holds parameters of 2^24 sigma exactly.
@@ -87,17 +88,17 @@ class Budget:
             raise InvalidInput(
                 f"delta={self.delta}; it must lie strictly between 0 and 1"
             )
-        if not SMALLEST_SIGMA <= self._plain("sigma") <= LARGEST_SIGMA:
-            raise InvalidInput(
-                f"sigma={self.sigma}; noise needs a positive standard deviation "
-                f"between {SMALLEST_SIGMA:g} and {LARGEST_SIGMA:g}"
-            )
+        self._require_sigma("sigma")
         for name in ("tau", "row_norm", "choice_sigma"):
             if getattr(self, name) is not None and not 0.0 < self._plain(name) < inf:
                 raise InvalidInput(
                     f"{name}={getattr(self, name)}; it must be positive, or None for "
                     "the default"
                 )
+        if self.row_norm is not None:
+            require_magnitude("row_norm", self.row_norm)
+        if self.choice_sigma is not None:
+            self._require_sigma("choice_sigma")
         if not 0.0 < self._plain("choice_share") < 1.0:
             raise InvalidInput(
                 f"choice_share={self.choice_share}; it must lie strictly between 0 and "
@@ -216,6 +217,14 @@ class Budget:
         # A certificate is canonical text: 1 and numpy's 1.0 must not read differently.
         object.__setattr__(self, name, float(value))
         return float(value)
+
+    def _require_sigma(self, name: str) -> None:
+        """Refuse a standard deviation whose grid would leave the range of floats."""
+        if not SMALLEST_SIGMA <= self._plain(name) <= LARGEST_SIGMA:
+            raise InvalidInput(
+                f"{name}={getattr(self, name)}; noise needs a positive standard "
+                f"deviation between {SMALLEST_SIGMA:g} and {LARGEST_SIGMA:g}"
+            )
 
     def _require_releases(self) -> None:
         """Refuse a number of releases that is not one."""

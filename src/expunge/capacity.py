@@ -76,7 +76,7 @@ def noise_cost(regularity: Regularity, n_parameters: int, sigma: float) -> float
     """
     loss = regularity.outputs * regularity.curvature_bound * regularity.row_norm**2
     trace = loss + n_parameters * regularity.strong_convexity
-    return 0.5 * trace * sigma**2
+    return 0.5 * trace * sigma * sigma
 
 
 def excess_risk_bound(
@@ -128,9 +128,9 @@ def contract_risk_bound(
     known, n = plan.regularity, plan.n_samples
     lipschitz, mu = known.lipschitz, known.strong_convexity
     moved = lipschitz * drift_radius(known, n_removed, n, 0.0)
-    learned = lipschitz**2 / (2.0 * mu * n)
+    learned = lipschitz / (2.0 * mu * n) * lipschitz
     noise = noise_cost(known, plan.n_parameters, sigma)
-    return noise + lipschitz * radius + 0.5 * mu * radius**2 + moved + learned
+    return noise + lipschitz * radius + 0.5 * mu * radius * radius + moved + learned
 
 
 def deletion_capacity(

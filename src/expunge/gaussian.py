@@ -17,6 +17,7 @@ from math import exp, expm1, inf, isfinite
 from scipy.special import log_ndtr
 
 from .exceptions import InvalidInput
+from .magnitude import UNDERFLOW
 
 # Relative width at which a search stops.
 WIDTH = 1e-13
@@ -47,9 +48,10 @@ def delta_of(mu: float, epsilon: float) -> float:
     inside = float(log_ndtr(-epsilon / mu + 0.5 * mu))
     outside = epsilon + float(log_ndtr(-epsilon / mu - 0.5 * mu))
     if inside == -inf:  # below the smallest float
-        return 0.0
+        return UNDERFLOW
     slack = ROUNDING * (1.0 + abs(inside) + epsilon)
-    return min(1.0, exp(inside) * (max(0.0, -expm1(outside - inside)) + slack))
+    delta = exp(inside) * (max(0.0, -expm1(outside - inside)) + slack)
+    return min(1.0, delta + UNDERFLOW)
 
 
 def mu_of(epsilon: float, delta: float) -> float:

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from math import inf, isfinite, isnan
 
 from .exceptions import InvalidInput, Unsupported
+from .magnitude import UNDERFLOW, require_magnitude
 from .objective import Objective
 
 
@@ -57,6 +58,7 @@ class Regularity:
             raise InvalidInput(f"bounds {bounds} must be zero, positive or infinite")
         if not (isfinite(self.row_norm) and self.row_norm > 0.0):
             raise InvalidInput(f"row_norm={self.row_norm}; it must be positive")
+        require_magnitude("row_norm", self.row_norm)
         if not (isfinite(self.strong_convexity) and self.strong_convexity >= 0.0):
             raise InvalidInput(
                 f"strong_convexity={self.strong_convexity}; it must be zero or positive"
@@ -121,7 +123,7 @@ def drift_radius(
     if not (isfinite(residual) and residual >= 0.0):
         raise InvalidInput(f"residual={residual}; it must be zero or positive")
     pull = regularity.lipschitz * (n_removed / n_samples) + residual
-    return pull / regularity.strong_convexity
+    return _above(pull / regularity.strong_convexity, pull)
 
 
 def jackknife_radius(
@@ -142,7 +144,7 @@ def jackknife_radius(
     drift = drift_radius(regularity, n_removed, n_samples, residual)
     stale = (n_removed / n_samples) * regularity.hessian_bound * drift
     newton = newton_radius(regularity, n_removed, n_samples, residual)
-    return stale / regularity.strong_convexity + newton
+    return _above(stale / regularity.strong_convexity, stale) + newton
 
 
 def newton_radius(
@@ -165,8 +167,13 @@ def newton_radius(
             "loss with a finite third_bound, or a radius measured at the model"
         )
     drift = drift_radius(regularity, n_removed, n_samples, residual)
-    change = 0.5 * regularity.hessian_lipschitz * drift**2
-    return change / regularity.strong_convexity
+    change = 0.5 * regularity.hessian_lipschitz * drift * drift
+    return _above(change / regularity.strong_convexity, drift * regularity.third_bound)
+
+
+def _above(bound: float, cause: float) -> float:
+    """Return a bound with what may have underflowed in it, if there is a cause."""
+    return bound + UNDERFLOW if cause > 0.0 else bound
 
 
 def _require_moderate(regularity: Regularity) -> None:

@@ -21,10 +21,12 @@ from ..blocks import loss_slopes
 from ..budget import Budget
 from ..events import TunedOnData
 from ..exceptions import InvalidInput, Unsupported
+from ..linalg import norm
 from ..linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
 from ..linear_model.base import Prepared
 from ..linear_model.owners import owners_of
 from ..losses import Logistic, Multinomial
+from ..magnitude import SMALLEST
 from ..mechanisms import Mechanism
 from ..objective import Objective
 from ..private import Private
@@ -114,6 +116,8 @@ def from_sklearn(
     given: dict[str, Any] = dict(parameters)
     weight = _weights(estimator, y, given.pop("sample_weight", None))
     total = float(np.shape(y)[0] if weight is None else np.add.reduce(weight))
+    if not total > 0.0:
+        raise InvalidInput("no rows with positive weight: there is nothing to adopt")
     model = terms.face(**terms.parameters(total), **given)
     prepared = _as_scikit_learn_would(model._prepare(X, y, weight))
     objective, rows = prepared.objective, prepared.rows
@@ -224,8 +228,7 @@ def _adoption(
     objective: Objective, rows: Rows, start: Vector, theta: Vector
 ) -> Adoption:
     """Return how far the start was from the minimiser theta."""
-    shift = float(np.linalg.norm(theta - start))
-    size = float(np.linalg.norm(theta))
+    shift, size = norm(theta - start), norm(theta)
     relative = shift / size if size else np.inf * (shift > 0.0)
     return Adoption(shift, relative, _residual(objective, rows, start))
 
@@ -236,11 +239,12 @@ def _residual(objective: Objective, rows: Rows, theta: Vector) -> float:
     slopes = loss_slopes(objective.loss, rows, theta) / total
     gradient = slopes + objective.quadratic_gradient(theta)
     squares = float(rows.weight @ rows.norms() ** 2) / total
-    step = 1.0 / (objective.loss.curvature_bound * squares + objective.quadratic)
+    curvature = objective.loss.curvature_bound * squares + objective.quadratic
     if objective.smooth:
-        return float(np.linalg.norm(gradient))
+        return norm(gradient)
+    step = 1.0 / max(curvature, SMALLEST**2)  # all rows may be zero
     moved = theta - objective.shrink(theta - step * gradient, step)
-    return float(np.linalg.norm(moved)) / step
+    return norm(moved) / step
 
 
 def _warn(estimator: Any, adoption: Adoption) -> None:
