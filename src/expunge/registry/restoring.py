@@ -39,7 +39,7 @@ from .accepting import insert_accepted
 from .applying import Change, changed, charged, commit
 from .completing import Statement, complete
 from .held import Held
-from .keys import note_tag_keys
+from .keys import note_tag_keys, require_tag_keys
 from .news import AGREED, unread
 from .replay import MADE, News, read_news
 from .rotating import tidy
@@ -97,6 +97,7 @@ def restore(site: Site, backup: Path, tell: Tell) -> None:
             for name in current.values():
                 sealed.read(name)  # or refuse, while the registry is as it was
             ahead = _continuation(copy, news)
+            _require_keys(site, copy, ahead.book)
         tell(1, STEPS)
         put_in_place(site)
         for file in (backup / "checkpoints").iterdir():
@@ -113,6 +114,13 @@ def restore(site: Site, backup: Path, tell: Tell) -> None:
         complete(site, WAIT)
         tidy(site)
         tell(STEPS, STEPS)
+
+
+def _require_keys(site: Site, copy: Site, book: Appending) -> None:
+    """Refuse a store whose keys are not here: it may be another registry's."""
+    site.signing_key(book.ledger)
+    with copy.store.reading() as connection:
+        require_tag_keys(connection, site.places.keys)
 
 
 def _continuation(site: Site, news: News) -> Continuation:
