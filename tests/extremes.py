@@ -35,7 +35,10 @@ from expunge.radius import (
     residual_local,
     two_step,
 )
+from expunge.tuning.choice import choose
+from expunge.tuning.folds import Split
 from expunge.tuning.loo import leave_one_out
+from expunge.tuning.tune import Tuning, retune, tune
 from tests.exact import LD, exact_loss, exact_minimiser, length
 from tests.instances import FITTING, LOSSES, MECHANISMS, PENALTIES, Combination
 
@@ -56,6 +59,10 @@ LEFT_OUT = [
     if each.mechanism == "newton"
     and PENALTIES[each.penalty].separable
     and LOSSES[each.loss][0].outputs == 1
+]
+# Of cross-validation, under whose scaling candidates mean the same on every fold.
+TUNABLE = [
+    each for each in FITTING if each.mechanism == "newton" and each.scaling == "mean"
 ]
 
 
@@ -240,3 +247,47 @@ def _bars_judged(each: Combination, rng: np.random.Generator) -> Verdict:
         if gap > found.bars[place]:
             broken.append(f"{each} bar {found.bars[place]:.3g} < {gap:.3g}")
     return Verdict("", known.size, tuple(broken))
+
+
+def interval_verdict(seed: int) -> Verdict:
+    """Return what one random case shows of intervals of cross-validation errors."""
+    return _verdict(np.random.default_rng([seed, 5]), TUNABLE, _intervals_judged)
+
+
+def _intervals_judged(each: Combination, rng: np.random.Generator) -> Verdict:
+    """Judge a choice among two candidates, after a removal too."""
+    first = _objective(each, rng)
+    objectives = (replace(first, alpha=3.0 * first.alpha), first)
+    rows = _rows(each, first, rng)
+    split = Split.of(rows, np.sort(np.arange(len(rows)) % 2), 2)
+    tuning = tune(objectives, split, choose, lambda: None)
+    broken = _intervals_broken(objectives, split, tuning)
+    gone = np.array([int(rng.integers(len(rows)))])
+    after = split.without(gone)
+    tuning = retune(tuning, split, gone, choose)
+    broken += _intervals_broken(objectives, after, tuning)
+    return Verdict("", 4, tuple(f"{each} {line}" for line in broken))
+
+
+def _intervals_broken(
+    objectives: Sequence[Objective], split: Split, tuning: Tuning
+) -> list[str]:
+    """Return which intervals do not hold the exact error."""
+    broken = []
+    for objective, interval in zip(objectives, tuning.choice.intervals, strict=True):
+        total = slack = LD(0)
+        for fold in range(2):
+            rest, judges = split.gathered(fold), split.validation(fold)
+            start = np.zeros(rest.X.shape[1] * objective.loss.outputs)
+            with np.errstate(all="ignore"):
+                oracle = exact_minimiser(objective, rest, start)
+                for place in range(len(judges)):
+                    own = judges.take(np.array([place]))
+                    value, doubt = exact_loss(objective, own, oracle)
+                    total += LD(own.weight[0]) * value
+                    slack += LD(own.weight[0]) * doubt
+        weight = LD(split.rows.total_weight)
+        low, high = (total - slack) / weight, (total + slack) / weight
+        if high < interval.low or low > interval.high:
+            broken.append(f"[{interval.low}, {interval.high}] misses {low} to {high}")
+    return broken

@@ -34,7 +34,7 @@ from expunge.radius import best_radius
 from expunge.regularity import Regularity, newton_radius
 from expunge.tuning.choice import Interval, near
 from tests.exact import SUITABLE, exact_minimiser, length
-from tests.extremes import bar_verdict, verdict
+from tests.extremes import bar_verdict, interval_verdict, verdict
 
 oracle = pytest.mark.skipif(
     not SUITABLE, reason="long doubles have no wider range than doubles here"
@@ -61,6 +61,13 @@ def test_at_the_ends_of_the_range_bars_hold_or_are_refused() -> None:
     found = [bar_verdict(seed) for seed in range(130, 160)]
     assert [each.violations for each in found if each.violations] == []
     assert sum(each.checks for each in found) > 50
+
+
+@oracle
+def test_at_the_ends_of_the_range_intervals_hold_or_are_refused() -> None:
+    found = [interval_verdict(seed) for seed in range(30)]
+    assert [each.violations for each in found if each.violations] == []
+    assert sum(each.checks for each in found) > 30
 
 
 def _removed(objective: Objective, rows: Rows, mechanism: Mechanism) -> Any:

@@ -14,6 +14,7 @@ from .._typing import Index, Matrix, Vector
 from ..blocks import BLOCK_ROWS, block_sum, loss_hessian, predict
 from ..linalg import Symmetric
 from ..losses import Loss
+from ..magnitude import decomposition, row_norms
 from ..rows import Rows
 from ..solvers import with_quadratic
 from ..unlearn import Custody
@@ -51,8 +52,9 @@ def removal_orders(custody: Custody, rows: Rows, seed: int = 0) -> dict[str, Ind
         vectors = effects(block)
         return (vectors.T @ vectors,)
 
-    leading: Vector = np.linalg.eigh(block_sum(term, rows)[0])[1][:, -1]
-    sizes = by_row(lambda vectors: np.asarray(np.linalg.norm(vectors, axis=1)))
+    with decomposition():
+        leading: Vector = np.linalg.eigh(block_sum(term, rows)[0])[1][:, -1]
+    sizes = by_row(row_norms)
     along = by_row(lambda vectors: vectors @ leading)
     typical = _shuffled(len(rows), seed)
     return {
