@@ -338,7 +338,7 @@ def released(people: Dataset) -> Section:
         budget=budget,
         random_state=0,
     )
-    model = make().fit(X, people.y)
+    model = make().fit(X, people.y, subjects=order.tolist())
     before, first = model.curve_, model.alpha_
     worst = _worst(model, X, people.y)
     model.forget(subjects=worst.tolist())

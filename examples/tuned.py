@@ -53,12 +53,13 @@ def tumours() -> tuple[Curve, Curve]:
     """Forget the people whom a tuned model fits worst."""
     X, y = load_breast_cancer(return_X_y=True)
     X = StandardScaler().fit_transform(X)
-    model = TunedClassifier(fold_key="an example").fit(X, y)
+    people = range(len(y))
+    model = TunedClassifier(fold_key="an example").fit(X, y, subjects=people)
     before, first = model.curve_, model.alpha_
     probability = model.predict_proba(X)[np.arange(len(y)), y]
     worst = np.argsort(probability)[:15].tolist()
-    model.forget(rows=worst)
-    rest = np.setdiff1d(np.arange(len(y)), worst)
+    model.forget(worst)
+    rest = np.setdiff1d(people, worst)
     again = TunedClassifier(fold_key="an example")
     again.fit(X[rest], y[rest], subjects=rest.tolist())
     print(f"\nTumours: alpha {first:g}; without the 15 who fit worst {model.alpha_:g}")
