@@ -67,6 +67,22 @@ def test_a_person_counts_once_however_their_rows_go(
         assert ours.forget(["p4", "p5"]).certificate_.n_subjects_removed == 6
 
 
+@pytest.mark.parametrize("keep_data", [True, False])
+def test_equal_rows_of_several_people_are_those_of_whoever_asks(
+    keep_data: bool,
+) -> None:
+    X, y, people = table()
+    X[:], y[:] = X[0], y[0]  # everybody's rows are alike
+    X[1], y[-1] = X[1] + 1.0, 1 - y[0]  # but for one row of the first, and the label
+    ours = model(keep_data=keep_data, classes=[0, 1]).fit(X, y, subjects=people)
+    assert ours.forget(X=X[:2], y=y[:2]).certificate_.n_subjects_removed == 1
+    ours.forget(X=X[2:3], y=y[2:3])
+    assert ours.forget(X=X[3:4], y=y[3:4]).certificate_.n_subjects_removed == 2
+    if keep_data:
+        with pytest.raises(UnknownSubject):
+            ours.forget(["p0"])
+
+
 def test_rows_of_nobody_count_one_by_one() -> None:
     X, y, _ = table()
     for keep_data in (True, False):

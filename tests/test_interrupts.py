@@ -23,7 +23,7 @@ BUDGET = Budget(sigma=1e-3, allow_seeded=True)
 def table() -> tuple[Any, Any, Any]:
     """Return rows, labels and people with several rows each."""
     rng = np.random.default_rng(11)
-    X = np.round(rng.normal(size=(N_ROWS, 3)), 1)
+    X = np.round(rng.normal(size=(N_ROWS, 3)))
     X[:3, 2] = 9.0  # a category, and an extreme, of one person
     y = (X[:, 0] + rng.normal(size=N_ROWS) > 0).astype(int)
     return X, y, np.array([f"p{row // 3}" for row in range(N_ROWS)])

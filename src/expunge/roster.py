@@ -11,7 +11,14 @@ person's, by number, so that a person is counted once however their rows go.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import (
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TypeVar
@@ -24,6 +31,7 @@ from .rows import Rows
 
 DIGEST_BYTES = 16
 Key = TypeVar("Key")
+Person = TypeVar("Person")
 Value = TypeVar("Value")
 
 
@@ -95,17 +103,22 @@ class Roster(Private):
         """Return how many people ask for the first time by these entries."""
         if not self.owners:
             return entries.total()
-        return len(self._people(entries).keys() - self.asked)
+        return len(self._people(self._taken(entries)).keys() - self.asked)
 
     def without(self, entries: Counter[bytes]) -> "Struck":
         """Return what these entries are afterwards; change nothing."""
-        owners = {}
-        if self.owners:
-            owners = {entry: self.owners[entry][n:] for entry, n in entries.items()}
+        taken = self._taken(entries)
         return Struck(
             counts={entry: self.counts[entry] - n for entry, n in entries.items()},
-            owners=owners,
-            left={p: self.left[p] - n for p, n in self._people(entries).items()},
+            owners={
+                entry: tuple(
+                    person
+                    for place, person in enumerate(self.owners[entry])
+                    if place not in places
+                )
+                for entry, places in taken.items()
+            },
+            left={p: self.left[p] - n for p, n in self._people(taken).items()},
         )
 
     def strike(self, struck: "Struck") -> None:
@@ -119,12 +132,17 @@ class Roster(Private):
             else:
                 self.asked.discard(person)
 
-    def _people(self, entries: Counter[bytes]) -> Counter[int]:
-        """Return how many of these rows are whose; of equal rows the first ones."""
-        if not self.owners:
-            return Counter()
-        taken = (self.owners[entry][:n] for entry, n in entries.items())
-        return Counter(person for owners in taken for person in owners)
+    def _taken(self, entries: Counter[bytes]) -> dict[bytes, list[int]]:
+        """Return which rows of each entry go, by their place among its owners."""
+        return likeliest(entries, self.owners, self.asked) if self.owners else {}
+
+    def _people(self, taken: Mapping[bytes, Sequence[int]]) -> Counter[int]:
+        """Return how many of the rows taken are whose."""
+        return Counter(
+            self.owners[entry][place]
+            for entry, places in taken.items()
+            for place in places
+        )
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -143,6 +161,31 @@ def _put(table: MutableMapping[Key, Value], after: Mapping[Key, Value]) -> None:
             table[key] = value
         else:
             table.pop(key, None)
+
+
+def likeliest(
+    wanted: Counter[bytes],
+    owners: Mapping[bytes, Sequence[Person]],
+    asked: Collection[Person],
+) -> dict[bytes, list[int]]:
+    """Return whose of several equal rows are meant, by place among their owners.
+
+    To the model they are the same row. A request mostly speaks for one person: whoever
+    owns most of its rows is meant, or whoever has asked before.
+    """
+    share: Counter[Person] = Counter()
+    for entry, n in wanted.items():
+        for person, there in Counter(owners[entry]).items():
+            share[person] += min(n, there)
+
+    def order(entry: bytes) -> list[int]:
+        theirs = owners[entry]
+        return sorted(
+            range(len(theirs)),
+            key=lambda place: (-share[theirs[place]], theirs[place] not in asked),
+        )
+
+    return {entry: order(entry)[:n] for entry, n in wanted.items()}
 
 
 def digests(rows: Rows, key: bytes) -> Iterator[bytes]:

@@ -25,7 +25,7 @@ from ..noise import Noise
 from ..objective import Objective
 from ..private import Private
 from ..record import Record
-from ..roster import Roster, Struck, digests
+from ..roster import Roster, Struck, digests, likeliest
 from ..rows import Rows
 from ..unlearn import Custody, Release, forget, refit, release
 from .kept import Kept
@@ -278,8 +278,10 @@ def _positions(holdings: Holdings, removed: Rows) -> Index:
     for digest, n_wanted in wanted.items():
         if n_wanted < len(places[digest]):
             _require_interchangeable(holdings, places[digest])
-    chosen = [places[digest].pop() for digest in wanted.elements()]
-    return np.array(chosen, dtype=np.intp)
+    owners = {entry: [kept.owners[p] for p in places[entry]] for entry in wanted}
+    chosen = likeliest(wanted, owners, kept.asked)
+    gone = [places[entry][place] for entry in wanted for place in chosen[entry]]
+    return np.array(gone, dtype=np.intp)
 
 
 def _require_interchangeable(holdings: Holdings, places: list[int]) -> None:
