@@ -91,7 +91,7 @@ class PrintedNoise:
             for m in range(PRINTED_REMOVALS)
         ]
 
-    def draw(self, n_parameters: int) -> Vector:
+    def draw(self, n_parameters: int, number: int | None = None) -> Vector:
         """Return the sum of all increments: each release passed them on to the next."""
         total = np.zeros(n_parameters)
         for increment in self._increments:

@@ -18,6 +18,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from expunge import (
     LinearRegression,
     LogisticRegression,
+    NuclearNorm,
     SoftmaxRegression,
     from_sklearn,
     load,
@@ -249,6 +250,19 @@ def test_adopted_models_follow(estimator: Any) -> None:
     np.testing.assert_array_equal(plain.predict(X), theirs.predict(X))
 
 
+def test_an_adopted_model_follows_scikit_learn_into_a_registry(tmp_path: Path) -> None:
+    X, y, people = patients()
+    adopted = from_sklearn(clone(ADOPTED[0]).fit(X, y), X, y, people)
+    with Registry.create(tmp_path / "registry") as registry:
+        registry.fit("model", adopted, X, y, people)
+        registry.forget(["ada"])
+        ours = registry.release("model").predict_proba(X)
+    theirs = clone(ADOPTED[0]).fit(*without_ada()[:2]).predict_proba(X)
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    piped = forgettable_pipeline(estimator=adopted).fit(X, y, people).forget(["ada"])
+    np.testing.assert_allclose(piped.predict_proba(X), theirs, atol=1e-6)
+
+
 def test_registry_follows(tmp_path: Path) -> None:
     X, y, people = patients()
     with Registry.create(tmp_path / "registry") as registry:
@@ -290,6 +304,45 @@ def test_declarations_are_checked() -> None:
     model = LogisticRegression(alpha=1e-2, classes=CLASSES).fit(X, words)
     assert model.classes_.tolist() == CLASSES
     assert model.forget(rows=[9]).certificate_.classes == "declared"
+
+
+def test_declarations_of_any_type_are_kept(tmp_path: Path) -> None:
+    X, y, people = patients()
+    codes = np.searchsorted(CLASSES, y)
+    days: Any = np.array(
+        ["2020-01-01", "2021-01-01", "2022-01-01"], dtype="datetime64[ns]"
+    )
+    pipeline = forgettable_pipeline(
+        StandardScaler(),
+        estimator=LogisticRegression(alpha=1e-2, classes=days, penalize_intercept=True),
+    ).fit(X, days[codes], subjects=people)
+    assert (pipeline.forget(["ada"]).classes_ == days).all()
+    ranged = LogisticRegression(alpha=1e-2, classes=range(3)).fit(X, codes)
+    ranged.save(tmp_path)
+    assert load(tmp_path).classes == [0, 1, 2]
+    with pytest.raises(InvalidInput, match="must be a number"):
+        LogisticRegression(classes=[0.0, 1.0, np.nan]).fit(X, codes % 2)
+
+
+def test_the_type_of_classes_tells_nothing_of_those_that_left() -> None:
+    X, y, people = patients()
+    y = np.where(y == "HIV+", "a long word", y)
+    model = LogisticRegression(alpha=1e-2)
+    for ours in (model, forgettable_pipeline(StandardScaler(), estimator=model)):
+        ours.fit(X, y, subjects=people).forget(["ada"])
+        assert ours.classes_.dtype == np.array(["flu", "well"]).dtype
+
+
+def test_a_penalty_that_does_not_fit_fewer_classes_refuses_as_a_fit_does() -> None:
+    X, y, people = patients()
+    model = LogisticRegression(alpha=1e-2, ridge=0.1, penalty=NuclearNorm())
+    ours = clone(model).fit(X, y, subjects=people)
+    private = theta(ours).copy()
+    with pytest.raises(InvalidInput, match="NuclearNorm needs a matrix"):
+        ours.forget(["ada"])
+    with pytest.raises(InvalidInput, match="NuclearNorm needs a matrix"):
+        clone(model).fit(*without_ada()[:2])
+    np.testing.assert_array_equal(theta(ours), private)
 
 
 def test_weights_of_zero_do_not_make_a_class() -> None:

@@ -2,6 +2,8 @@
 """What a certificate counts: people once, and the releases of one fit."""
 
 import multiprocessing
+import pickle
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -67,20 +69,38 @@ def test_a_person_counts_once_however_their_rows_go(
         assert ours.forget(["p4", "p5"]).certificate_.n_subjects_removed == 6
 
 
-@pytest.mark.parametrize("keep_data", [True, False])
-def test_equal_rows_of_several_people_are_those_of_whoever_asks(
-    keep_data: bool,
-) -> None:
+def equal_rows() -> tuple[Any, Any, list[str]]:
+    """Return a table in which two people share a row; one of them has another."""
     X, y, people = table()
-    X[:], y[:] = X[0], y[0]  # everybody's rows are alike
-    X[1], y[-1] = X[1] + 1.0, 1 - y[0]  # but for one row of the first, and the label
-    ours = model(keep_data=keep_data, classes=[0, 1]).fit(X, y, subjects=people)
-    assert ours.forget(X=X[:2], y=y[:2]).certificate_.n_subjects_removed == 1
-    ours.forget(X=X[2:3], y=y[2:3])
-    assert ours.forget(X=X[3:4], y=y[3:4]).certificate_.n_subjects_removed == 2
+    X[1], y[1] = X[2], y[2]
+    people[:4] = ["ada", "bob", "cyd", "cyd"]
+    return X, y, people
+
+
+@pytest.mark.parametrize("keep_data", [True, False])
+def test_equal_rows_are_of_whoever_asks_for_all_of_theirs(keep_data: bool) -> None:
+    X, y, people = equal_rows()
+    ours = model(keep_data=keep_data).fit(X, y, subjects=people)
+    assert ours.forget(X=X[1:2], y=y[1:2]).certificate_.n_subjects_removed == 1
+    assert ours.forget(X=X[2:4], y=y[2:4]).certificate_.n_subjects_removed == 2
     if keep_data:
-        with pytest.raises(UnknownSubject):
-            ours.forget(["p0"])
+        for gone in ("bob", "cyd"):
+            with pytest.raises(UnknownSubject):
+                ours.forget([gone])
+
+
+def test_equal_rows_that_could_be_either_persons_are_refused() -> None:
+    X, y, people = equal_rows()
+    X[0], y[0] = X[2], y[2]
+    ours = model().fit(X, y, subjects=people)
+    with pytest.raises(InvalidInput, match="several people have a row like"):
+        ours.forget(X=X[:1], y=y[:1])
+    assert ours.forget(X=X[:3], y=y[:3]).certificate_.n_subjects_removed == 3
+    assert ours.forget(["cyd"]).certificate_.n_subjects_removed == 3
+    fresh = model().fit(X[4:], y[4:])
+    assert ours.record_.radius is not None
+    gap = np.linalg.norm(ours.coef_ - fresh.coef_)
+    assert gap <= ours.record_.radius + 1e-9
 
 
 def test_rows_of_nobody_count_one_by_one() -> None:
@@ -157,6 +177,71 @@ def test_a_second_fit_under_one_contract_says_so() -> None:
         assert verify(again.certificate_, again.record_).stands
     ours.set_params(budget=contract(releases=3)).fit(X, y, subjects=people)
     assert OTHER_RELEASES not in ours.certificate_.not_covered
+
+
+def test_a_fit_of_what_was_fitted_elsewhere_says_so(tmp_path: Path) -> None:
+    X, y, people = table()
+    ours = model(budget=contract(releases=3)).fit(X, y, subjects=people)
+    ours.save(tmp_path / "saved")
+    ship(ours, tmp_path / "shipped.safetensors")
+    unfitted = pickle.loads(pickle.dumps(model(budget=contract(releases=3))))
+    for other in (
+        pickle.loads(pickle.dumps(ours)),
+        load(tmp_path / "saved"),
+        read_shipped(tmp_path / "shipped.safetensors"),
+        unfitted,
+    ):
+        other.fit(X, y, subjects=people)
+        assert OTHER_RELEASES in other.certificate_.not_covered
+
+
+def test_simultaneous_fits_under_one_contract_know_of_each_other() -> None:
+    X, y, people = table()
+    budget = contract(releases=3)
+    fits = [model(budget=budget) for _ in range(6)]
+    threads = [threading.Thread(target=ours.fit, args=(X, y, people)) for ours in fits]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    said = [OTHER_RELEASES in ours.certificate_.not_covered for ours in fits]
+    assert sum(said) == 5
+
+
+def test_a_declaration_outlives_another_fit(tmp_path: Path) -> None:
+    X, y, people = table()
+    ours = model(budget=contract()).fit(X, y).declare_tuned("grid search")
+    ship(ours, tmp_path / "shipped.safetensors")
+    copies = [read_shipped(tmp_path / "shipped.safetensors")]
+    copies.append(pickle.loads(pickle.dumps(ours)))
+    pipeline = forgettable_pipeline(StandardScaler(), estimator=ours)
+    for again in (ours, *copies, pipeline):
+        paper = again.fit(X, y, subjects=people).certificate_
+        assert (paper.status, paper.selection) == ("radius-only", "not covered")
+    weighted = model().fit(X, y, sample_weight=np.full(N_ROWS, 2.0))
+    with pytest.raises(InvalidInput, match="fitted with weights"):
+        forgettable_pipeline(estimator=weighted).fit(X, y)
+
+
+def test_seeded_noise_is_used_once_whatever_happened_before(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 3)), np.arange(60) % 2
+    y[:6] = 2
+    ours: Any = LogisticRegression(
+        alpha=0.1, budget=contract(), random_state=0, penalize_intercept=True
+    ).fit(X, y, subjects=range(60))
+    seen = [_noise(ours)]
+    for request in (range(6), [7], [8]):
+        ours.forget(request)
+        seen.append(_noise(ours))
+        ours.save(tmp_path)
+        ours = load(tmp_path)
+    figures = np.concatenate(seen)
+    assert len(np.unique(figures)) == len(figures)
+
+
+def _noise(ours: Any) -> Any:
+    return ours._release.theta - ours._private_state().custody.draft.theta
 
 
 def _forgets_elsewhere(ours: Any, said: Any) -> None:

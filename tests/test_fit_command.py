@@ -37,6 +37,26 @@ def unchanged(folder: Path) -> Callable[[], bool]:
     return lambda: whole(folder) == before
 
 
+class TestClasses:
+    def test_are_declared(self, folder: Path, table: Path) -> None:
+        about = (table, "--target", "outcome", "--subject", "patient", "--no-budget")
+        for words in ("maybe,no,yes", "yes, no"):
+            options = ("--classes", words, "--penalize-intercept", "--kind", "logistic")
+            assert call("fit", f"m{words.count(',')}", *about, *options).code == DONE
+        with Registry.open(folder) as registry:
+            assert registry.release("m2").classes_.tolist() == ["maybe", "no", "yes"]
+            assert registry.release("m2").certificate_.classes == "declared"
+
+    @pytest.mark.parametrize("words", ["no", "no,no", "no,perhaps"])
+    def test_in_doubt_are_refused(
+        self, table: Path, unchanged: Callable[[], bool], words: str
+    ) -> None:
+        about = (table, "--target", "outcome", "--subject", "patient", "--no-budget")
+        refused = call("fit", "model", *about, "--classes", words)
+        assert refused.code == WRONG_INPUT
+        assert unchanged()
+
+
 class TestPeople:
     def test_model_without_people_says_so(self, folder: Path, table: Path) -> None:
         about = (table, "--target", "outcome", "--drop", "patient", "--no-subject")

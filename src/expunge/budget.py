@@ -8,10 +8,12 @@ two models may be from each other, and how far a solver may be from its argmin.
 Nothing here has seen a row, and no figure here is chosen from a radius.
 """
 
+import os
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import frexp, inf, ldexp, sqrt
 from numbers import Integral, Real
+from weakref import WeakValueDictionary
 
 from .exceptions import InvalidInput
 from .gaussian import mu_of
@@ -104,6 +106,7 @@ class Budget:
                 f"choice_share={self.choice_share}; it must lie strictly between 0 and "
                 "1: choice and release both need a part"
             )
+        _MADE[os.getpid(), id(self)] = self
         self._require_releases()
         if not isinstance(self.allow_seeded, bool):
             raise InvalidInput(f"allow_seeded={self.allow_seeded!r}; say True or False")
@@ -237,6 +240,16 @@ class Budget:
                 "least 1, or None for each on its own"
             )
         object.__setattr__(self, "releases", int(value))
+
+
+# Contracts by the process that they were made in. One that came by pickle or fork was
+# made elsewhere, and may be in use there.
+_MADE: WeakValueDictionary[tuple[int, int], Budget] = WeakValueDictionary()
+
+
+def made_here(budget: Budget) -> bool:
+    """Return whether this very contract was made in this process."""
+    return _MADE.get((os.getpid(), id(budget))) is budget
 
 
 def _grid(sigma: float) -> float:

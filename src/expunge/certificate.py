@@ -144,6 +144,8 @@ class Scope:
         Whether the preprocessing is fitted, and forgets, with the model.
     counted_apart
         Whether releases may exist that this model's account does not count.
+    declared
+        What made choices by looking at the data, as the operator declared.
     assumptions, not_covered
         Further sentences.
     """
@@ -153,6 +155,7 @@ class Scope:
     rows_kept: bool = True
     in_pipeline: bool = False
     counted_apart: bool = False
+    declared: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     not_covered: tuple[str, ...] = ()
 

@@ -76,7 +76,7 @@ def _spelled(subject: object) -> str:
     if isinstance(subject, str):
         word = str.__str__(subject)  # the text itself, also of an Enum
     elif isinstance(subject, Integral):
-        word = str(operator.index(subject))
+        word = f"{operator.index(subject):d}"
     else:
         word = str(subject)
     return unicodedata.normalize("NFC", word).strip()
@@ -90,6 +90,8 @@ def _plain(subject: object) -> object:
 def _wrong_kind(subject: object) -> str | None:
     """Return why something that is not text cannot be an id, and what to do."""
     subject = _plain(subject)
+    if isinstance(subject, Integral) and int(subject).bit_length() > 4 * LONGEST:
+        return "it is too long an integer; use the id under which people are known"
     if isinstance(subject, str):
         return None
     if isinstance(subject, bool | np.bool_):

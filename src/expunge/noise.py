@@ -45,8 +45,11 @@ class Noise(Protocol):
     def source(self) -> Source:
         """Where the randomness comes from, as the certificate names it."""
 
-    def draw(self, n_parameters: int) -> Vector:
-        """Return one vector of noise, multiples of the grid; use it once."""
+    def draw(self, n_parameters: int, number: int | None = None) -> Vector:
+        """Return one vector of noise, multiples of the grid; use it once.
+
+        ``number`` is that of the release which it is for, if it is for one.
+        """
 
 
 class SeededNoise:
@@ -74,12 +77,20 @@ class SeededNoise:
             )
         self._grid = grid
         self._scale = sigma / grid
-        self._generator = np.random.default_rng(int(seed))
+        self._seed = int(seed)
+        self._generator = np.random.default_rng(self._seed)
 
-    def draw(self, n_parameters: int) -> Vector:
-        """Return the next vector of the sequence."""
+    def draw(self, n_parameters: int, number: int | None = None) -> Vector:
+        """Return the vector of a release, or the next one of a sequence.
+
+        No two releases share noise, whatever was drawn in between, in this process or
+        in another.
+        """
         _require_parameters(n_parameters)
-        steps = self._generator.normal(0.0, self._scale, n_parameters)
+        generator = self._generator
+        if number is not None:
+            generator = np.random.default_rng([self._seed, number])
+        steps = generator.normal(0.0, self._scale, n_parameters)
         noise: Vector = np.rint(steps) * self._grid
         return noise
 
@@ -127,7 +138,7 @@ class SecureNoise:
         with self._turn, self._changed:
             self._refill(n_parameters)
 
-    def draw(self, n_parameters: int) -> Vector:
+    def draw(self, n_parameters: int, number: int | None = None) -> Vector:
         """Return one fresh vector, at once if one of this size is ready."""
         _require_parameters(n_parameters)
         # One caller at a time: another may want another size.

@@ -154,9 +154,13 @@ class Objective:
                 f"X has {n_samples} rows and y has {len(labels)} labels; "
                 "there must be one label a row"
             )
+        self.require_columns(n_columns)
+        return Rows(design, labels, _weights(sample_weight, n_samples))
+
+    def require_columns(self, n_columns: int) -> None:
+        """Raise InvalidInput unless the penalty fits designs so wide."""
         free_rows = self.n_free // self.loss.outputs
         self.penalty.require_shape(n_columns - free_rows, self.loss.outputs)
-        return Rows(design, labels, _weights(sample_weight, n_samples))
 
     @property
     def n_free(self) -> int:

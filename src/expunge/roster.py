@@ -12,7 +12,6 @@ person's, by number, so that a person is counted once however their rows go.
 
 from collections import Counter
 from collections.abc import (
-    Collection,
     Iterable,
     Iterator,
     Mapping,
@@ -133,8 +132,27 @@ class Roster(Private):
                 self.asked.discard(person)
 
     def _taken(self, entries: Counter[bytes]) -> dict[bytes, list[int]]:
-        """Return which rows of each entry go, by their place among its owners."""
-        return likeliest(entries, self.owners, self.asked) if self.owners else {}
+        """Return which rows of each entry go, by their place among its owners.
+
+        To the model equal rows are one and the same. Those are meant whose rows all go,
+        or most of them, or who asked before.
+        """
+        if not self.owners:
+            return {}
+        share = shares(entries, self.owners)
+
+        def order(entry: bytes) -> list[int]:
+            theirs = self.owners[entry]
+            return sorted(
+                range(len(theirs)),
+                key=lambda place: (
+                    share[theirs[place]] < self.left[theirs[place]],
+                    -share[theirs[place]],
+                    theirs[place] not in self.asked,
+                ),
+            )
+
+        return {entry: order(entry)[:n] for entry, n in entries.items()}
 
     def _people(self, taken: Mapping[bytes, Sequence[int]]) -> Counter[int]:
         """Return how many of the rows taken are whose."""
@@ -163,29 +181,15 @@ def _put(table: MutableMapping[Key, Value], after: Mapping[Key, Value]) -> None:
             table.pop(key, None)
 
 
-def likeliest(
-    wanted: Counter[bytes],
-    owners: Mapping[bytes, Sequence[Person]],
-    asked: Collection[Person],
-) -> dict[bytes, list[int]]:
-    """Return whose of several equal rows are meant, by place among their owners.
-
-    To the model they are the same row. A request mostly speaks for one person: whoever
-    owns most of its rows is meant, or whoever has asked before.
-    """
+def shares(
+    wanted: Counter[bytes], owners: Mapping[bytes, Sequence[Person]]
+) -> Counter[Person]:
+    """Return how many of the rows wanted each person could have asked for."""
     share: Counter[Person] = Counter()
     for entry, n in wanted.items():
         for person, there in Counter(owners[entry]).items():
             share[person] += min(n, there)
-
-    def order(entry: bytes) -> list[int]:
-        theirs = owners[entry]
-        return sorted(
-            range(len(theirs)),
-            key=lambda place: (-share[theirs[place]], theirs[place] not in asked),
-        )
-
-    return {entry: order(entry)[:n] for entry, n in wanted.items()}
+    return share
 
 
 def digests(rows: Rows, key: bytes) -> Iterator[bytes]:

@@ -235,6 +235,7 @@ def refit(
         Where the solver begins.
     """
     clock = perf_counter()
+    objective.require_columns(remaining.X.shape[1])
     n_removed = custody.n_samples - custody.n_removed - len(remaining)
     size = remaining.X.shape[1] * objective.loss.outputs
     entered = _entered(custody, n_removed, n_subjects)
@@ -300,7 +301,8 @@ def release(
         commitment=record.commitment(),
     )
     if budget is not None and noise is not None:
-        theta = on_grid(theta, budget.grid) + noise.draw(theta.size)
+        drawn = noise.draw(theta.size, accountant.n_releases)
+        theta = on_grid(theta, budget.grid) + drawn
     public = theta.copy()
     public.setflags(write=False)
     made = (Release(public, certificate), record)

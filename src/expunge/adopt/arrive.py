@@ -19,13 +19,13 @@ from sklearn.utils.validation import check_is_fitted
 from .._typing import Vector
 from ..blocks import loss_slopes
 from ..budget import Budget
-from ..events import TunedOnData
 from ..exceptions import InvalidInput, Unsupported
 from ..linalg import norm
 from ..linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
 from ..linear_model.base import Prepared
 from ..linear_model.owners import owners_of
-from ..losses import Logistic, Multinomial
+from ..linear_model.snapshot import carry
+from ..losses import Logistic
 from ..magnitude import SMALLEST
 from ..mechanisms import Mechanism
 from ..objective import Objective
@@ -119,7 +119,8 @@ def from_sklearn(
     if not total > 0.0:
         raise InvalidInput("no rows with positive weight: there is nothing to adopt")
     model = terms.face(**terms.parameters(total), **given)
-    prepared = _as_scikit_learn_would(model._prepare(X, y, weight))
+    # Of two classes scikit-learn makes one logistic model.
+    prepared = model._prepare(X, y, weight).with_pair(Logistic())
     objective, rows = prepared.objective, prepared.rows
     _require_same(estimator, model, prepared)
     start = _start(estimator, objective, rows)
@@ -128,7 +129,7 @@ def from_sklearn(
         prepared,
         owners_of(subjects, len(rows)),
         start,
-        _chosen_on_data if balanced else _unchanged,
+        _declared if balanced else carry,
     )
     theta = model._private_state().custody.draft.theta
     model.adoption_ = _adoption(objective, rows, start, theta)
@@ -171,14 +172,6 @@ def _weights(estimator: Any, y: Any, given: ArrayLike | None) -> Vector | None:
     return weight
 
 
-def _as_scikit_learn_would(prepared: Prepared) -> Prepared:
-    """Return data whose classes, once two are left, become one logistic model."""
-    if not isinstance(prepared.objective.loss, Multinomial):
-        return prepared
-    assert prepared.labels is not None
-    return replace(prepared, labels=replace(prepared.labels, pair=Logistic()))
-
-
 def _require_same(estimator: Any, model: Adopted, prepared: Prepared) -> None:
     """Refuse rows that the estimator cannot have been fitted on."""
     labels = prepared.labels
@@ -212,16 +205,12 @@ def _start(estimator: Any, objective: Objective, rows: Rows) -> Vector:
     return np.vstack([coef.T, intercept]).ravel()
 
 
-def _unchanged(custody: Custody) -> Custody:
-    return custody
-
-
-def _chosen_on_data(custody: Custody) -> Custody:
+def _declared(custody: Custody) -> Custody:
     """Return the custody with its account told of weights that follow the data."""
-    account = custody.accountant.compose(TunedOnData(BALANCED))
+    custody = carry(custody, None, BALANCED)
     note = f"{BALANCED}: weights that were computed from everyone's labels"
     scope = replace(custody.scope, not_covered=(*custody.scope.not_covered, note))
-    return replace(custody, accountant=account, scope=scope)
+    return replace(custody, scope=scope)
 
 
 def _adoption(

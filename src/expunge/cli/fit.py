@@ -54,6 +54,23 @@ class Fit(OnRegistry, Terms):
         str | None,
         typer.Option(metavar="COLUMN", help="What a row weighs; not a feature then."),
     ] = None
+    classes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,...",
+            help="Every class that the target may have, with commas between: part of "
+            "the contract, so that a class without rows stays. Without it, a class "
+            "leaves the model with its last row.",
+        ),
+    ] = None
+    penalize_intercept: Annotated[
+        bool,
+        typer.Option(
+            "--penalize-intercept",
+            help="Penalise the intercept too: without it no model exists for a "
+            "declared class that has no rows.",
+        ),
+    ] = False
     drop: Annotated[
         list[str] | None,
         typer.Option(metavar="COLUMN", help="Leave out a column; may be repeated."),
@@ -89,6 +106,9 @@ class Fit(OnRegistry, Terms):
         )
         kind = self.kind_for(table.y)
         model = self.estimator(kind)
+        model.set_params(penalize_intercept=self.penalize_intercept)
+        if self.classes is not None:
+            model.set_params(classes=_classes(self.classes, table.y))
         with self.opened() as registry:
             if self.readmit and table.subjects:
                 registry.readmit(table.subjects)
@@ -143,6 +163,23 @@ class Fit(OnRegistry, Terms):
             )
         if self.no_budget:
             note("Without a budget no claim is made about what the model reveals.")
+
+
+def _classes(words: str, y: Any) -> list[Any]:
+    """Return the classes in a list like "no,yes", of the type that the target has."""
+    import numpy as np
+
+    given = [word.strip() for word in words.split(",")]
+    kind = np.asarray(y).dtype
+    if kind.kind not in "iufb":
+        return given
+    try:
+        return [kind.type(float(word)).item() for word in given]
+    except ValueError:
+        raise InvalidInput(
+            f"--classes {words!r}; the target holds numbers: give numbers with commas "
+            "between"
+        ) from None
 
 
 def frame(table: "Table") -> Any:

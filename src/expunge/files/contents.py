@@ -14,14 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._typing import Index
-from ..accountant import Accountant
 from ..canonical import dumps, loads
 from ..exceptions import MissingExtra, Unsupported
 from ..linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
 from ..linear_model.holdings import Fetch, Holdings
 from ..linear_model.kept import Kept
-from ..linear_model.snapshot import Shown, Snapshot
-from ..noise import Noise, SecureNoise, release_noise
+from ..linear_model.snapshot import Shown, Snapshot, used_before
+from ..noise import SecureNoise, release_noise
 from ..private import Private
 from ..record import Record
 from ..roster import Roster
@@ -76,7 +75,9 @@ def release_content(model: Any, shown: Shown, arrays: Arrays) -> Content:
         "parameters": dict(shown.parameters) | {"random_state": None},
         "learned": learned,
         "classes": shown.classes,
+        "pair": shown.pair,
         "weighted": shown.weighted,
+        "declared": shown.declared,
         "theta": shown.release.theta,
         "certificate": shown.release.certificate,
     }
@@ -97,10 +98,13 @@ def read_release(content: Content, arrays: Mapping[str, NDArray[Any]]) -> Loaded
     shown = Shown(
         Release(theta, unpacked(content["certificate"], arrays)),
         parameters,
-        unpacked(content["classes"], arrays),
-        unpacked(content["weighted"], arrays),
+        classes=unpacked(content["classes"], arrays),
+        pair=unpacked(content["pair"], arrays),
+        weighted=unpacked(content["weighted"], arrays),
+        declared=unpacked(content["declared"], arrays),
     )
     model._snapshot = Snapshot(shown)
+    used_before(parameters["budget"])  # by the fit that was saved
     return model
 
 
@@ -184,28 +188,17 @@ def give_custody(model: Any, parts: Mapping[str, Any], beside: Beside) -> None:
 def with_fresh_noise(holdings: Holdings, seed: int | None) -> Holdings:
     """Return the holdings with noise that no release of their account has had."""
     custody = holdings.custody
-    account = custody.accountant
     noise = None
     if custody.budget is not None:
-        noise = _behind(
-            release_noise(custody.budget, seed), account.n_parameters, account
-        )
+        noise = release_noise(custody.budget, seed)
+        if isinstance(noise, SecureNoise):
+            noise.prepare(custody.accountant.n_parameters)
     if not isinstance(holdings, TunedHoldings) or holdings.rule.method != "noised":
         return replace(holdings, noise=noise)
     rule = holdings.rule
     assert rule.budget is not None
-    choices = _behind(choice_noise(rule.budget, seed), len(rule.objectives), account)
+    choices = choice_noise(rule.budget, seed)
     return replace(holdings, noise=noise, choice_noise=choices)
-
-
-def _behind(noise: Noise, size: int, account: Accountant) -> Noise:
-    """Return noise behind what the releases so far have had, if it repeats itself."""
-    if isinstance(noise, SecureNoise):
-        noise.prepare(size)
-        return noise
-    for _ in range(account.n_releases):
-        noise.draw(size)
-    return noise
 
 
 def framed(content: Content, arrays: Arrays) -> list[memoryview]:

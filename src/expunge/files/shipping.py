@@ -28,7 +28,7 @@ from ..durable import ANYONE, flush, write_new
 from ..exceptions import InvalidInput
 from ..linear_model import LinearRegression
 from ..linear_model.base import Forgetful
-from ..linear_model.snapshot import Shown, Snapshot
+from ..linear_model.snapshot import Shown, Snapshot, used_before
 from ..unlearn import Release
 from .contents import (
     ESTIMATORS,
@@ -121,6 +121,8 @@ def _words(content: Content, model: Any) -> dict[str, str]:
     }
     if model._shown.weighted:
         words["weighted"] = "true"
+    if model._shown.declared:
+        words["declared"] = dumps(list(model._shown.declared))
     classes = model._shown.classes
     if classes is not None:
         words["classes"] = dumps(classes.tolist())
@@ -198,9 +200,15 @@ def _model(words: Mapping[str, str], tensors: Mapping[str, NDArray[Any]]) -> Loa
     certificate = Certificate.from_json(words["certificate"])
     theta = _stacked(coef, tensors["intercept"], certificate)
     release = Release(theta, certificate)
-    model._snapshot = Snapshot(
-        Shown(release, parameters, classes, weighted="weighted" in words)
+    shown = Shown(
+        release,
+        parameters,
+        classes,
+        weighted="weighted" in words,
+        declared=tuple(json.loads(words.get("declared", "[]"))),
     )
+    model._snapshot = Snapshot(shown)
+    used_before(parameters["budget"])  # by the fit that was shipped
     loaded: Loaded = model
     return loaded
 

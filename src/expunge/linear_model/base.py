@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from os import PathLike
 from typing import Any, Self
@@ -30,7 +31,7 @@ from .._typing import Matrix, Vector
 from ..budget import Budget
 from ..certificate import Certificate
 from ..exceptions import CapacityExceeded, InvalidInput, NoPrivateState
-from ..losses import Loss
+from ..losses import Loss, Multinomial
 from ..mechanisms import Mechanism
 from ..noise import SecureNoise, release_noise, salt
 from ..objective import Objective, Scaling
@@ -46,7 +47,7 @@ from .holdings import Holdings, without_people, without_positions, without_rows
 from .kept import Kept
 from .labels import Labels
 from .owners import list_of_ids, owners_of, positions_of
-from .snapshot import Shown, Snapshot, note_use, snapshot_of, was_used
+from .snapshot import Shown, Snapshot, carry, snapshot_of
 
 PRIVATE = ("_lock", "adoption_")
 """Attributes that stay behind when an estimator is pickled or copied."""
@@ -63,13 +64,20 @@ class Prepared(Private):
     labels
         The classes; None unless they are a classifier's.
     weighted
-        Whether the rows differ from rows without weights.
+        Whether weights were given.
     """
 
     objective: Objective
     rows: Rows
     labels: Labels | None
     weighted: bool
+
+    def with_pair(self, pair: Loss | None) -> "Prepared":
+        """Return the data of a softmax model that is another one for two classes."""
+        if pair is None or not isinstance(self.objective.loss, Multinomial):
+            return self
+        assert self.labels is not None
+        return replace(self, labels=replace(self.labels, pair=pair))
 
 
 class Forgetful(OneWriter, BaseEstimator, ABC):
@@ -156,7 +164,9 @@ class Forgetful(OneWriter, BaseEstimator, ABC):
         with self._writing:
             fresh = copy(self)  # a fit that fails changes nothing
             prepared = fresh._prepare(X, y, sample_weight)
-            fresh._hold(prepared, owners_of(subjects, len(prepared.rows)))
+            owners = owners_of(subjects, len(prepared.rows))
+            before = getattr(self, "_snapshot", None)
+            fresh._hold(prepared, owners, adjust=partial(carry, before=before))
             self._become(fresh)
         return self
 
@@ -295,15 +305,14 @@ class Forgetful(OneWriter, BaseEstimator, ABC):
         if labels is not None:
             labels.require_minimiser(objective)
         rows = objective.rows(X, self._coded(y, labels), weight)
-        weighted = weight is not None and bool((weight != 1.0).any())
-        return Prepared(objective, rows, labels, weighted)
+        return Prepared(objective, rows, labels, weight is not None)
 
     def _hold(
         self,
         prepared: Prepared,
         owners: Sequence[str],
         start: Vector | None = None,
-        adjust: Callable[[Custody], Custody] = lambda custody: custody,
+        adjust: Callable[[Custody], Custody] = carry,
     ) -> None:
         """Fit the prepared rows and make the first release.
 
@@ -319,8 +328,9 @@ class Forgetful(OneWriter, BaseEstimator, ABC):
         holdings = self._holdings(prepared, owners, start)
         holdings = replace(holdings, custody=adjust(holdings.custody))
         parameters = deepcopy(self.get_params(deep=False))
+        if self.classes is not None:
+            parameters["classes"] = list(self.classes)
         self._snapshot = snapshot_of(holdings, parameters, prepared.weighted)
-        note_use(self.budget)
 
     def _holdings(
         self, prepared: Prepared, owners: Sequence[str], start: Vector | None
@@ -452,6 +462,5 @@ def scoped(custody: Custody, labels: Labels | None, *, rows_kept: bool) -> Custo
         custody.scope,
         classes="none" if labels is None else labels.stated,
         rows_kept=rows_kept,
-        counted_apart=was_used(custody.budget),
     )
     return replace(custody, scope=scope)

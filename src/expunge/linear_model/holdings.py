@@ -25,7 +25,7 @@ from ..noise import Noise
 from ..objective import Objective
 from ..private import Private
 from ..record import Record
-from ..roster import Roster, Struck, digests, likeliest
+from ..roster import Roster, Struck, digests, shares
 from ..rows import Rows
 from ..unlearn import Custody, Release, forget, refit, release
 from .kept import Kept
@@ -258,6 +258,8 @@ def _answered(
     holdings: Holdings, removed: Rows, gone: Index | None, n_subjects: int
 ) -> Holdings:
     """Return the answered holdings, if another release may be made."""
+    if not len(removed):
+        return holdings
     if holdings.custody.accountant.remaining() == 0:
         raise ScheduleExhausted(
             "all planned releases are made; fit again under a new contract"
@@ -275,19 +277,33 @@ def _positions(holdings: Holdings, removed: Rows) -> Index:
     for place, digest in zip(alive.tolist(), there, strict=True):
         places.setdefault(digest, []).append(place)
     wanted = Counter(digests(removed, holdings.roster.key))
-    for digest, n_wanted in wanted.items():
-        if n_wanted < len(places[digest]):
-            _require_interchangeable(holdings, places[digest])
-    owners = {entry: [kept.owners[p] for p in places[entry]] for entry in wanted}
-    chosen = likeliest(wanted, owners, kept.asked)
-    gone = [places[entry][place] for entry in wanted for place in chosen[entry]]
+    share = shares(wanted, {e: [kept.owners[p] for p in places[e]] for e in wanted})
+    gone: list[int] = []
+    for entry, n_wanted in wanted.items():
+        gone += _meant(holdings, places[entry], n_wanted, share)
     return np.array(gone, dtype=np.intp)
 
 
-def _require_interchangeable(holdings: Holdings, places: list[int]) -> None:
-    """Refuse rows of which it matters which copy goes."""
-    if not holdings.interchangeable(places):
+def _meant(
+    holdings: Holdings, places: list[int], n_wanted: int, share: Counter[str]
+) -> list[int]:
+    """Return which of these equal rows a request means, or refuse it.
+
+    Those of people all of whose rows it names: whose goes matters to whoever asks by
+    id later.
+    """
+    kept = holdings.kept
+    assert kept is not None
+    owners = {kept.owners[place] for place in places}
+    same = kept.anonymous or len(owners) == 1
+    if n_wanted == len(places) or (same and holdings.interchangeable(places)):
+        return places[-n_wanted:]
+    whole = [
+        p for p in places if share[kept.owners[p]] == len(kept.places[kept.owners[p]])
+    ]
+    if len(whole) != n_wanted:
         raise InvalidInput(
-            f"{len(places)} equal rows lie in several folds, and it matters whose "
-            "goes; say whom to forget: forget(subjects=...)"
+            "several people have a row like one of these, and it matters whose goes; "
+            "say whom to forget: forget(subjects=...)"
         )
+    return whole

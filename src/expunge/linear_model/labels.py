@@ -112,7 +112,7 @@ class Labels(Private):
         self, y: Any, weight: Vector | None, loss: Loss
     ) -> tuple["Labels", Loss]:
         """Return the labels of a fit to other rows, and the loss for them."""
-        declared = self.classes.tolist() if self.declared else None
+        declared = list(self.classes) if self.declared else None
         labels = learn_labels(y, weight, declared, self.pair)
         loss = labels.loss_like(loss)
         return replace(labels, signed=loss.outputs == 1), loss
@@ -162,7 +162,7 @@ class Labels(Private):
         left = self.n_rows > 0
         return replace(
             self,
-            classes=self.classes[left],
+            classes=_tight(self.classes[left]),
             codes=self.codes[left],
             n_rows=self.n_rows[left],
             n_weighted=self.n_weighted[left],
@@ -185,7 +185,7 @@ def learn_labels(
     pair
         The loss for two classes.
     """
-    classes = np.unique(y) if declared is None else _declared(declared, y)
+    classes = _tight(np.unique(y) if declared is None else _declared(declared, y))
     positions = _positions(classes, y)
     weighted = positions if weight is None else positions[weight > 0.0]
     k = len(classes)
@@ -216,11 +216,18 @@ def _declared(declared: Sequence[Any], y: Any) -> NDArray[Any]:
         classes = np.unique(np.asarray(declared, dtype=object if objects else None))
     except TypeError:
         raise InvalidInput(f"classes={declared!r}; all must be of one type") from None
+    if classes.dtype.kind == "f" and np.isnan(classes).any():
+        raise InvalidInput(f"classes={declared!r}; a label must be a number")
     if len(classes) < 2 or len(classes) < len(declared):
         raise InvalidInput(
             f"classes={declared!r}; declare at least two labels, each once"
         )
     return classes
+
+
+def _tight(classes: NDArray[Any]) -> NDArray[Any]:
+    """Return classes in a type as wide as they need: a wider one tells of others."""
+    return np.array(classes.tolist()) if classes.dtype.kind in "US" else classes
 
 
 def _positions(classes: NDArray[Any], y: Any) -> Index:

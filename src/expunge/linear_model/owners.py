@@ -24,7 +24,10 @@ def list_of_ids(subjects: object) -> list[object]:
 
 def positions_of(rows: ArrayLike) -> list[int]:
     """Return positions of rows; refuse what is no list of them."""
-    places = np.asarray(rows)
+    try:
+        places = np.asarray(rows)
+    except ValueError:  # lists of several lengths
+        places = np.empty((1, 1))
     _refuse_mask(places.ravel().astype(object), "rows")
     if places.ndim != 1 or (places.size and places.dtype.kind not in "iu"):
         raise InvalidInput("rows must be a list of positions: integers from 0 on")

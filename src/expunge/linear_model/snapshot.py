@@ -7,6 +7,7 @@ predicts in another thread sees one or the other. Pickles and copies take the pu
 part alone.
 """
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,11 +15,13 @@ from weakref import WeakValueDictionary
 
 from numpy.typing import NDArray
 
-from ..budget import Budget
-from ..certificate import CHOSEN
+from ..budget import Budget, made_here
+from ..certificate import CHOSEN, STANDARD
 from ..events import TunedOnData
+from ..exceptions import InvalidInput
+from ..losses import Loss
 from ..record import Record
-from ..unlearn import Release
+from ..unlearn import Custody, Release
 from .holdings import Holdings, publish, settle
 
 
@@ -32,16 +35,20 @@ class Shown:
         Noised parameters with their certificate.
     parameters
         Of the estimator, as they were at the fit.
-    classes
-        Of a classifier.
+    classes, pair
+        Of a classifier, and its loss once two of them are left.
     weighted
         Whether the rows of the fit had weights.
+    declared
+        What made choices by looking at the data.
     """
 
     release: Release
     parameters: Mapping[str, Any]
     classes: NDArray[Any] | None = None
+    pair: Loss | None = None
     weighted: bool = False
+    declared: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -79,15 +86,15 @@ class Snapshot:
         """
         assert self.holdings is not None
         public = _not_covering_a_choice(self.shown.release)
-        name = search if isinstance(search, str) else type(search).__name__
-        custody = self.holdings.custody
+        name, custody = _name(search), self.holdings.custody
         account = custody.accountant.compose(TunedOnData(name))
-        custody = replace(custody, accountant=account)
+        scope = replace(custody.scope, declared=(*custody.scope.declared, name))
+        custody = replace(custody, accountant=account, scope=scope)
         if custody.released is not None:  # the release shown is of this very state
             custody = replace(custody, released=(public, custody.released[1]))
         return replace(
             self,
-            shown=replace(self.shown, release=public),
+            shown=replace(self.shown, release=public, declared=scope.declared),
             holdings=replace(self.holdings, custody=custody),
         )
 
@@ -104,8 +111,15 @@ def snapshot_of(
     """Release holdings, and return the snapshot that shows the release."""
     holdings, public, record = publish(holdings)
     labels = holdings.labels
-    classes = None if labels is None else labels.classes
-    return Snapshot(Shown(public, parameters, classes, weighted), holdings, record)
+    shown = Shown(
+        public,
+        parameters,
+        classes=None if labels is None else labels.classes,
+        pair=None if labels is None else labels.pair,
+        weighted=weighted,
+        declared=holdings.custody.scope.declared,
+    )
+    return Snapshot(shown, holdings, record)
 
 
 def _not_covering_a_choice(public: Release) -> Release:
@@ -120,15 +134,62 @@ def _not_covering_a_choice(public: Release) -> Release:
     return Release(public.theta, certificate)
 
 
+def carry(
+    custody: Custody, before: Snapshot | None = None, search: object = None
+) -> Custody:
+    """Return the custody of a fit with what was declared of it, now or before.
+
+    Parameters
+    ----------
+    custody
+        Of the fit, not yet released.
+    before
+        Of the estimator, where it was fitted before.
+    search
+        What chose something by looking at the data, or its name; None if nothing did.
+    """
+    names = () if search is None else (_name(search),)
+    scope, apart = custody.scope, used_before(custody.budget)
+    if before is not None:
+        names = (*before.shown.declared, *names)
+        if before.shown.declared:
+            said = before.shown.release.certificate.not_covered
+            further = tuple(text for text in said if text not in STANDARD)
+            scope = replace(scope, not_covered=(*scope.not_covered, *further))
+    account = custody.accountant
+    for name in names:
+        account = account.compose(TunedOnData(name))
+    scope = replace(scope, declared=names, counted_apart=scope.counted_apart or apart)
+    return replace(custody, accountant=account, scope=scope)
+
+
+def require_weights(before: Snapshot | None, sample_weight: object) -> None:
+    """Refuse to fit a model without the weights that it was fitted with."""
+    if before is not None and before.shown.weighted and sample_weight is None:
+        raise InvalidInput(
+            "this model was fitted with weights (sample_weight, or class_weight of the "
+            "estimator that it was adopted from), and without them it would be another "
+            "model; pass sample_weight=..., or an estimator that was not fitted"
+        )
+
+
+def _name(search: object) -> str:
+    """Return the name of what made a choice."""
+    return search if isinstance(search, str) else type(search).__name__
+
+
 _USED: WeakValueDictionary[int, Budget] = WeakValueDictionary()
+_COUNTING = threading.Lock()
 
 
-def note_use(budget: Budget | None) -> None:
-    """Note that a fit was released under this contract."""
-    if budget is not None:
+def used_before(budget: Budget | None) -> bool:
+    """Note that a fit is released under this contract; return if another was.
+
+    One that was made in another process may be in use there.
+    """
+    if budget is None:
+        return False
+    with _COUNTING:
+        used = _USED.get(id(budget)) is budget or not made_here(budget)
         _USED[id(budget)] = budget
-
-
-def was_used(budget: Budget | None) -> bool:
-    """Return whether another fit was released under this very contract."""
-    return budget is not None and _USED.get(id(budget)) is budget
+    return used

@@ -31,6 +31,7 @@ from ..ids import person, row_name
 from ..linear_model.base import Forgetful
 from ..linear_model.kept import unknown_owners
 from ..linear_model.owners import list_of_ids, owners_of, positions_of
+from ..linear_model.snapshot import Snapshot, carry, require_weights
 from ..private import OneWriter
 from ..record import Record
 from ..unlearn import Custody
@@ -142,8 +143,11 @@ class ForgettablePipeline(OneWriter, _BaseComposition):
         raw = _raw(X, y, subjects, sample_weight)
         steps, Z = fitted(self.steps, raw)
         model = clone(self.estimator)
+        before = getattr(self.estimator, "_snapshot", None)
+        require_weights(before, raw.weight)
         prepared = model._prepare(Z, raw.y, raw.weight)
-        model._hold(prepared, raw.owners, adjust=_stated_for(steps))
+        prepared = prepared.with_pair(None if before is None else before.shown.pair)
+        model._hold(prepared, raw.owners, adjust=_stated_for(steps, before))
         with self._writing:
             self._whole = Whole(Face(steps, model), Changes(), raw)
         return self
@@ -334,7 +338,7 @@ class ForgettablePipeline(OneWriter, _BaseComposition):
         state.pop("_lock", None)
         if "_whole" in state:
             whole = state["_whole"]
-            state["_whole"] = Whole(whole.face, whole.changes)
+            state["_whole"] = Whole(whole.face, Changes())
         return state
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -380,15 +384,16 @@ def _raw(
     return Raw(X, y, weight, owners).take(np.arange(n_rows))
 
 
-def _stated_for(steps: Steps) -> Callable[[Custody], Custody]:
+def _stated_for(steps: Steps, before: Snapshot | None) -> Callable[[Custody], Custody]:
     """Return what states of a model that these steps forget with it, or do not."""
 
     def stated(custody: Custody) -> Custody:
+        custody = carry(custody, before)
         scope = replace(
             custody.scope,
             in_pipeline=True,
             assumptions=assumptions(steps),
-            not_covered=not_covered(steps),
+            not_covered=(*custody.scope.not_covered, *not_covered(steps)),
         )
         account = custody.accountant
         for _, step in steps:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from ..exceptions import InvalidInput, UnknownSubject
 from ..ids import people as words
 from ..ledger import TagKey, subject_tags
-from ..ledger.pages import DAY
+from ..ledger.pages import DAY, day_of
 from ..ledger.tags import request_tag
 from ..stores import people, requests
 from ..stores.engine import Collision
@@ -101,6 +101,7 @@ def _taken_in(
     if not new:
         return found
     time = now()
+    day_of(time)  # or refuse a clock that no public document can tell
     lines: list[dict[str, Any]] = [
         {
             "id": request,

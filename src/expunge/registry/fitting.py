@@ -9,15 +9,13 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sqlalchemy import Connection
 
-from ..certificate import STANDARD
-from ..events import TunedOnData
 from ..exceptions import InvalidInput
 from ..files.contents import require_known
 from ..ids import is_row_name
 from ..ledger import TagKey, subject_tags
 from ..ledger.pages import name as model_name
 from ..linear_model.owners import owners_of
-from ..linear_model.snapshot import Snapshot
+from ..linear_model.snapshot import Snapshot, carry, require_weights
 from ..stores import people, publications, requests
 from ..stores.people import PageKeys
 from ..unlearn import Custody
@@ -84,43 +82,24 @@ def fitted(
             "keep_data=False; a registry keeps the rows, sealed, since certified "
             "answers may need them: leave keep_data alone"
         )
-    before = getattr(model, "_snapshot", None)
-    if before is not None and before.shown.weighted and sample_weight is None:
-        raise InvalidInput(
-            "this model was fitted with weights (sample_weight, or class_weight of the "
-            "estimator that it was adopted from), and without them it would be another "
-            "model; pass sample_weight=..., or an estimator that was not fitted"
-        )
+    before: Snapshot | None = getattr(model, "_snapshot", None)
+    require_weights(before, sample_weight)
     fresh = clone(model)
     prepared = fresh._prepare(X, y, sample_weight)
+    prepared = prepared.with_pair(None if before is None else before.shown.pair)
     notes = NOT_COVERED if subjects is not None else (*NOT_COVERED, *NO_PEOPLE)
 
     def stated(custody: Custody) -> Custody:
-        custody = _declared(custody, before, search)
-        scope = replace(
-            custody.scope,
-            counted_apart=custody.scope.counted_apart or again,
-            not_covered=tuple(dict.fromkeys((*custody.scope.not_covered, *notes))),
+        custody = carry(custody, before, search)
+        scope = custody.scope
+        said = tuple(dict.fromkeys((*scope.not_covered, *notes)))
+        apart = scope.counted_apart or again
+        return replace(
+            custody, scope=replace(scope, counted_apart=apart, not_covered=said)
         )
-        return replace(custody, scope=scope)
 
     fresh._hold(prepared, owners_of(subjects, len(prepared.rows)), adjust=stated)
     return fresh
-
-
-def _declared(custody: Custody, before: Snapshot | None, search: object) -> Custody:
-    """Return the custody with what was declared, now or of the model as given."""
-    account, scope = custody.accountant, custody.scope
-    if search is not None:
-        name = search if isinstance(search, str) else type(search).__name__
-        account = account.compose(TunedOnData(name))
-    if before is not None:
-        paper = before.shown.release.certificate
-        if paper.selection == "not covered":
-            account = account.compose(TunedOnData("declared of the model as given"))
-        carried = tuple(text for text in paper.not_covered if text not in STANDARD)
-        scope = replace(scope, not_covered=(*scope.not_covered, *carried))
-    return replace(custody, accountant=account, scope=scope)
 
 
 def take_in(site: Site, name: str, model: Any, wait: float) -> None:

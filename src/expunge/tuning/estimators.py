@@ -125,7 +125,7 @@ class Tuned(Forgetful):
     def l1_ratio_(self) -> float:
         """The l1_ratio of the last release; zero beside a penalty object."""
         described = self._release.certificate.objective["penalty"]
-        if described["name"] == "L1" and self.penalty is None:
+        if described["name"] == "L1" and self._shown.parameters["penalty"] is None:
             return 1.0
         return float(described.get("l1_ratio", 0.0))
 
@@ -135,7 +135,8 @@ class Tuned(Forgetful):
         held = self._private_state()
         assert isinstance(held, TunedHoldings)
         intervals = held.models.choice.intervals
-        pairs = np.array(self._grid())
+        fitted = self._shown.parameters
+        pairs = np.array(grid(fitted["alphas"], fitted["l1_ratios"]))
         return Curve(
             alphas=pairs[:, 0],
             l1_ratios=pairs[:, 1],
@@ -176,7 +177,7 @@ class Tuned(Forgetful):
         label = f"tuning {len(rule.objectives)} candidates"
         bar = Bar(total, label, shown=self.verbose)
         models = modelled(rule, Split(kept.rows, bounds), bar)
-        place = noised(models.choice, choice_noise, rule)
+        place = noised(models.choice, choice_noise, rule, number=1)
         if isinstance(noise, SecureNoise):
             noise.prepare(rows.X.shape[1] * objective.loss.outputs)
         custody = begin(

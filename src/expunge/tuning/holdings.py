@@ -70,7 +70,7 @@ class TunedHoldings(Holdings):
             return replace(self, labels=labels)._tuned_again(gone, n_subjects)
         split = Split(self.in_classes(self.kept.rows), self.bounds)
         models = self._remodelled(split, gone)
-        chosen = noised(models.choice, self.choice_noise, self.rule)
+        chosen = noised(models.choice, self.choice_noise, self.rule, self._next)
         if chosen == self.chosen:
             custody = forget(
                 self.custody,
@@ -89,6 +89,11 @@ class TunedHoldings(Holdings):
             )
         return replace(self, labels=labels)._with_choice(custody, models, chosen)
 
+    @property
+    def _next(self) -> int:
+        """The number of the next release."""
+        return self.custody.accountant.n_releases + 1
+
     def _tuned_again(self, gone: Index, n_subjects: int) -> Self:
         """Return the holdings tuned from nothing, since there are fewer classes."""
         assert self.kept is not None and self.labels is not None
@@ -99,7 +104,7 @@ class TunedHoldings(Holdings):
         new = replace(self, rule=rule, custody=custody)
         split = Split(new.in_classes(self.kept.rows), self.bounds).without(gone)
         models = modelled(rule, split, lambda: None)
-        chosen = noised(models.choice, self.choice_noise, rule)
+        chosen = noised(models.choice, self.choice_noise, rule, self._next)
         custody = refit(
             self.custody,
             objectives[chosen],
@@ -154,14 +159,15 @@ def proof(models: Models, rule: Rule, chosen: int) -> tuple[Scored, ...]:
     )
 
 
-def noised(choice: Choice, noise: Noise | None, rule: Rule) -> int:
-    """Return what is chosen, by scores with noise if the rule says so."""
+def noised(choice: Choice, noise: Noise | None, rule: Rule, number: int) -> int:
+    """Return what is chosen for a release, by scores with noise if the rule says so."""
     if noise is None:
         return choice.chosen
     assert rule.budget is not None
     scores = np.array([interval.value for interval in choice.intervals])
     grid = rule.budget.for_choice().grid
-    return int(np.argmin(on_grid(scores, grid) + noise.draw(scores.size)))
+    drawn = noise.draw(scores.size, number)
+    return int(np.argmin(on_grid(scores, grid) + drawn))
 
 
 def bounds_among(alive: NDArray[np.bool], bounds: Index) -> Index:
