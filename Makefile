@@ -1,6 +1,7 @@
 # Every target builds what it needs: Python 3.11 or newer, git and make suffice.
 #   make        lint, types, house rules, then all tests
 #   make demo   the main job from end to end
+#   make attack random problems against an oracle, ARGS="--minutes 10 --seed 1"
 #   make lock   refresh the pinned development environment
 # PYTHON=python3.12 chooses the interpreter; ARGS="..." is passed on to demo, test, bench.
 
@@ -27,7 +28,7 @@ export EXPUNGE_DATA
 endif
 
 .DEFAULT_GOAL := all
-.PHONY: all demo test check bench crash fmt lock clean
+.PHONY: all demo test check bench attack crash fmt lock clean
 .DELETE_ON_ERROR:
 
 all: check test
@@ -46,6 +47,10 @@ check: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks $(ARGS)
+
+# Draws problems and requests at random, and judges every answer by an oracle.
+attack: $(READY)
+	$(BIN)/python -m tests.attack $(ARGS)
 
 # Kills workers and servers at random; takes a quarter of an hour.
 crash: $(READY)

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attack every promise with random problems and an independent oracle."""
+
+import argparse
+import time
+from collections.abc import Sequence
+
+from .running import KINDS, Limits, case, run, table
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.attack", description=__doc__)
+    add = parser.add_argument
+    add("--minutes", type=float, default=10.0, help="how long, all kinds together")
+    add("--checks", type=int, help="stop a kind after so many checks")
+    add("--seed", type=int, default=1, help="of all problems and requests")
+    add("--processes", type=int, default=2, help="side by side")
+    add("--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="what to attack")
+    add("--only", choices=KINDS, help="one kind, as a violation names it")
+    add("--case", type=int, help="one case of --only, as a violation names it")
+    add("--mutants", nargs="*", help="break the package on purpose; all, or by name")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Attack as long as asked; return 1 if anything does not hold."""
+    options = parse(arguments)
+    if options.mutants is not None:
+        from .mutants import hunt
+
+        return hunt(options.mutants, options.seed)
+    kinds = [options.only] if options.only else options.kinds
+    if options.case is not None:
+        tally = case(kinds[0], options.seed, options.case)
+        print(table({kinds[0]: tally}))
+        return int(bool(tally.violations))
+    limits = Limits(60.0 * options.minutes, options.checks)
+    begun = time.monotonic()
+    tallies = run(kinds, options.seed, options.processes, limits)
+    print(table(tallies))
+    print(f"{time.monotonic() - begun:.0f} s on {options.processes} processes")
+    return int(any(tally.violations for tally in tallies.values()))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

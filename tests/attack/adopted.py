@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attack adopted models: scikit-learn's own objective on the remaining rows."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn import linear_model
+from sklearn.multiclass import OneVsRestClassifier
+
+from expunge import from_sklearn
+
+from . import draws
+from .core import MECHANISMS
+from .draws import Generator, chance, pick
+from .faces import WORDS, budget_of, hold
+from .judge import Court
+from .losses import Array, Loss
+from .oracle import LONG, Aim, Sample
+
+# Enough to begin with: the package solves again from where scikit-learn stopped.
+STEPS = 30
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """An estimator, what it minimises, and its rows as the oracle wants them.
+
+    Attributes
+    ----------
+    estimator
+        Not fitted yet.
+    aim
+        Its objective, alpha as it is at the weight of all rows.
+    sample, labels
+        The rows, and the labels that the estimator is given.
+    handed
+        Weights that a caller hands over; those of classes come on top.
+    balanced
+        Whether its weights follow from the labels of all rows.
+    """
+
+    estimator: Any
+    aim: Aim
+    sample: Sample
+    labels: Array
+    handed: Array | None = None
+    balanced: bool = False
+
+
+def attack(rng: Generator, court: Court) -> None:
+    """Adopt a model, let people leave, and judge every release."""
+    n, d = int(rng.integers(10, 80)), int(rng.integers(1, 6))
+    X, owners = draws.design(rng, n, d), draws.owners(rng, n)
+    given = READERS[pick(rng, *READERS)](rng, X)
+    with court.refusals() as refusal:
+        model = adopted(rng, given, owners)
+    if refusal:
+        return
+    task = draws.Task(given.aim, given.sample, owners)
+    stay = np.ones(n, dtype=bool)
+    hear(court, model, given, stay)
+    for people in draws.requests(rng, task, 5):
+        after = stay & ~task.rows_of(people)
+        kept = given.labels[after]
+        if not given.sample.weight[after].any() or (
+            given.labels.dtype.kind == "U"
+            and len(np.unique(kept)) < len(np.unique(given.labels))
+        ):
+            continue
+        with court.refusals() as refusal:
+            model.forget(people)
+        if not refusal:
+            stay = after
+            hear(court, model, given, stay)
+
+
+def adopted(rng: Generator, given: Given, owners: Array) -> Any:
+    """Fit an estimator by scikit-learn, and adopt it under some contract."""
+    X = given.sample.X
+    mechanism = pick(rng, *MECHANISMS)
+    given.estimator.fit(X, given.labels, **_weighed(given))
+    return from_sklearn(
+        given.estimator,
+        X,
+        given.labels,
+        owners.tolist(),
+        sample_weight=given.handed,
+        mechanism=MECHANISMS[mechanism],
+        budget=budget_of(rng),
+        random_state=1,
+    )
+
+
+def hear(court: Court, model: Any, given: Given, stay: Array) -> None:
+    """Judge one release."""
+    words = given.labels.dtype.kind == "U"
+    classes = np.unique(given.labels[stay]) if words else np.array([])
+    rest = given.aim, given.sample.take(stay), classes
+    name = type(given.estimator).__name__
+    hold(court, model, rest, given.sample.total, f"{name}: ")
+    if given.balanced:
+        claims = model.certificate_.status
+        court.fact(claims != "certified", f"{name}: balanced weights are certified")
+
+
+def _weighed(given: Given) -> dict[str, Any]:
+    """Return the weights for an estimator's fit, where there are any."""
+    return {} if given.handed is None else {"sample_weight": given.handed}
+
+
+def _binary(rng: Generator, X: Array) -> Array:
+    return draws.labels(rng, Loss("logistic"), X)
+
+
+def _codes(rng: Generator, X: Array, k: int) -> Array:
+    return draws.labels(rng, Loss("softmax", k), X)
+
+
+def _some_weights(rng: Generator, n: int) -> Array:
+    weight = draws.weights(rng, n)
+    return np.maximum(weight, 1e-6)
+
+
+def logistic(rng: Generator, X: Array) -> Given:
+    """Return a LogisticRegression of two classes or more, by some solver."""
+    k = int(rng.integers(2, 5))
+    y = _binary(rng, X) if k == 2 else _codes(rng, X, k)
+    words = WORDS[(y.astype(int) + 1) // 2] if k == 2 else WORDS[y.astype(int)]
+    C = float(10.0 ** rng.uniform(-2.0, 2.0))
+    class_weight, handed, weight = _class_weights(rng, words)
+    solver = pick(rng, "lbfgs", "liblinear", "saga") if k == 2 else "lbfgs"
+    ratio = float(rng.choice([0.0, 0.0, 1.0])) if solver != "lbfgs" else 0.0
+    if solver == "saga" and ratio:
+        ratio = float(rng.uniform(0.1, 1.0))
+    fit_intercept = chance(rng, 0.8)
+    estimator = linear_model.LogisticRegression(
+        C=C, solver=solver, l1_ratio=ratio, fit_intercept=fit_intercept,
+        class_weight=class_weight, max_iter=STEPS,
+    )  # fmt: skip
+    aim = Aim(
+        Loss("logistic") if k == 2 else Loss("softmax", k),
+        alpha=_inverse(C, weight),
+        l1_ratio=ratio,
+        scaling="sum",
+        intercept=fit_intercept,
+        free=fit_intercept and solver != "liblinear",
+    )
+    sample = Sample(X, y, weight)
+    return Given(estimator, aim, sample, words, handed, class_weight == "balanced")
+
+
+def _class_weights(rng: Generator, words: Array) -> tuple[Any, Array | None, Array]:
+    """Return weights of classes, weights handed over, and the product of both."""
+    n, ones = len(words), np.ones(len(words))
+    kind = pick(rng, "none", "numbers", "balanced", p=[0.7, 0.15, 0.15])
+    there, codes, counts = np.unique(words, return_inverse=True, return_counts=True)
+    if kind == "balanced":
+        return "balanced", None, (n / (len(there) * counts))[codes]
+    handed = _some_weights(rng, n) if chance(rng, 0.5) else None
+    given = ones if handed is None else handed
+    if kind == "none":
+        return None, handed, given
+    factors = rng.uniform(0.5, 3.0, len(there))
+    numbers = {str(w): float(f) for w, f in zip(there, factors, strict=True)}
+    return numbers, handed, given * factors[codes]
+
+
+def _inverse(C: float, weight: Array) -> Any:
+    """Return 1/(C W) in extended precision."""
+    return 1 / (LONG(C) * weight.astype(LONG).sum())
+
+
+def one_vs_rest(rng: Generator, X: Array) -> Given:
+    """Return binary models side by side."""
+    k, C = int(rng.integers(3, 5)), float(10.0 ** rng.uniform(-2.0, 2.0))
+    y = _codes(rng, X, k)
+    inner = linear_model.LogisticRegression(C=C, max_iter=STEPS)
+    weight = np.ones(len(X))
+    aim = Aim(Loss("one-vs-rest", k), alpha=_inverse(C, weight), scaling="sum")
+    sample = Sample(X, y, weight)
+    return Given(OneVsRestClassifier(inner), aim, sample, WORDS[y.astype(int)])
+
+
+def ridge(rng: Generator, X: Array) -> Given:
+    """Return a Ridge, of one target or several."""
+    k, a = int(rng.integers(1, 4)), float(10.0 ** rng.uniform(-3.0, 2.0))
+    y = np.column_stack([draws.labels(rng, Loss("squared"), X) for _ in range(k)])
+    y = y[:, 0] if k == 1 else y
+    weight = _some_weights(rng, len(X))
+    intercept = chance(rng, 0.8)
+    aim = Aim(
+        Loss("squared", k),
+        alpha=LONG(a) / weight.astype(LONG).sum(),
+        scaling="sum",
+        intercept=intercept,
+        free=intercept,
+    )
+    estimator = linear_model.Ridge(alpha=a, fit_intercept=intercept)
+    return Given(estimator, aim, Sample(X, y, weight), y, weight)
+
+
+def ridge_classifier(rng: Generator, X: Array) -> Given:
+    """Return a RidgeClassifier: squared error of signs."""
+    a, y = float(10.0 ** rng.uniform(-3.0, 2.0)), _binary(rng, X)
+    weight = _some_weights(rng, len(X))
+    aim = Aim(Loss("squared"), LONG(a) / weight.astype(LONG).sum(), scaling="sum")
+    words = WORDS[(y.astype(int) + 1) // 2]
+    sample = Sample(X, y, weight)
+    return Given(linear_model.RidgeClassifier(alpha=a), aim, sample, words, weight)
+
+
+def elastic_net(rng: Generator, X: Array) -> Given:
+    """Return a Lasso or an ElasticNet."""
+    a, y = float(10.0 ** rng.uniform(-3.0, 0.5)), draws.labels(rng, Loss("squared"), X)
+    ratio = 1.0 if chance(rng, 0.4) else float(rng.uniform(0.1, 0.9))
+    weight = _some_weights(rng, len(X))
+    aim = Aim(Loss("squared"), a, l1_ratio=ratio)
+    estimator: Any = linear_model.ElasticNet(alpha=a, l1_ratio=ratio, max_iter=STEPS)
+    if ratio == 1.0:
+        estimator = linear_model.Lasso(alpha=a, max_iter=STEPS)
+    return Given(estimator, aim, Sample(X, y, weight), y, weight)
+
+
+def descent(rng: Generator, X: Array) -> Given:
+    """Return an SGDClassifier, of two classes or one against the rest."""
+    k, a = int(rng.integers(2, 5)), float(10.0 ** rng.uniform(-3.0, 0.0))
+    y = _binary(rng, X) if k == 2 else _codes(rng, X, k)
+    words = WORDS[(y.astype(int) + 1) // 2] if k == 2 else WORDS[y.astype(int)]
+    penalty = pick(rng, "l2", "l1", "elasticnet")
+    ratio = {"l2": 0.0, "l1": 1.0}.get(penalty, 0.3)
+    estimator = linear_model.SGDClassifier(
+        loss="log_loss", penalty=penalty, alpha=a, l1_ratio=0.3, max_iter=5
+    )
+    loss = Loss("logistic") if k == 2 else Loss("one-vs-rest", k)
+    aim = Aim(loss, a, l1_ratio=ratio)
+    return Given(estimator, aim, Sample(X, y, np.ones(len(X))), words)
+
+
+READERS: dict[str, Callable[[Generator, Array], Given]] = {
+    "logistic": logistic,
+    "one-vs-rest": one_vs_rest,
+    "ridge": ridge,
+    "ridge-classifier": ridge_classifier,
+    "elastic-net": elastic_net,
+    "descent": descent,
+}

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attack the core: objective, mechanisms and each kind of radius by itself."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from expunge import (
+    L1,
+    L2,
+    ElasticNet,
+    GroupLasso,
+    HalfSquared,
+    Huber,
+    Jackknife,
+    Logistic,
+    Multinomial,
+    Newton,
+    Objective,
+    OneVsRest,
+    Polish,
+    Rescaled,
+    Retrain,
+    Rows,
+    SquaredHinge,
+    learn,
+)
+from expunge.blocks import largest_move
+from expunge.mechanisms import Draft, State, look
+from expunge.radius import (
+    best_radius,
+    measured,
+    measured_local,
+    measured_on_rows,
+    residual_local,
+    two_step,
+)
+
+from . import draws
+from .draws import Generator, Task
+from .judge import Court
+from .oracle import Aim, minimise
+
+OURS: dict[str, Callable[[Any], Any]] = {
+    "logistic": lambda loss: Logistic(),
+    "softmax": lambda loss: Multinomial(loss.outputs),
+    "one-vs-rest": lambda loss: OneVsRest(loss.outputs),
+    "squared": lambda loss: HalfSquared(outputs=loss.outputs),
+    "huber": lambda loss: Huber(loss.threshold),
+    "hinge": lambda loss: SquaredHinge(),
+}
+MECHANISMS: dict[str, Any] = {
+    "newton": Newton(),
+    "jackknife": Jackknife(),
+    "rescaled": Rescaled(),
+    "retrain": Retrain(),
+    "polish": Polish(),
+}
+
+
+def penalty_of(aim: Aim) -> Any:
+    """Return the package's penalty for an aim."""
+    if aim.groups is not None:
+        return GroupLasso(aim.groups)
+    if aim.l1_ratio in (0.0, 1.0):
+        return L1() if aim.l1_ratio else L2()
+    return ElasticNet(aim.l1_ratio)
+
+
+def objective_of(aim: Aim) -> Objective:
+    """Return the package's objective for an aim."""
+    return Objective(
+        OURS[aim.loss.name](aim.loss),
+        penalty_of(aim),
+        aim.alpha,
+        ridge=aim.ridge,
+        scaling=aim.scaling,
+        intercept=aim.intercept,
+        penalize_intercept=aim.intercept and not aim.free,
+    )
+
+
+def attack(rng: Generator, court: Court) -> None:
+    """Fit a random problem, remove rows again and again, and judge every radius."""
+    task = draws.task(rng)
+    mechanism = MECHANISMS[draws.pick(rng, *MECHANISMS)]
+    sample = task.sample
+    with court.refusals() as refusal:
+        objective = objective_of(task.aim)
+        rows = objective.rows(sample.X, sample.y, sample.weight)
+        state = mechanism.init(learn(objective, rows))
+    if refusal:
+        return
+    stay = np.ones(len(sample.y), dtype=bool)
+    for people in draws.requests(rng, task):
+        gone = task.rows_of(people) & stay
+        stay = stay & ~gone
+        if not sample.weight[stay].any():
+            return
+        state = request(court, (task, mechanism), state, rows, (gone, stay))
+        if state is None:
+            return
+
+
+def request(
+    court: Court,
+    setting: tuple[Task, Any],
+    state: Any,
+    rows: Rows,
+    masks: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
+) -> Any:
+    """Remove some rows and judge the answer; return the new state, None if refused."""
+    (task, mechanism), (gone, stay) = setting, masks
+    with court.refusals() as refusal:
+        state = mechanism.update(state, rows.take(gone))
+        left = rows.take(stay)
+        state, draft = mechanism.step(state, left)
+        claims = list(radii(state, draft, left))
+    if refusal:
+        return None
+    sample = task.sample
+    truth = minimise(task.aim, sample.take(stay), sample.total, draft.theta)
+    for what, claimed in claims:
+        court.radius(claimed, draft.theta, truth, what)
+    return state
+
+
+def radii(state: State, draft: Draft, left: Rows) -> Iterator[tuple[str, float]]:
+    """Yield every radius that there is for an answer, and the best of them."""
+    yield "best", best_radius(state, draft).value
+    if state.moment is not None:
+        R = state.scales.row_norm
+        yield "measured", measured(state, draft)
+        yield "measured-local", measured_local(state, draft, R)
+    seen = look(state, draft, left)
+    yield "best on rows", best_radius(state, seen, left).value
+    yield "residual", measured_on_rows(state, seen)
+    if state.moment is not None:
+        yield "two-step", two_step(state, seen)
+        move = largest_move(state.objective.loss, left, draft.theta - state.anchor)
+        yield "residual-local", residual_local(state, seen, move, R)

@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mutants: the package with one of its safeguards taken out, to be caught.
+
+Each is a mistake that somebody could make, put in by replacing a function in a process
+of its own. An adversary that does not find it would not find the mistake either.
+"""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from copy import copy
+from dataclasses import dataclass, replace
+from importlib import import_module
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from . import draws
+from .judge import Tally
+from .running import attack_of, case
+
+PATIENCE = 300.0  # seconds until a mutant counts as not caught
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A mistake, and where it does harm.
+
+    Attributes
+    ----------
+    put_in
+        Makes the mistake in this process.
+    kinds
+        What to attack, in turns.
+    extremes
+        How often to draw figures near the ends of the range of floats.
+    """
+
+    put_in: Callable[[], None]
+    kinds: Sequence[str]
+    extremes: float = 0.0
+
+
+@dataclass(frozen=True)
+class Catch:
+    """How long a mutant lived, and what gave it away; nothing if it lives."""
+
+    name: str
+    checks: int
+    seconds: float
+    violation: str
+
+
+def hunt(names: Sequence[str], seed: int, processes: int = 2) -> int:
+    """Hunt these mutants, all if none is named; return 1 if one is not caught."""
+    wanted = names or list(MUTANTS)
+    with ProcessPoolExecutor(
+        processes, get_context("spawn"), max_tasks_per_child=1
+    ) as pool:
+        alive = 0
+        for catch in pool.map(caught, wanted, [seed] * len(wanted)):
+            alive += not catch.violation
+            said = catch.violation or "NOT CAUGHT"
+            print(
+                f"{catch.name:28}{catch.checks:8} checks{catch.seconds:8.1f} s  {said}",
+                flush=True,
+            )
+    print(f"{len(wanted) - alive} of {len(wanted)} mutants caught")
+    return int(alive > 0)
+
+
+def caught(name: str, seed: int, patience: float = PATIENCE) -> Catch:
+    """Put a mutant in and attack until it shows; for a process of its own."""
+    mutant = MUTANTS[name]
+    draws.EXTREMES = mutant.extremes
+    for kind in mutant.kinds:
+        attack_of(kind)  # so that what it imports is there to be replaced
+    mutant.put_in()
+    tally, begun, number, said = Tally(), time.monotonic(), 0, ""
+    while not said and time.monotonic() - begun < patience:
+        case(mutant.kinds[number % len(mutant.kinds)], seed, number, tally)
+        number += 1
+        # A raw error is a fault, but none of a promise.
+        said = next((each for each in tally.violations if ": raw " not in each), "")
+    return Catch(name, tally.checks, time.monotonic() - begun, said)
+
+
+def _put(place: str, name: str, value: Any) -> None:
+    """Replace an attribute of a module, or of a class in it."""
+    module, _, inner = place.partition(":")
+    found: Any = import_module(f"expunge.{module}")
+    setattr(getattr(found, inner) if inner else found, name, value)
+
+
+def _scaled(place: str, name: str, factor: float) -> Callable[[], None]:
+    """Return what makes a function's result so much larger or smaller."""
+
+    def put_in() -> None:
+        real = getattr(import_module(f"expunge.{place}"), name)
+        _put(place, name, lambda *given: factor * real(*given))
+
+    return put_in
+
+
+def _constant(place: str, name: str, value: float) -> Callable[[], None]:
+    """Return what makes a function's result a constant."""
+    return lambda: _put(place, name, lambda *given: value)
+
+
+def drop_the_residual() -> None:
+    """Take every answer for the minimiser of its model."""
+    _put("radius.kinds", "residual", lambda state, draft: 0.0 * draft.theta)
+
+
+def drop_rounding() -> None:
+    """Take gradients for exact."""
+    for place in ("radius.kinds", "radius.ingredients"):
+        _put(place, "gradient_error", lambda *given: 0.0)
+
+
+def keep_the_regulariser() -> None:
+    """Let f be one under both scalings."""
+    _put("objective:Objective", "scale", lambda self, kept: 1.0)
+
+
+def shrink_the_regulariser() -> None:
+    """Let f be the share of the weight under both scalings."""
+    _put("objective:Objective", "scale", lambda self, kept: kept)
+
+
+def scale_as_at_the_last_anchor() -> None:
+    """Under "sum", take alpha times weight at the last anchor for that at the fit."""
+    unlearn = import_module("expunge.unlearn")
+    real = unlearn._moved
+
+    def moved(custody: Any, rows: Any, *given: Any, **options: Any) -> Any:
+        old = custody.state
+        wrong = replace(custody, fit_weight=old.anchor_weight)
+        new = real(wrong, rows, *given, **options)
+        return replace(new, fit_weight=custody.fit_weight)
+
+    _put("unlearn", "_moved", moved)
+
+
+def count_rows_for_weight() -> None:
+    """Subtract the number of rows where their weight should be subtracted."""
+    downdate = import_module("expunge.mechanisms.downdate")
+    real = downdate.what_remains
+
+    def what_remains(state: Any, removed: Any) -> tuple[float, int]:
+        _, n_rows = real(state, removed)
+        return max(state.weight - len(removed), 1e-3), n_rows
+
+    for place in ("downdate", "newton", "jackknife", "retrain"):
+        _put(f"mechanisms.{place}", "what_remains", what_remains)
+
+
+def keep_the_scaler() -> None:
+    """Let a pipeline's steps stay as they were."""
+    _put("preprocessing.pipeline", "without", lambda steps, gone, left: (steps, None))
+
+
+def choose_the_first() -> None:
+    """Let a tuned model choose its first candidate, and call that certified."""
+    real = import_module("expunge.tuning.choice").choose
+
+    def choose(intervals: Any, twins: Any) -> Any:
+        found = real(intervals, twins)
+        return replace(found, chosen=0, certified=True, contenders=(0,))
+
+    _put("tuning.rule", "choose", choose)
+
+
+def narrow_the_bars() -> None:
+    """Let intervals of errors be a hundredth of what they must be."""
+    for place in ("tuning.scores", "tuning.loo_tune"):
+        _put(place, "Interval", _narrow)
+
+
+def _narrow(low: float, value: float, high: float) -> Any:
+    Interval = import_module("expunge.tuning.choice").Interval
+    return Interval(value - (value - low) / 1e2, value, value + (high - value) / 1e2)
+
+
+def weigh_from_the_last_refit() -> None:
+    """Let "sum" scaling refer to the weight at the last refit, not the first fit."""
+    real = import_module("expunge.unlearn").refit
+
+    def refit(custody: Any, objective: Any, remaining: Any, **options: Any) -> Any:
+        new = real(custody, objective, remaining, **options)
+        return replace(new, fit_weight=remaining.total_weight)
+
+    for place in ("preprocessing.refit", "linear_model.holdings"):
+        _put(place, "refit", refit)
+
+
+def keep_every_class() -> None:
+    """Let learnt classes outlive their rows."""
+    _put(
+        LABELS, "after", lambda self, removed, objective, *, kept: self._minus(removed)
+    )
+
+
+def lose_no_class_without_rows() -> None:
+    """Answer a request that empties a class though no rows are at hand."""
+    real = import_module("expunge.linear_model.labels").Labels.after
+
+    def after(self: Any, removed: Any, objective: Any, *, kept: bool) -> Any:
+        if not kept:
+            return self._minus(removed)
+        return real(self, removed, objective, kept=kept)
+
+    _put(LABELS, "after", after)
+
+
+def fit_one_class() -> None:
+    """Let a classifier go on with one class, or with one that has no minimiser."""
+    _put(LABELS, "require_minimiser", lambda self, objective: None)
+
+
+def strike_before_it_counts() -> None:
+    """Take rows out of the roster before the request is made so."""
+    base = import_module("expunge.linear_model.base")
+    settle = import_module("expunge.linear_model.holdings").settle
+    real = base.Forgetful._take_over
+
+    def take_over(self: Any, after: Any) -> None:
+        real(self, settle(after))
+
+    _put(FORGETFUL, "_take_over", take_over)
+
+
+def release_after_it_counts() -> None:
+    """Make a request so, and release it later."""
+    real = import_module("expunge.linear_model.base").Forgetful._take_over
+
+    def take_over(self: Any, after: Any) -> None:
+        if after is not self._snapshot.holdings:
+            self._snapshot = self._snapshot.holding(after)
+            after = replace(self._private_state())
+        real(self, after)
+
+    _put(FORGETFUL, "_take_over", take_over)
+
+
+def write_without_a_lock() -> None:
+    """Let every thread have a lock of its own."""
+    _put("private:OneWriter", "_writing", property(lambda self: threading.RLock()))
+
+
+def undo_a_failed_fit() -> None:
+    """After a fit that fails, put back everything as it was when the fit began."""
+    real = import_module("expunge.linear_model.base").Forgetful.fit
+
+    def fit(self: Any, *given: Any, **named: Any) -> Any:
+        before, fresh = dict(self.__dict__), copy(self)
+        fresh.__dict__.pop("_lock", None)
+        try:
+            real(fresh, *given, **named)
+        except BaseException:
+            self.__dict__.update(before)
+            raise
+        self._become(fresh)
+        return self
+
+    _put(FORGETFUL, "fit", fit)
+
+
+def take_any_magnitude() -> None:
+    """Take numbers of any size, and square them as they are."""
+    draws.EXPONENTS = (140.0, 170.0)
+    for place in ("magnitude", "objective", "losses"):
+        _put(place, "SMALLEST", 1e-250)
+        _put(place, "LARGEST", 1e150)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("expunge.") and hasattr(module, "norm"):
+            vars(module)["norm"] = lambda v: float(np.sqrt(np.vdot(v, v)))
+
+
+def launder_claims() -> None:
+    """Let a registry forget what was declared of a model."""
+    _put("registry.fitting", "_declared", lambda custody, before, search: custody)
+
+
+def drop_weights_in_the_registry() -> None:
+    """Let a registry fit a model without its weights."""
+    real = import_module("expunge.registry.fitting").fitted
+
+    def fitted(model: Any, *given: Any, **named: Any) -> Any:
+        return real(clone(model), *given, **named | {"sample_weight": None})
+
+    _put("registry.registry", "fitted", fitted)
+
+
+CORE = ("core",)
+LABELS = "linear_model.labels:Labels"
+FORGETFUL = "linear_model.base:Forgetful"
+
+MUTANTS: Mapping[str, Mutant] = {
+    "drop-the-residual": Mutant(drop_the_residual, CORE),
+    "drop-the-third-order": Mutant(_constant("radius.kinds", "third_order", 0.0), CORE),
+    "shrink-the-third-order": Mutant(_scaled("radius.kinds", "third_order", 0.3), CORE),
+    "shrink-the-moment": Mutant(
+        _scaled("radius.ingredients", "moment_form", 0.4), CORE
+    ),
+    "drop-the-growth": Mutant(_constant("radius.kinds", "growth", 0.0), CORE),
+    "drop-the-exponential": Mutant(
+        _constant("radius.kinds", "half_exponential", 1.0), CORE
+    ),
+    "raise-the-floor": Mutant(_scaled("radius.kinds", "curvature_floor", 1.1), CORE),
+    "raise-the-modulus": Mutant(_scaled("radius.kinds", "strong_convexity", 1.1), CORE),
+    # That of matrices and weights is smaller, and hides behind that of gradients.
+    "drop-rounding": Mutant(drop_rounding, CORE),
+    "keep-the-regulariser": Mutant(keep_the_regulariser, CORE),
+    "shrink-the-regulariser": Mutant(shrink_the_regulariser, CORE),
+    "count-rows-for-weight": Mutant(count_rows_for_weight, CORE),
+    "scale-as-at-the-last-anchor": Mutant(scale_as_at_the_last_anchor, ("streams",)),
+    "keep-the-scaler": Mutant(keep_the_scaler, ("pipelines-mean", "pipelines-sum")),
+    "choose-the-first": Mutant(choose_the_first, ("tuned",)),
+    "narrow-the-bars": Mutant(narrow_the_bars, ("tuned",)),
+    "weigh-from-the-last-refit": Mutant(
+        weigh_from_the_last_refit, ("pipelines-sum", "classes")
+    ),
+    "keep-every-class": Mutant(keep_every_class, ("classes",)),
+    "lose-no-class-without-rows": Mutant(lose_no_class_without_rows, ("classes",)),
+    "fit-one-class": Mutant(fit_one_class, ("classes",)),
+    "strike-before-it-counts": Mutant(strike_before_it_counts, ("interrupts",)),
+    "release-after-it-counts": Mutant(release_after_it_counts, ("interrupts",)),
+    "write-without-a-lock": Mutant(write_without_a_lock, ("threads",)),
+    "undo-a-failed-fit": Mutant(undo_a_failed_fit, ("threads",)),
+    "take-any-magnitude": Mutant(take_any_magnitude, CORE, extremes=1.0),
+    "launder-claims": Mutant(launder_claims, ("registry",)),
+    "drop-weights": Mutant(drop_weights_in_the_registry, ("registry",)),
+}

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attack the registry: requests, reopening, new anchors, backups put back."""
+
+import inspect
+import shutil
+import tempfile
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn import linear_model
+
+from expunge import from_sklearn
+from expunge.registry import Registry
+
+from . import draws
+from .draws import Generator, Task, chance, pick
+from .faces import WORDS, empties_a_class, estimator, labels_of, on_the_rest, shown
+from .judge import Court
+from .losses import Array, Loss
+from .oracle import LONG, Aim, Sample, minimise
+from .peek import draft_in
+
+# A file system in memory, where there is one: what is attacked here is no disk.
+MEMORY = Path("/dev/shm")
+TAKES_WEIGHTS = "sample_weight" in inspect.signature(Registry.fit).parameters
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A model in a registry: its problem, its contract, and what it may claim."""
+
+    task: Task
+    budget: Any
+    may_certify: bool = True
+
+
+def attack(rng: Generator, court: Court) -> None:
+    """Fill a registry, let people leave, disturb it, and judge every release."""
+    place = str(MEMORY) if MEMORY.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="expunge-attack-", dir=place) as folder:
+        site = Site(rng, court, Path(folder))
+        try:
+            site.run()
+        finally:
+            site.registry.close()
+
+
+class Site:
+    """One registry under attack.
+
+    Parameters
+    ----------
+    rng, court
+        Chance, and where verdicts go.
+    folder
+        An empty folder.
+    """
+
+    def __init__(self, rng: Generator, court: Court, folder: Path) -> None:
+        self.rng, self.court, self.folder = rng, court, folder
+        self.registry = Registry.create(folder / "registry")
+        n = int(rng.integers(10, 50))
+        self.owners = draws.owners(rng, n)
+        self.stay = np.ones(n, dtype=bool)
+        self.entries: dict[str, Entry] = {}
+
+    def run(self) -> None:
+        """Fit some models, then requests with mishaps in between."""
+        for number in range(int(self.rng.integers(4, 9))):
+            self.enter(f"model-{number}")
+        if not self.entries:
+            return
+        self.judge()
+        whole = draws.Task(*self._any())
+        for people in draws.requests(self.rng, whole, 10):
+            after = self.stay & ~whole.rows_of(people)
+            if not people or not self._possible(after):
+                continue
+            self.disturb()
+            with self.court.refusals() as refusal:
+                self.registry.forget(people)
+            if refusal:  # it waits, and would be applied by whoever comes next
+                return
+            self.stay = after
+            self.judge()
+
+    def _any(self) -> tuple[Aim, Sample, Array]:
+        task = next(iter(self.entries.values())).task
+        return task.aim, task.sample, self.owners
+
+    def _possible(self, after: Array) -> bool:
+        """Whether every model has weight left and, mostly, all its classes."""
+        entries = self.entries.values()
+        emptied = any(empties_a_class(entry.task, after) for entry in entries)
+        if emptied and not chance(self.rng, 0.2):
+            return False
+        return all(entry.task.sample.weight[after].any() for entry in entries)
+
+    def enter(self, name: str) -> None:
+        """Fit a model into the registry."""
+        rng, n = self.rng, len(self.owners)
+        kind = pick(rng, "plain", "tuned", "weighed", p=[0.8, 0.1, 0.1])
+        if kind == "weighed":
+            self.enter_adopted(name)
+            return
+        d = int(rng.integers(1, 5))
+        aim, X = draws.aim(rng, draws.LOSSES, d), draws.design(rng, n, d)
+        weight = draws.weights(rng, n) if TAKES_WEIGHTS else np.ones(n)
+        sample = Sample(X, draws.labels(rng, aim.loss, X), weight)
+        task = Task(aim, sample, self.owners)
+        model = estimator(rng, task)
+        with self.court.refusals() as refusal:
+            if kind == "tuned":
+                model.fit(X, labels_of(task), self.owners.tolist())
+                model.declare_tuned(object())
+            self._fit(name, model, task)
+        if not refusal:
+            self.entries[name] = Entry(task, model.budget, kind == "plain")
+
+    def enter_adopted(self, name: str) -> None:
+        """Fit a model that was adopted, with weights of its classes."""
+        rng, n = self.rng, len(self.owners)
+        X = draws.design(rng, n, 2)
+        y = draws.labels(rng, Loss("logistic"), X)
+        words, balanced = WORDS[(y.astype(int) + 1) // 2], chance(rng, 0.5)
+        there, codes, counts = np.unique(words, return_inverse=True, return_counts=True)
+        factors = n / (2 * counts) if balanced else rng.uniform(0.5, 3.0, 2)
+        numbers: Any = dict(zip(there.tolist(), factors.tolist(), strict=True))
+        fitted = linear_model.LogisticRegression(
+            class_weight="balanced" if balanced else numbers, max_iter=30
+        )
+        weight = factors[codes]
+        aim = Aim(Loss("logistic"), 1 / weight.astype(LONG).sum(), scaling="sum")
+        task = Task(aim, Sample(X, y, weight), self.owners)
+        with self.court.refusals() as refusal:
+            fitted.fit(X, words)
+            model = from_sklearn(fitted, X, words, self.owners.tolist())
+            if TAKES_WEIGHTS and chance(rng, 0.7):
+                self._fit(name, model, task)
+            else:  # to be refused, or found out
+                self.registry.fit(name, model, X, words, self.owners.tolist())
+        if not refusal:
+            self.entries[name] = Entry(task, model.budget, not balanced)
+
+    def _fit(self, name: str, model: Any, task: Task) -> None:
+        given: dict[str, Any] = {}
+        if TAKES_WEIGHTS and not (task.sample.weight == 1.0).all():
+            given["sample_weight"] = task.sample.weight
+        self.registry.fit(
+            name, model, task.sample.X, labels_of(task), self.owners.tolist(), **given
+        )
+
+    def disturb(self) -> None:
+        """Reopen the registry, anchor a model anew, or put a backup back."""
+        kind = pick(
+            self.rng, "nothing", "reopen", "anchor", "restore", p=[0.5, 0.2, 0.2, 0.1]
+        )
+        if kind == "nothing":
+            return
+        if kind == "anchor":
+            name = pick(self.rng, *self.entries)
+            with self.court.refusals():
+                self.registry.reanchor(name)
+            return
+        self.registry.close()
+        home, backup = self.folder / "registry", self.folder / "backup"
+        if kind == "restore" and backup.is_dir():
+            shutil.copy(backup / "expunge.db", home / "expunge.db")
+            self.registry = Registry.restore(home, backup)
+            self.judge()
+            return
+        if kind == "reopen" and not backup.is_dir():
+            shutil.copytree(home, backup)
+        self.registry = Registry.open(home)
+
+    def judge(self) -> None:
+        """Hold every model's release against a fit to the remaining rows."""
+        for name, entry in self.entries.items():
+            self._judge(name, entry)
+
+    def _judge(self, name: str, entry: Entry) -> None:
+        court, registry = self.court, self.registry
+        release, record = registry.release(name), registry.record(name)
+        aim, rest, classes = on_the_rest(entry.task, self.stay)
+        if len(classes) and not np.array_equal(release.classes_, classes):
+            court.fact(False, f"classes {release.classes_}, a fit has {classes}")
+            return
+        theta = draft_in(registry, name)
+        truth = minimise(aim, rest, entry.task.sample.total, theta)
+        radius = inf if record.radius is None else record.radius
+        court.decided(record.decisions)
+        court.radius(radius, theta, truth, "registry")
+        claims = release.certificate_.status
+        if not entry.may_certify:
+            court.fact(claims != "certified", "a choice on the data became certified")
+        if entry.budget is None:
+            court.radius(radius, shown(release, aim), truth, "registry, public")
+        elif claims == "certified":
+            room = entry.budget.radius_budget(theta.size)
+            court.radius(room, theta, truth, "registry, certified")

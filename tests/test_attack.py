@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""No promise breaks under attack; the oracle is right, and the adversary has power."""
+
+from concurrent.futures import ProcessPoolExecutor
+from math import inf, isfinite
+from multiprocessing import get_context
+
+import numpy as np
+import pytest
+
+from tests.attack.__main__ import main
+from tests.attack.arithmetic import indicators, mean_and_deviation
+from tests.attack.judge import Court, Tally
+from tests.attack.losses import Loss
+from tests.attack.mutants import MUTANTS, caught
+from tests.attack.oracle import (
+    LONG,
+    Aim,
+    Optimum,
+    Point,
+    Problem,
+    Sample,
+    error_bound,
+    minimise,
+    solve,
+)
+from tests.attack.running import KINDS, Limits, Schedule, case, table
+
+SEED = 20
+# Cases of each kind, in two parts that can run side by side: seconds in all.
+CASES = {
+    "core": 40,
+    "streams": 25,
+    "adopted": 40,
+    "pipelines-mean": 20,
+    "pipelines-sum": 20,
+    "tuned": 8,
+    "registry": 2,
+    "classes": 30,
+    "interrupts": 12,
+    "threads": 25,
+}
+QUICK = ("drop-the-third-order", "weigh-from-the-last-refit", "keep-every-class")
+
+
+class TestPromises:
+    @pytest.mark.parametrize("part", [0, 1])
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_hold_under_attack(self, kind: str, part: int) -> None:
+        tally = Tally()
+        for number in range(part * CASES[kind], (part + 1) * CASES[kind]):
+            case(kind, SEED, number, tally)
+        assert tally.violations == []
+        assert tally.checks > CASES[kind]
+        assert tally.undecided <= 0.05 * tally.checks
+
+
+class TestOracle:
+    def test_solves_a_ridge_regression(self, rng: np.random.Generator) -> None:
+        X, y = rng.standard_normal((30, 3)), rng.standard_normal(30)
+        weight = rng.uniform(0.5, 2.0, 30)
+        aim = Aim(Loss("squared"), alpha=0.3, scaling="sum", intercept=False)
+        found = minimise(aim, Sample(X, y, weight), LONG(2.0) * LONG(weight.sum()))
+        H = (X.T * weight) @ X / weight.sum() + 0.6 * np.eye(3)
+        exact = np.linalg.solve(H, X.T @ (weight * y) / weight.sum())
+        assert found.distance(exact) < 1e-14
+        assert found.error < 1e-15
+
+    @pytest.mark.parametrize("name", ["logistic", "softmax", "one-vs-rest", "hinge"])
+    def test_start_does_not_matter(self, name: str, rng: np.random.Generator) -> None:
+        loss = Loss(name, 3 if name in ("softmax", "one-vs-rest") else 1)
+        X = rng.standard_normal((40, 3))
+        y = np.arange(40) % 3 if loss.outputs > 1 else 1.0 - 2.0 * (np.arange(40) % 2)
+        aim = Aim(loss, alpha=0.02, l1_ratio=0.5)
+        sample = Sample(X, y.astype(float), np.ones(40))
+        cold = minimise(aim, sample)
+        start = rng.standard_normal(cold.theta.size)
+        warm = minimise(aim, sample, start=start)
+        assert max(cold.error, warm.error) < 1e-12
+        assert warm.distance(cold.theta) <= cold.error + warm.error
+
+    def test_does_not_judge_without_a_minimiser(self) -> None:
+        X, y = np.arange(6.0)[:, None], np.ones(6)  # one class, a free intercept
+        found = minimise(Aim(Loss("logistic"), alpha=0.1), Sample(X, y, np.ones(6)))
+        assert found.error == inf
+
+    def test_error_bounds_the_distance_of_a_bad_point(
+        self, rng: np.random.Generator
+    ) -> None:
+        X, y = rng.standard_normal((30, 2)), np.resize([1.0, -1.0], 30)
+        for free in (False, True):
+            aim = Aim(Loss("logistic"), alpha=0.1, free=free)
+            sample = Sample(X, y, np.ones(30))
+            good, problem = minimise(aim, sample), Problem(aim, sample, sample.total)
+            for size in (1e-2, 1e-6, 1e-12):
+                moved = good.theta + size * rng.standard_normal(3)
+                bound = error_bound(Point(problem, moved))
+                assert good.distance(moved) <= bound + good.error
+                assert isfinite(bound)
+
+    def test_solves_in_extended_precision(self) -> None:
+        H = (1.0 / (np.arange(8)[:, None] + np.arange(8) + 1.0)).astype(LONG)
+        x = np.arange(1, 9).astype(LONG)
+        assert np.abs(solve(H, H @ x) - x).max() < 1e-7  # a Hilbert matrix
+
+
+class TestArithmetic:
+    def test_mean_and_deviation_far_from_zero(self) -> None:
+        column = 1e8 + np.array([0.0, 1.0, 2.0, np.nan])
+        mean, deviation = mean_and_deviation(column, np.ones(4))
+        assert mean == 1e8 + 1.0
+        assert deviation == np.sqrt(2.0 / 3.0)
+
+    def test_rare_categories_share_a_column(self) -> None:
+        X = np.array([[1.0], [1.0], [2.0], [3.0]])
+        made = indicators(X, np.ones(4), 2.0)
+        assert made.tolist() == [[1, 0], [1, 0], [0, 1], [0, 1]]
+        assert indicators(X, np.array([1.0, 1.0, 0.0, 2.0]), 1.0).shape == (4, 2)
+
+
+class TestJudge:
+    def test_complains_of_a_radius_that_is_too_small(self) -> None:
+        tally = Tally()
+        court = Court("a case", tally)
+        truth = Optimum(np.zeros(2, dtype=LONG), 1e-12)
+        court.radius(0.9, np.array([1.0, 0.0]), truth, "short")
+        court.radius(1.0, np.array([1.0, 0.0]), truth, "long enough")
+        court.radius(5.0, np.zeros(3), truth, "misshapen")
+        court.radius(inf, np.array([1.0, 0.0]), truth, "no claim")
+        court.radius(1e-14, np.array([5e-13, 0.0]), truth, "not to be told")
+        assert [said.split(": ")[1] for said in tally.violations] == [
+            "short",
+            "misshapen",
+        ]
+        assert (tally.checks, tally.undecided) == (3, 1)
+
+    def test_tells_refusals_from_faults(self) -> None:
+        tally = Tally()
+        court = Court("a case", tally)
+        with court.refusals() as refusal:
+            raise ValueError("too few")
+        assert refusal
+        with court.refusals():
+            raise ZeroDivisionError
+        assert tally.refusals == {"ValueError": 1}
+        assert "raw ZeroDivisionError" in tally.violations[0]
+
+
+class TestMachine:
+    def test_a_case_repeats(self) -> None:
+        once, again = case("core", SEED, 3), case("core", SEED, 3)
+        assert (once.checks, once.worst) == (again.checks, again.worst)
+
+    def test_time_goes_to_whoever_had_least(self) -> None:
+        schedule = Schedule(["core", "streams"], Limits(60.0, checks=5))
+        first, second = schedule.turn(), schedule.turn()
+        assert first is not None and second is not None
+        assert {first[0], second[0]} == {"core", "streams"}
+        schedule.take("core", Tally(checks=5), 1.0)
+        third = schedule.turn()
+        assert third is not None and third[0] == "streams"
+        schedule.take("streams", Tally(checks=5), 1.0)
+        assert schedule.turn() is None
+
+    def test_prints_what_it_found(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["--only", "core", "--seed", "1", "--case", "2"]) == 0
+        assert "0 violations" in capsys.readouterr().out
+        broken = Tally(checks=1, violations=["--only core: too far"])
+        assert "too far" in table({"core": broken})
+
+
+@pytest.mark.slow
+class TestMutants:
+    @pytest.mark.parametrize("name", QUICK)
+    def test_are_caught(self, name: str) -> None:
+        assert name in MUTANTS
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            assert pool.submit(caught, name, 1, 60.0).result().violation
