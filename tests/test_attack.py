@@ -39,6 +39,7 @@ CASES = {
     "classes": 30,
     "interrupts": 12,
     "threads": 25,
+    "claims": 12,
 }
 QUICK = ("drop-the-third-order", "weigh-from-the-last-refit", "keep-every-class")
 

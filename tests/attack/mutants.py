@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from copy import copy
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from importlib import import_module
 from multiprocessing import get_context
 from typing import Any
@@ -283,7 +284,12 @@ def take_any_magnitude() -> None:
 
 def launder_claims() -> None:
     """Let a registry forget what was declared of a model."""
-    _put("registry.fitting", "_declared", lambda custody, before, search: custody)
+    real = import_module("expunge.linear_model.snapshot").carry
+    _put(
+        "registry.fitting",
+        "carry",
+        lambda custody, before=None, search=None: real(custody),
+    )
 
 
 def drop_weights_in_the_registry() -> None:
@@ -296,7 +302,135 @@ def drop_weights_in_the_registry() -> None:
     _put("registry.registry", "fitted", fitted)
 
 
+def tell_milliseconds() -> None:
+    """Write times, to the millisecond, where public documents have days."""
+    entries = import_module("expunge.ledger.entries")
+    head = import_module("expunge.ledger.heads").Head
+    days = ("day", "accepted", "deadline", "taken")
+    for page in (*entries.KINDS.values(), head):
+        loose = {name: _as_it_is for name in days if name in page.checks}
+        page.checks = {**page.checks, **loose}
+    for place in ("completing", "rotating"):
+        _put(f"registry.{place}", "day_of", _to_the_millisecond)
+    _put("registry.site", "midnight", lambda day: 0)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _to_the_millisecond(time: int) -> str:
+    return datetime.fromtimestamp(time / 1e3, UTC).isoformat()
+
+
+def trust_every_key() -> None:
+    """Let every key of a ledger sign for all of it."""
+
+    def unsigned(page: Any, keys: Any) -> str:
+        known = {key.id: key for _, key in keys.keys}
+        return "" if page.signed_by(known[page.key]) else "not signed"
+
+    _put("ledger.opening", "_unsigned", unsigned)
+    _put("ledger.opening", "_signed", lambda page, keys: [])
+
+
+def take_ids_as_they_come() -> None:
+    """Compare ids as text, in whatever spelling."""
+    for place in ("owners", "holdings"):
+        _put(f"linear_model.{place}", "person", str)
+
+
+def name_rows_by_position() -> None:
+    """Let the position of a row be the id of a person."""
+    for place in ("linear_model.owners", "linear_model.holdings"):
+        _put(place, "row_name", str)
+    for place in ("linear_model.kept", "registry.fitting"):
+        _put(place, "is_row_name", lambda owner: False)
+
+
+def count_people_again() -> None:
+    """Count a person whenever rows of theirs go."""
+    _put(
+        "linear_model.kept:Kept",
+        "count_people",
+        lambda self, gone: len({self.owners[place] for place in gone}),
+    )
+    roster = import_module("expunge.roster").Roster
+    _put(
+        "roster:Roster",
+        "count_people",
+        lambda self, entries: len(
+            roster._people(self, roster._taken(self, entries)) or entries
+        ),
+    )
+
+
+def count_each_fit_alone() -> None:
+    """Say of no fit that there may be other releases under its contract."""
+    _put("linear_model.snapshot", "used_before", lambda budget: False)
+
+
+def count_each_copy_alone() -> None:
+    """Say of no loaded model that there may be other copies."""
+    _put("files.model", "replace", lambda value, **changes: value)
+
+
+def save_what_was_set() -> None:
+    """Save the parameters of now with a release of before."""
+    contents = import_module("expunge.files.contents")
+    real = contents.release_content
+
+    def release_content(model: Any, shown: Any, arrays: Any) -> Any:
+        parameters = model.get_params(deep=False)
+        return real(model, replace(shown, parameters=parameters), arrays)
+
+    for place in ("files.contents", "files.model", "files.shipping"):
+        _put(place, "release_content", release_content)
+
+
+def refuse_heavy_rows() -> None:
+    """Refuse where nothing of the sums is left, though the rows are at hand."""
+    unlearn = import_module("expunge.unlearn")
+    cannot = import_module("expunge.exceptions").CannotRemove
+    left = tuple(error for error in unlearn.REFUSALS if error is not cannot)
+    _put("unlearn", "REFUSALS", left)
+
+
+def name_steps_that_forget() -> None:
+    """Say of a pipeline that its own steps do not forget with it."""
+    real = import_module("expunge.certificate").Scope.exclusions
+
+    def exclusions(self: Any, description: Any) -> Any:
+        return real(replace(self, in_pipeline=False), description)
+
+    _put("certificate:Scope", "exclusions", exclusions)
+
+
+def forget_declarations() -> None:
+    """Let a second fit forget what was declared of the first."""
+    real = import_module("expunge.linear_model.snapshot").carry
+    for place in ("linear_model.base", "preprocessing.pipeline"):
+        _put(place, "carry", lambda custody, before=None, search=None: real(custody))
+
+
+def take_anybodys_row() -> None:
+    """Of several equal rows take any, whoever has them."""
+    _put(
+        "linear_model.holdings",
+        "_meant",
+        lambda holdings, places, n_wanted, share: places[-n_wanted:],
+    )
+
+
+def repeat_seeded_noise() -> None:
+    """Let a seed give a sequence, wherever it is begun again."""
+    noise = import_module("expunge.noise").SeededNoise
+    real = noise.draw
+    _put("noise:SeededNoise", "draw", lambda self, size, number=None: real(self, size))
+
+
 CORE = ("core",)
+CLAIMS = ("claims",)
 LABELS = "linear_model.labels:Labels"
 FORGETFUL = "linear_model.base:Forgetful"
 
@@ -335,4 +469,17 @@ MUTANTS: Mapping[str, Mutant] = {
     "take-any-magnitude": Mutant(take_any_magnitude, CORE, extremes=1.0),
     "launder-claims": Mutant(launder_claims, ("registry",)),
     "drop-weights": Mutant(drop_weights_in_the_registry, ("registry",)),
+    "tell-milliseconds": Mutant(tell_milliseconds, CLAIMS),
+    "trust-every-key": Mutant(trust_every_key, CLAIMS),
+    "take-ids-as-they-come": Mutant(take_ids_as_they_come, CLAIMS),
+    "name-rows-by-position": Mutant(name_rows_by_position, CLAIMS),
+    "count-people-again": Mutant(count_people_again, CLAIMS),
+    "count-each-fit-alone": Mutant(count_each_fit_alone, CLAIMS),
+    "count-each-copy-alone": Mutant(count_each_copy_alone, CLAIMS),
+    "save-what-was-set": Mutant(save_what_was_set, CLAIMS),
+    "refuse-heavy-rows": Mutant(refuse_heavy_rows, CLAIMS),
+    "name-steps-that-forget": Mutant(name_steps_that_forget, CLAIMS),
+    "forget-declarations": Mutant(forget_declarations, CLAIMS),
+    "take-anybodys-row": Mutant(take_anybodys_row, CLAIMS),
+    "repeat-seeded-noise": Mutant(repeat_seeded_noise, CLAIMS),
 }

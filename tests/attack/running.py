@@ -28,6 +28,7 @@ KINDS: Mapping[str, str] = {
     "classes": "classes",
     "interrupts": "interrupts",
     "threads": "threads",
+    "claims": "claims",
 }
 
 Attack = Callable[[np.random.Generator, Court], None]

@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attack what is said around the numbers: who counts, what is covered, what is public.
+
+Ids in several spellings, rows in several requests, fits under one contract, parameters
+set late, rows that outweigh all others, days in public documents, stolen keys.
+"""
+
+import json
+import re
+import tempfile
+import unicodedata
+from collections.abc import Callable, Iterator
+from functools import reduce
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from expunge import Budget, LinearRegression, LogisticRegression, load
+from expunge.certificate import BEFORE_PIPELINE, OTHER_RELEASES, PREPROCESSING
+from expunge.exceptions import ExpungeError, InvalidInput
+from expunge.ledger import (
+    Head,
+    RequestCompleted,
+    check_receipt,
+    issue,
+    sign,
+    signing_key,
+)
+from expunge.ledger.book import leaf
+from expunge.ledger.merkle import Frontier, inclusion_proof, nodes_of
+from expunge.preprocessing import StandardScaler, forgettable_pipeline
+from expunge.registry import Registry
+
+from .draws import Generator, chance, pick
+from .judge import Court
+from .losses import Array, Loss
+from .oracle import Aim, Sample, minimise
+from .peek import draft_of
+
+NAMES = ("Zo\u00eb", "Jos\u00e9", "\u00c5sa", "Ada", "7", "\uac00\ub098", "x y")
+NOBODY = (None, float("nan"), 3.0, np.float64(7.0), True, b"Ada", "", "  ", "a\x00b")
+
+
+def attack(rng: Generator, court: Court) -> None:
+    """Try one of the ways in which a claim could be wrong."""
+    CLAIMS[pick(rng, *CLAIMS)](rng, court)
+
+
+def table(rng: Generator) -> tuple[Array, Array]:
+    """Return rows and labels of two classes."""
+    n = int(rng.integers(12, 40))
+    X = rng.standard_normal((n, int(rng.integers(1, 4))))
+    y = (X[:, 0] + rng.standard_normal(n) > 0.0).astype(int)
+    y[:2] = (0, 1)
+    return X, y
+
+
+def model(rng: Generator, **parameters: Any) -> Any:
+    """Return a classifier to which nothing is refused."""
+    return LogisticRegression(
+        alpha=float(10.0 ** rng.uniform(-3.0, 0.0)),
+        penalize_intercept=True,
+        random_state=int(rng.integers(100)),
+        classes=[0, 1],
+        **parameters,
+    )
+
+
+def people_count_once(rng: Generator, court: Court) -> None:
+    """Take rows away in any portions; each person counts when they first ask."""
+    X, y = table(rng)
+    owners = rng.integers(0, max(2, len(X) // 3), len(X))
+    ours = model(rng, keep_data=chance(rng, 0.5)).fit(X, y, subjects=owners.tolist())
+    asked: set[int] = set()
+    order = rng.permutation(len(X))[: len(X) // 2]
+    for some in np.array_split(order, int(rng.integers(1, 6))):
+        ours.forget(X=X[some], y=y[some])
+        asked |= set(owners[some].tolist())
+        counted = ours.certificate_.n_subjects_removed
+        court.fact(counted == len(asked), f"{len(asked)} asked, {counted} counted")
+        if chance(rng, 0.2):
+            ours = saved(ours)
+
+
+def saved(ours: Any) -> Any:
+    """Return a model written to files and read again."""
+    with tempfile.TemporaryDirectory() as folder:
+        ours.save(folder)
+        return load(folder)
+
+
+def ids_have_one_spelling(rng: Generator, court: Court) -> None:
+    """Fit under one spelling of a name, ask under another; refuse what is no name."""
+    X, y = table(rng)
+    owners = [spelled(rng, str(rng.choice(NAMES))) for _ in range(len(X))]
+    ours = model(rng).fit(X, y, subjects=owners)
+    person = unicodedata.normalize("NFC", owners[0]).strip()
+    theirs = [unicodedata.normalize("NFC", o).strip() == person for o in owners]
+    if not all(theirs):
+        with court.refusals((ExpungeError,)) as refusal:
+            ours.forget([spelled(rng, person)])
+        court.fact(not refusal, "a person is not known by another spelling")
+        if not refusal:
+            same = ours.record_.n_removed == sum(theirs)
+            court.fact(same, "some rows of a person stayed under another spelling")
+    nobody: Any = NOBODY[int(rng.integers(len(NOBODY)))]
+    owners[int(rng.integers(len(owners)))] = nobody
+    court.fact(refused(lambda: model(rng).fit(X, y, owners)), f"{nobody!r} is a person")
+    court.fact(refused(lambda: ours.forget([nobody])), f"{nobody!r} was forgotten")
+
+
+def spelled(rng: Generator, name: str) -> str:
+    """Return a name in one of the spellings that mean the same."""
+    form: Any = pick(rng, "NFC", "NFD")
+    return pick(rng, "", " ", "\t ") + unicodedata.normalize(form, name) + " "
+
+
+def refused(act: Callable[[], object]) -> bool:
+    """Return whether an act is refused as bad input."""
+    try:
+        act()
+    except InvalidInput:
+        return True
+    return False
+
+
+def positions_are_no_ids(rng: Generator, court: Court) -> None:
+    """A model without subjects is not hit by anybody's id."""
+    X, y = table(rng)
+    ours = model(rng).fit(X, y)
+    place = int(rng.integers(len(X)))
+    for ids in ([place], [str(place)]):
+        court.fact(refused(lambda ids=ids: ours.forget(ids)), "a position is an id")  # type: ignore[misc]
+    with tempfile.TemporaryDirectory() as folder:
+        with Registry.create(Path(folder) / "registry") as registry:
+            registry.fit("nobody", model(rng), X, y)
+            known = registry.known([str(place)])
+            court.fact(not known[str(place)], "a registry knows a position")
+
+
+def releases_are_counted_honestly(rng: Generator, court: Court) -> None:
+    """Say that others may exist: after a fit under one contract, and after loading."""
+    X, y = table(rng)
+    budget = Budget(sigma=0.5, allow_seeded=True, releases=5)
+    ours = model(rng, budget=budget).fit(X, y)
+    alone = OTHER_RELEASES not in ours.certificate_.not_covered
+    court.fact(alone, "a first fit says that there are others")
+    way = pick(rng, "refit", "clone", "load")
+    if way == "load":
+        other = saved(ours).forget(X=X[2:3], y=y[2:3])
+    else:
+        other = (ours if way == "refit" else clone(ours)).fit(X, y)
+    said = OTHER_RELEASES in other.certificate_.not_covered
+    court.fact(said, f"{way}: nothing says that other releases may exist")
+
+
+def parameters_are_those_of_the_fit(rng: Generator, court: Court) -> None:
+    """Parameters set after the fit reach no file of its release."""
+    X, y = table(rng)
+    ours = model(rng).fit(X, y)
+    alpha = ours.alpha
+    ours.set_params(alpha=9.0, loss="squared_hinge", fit_intercept=False)
+    again = saved(ours)
+    court.fact(again.alpha == alpha, "a parameter set later was saved")
+    same = np.array_equal(again.predict(X), ours.predict(X))
+    court.fact(same, "a saved model predicts something else")
+
+
+def a_heavy_row_leaves(rng: Generator, court: Court) -> None:
+    """Where nothing of the sums is left, the remaining rows answer."""
+    X, _ = table(rng)
+    y, weight = X[:, 0] + rng.standard_normal(len(X)), np.ones(len(X))
+    weight[-1] = 10.0 ** rng.uniform(14.0, 17.0)
+    scaling: Any = pick(rng, "mean", "sum")
+    ours = LinearRegression(alpha=0.1, scaling=scaling, penalize_intercept=True)
+    ours.fit(X, y, sample_weight=weight)
+    with court.refusals((ExpungeError,)) as refusal:
+        ours.forget(rows=[len(X) - 1])
+    court.fact(not refusal, "a row that outweighs all others cannot leave")
+    if not refusal:
+        aim = Aim(Loss("squared"), 0.1, scaling=scaling, free=False)
+        whole = Sample(X, y, weight)
+        rest, theta = whole.take(np.arange(len(X)) < len(X) - 1), draft_of(ours)
+        truth = minimise(aim, rest, whole.total, theta)
+        radius = ours.record_.radius
+        court.radius(inf if radius is None else radius, theta, truth, "heavy")
+
+
+def pipelines_say_what_is_true(rng: Generator, court: Court) -> None:
+    """A pipeline that unlearns its steps does not name them as fitted elsewhere."""
+    X, y = table(rng)
+    plain = model(rng).fit(X, y).certificate_.not_covered
+    pipeline = forgettable_pipeline(StandardScaler(), estimator=model(rng)).fit(X, y)
+    piped = pipeline.forget(rows=[int(rng.integers(len(X)))]).certificate_.not_covered
+    court.fact(PREPROCESSING in plain, "a plain model covers preprocessing")
+    court.fact(PREPROCESSING not in piped, "a pipeline says that it does not forget")
+    court.fact(BEFORE_PIPELINE in piped, "a pipeline covers what came before it")
+
+
+def public_documents_tell_days(rng: Generator, court: Court) -> None:
+    """Nothing public is finer than a day, and a stolen key signs nothing more."""
+    X, y = table(rng)
+    owners = [f"p{i}" for i in range(len(X))]
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder) / "registry"
+        with Registry.create(home) as registry:
+            stolen = signing_key(home / "keys" / "signing-0.pem", create=False)
+            registry.fit("model", model(rng), X, y, owners)
+            receipt = registry.forget(["p3"])
+            lines = registry.export().decode().splitlines()
+            for text in (receipt, *lines):
+                finer = [v for v in figures(json.loads(text)) if FINE.fullmatch(v)]
+                court.fact(not finer, f"a public document holds {finer}")
+            registry.rotate_signing_key()
+            entries, keys = list(registry.log()), registry.public_pem()
+    day = entries[-1].day
+    made_up = RequestCompleted(
+        sequence=len(entries),
+        day=day,
+        request="ab" * 16,
+        certificates={},
+        n_subjects=1,
+        accepted=day,
+        deadline=day,
+    )
+    leaves = [leaf(entry) for entry in (*entries, made_up)]
+    tree = reduce(Frontier.append, leaves, Frontier()).tree()
+    head = sign(Head(size=tree.size, root=tree.root.hex(), day=day), stolen)
+    proof = inclusion_proof(nodes_of(leaves), made_up.sequence, tree.size)
+    forged = issue(made_up, {}, head=head, proof=proof, key=stolen)
+    stands = check_receipt(forged.to_json(), keys).stands
+    court.fact(not stands, "a stolen key signs for what came after it")
+
+
+FINE = re.compile(r"\d{10,}|.*\d\d:\d\d.*")
+
+
+def figures(value: Any) -> Iterator[str]:
+    """Yield every number and every short text in a document."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            # What is said of the model, and hashes, are no times.
+            if key not in ("certificates", "signature", "objective"):
+                yield from figures(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from figures(inner)
+    elif isinstance(value, int | str) and len(str(value)) < 60:
+        yield str(value)
+
+
+def declarations_stay(rng: Generator, court: Court) -> None:
+    """What voids a promise voids it after another fit, and in a pipeline."""
+    X, y = table(rng)
+    budget = Budget(sigma=0.5, allow_seeded=True)
+    ours = model(rng, budget=budget).fit(X, y).declare_tuned("grid search")
+    way = pick(rng, "fit", "pipeline", "load")
+    again = saved(ours) if way == "load" else ours
+    if way == "pipeline":
+        again = forgettable_pipeline(StandardScaler(), estimator=ours)
+    status = again.fit(X, y).certificate_.status
+    court.fact(status == "radius-only", f"{way}: a declared choice became {status}")
+
+
+def equal_rows_have_owners(rng: Generator, court: Court) -> None:
+    """Two people have the same row, and leave in different ways; both are gone."""
+    X, y = table(rng)
+    owners = [f"p{i}" for i in range(len(X))]
+    first, second, third = rng.permutation(len(X))[:3]
+    X[second], y[second] = X[first], y[first]
+    owners[third] = owners[second]
+    ours = model(rng).fit(X, y, subjects=owners)
+    with court.refusals() as refusal:
+        ours.forget(X=X[[first]], y=y[[first]])
+    if refusal:
+        ours.forget([owners[first]])
+    ours.forget([owners[second]])
+    n_left = len(X) - ours.record_.n_removed
+    court.fact(n_left == len(X) - 3, "somebody's equal row stayed")
+
+
+def noise_is_used_once(rng: Generator, court: Court) -> None:
+    """No two releases share noise, whatever was saved and loaded in between."""
+    X = rng.standard_normal((30, 2))
+    y = np.arange(30) % 3
+    budget = Budget(sigma=0.5, allow_seeded=True)
+    ours: Any = LogisticRegression(
+        alpha=0.1, penalize_intercept=True, random_state=1, budget=budget
+    ).fit(X, y, subjects=[f"p{label}" for label in y])
+    noise = []
+    for person in (None, "p0"):
+        if person is not None:
+            ours.forget([person])
+        released = np.vstack([ours.coef_.T, ours.intercept_]).ravel()
+        noise.append(released - draft_of(ours))
+        ours = saved(ours)
+    ours.forget(X=X[1:2], y=y[1:2])
+    released = np.vstack([ours.coef_.T, ours.intercept_]).ravel()
+    # Up to the rounding of answers to the grid of the noise.
+    every = np.round(np.concatenate([*noise, released - draft_of(ours)]), 6)
+    court.fact(len(np.unique(every)) == len(every), "noise was used twice")
+
+
+CLAIMS: dict[str, Callable[[Generator, Court], None]] = {
+    "count": people_count_once,
+    "spell": ids_have_one_spelling,
+    "place": positions_are_no_ids,
+    "release": releases_are_counted_honestly,
+    "set": parameters_are_those_of_the_fit,
+    "weigh": a_heavy_row_leaves,
+    "cover": pipelines_say_what_is_true,
+    "public": public_documents_tell_days,
+    "declare": declarations_stay,
+    "equal": equal_rows_have_owners,
+    "noise": noise_is_used_once,
+}
