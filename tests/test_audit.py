@@ -135,7 +135,7 @@ class Uneven:
         self._noise = SeededNoise(BUDGET.sigma, BUDGET.grid, 3)
         self._factor, self._left = factor, after
 
-    def draw(self, n_parameters: int, number: int | None = None) -> Vector:
+    def draw(self, n_parameters: int) -> Vector:
         factor = 1.0 if self._left > 0 else self._factor
         self._left -= n_parameters
         return factor * self._noise.draw(n_parameters)

@@ -90,8 +90,6 @@ def _plain(subject: object) -> object:
 def _wrong_kind(subject: object) -> str | None:
     """Return why something that is not text cannot be an id, and what to do."""
     subject = _plain(subject)
-    if isinstance(subject, Integral) and int(subject).bit_length() > 4 * LONGEST:
-        return "it is too long an integer; use the id under which people are known"
     if isinstance(subject, str):
         return None
     if isinstance(subject, bool | np.bool_):
@@ -104,6 +102,8 @@ def _wrong_kind(subject: object) -> str | None:
         return "it is missing; fill it in, or remove the row"
     if isinstance(subject, Number) and not isinstance(subject, Integral):
         return "it is not an integer; convert it to int or str"
+    if isinstance(subject, int) and subject.bit_length() > 4 * LONGEST:
+        return "it is too long an integer; use the id under which people are known"
     return None
 
 

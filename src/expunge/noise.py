@@ -13,6 +13,7 @@ import secrets
 from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable
+from copy import copy
 from math import frexp
 from threading import Condition, Lock
 from typing import Literal, Protocol, TypeAlias
@@ -45,11 +46,8 @@ class Noise(Protocol):
     def source(self) -> Source:
         """Where the randomness comes from, as the certificate names it."""
 
-    def draw(self, n_parameters: int, number: int | None = None) -> Vector:
-        """Return one vector of noise, multiples of the grid; use it once.
-
-        ``number`` is that of the release which it is for, if it is for one.
-        """
+    def draw(self, n_parameters: int) -> Vector:
+        """Return one vector of noise, multiples of the grid; use it once."""
 
 
 class SeededNoise:
@@ -80,17 +78,16 @@ class SeededNoise:
         self._seed = int(seed)
         self._generator = np.random.default_rng(self._seed)
 
-    def draw(self, n_parameters: int, number: int | None = None) -> Vector:
-        """Return the vector of a release, or the next one of a sequence.
+    def at(self, number: int) -> "SeededNoise":
+        """Return the noise of the release of this number, and of no other."""
+        noise = copy(self)
+        noise._generator = np.random.default_rng([self._seed, number])
+        return noise
 
-        No two releases share noise, whatever was drawn in between, in this process or
-        in another.
-        """
+    def draw(self, n_parameters: int) -> Vector:
+        """Return the next vector of the sequence."""
         _require_parameters(n_parameters)
-        generator = self._generator
-        if number is not None:
-            generator = np.random.default_rng([self._seed, number])
-        steps = generator.normal(0.0, self._scale, n_parameters)
+        steps = self._generator.normal(0.0, self._scale, n_parameters)
         noise: Vector = np.rint(steps) * self._grid
         return noise
 
@@ -138,7 +135,7 @@ class SecureNoise:
         with self._turn, self._changed:
             self._refill(n_parameters)
 
-    def draw(self, n_parameters: int, number: int | None = None) -> Vector:
+    def draw(self, n_parameters: int) -> Vector:
         """Return one fresh vector, at once if one of this size is ready."""
         _require_parameters(n_parameters)
         # One caller at a time: another may want another size.
@@ -273,6 +270,15 @@ def release_noise(budget: Budget, random_state: int | None) -> Noise:
     if random_state is None:
         return SecureNoise(budget.sigma, budget.grid)
     return SeededNoise(budget.sigma, budget.grid, random_state)
+
+
+def noise_for(noise: Noise | None, number: int) -> Noise | None:
+    """Return noise for the release of this number.
+
+    What repeats itself is taken by number: no two releases share it, whatever was drawn
+    in between, in this process or in another.
+    """
+    return noise.at(number) if isinstance(noise, SeededNoise) else noise
 
 
 def on_grid(theta: Vector, grid: float) -> Vector:

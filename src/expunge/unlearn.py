@@ -301,8 +301,7 @@ def release(
         commitment=record.commitment(),
     )
     if budget is not None and noise is not None:
-        drawn = noise.draw(theta.size, accountant.n_releases)
-        theta = on_grid(theta, budget.grid) + drawn
+        theta = on_grid(theta, budget.grid) + noise.draw(theta.size)
     public = theta.copy()
     public.setflags(write=False)
     made = (Release(public, certificate), record)

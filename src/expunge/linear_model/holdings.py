@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from .._typing import Index, Vector
 from ..exceptions import InvalidInput, ScheduleExhausted
 from ..ids import person, row_name
-from ..noise import Noise
+from ..noise import Noise, noise_for
 from ..objective import Objective
 from ..private import Private
 from ..record import Record
@@ -237,7 +237,8 @@ def publish(holdings: Holdings) -> tuple[Holdings, Release, Record]:
     if holdings.process != os.getpid():
         scope = replace(custody.scope, counted_apart=True)
         custody = replace(custody, scope=scope)
-    custody, public, record = release(custody, holdings.noise)
+    number = custody.accountant.n_releases + 1
+    custody, public, record = release(custody, noise_for(holdings.noise, number))
     return replace(holdings, custody=custody), public, record
 
 

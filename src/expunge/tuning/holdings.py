@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from .._typing import Index
 from ..linear_model.holdings import Holdings
 from ..linear_model.labels import fewer
-from ..noise import Noise, on_grid
+from ..noise import Noise, noise_for, on_grid
 from ..rows import Rows
 from ..unlearn import Custody, Scored, forget, refit
 from .choice import Choice
@@ -161,13 +161,13 @@ def proof(models: Models, rule: Rule, chosen: int) -> tuple[Scored, ...]:
 
 def noised(choice: Choice, noise: Noise | None, rule: Rule, number: int) -> int:
     """Return what is chosen for a release, by scores with noise if the rule says so."""
+    noise = noise_for(noise, number)
     if noise is None:
         return choice.chosen
     assert rule.budget is not None
     scores = np.array([interval.value for interval in choice.intervals])
     grid = rule.budget.for_choice().grid
-    drawn = noise.draw(scores.size, number)
-    return int(np.argmin(on_grid(scores, grid) + drawn))
+    return int(np.argmin(on_grid(scores, grid) + noise.draw(scores.size)))
 
 
 def bounds_among(alive: NDArray[np.bool], bounds: Index) -> Index:
