@@ -19,7 +19,6 @@ from .adopted import READERS, Given, adopted
 from .arithmetic import standardised
 from .draws import CLASSIFIERS, Generator, Task, chance, pick
 from .faces import (
-    CAN_DECLARE,
     WORDS,
     Asking,
     asked,
@@ -81,7 +80,7 @@ def attack_fitted(rng: Generator, court: Court) -> None:
     """Fit a classifier, let the owners of classes leave, and judge every release."""
     task = drawn(rng)
     asking = Asking("person" if chance(rng, 0.7) else "content")
-    declared = CAN_DECLARE and chance(rng, 0.5)
+    declared = chance(rng, 0.5)
     scaled = asking.way == "person" and chance(rng, 0.25)
     model = modelled(rng, task, asking, declared=declared, scaled=scaled)
     sample, words = task.sample, labels_of(task)
@@ -195,10 +194,9 @@ class Hearing:
         if self.declared:
             aim, rest = task.aim, task.sample.take(stay)
             classes = WORDS[: task.classes]
-        if CAN_DECLARE:
-            said = model.certificate_.classes
-            expected = "declared" if self.declared else "learnt"
-            court.fact(said == expected, f"classes {said!r}, not {expected!r}")
+        said = model.certificate_.classes
+        expected = "declared" if self.declared else "learnt"
+        court.fact(said == expected, f"classes {said!r}, not {expected!r}")
         if not np.array_equal(model.classes_, classes):
             court.fact(False, f"classes {model.classes_}, a fit has {classes}")
             return

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Estimators for random problems, and what must hold of their releases."""
 
-import inspect
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
@@ -24,8 +23,6 @@ from .oracle import Aim, Sample, minimise
 from .peek import draft_of
 
 WORDS = np.array(["ash", "birch", "cedar", "elm"])
-CAN_DECLARE = "classes" in inspect.signature(LogisticRegression.__init__).parameters
-BY_POSITION = "rows" in inspect.signature(LogisticRegression.forget).parameters
 
 
 def labels_of(task: Task) -> Array:
@@ -144,11 +141,7 @@ class Asking:
             # However an id is spelt, it is the same person.
             model.forget([f" {p}\t" if i % 3 else p for i, p in enumerate(people)])
         elif self.way == "position":
-            rows = np.flatnonzero(mask).tolist()
-            if BY_POSITION:
-                model.forget(rows=rows)
-            else:
-                model.forget(rows)
+            model.forget(rows=np.flatnonzero(mask))
         else:
             sample, y = task.sample, labels_of(task)
             model.forget(X=sample.X[mask], y=y[mask], sample_weight=sample.weight[mask])

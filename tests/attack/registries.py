@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attack the registry: requests, reopening, new anchors, backups put back."""
 
-import inspect
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -25,7 +24,6 @@ from .peek import draft_in
 
 # A file system in memory, where there is one: what is attacked here is no disk.
 MEMORY = Path("/dev/shm")
-TAKES_WEIGHTS = "sample_weight" in inspect.signature(Registry.fit).parameters
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,8 +106,7 @@ class Site:
             return
         d = int(rng.integers(1, 5))
         aim, X = draws.aim(rng, draws.LOSSES, d), draws.design(rng, n, d)
-        weight = draws.weights(rng, n) if TAKES_WEIGHTS else np.ones(n)
-        sample = Sample(X, draws.labels(rng, aim.loss, X), weight)
+        sample = Sample(X, draws.labels(rng, aim.loss, X), draws.weights(rng, n))
         task = Task(aim, sample, self.owners)
         model = estimator(rng, task)
         with self.court.refusals() as refusal:
@@ -138,7 +135,7 @@ class Site:
         with self.court.refusals() as refusal:
             fitted.fit(X, words)
             model = from_sklearn(fitted, X, words, self.owners.tolist())
-            if TAKES_WEIGHTS and chance(rng, 0.7):
+            if chance(rng, 0.7):
                 self._fit(name, model, task)
             else:  # to be refused, or found out
                 self.registry.fit(name, model, X, words, self.owners.tolist())
@@ -147,7 +144,7 @@ class Site:
 
     def _fit(self, name: str, model: Any, task: Task) -> None:
         given: dict[str, Any] = {}
-        if TAKES_WEIGHTS and not (task.sample.weight == 1.0).all():
+        if not (task.sample.weight == 1.0).all():
             given["sample_weight"] = task.sample.weight
         self.registry.fit(
             name, model, task.sample.X, labels_of(task), self.owners.tolist(), **given
