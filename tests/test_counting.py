@@ -78,7 +78,9 @@ def equal_rows() -> tuple[Any, Any, list[str]]:
 
 
 @pytest.mark.parametrize("keep_data", [True, False])
-def test_equal_rows_are_of_whoever_asks_for_all_of_theirs(keep_data: bool) -> None:
+def test_equal_rows_go_with_the_person_who_asks_for_all(
+    keep_data: bool,
+) -> None:
     X, y, people = equal_rows()
     ours = model(keep_data=keep_data).fit(X, y, subjects=people)
     assert ours.forget(X=X[1:2], y=y[1:2]).certificate_.n_subjects_removed == 1

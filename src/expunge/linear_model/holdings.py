@@ -290,8 +290,8 @@ def _meant(
 ) -> list[int]:
     """Return which of these equal rows a request means, or refuse it.
 
-    Those of people all of whose rows it names: whose goes matters to whoever asks by
-    id later.
+    Those of people all of whose rows it names: whose row goes matters when the other
+    person asks by id later.
     """
     kept = holdings.kept
     assert kept is not None

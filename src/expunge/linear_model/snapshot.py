@@ -2,8 +2,8 @@
 """Snapshot: all that a fitted estimator is at one moment, replaced as one object.
 
 A request computes the next snapshot from the present one, and a single assignment makes
-it so: an interrupt before it leaves the old model whole, one after it the new. Whoever
-predicts in another thread sees one or the other. Pickles and copies take the public
+it so: an interrupt before it leaves the old model whole, one after it the new. A
+prediction in another thread sees one or the other. Pickles and copies take the public
 part alone.
 """
 

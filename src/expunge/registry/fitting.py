@@ -3,7 +3,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy.typing import ArrayLike
 from sklearn.base import clone
@@ -53,16 +53,15 @@ def require_name(name: object) -> str:
     return word
 
 
-def fitted(
-    model: Any,
-    X: Any,
-    y: Any,
-    subjects: Iterable[object] | None,
-    *,
-    sample_weight: ArrayLike | None,
-    search: object,
-    again: bool,
-) -> Any:
+class Given(NamedTuple):
+    """What ``Registry.fit`` is told beside the estimator and its rows."""
+
+    subjects: Iterable[object] | None
+    sample_weight: ArrayLike | None
+    search: object
+
+
+def fitted(model: Any, X: Any, y: Any, given: Given, *, again: bool) -> Any:
     """Return the fit of an estimator, its certificate saying what is not covered.
 
     The caller's object stays as it is: a fitted one would hold the rows, and could make
@@ -71,11 +70,12 @@ def fitted(
 
     Parameters
     ----------
-    model, X, y, subjects, sample_weight, search
+    model, X, y, given
         As ``Registry.fit`` takes them.
     again
         Whether a model of that name was fitted before, under a contract of its own.
     """
+    subjects, sample_weight, search = given
     require_known(model)
     if not getattr(model, "keep_data", True):
         raise InvalidInput(

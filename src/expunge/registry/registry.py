@@ -24,7 +24,7 @@ from ..record import Record
 from ..stores import chain, publications, requests
 from . import accepting, looking
 from .anchoring import anchor_anew
-from .fitting import fitted, require_name, take_in
+from .fitting import Given, fitted, require_name, take_in
 from .held import released
 from .ids import require_request
 from .making import come_back, make
@@ -148,6 +148,7 @@ class Registry:
             What chose something by looking at the rows, an object or a few words: the
             certificate then says so, and promises nothing.
         """
+        given = Given(subjects, sample_weight, search)
         require_name(name)
         with self._site.working(WAIT):
             if name in self.names():
@@ -156,16 +157,7 @@ class Registry:
                     "or replace it (refit, or --replace)"
                 )
             begin(self._site, WAIT)
-            fresh = fitted(
-                model,
-                X,
-                y,
-                subjects,
-                sample_weight=sample_weight,
-                search=search,
-                again=False,
-            )
-            take_in(self._site, name, fresh, WAIT)
+            take_in(self._site, name, fitted(model, X, y, given, again=False), WAIT)
 
     def refit(
         self,
@@ -182,20 +174,12 @@ class Registry:
 
         The parameters are those of ``fit``. Requests that wait are applied to it.
         """
+        given = Given(subjects, sample_weight, search)
         with self._site.working(WAIT):
             if name not in self.names():
                 raise InvalidInput(f"there is no model {name!r} to replace; fit it")
             begin(self._site, WAIT)
-            fresh = fitted(
-                model,
-                X,
-                y,
-                subjects,
-                sample_weight=sample_weight,
-                search=search,
-                again=True,
-            )
-            take_in(self._site, name, fresh, WAIT)
+            take_in(self._site, name, fitted(model, X, y, given, again=True), WAIT)
 
     def readmit(self, subjects: Iterable[object]) -> None:
         """State that people who were forgotten came back.
