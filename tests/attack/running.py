@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Running cases: by kind and number, side by side, until enough is checked."""
 
+import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,7 @@ KINDS: Mapping[str, str] = {
 Attack = Callable[[np.random.Generator, Court], None]
 
 SHOWN = 20  # violations of a kind that are printed
+TELL = 30.0  # seconds between lines of progress
 SLICE = 5.0  # seconds of one kind, before it is another one's turn
 CASES = 100_000  # more than a slice has time for
 
@@ -120,7 +122,7 @@ def run(
     kinds: Sequence[str], seed: int, processes: int, limits: Limits
 ) -> dict[str, Tally]:
     """Return the tallies of all kinds, each given its share of the time."""
-    schedule = Schedule(kinds, limits)
+    schedule, told = Schedule(kinds, limits), time.monotonic()
     running: dict[Future[tuple[Tally, float]], str] = {}
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
         while True:
@@ -132,6 +134,16 @@ def run(
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 schedule.take(running.pop(future), *future.result())
+            if time.monotonic() - told > TELL:
+                told = time.monotonic()
+                print(summary(schedule.tallies), file=sys.stderr, flush=True)
+
+
+def summary(tallies: Mapping[str, Tally]) -> str:
+    """Return how many checks there were, and how many failed."""
+    total = sum(tally.checks for tally in tallies.values())
+    found = sum(len(tally.violations) for tally in tallies.values())
+    return f"{total} checks, {found} violations"
 
 
 def table(tallies: Mapping[str, Tally]) -> str:
@@ -145,9 +157,7 @@ def table(tallies: Mapping[str, Tally]) -> str:
             f"{kind:16}{tally.cases:8}{tally.checks:9}{tally.undecided:11}"
             f"{tally.worst:9.4f}{len(tally.violations):12}  {told}; {reached}"
         )
-    total = sum(tally.checks for tally in tallies.values())
-    found = sum(len(tally.violations) for tally in tallies.values())
-    lines.append(f"{total} checks, {found} violations")
+    lines.append(summary(tallies))
     for tally in tallies.values():
         lines += tally.violations[:SHOWN]
     return "\n".join(lines)
