@@ -220,6 +220,11 @@ def test_a_declaration_outlives_another_fit(tmp_path: Path) -> None:
     for again in (ours, *copies, pipeline):
         paper = again.fit(X, y, subjects=people).certificate_
         assert (paper.status, paper.selection) == ("radius-only", "not covered")
+    searched = forgettable_pipeline(estimator=model(budget=contract())).fit(X, y)
+    assert searched.certificate_.status == "certified"
+    assert searched.declare_tuned("a search").certificate_.status == "radius-only"
+    assert searched.forget(rows=[3]).certificate_.status == "radius-only"
+    assert searched.fit(X, y).certificate_.status == "radius-only"
     weighted = model().fit(X, y, sample_weight=np.full(N_ROWS, 2.0))
     with pytest.raises(InvalidInput, match="fitted with weights"):
         forgettable_pipeline(estimator=weighted).fit(X, y)

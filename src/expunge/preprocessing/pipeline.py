@@ -143,7 +143,7 @@ class ForgettablePipeline(OneWriter, _BaseComposition):
         raw = _raw(X, y, subjects, sample_weight)
         steps, Z = fitted(self.steps, raw)
         model = clone(self.estimator)
-        before = getattr(self.estimator, "_snapshot", None)
+        before = self._before()
         require_weights(before, raw.weight)
         prepared = model._prepare(Z, raw.y, raw.weight)
         prepared = prepared.with_pair(None if before is None else before.shown.pair)
@@ -184,6 +184,26 @@ class ForgettablePipeline(OneWriter, _BaseComposition):
                 self._whole = self._without(raw, names, gone)
                 self._settled()
         return self
+
+    def declare_tuned(self, search: object) -> Self:
+        """State that a search on the data chose parameters of the pipeline.
+
+        Removal does not undo that choice: the certificate says so from now on.
+        """
+        check_is_fitted(self, "_whole")
+        with self._writing:
+            self._settled()
+            self._whole.face.model.declare_tuned(search)
+        return self
+
+    def _before(self) -> Snapshot | None:
+        """Return what is known of an earlier fit, the one with a declaration first."""
+        given: Snapshot | None = getattr(self.estimator, "_snapshot", None)
+        whole: Whole | None = getattr(self, "_whole", None)
+        if whole is not None and whole.face.model._shown.declared:
+            earlier: Snapshot = whole.face.model._snapshot.public
+            return earlier
+        return given
 
     def _without(self, raw: Raw, names: set[str], gone: Index) -> Whole:
         """Return the pipeline without these owners, whose rows are these."""
