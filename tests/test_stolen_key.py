@@ -6,7 +6,6 @@ The thief has everything that is public, and the secret key from before the rota
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +14,20 @@ import pytest
 from expunge.cli.exits import DOES_NOT_STAND, DONE
 from expunge.ledger import (
     Entry,
-    Head,
     KeyRotated,
-    RequestCompleted,
     SigningKey,
     check_export,
     check_growth,
     check_receipt,
     export,
-    issue,
     sign,
     signing_key,
 )
 from expunge.ledger.book import leaf
-from expunge.ledger.merkle import Frontier, consistency_proof, inclusion_proof, nodes_of
+from expunge.ledger.merkle import consistency_proof, nodes_of
 from expunge.ledger.opening import AS_OF_THE_LIST, RETIRED
 from tests.calling import call
+from tests.forgery import forged_receipt, made_up, signed_head
 from tests.registries import registry_at
 
 
@@ -66,35 +63,6 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
         assert published == registry.public_pem() != old_list
         entries, lines = tuple(registry.log()), registry.export()
     return Scene(stolen, before, after, old_list, published, entries, lines)
-
-
-def made_up(entries: Sequence[Entry]) -> RequestCompleted:
-    """Return an entry about a request that nobody carried out."""
-    day = entries[-1].day
-    return RequestCompleted(
-        sequence=len(entries),
-        day=day,
-        request="ab" * 16,
-        certificates={},
-        n_subjects=1,
-        accepted=day,
-        deadline=day,
-    )
-
-
-def signed_head(entries: Sequence[Entry], key: SigningKey) -> Head:
-    """Return a head over any entries, by any key."""
-    tree = reduce(Frontier.append, map(leaf, entries), Frontier()).tree()
-    head = Head(size=tree.size, root=tree.root.hex(), day=entries[-1].day)
-    return sign(head, key)
-
-
-def forged_receipt(entries: Sequence[Entry], key: SigningKey) -> str:
-    """Return the receipt of the last of these entries, by any key."""
-    entry: Any = entries[-1]
-    proof = inclusion_proof(nodes_of(map(leaf, entries)), entry.sequence, len(entries))
-    head = signed_head(entries, key)
-    return issue(entry, {}, head=head, proof=proof, key=key).to_json()
 
 
 class TestReceipts:

@@ -10,7 +10,6 @@ import re
 import tempfile
 import unicodedata
 from collections.abc import Callable, Iterator
-from functools import reduce
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -21,18 +20,10 @@ from sklearn.base import clone
 from expunge import Budget, LinearRegression, LogisticRegression, load
 from expunge.certificate import BEFORE_PIPELINE, OTHER_RELEASES, PREPROCESSING
 from expunge.exceptions import ExpungeError, InvalidInput
-from expunge.ledger import (
-    Head,
-    RequestCompleted,
-    check_receipt,
-    issue,
-    sign,
-    signing_key,
-)
-from expunge.ledger.book import leaf
-from expunge.ledger.merkle import Frontier, inclusion_proof, nodes_of
+from expunge.ledger import check_receipt, signing_key
 from expunge.preprocessing import StandardScaler, forgettable_pipeline
 from expunge.registry import Registry
+from tests.forgery import forged_receipt, made_up
 
 from .draws import Generator, chance, pick
 from .judge import Court
@@ -216,22 +207,8 @@ def public_documents_tell_days(rng: Generator, court: Court) -> None:
                 court.fact(not finer, f"a public document holds {finer}")
             registry.rotate_signing_key()
             entries, keys = list(registry.log()), registry.public_pem()
-    day = entries[-1].day
-    made_up = RequestCompleted(
-        sequence=len(entries),
-        day=day,
-        request="ab" * 16,
-        certificates={},
-        n_subjects=1,
-        accepted=day,
-        deadline=day,
-    )
-    leaves = [leaf(entry) for entry in (*entries, made_up)]
-    tree = reduce(Frontier.append, leaves, Frontier()).tree()
-    head = sign(Head(size=tree.size, root=tree.root.hex(), day=day), stolen)
-    proof = inclusion_proof(nodes_of(leaves), made_up.sequence, tree.size)
-    forged = issue(made_up, {}, head=head, proof=proof, key=stolen)
-    stands = check_receipt(forged.to_json(), keys).stands
+    forged = forged_receipt([*entries, made_up(entries)], stolen)
+    stands = check_receipt(forged, keys).stands
     court.fact(not stands, "a stolen key signs for what came after it")
 
 

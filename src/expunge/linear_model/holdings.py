@@ -22,7 +22,6 @@ from .._typing import Index, Vector
 from ..exceptions import InvalidInput, ScheduleExhausted
 from ..ids import person, row_name
 from ..noise import Noise, noise_for
-from ..objective import Objective
 from ..private import Private
 from ..record import Record
 from ..roster import Roster, Struck, digests, shares
@@ -147,16 +146,11 @@ class Holdings(Private):
         at_hand = gone is not None and (self.kept or self.fetch) is not None
         return self.labels.after(removed, self.custody.objective, kept=at_hand)
 
-    def objective_in_classes(self) -> Objective:
-        """Return the objective, as of the fit, with a loss for the present classes."""
-        objective = self.custody.objective
-        if self.labels is None:
-            return objective
-        return replace(objective, loss=self.labels.loss_like(objective.loss))
-
     def _with_fewer_classes(self, gone: Index, n_subjects: int) -> Self:
         """Return the fit to the remaining rows, whose classes are fewer."""
-        objective = self.objective_in_classes()
+        assert self.labels is not None
+        objective = self.custody.objective
+        objective = replace(objective, loss=self.labels.loss_like(objective.loss))
         custody = replace(self.custody, objective=objective)
         rows = replace(self, custody=custody).remaining(gone)
         return replace(
@@ -261,11 +255,16 @@ def _answered(
     """Return the answered holdings, if another release may be made."""
     if not len(removed):
         return holdings
+    require_release(holdings)
+    return holdings.answered(removed, gone, n_subjects)
+
+
+def require_release(holdings: Holdings) -> None:
+    """Raise ScheduleExhausted where no release may follow a request."""
     if holdings.custody.accountant.remaining() == 0:
         raise ScheduleExhausted(
             "all planned releases are made; fit again under a new contract"
         )
-    return holdings.answered(removed, gone, n_subjects)
 
 
 def _positions(holdings: Holdings, removed: Rows) -> Index:
@@ -305,6 +304,7 @@ def _meant(
     if len(whole) != n_wanted:
         raise InvalidInput(
             "several people have a row like one of these, and it matters whose goes; "
-            "say whom to forget: forget(subjects=...)"
+            "say whom to forget: forget(subjects=...), or forget(rows=...) where rows "
+            "have no owners"
         )
     return whole

@@ -11,9 +11,8 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
-from ..exceptions import ScheduleExhausted
 from ..linear_model.base import Forgetful
-from ..linear_model.holdings import Holdings, without_owners
+from ..linear_model.holdings import Holdings, require_release, without_owners
 from ..linear_model.kept import Kept
 from ..roster import Roster
 from ..unlearn import refit
@@ -42,11 +41,8 @@ def refitted(model: Forgetful, left: Raw, n_subjects: int) -> Any:
         How many people were removed.
     """
     holdings, fresh = model._private_state(), copy(model)
+    require_release(holdings)
     custody = holdings.custody
-    if custody.accountant.remaining() == 0:
-        raise ScheduleExhausted(
-            "all planned releases are made; fit again under a new contract"
-        )
     X, y = fresh._validated(left.X, left.y)
     labels, objective = holdings.labels, custody.objective
     if labels is not None:

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What somebody with a stolen signing key can make up."""
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+from expunge.ledger import Entry, Head, RequestCompleted, SigningKey, issue, sign
+from expunge.ledger.book import leaf
+from expunge.ledger.merkle import Frontier, inclusion_proof, nodes_of
+
+
+def made_up(entries: Sequence[Entry]) -> RequestCompleted:
+    """Return an entry about a request that nobody carried out."""
+    day = entries[-1].day
+    return RequestCompleted(
+        sequence=len(entries),
+        day=day,
+        request="ab" * 16,
+        certificates={},
+        n_subjects=1,
+        accepted=day,
+        deadline=day,
+    )
+
+
+def signed_head(entries: Sequence[Entry], key: SigningKey) -> Head:
+    """Return a head over any entries, by any key."""
+    tree = reduce(Frontier.append, map(leaf, entries), Frontier()).tree()
+    head = Head(size=tree.size, root=tree.root.hex(), day=entries[-1].day)
+    return sign(head, key)
+
+
+def forged_receipt(entries: Sequence[Entry], key: SigningKey) -> str:
+    """Return the receipt of the last of these entries, by any key."""
+    entry: Any = entries[-1]
+    proof = inclusion_proof(nodes_of(map(leaf, entries)), entry.sequence, len(entries))
+    head = signed_head(entries, key)
+    return issue(entry, {}, head=head, proof=proof, key=key).to_json()
