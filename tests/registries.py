@@ -10,6 +10,7 @@ import numpy as np
 from expunge import Budget, LogisticRegression
 from expunge.ledger import RequestCompleted, check_export, check_receipt
 from expunge.registry import Registry
+from expunge.registry.working import work
 from expunge.unlearn import Custody
 
 # Wide enough that answers fit without a look at the rows: the anchor stays.
@@ -60,6 +61,12 @@ def custody_of(registry: Registry, name: str) -> Custody:
     """Return the private state of a model."""
     with registry._site.working(30.0):
         return registry._site.held(name).holdings.custody
+
+
+def work_without_lock(registry: Registry) -> None:
+    """Apply what waits, as a process does that believes it holds the lock."""
+    with registry._site.taking_turns():
+        work(registry._site, 5.0, lambda done, total: None)
 
 
 def retrained(names: Sequence[str], *, half: bool = False) -> Any:

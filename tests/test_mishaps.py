@@ -2,11 +2,10 @@
 """Crashes, races and mistakes in a row: no request is lost, and nobody comes back."""
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -18,8 +17,7 @@ from expunge.exceptions import (
     ScheduleExhausted,
 )
 from expunge.ledger import check_receipt
-from expunge.registry import Asked, Registry, accepting, rotating
-from expunge.registry.working import work
+from expunge.registry import Asked, Registry, news, rotating
 from expunge.stores import Checkpoints, Journal, Store
 from tests.registries import (
     BUDGET,
@@ -30,6 +28,7 @@ from tests.registries import (
     estimator,
     registry_at,
     require_consistent,
+    work_without_lock,
 )
 
 # Whoever was or will be forgotten in these tests is not fitted again.
@@ -80,7 +79,7 @@ class TestRequestsThatOnlyTheJournalHas:
 
     def half_accept(self, folder: Path, asked: Asked) -> None:
         with Registry.open(folder) as registry:
-            with crash_in(accepting, "insert_accepted"):
+            with crash_in(news, "write_mark"):
                 registry.accept([asked])
 
     @pytest.mark.parametrize("between", ["nothing", "fit", "refit", "rotate"])
@@ -113,32 +112,19 @@ class TestRequestsThatOnlyTheJournalHas:
     def test_while_another_process_writes_the_ledger(
         self, folder: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """One is between journal and store; a second concludes; a backup is taken."""
-        written, go_on = Event(), Event()
-        append, erase = Journal.append, Store.erase
-
-        def slow(self: Journal, lines: Sequence[dict[str, Any]]) -> int:
-            end = append(self, lines)
-            if any(one["id"] == ONE for one in lines[0].get("accepted", ())):
-                written.set()
-                go_on.wait(30.0)
-            return end
+        """One crashed after the journal; a second concludes; a backup is taken."""
+        asked = Asked(("person 2",), ONE)
+        erase, crashes = Store.erase, iter([lambda: self.half_accept(folder, asked)])
 
         def meanwhile(self: Store, wait: float) -> None:
-            if not written.is_set():
-                first.start()
-                assert written.wait(30.0)
+            next(crashes, lambda: None)()
             erase(self, wait)
 
-        with Registry.open(folder) as one, Registry.open(folder) as second:
-            first = Thread(target=lambda: one.accept([Asked(("person 2",), ONE)]))
-            monkeypatch.setattr(Journal, "append", slow)
+        with Registry.open(folder) as registry:
             monkeypatch.setattr(Store, "erase", meanwhile)
-            second.forget(["person 5"])
+            registry.forget(["person 5"])
             take_backup(folder)
-            go_on.set()
-            first.join()
-            receipt = one.forget(["person 2"], ONE)
+            receipt = registry.forget(["person 2"], ONE)
         monkeypatch.undo()
         lose_database(folder)
         with Registry.restore(folder, backup) as registry:
@@ -214,15 +200,15 @@ class TestRestoring:
         self, folder: Path, backup: Path, after: bool
     ) -> None:
         """It has the model, and its ledger does not say so yet."""
-        append = Journal.append
+        write = Journal._write
 
-        def crash_here(self: Journal, lines: Sequence[dict[str, Any]]) -> None:
+        def crash_here(self: Journal, *arguments: Any) -> None:
             if after:
-                append(self, lines)
+                write(self, *arguments)
             raise Crash
 
         with Registry.open(folder) as registry, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Journal, "append", crash_here)
+            patch.setattr(Journal, "_write", crash_here)
             with pytest.raises(Crash):
                 registry.refit("half", estimator(), **by_name(REST))
         take_backup(folder)
@@ -329,7 +315,7 @@ class TestOvertaken:
             if not overtaken:
                 overtaken.append(True)
                 second.accept([Asked(("person 3",), OTHER)])
-                work(second._site, 5.0, lambda done, total: None)
+                work_without_lock(second)
             return real(*arguments)
 
         with Registry.open(folder) as first, Registry.open(folder) as second:

@@ -38,7 +38,7 @@ class Crash(BaseException):
 
 
 PLACES: tuple[tuple[type, str], ...] = (
-    (Journal, "append"),
+    (Journal, "_write"),
     (Store, "writing"),
     (Store, "erase"),
     (Vault, "settle"),

@@ -4,18 +4,21 @@
 import errno
 import json
 import os
+import random
 import stat
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from expunge import durable
-from expunge.exceptions import NeedsRestore, StoreFailed
+from expunge.exceptions import Busy, JournalDamaged, NeedsRestore, StoreFailed
 from expunge.ledger import UnusableKey
 from expunge.stores import Checkpoints, Journal, Vault
+from expunge.stores.journal import BEGINNING, STATEMENT, Mark
 from expunge.stores.sealing import fresh_key, seal, unseal
 
 
@@ -24,36 +27,46 @@ def said(journal: Journal, start: int = 0) -> list[dict[str, Any]]:
     return [line for _, line in journal.read(start)]
 
 
+def journal_in(folder: Path) -> Journal:
+    """Return the journal in a folder, as a process has it that begins."""
+    return Journal(folder / "journal", folder / "journal.mark")
+
+
 class TestJournal:
     @pytest.fixture
     def journal(self, tmp_path: Path) -> Journal:
-        return Journal(tmp_path / "journal")
+        return journal_in(tmp_path)
 
     def test_lines_come_back_from_any_place_that_was_returned(
         self, journal: Journal
     ) -> None:
-        ends = [0, *(journal.append([{"n": n}, {"m": n}]) for n in range(3))]
+        ends = [0, *(journal.append([{"n": n}, {"m": n}]).end for n in range(3))]
         for first, end in enumerate(ends):
             numbers = [line["n"] for line in said(journal, end) if "n" in line]
             assert numbers == list(range(first, 3))
-        places = [place for place, line in journal.read(0) if "n" in line]
-        assert places == ends[:3]
-        assert stat.S_IMODE(journal.path.stat().st_mode) == 0o600
+        assert [end for end, line in journal.read(0) if "m" in line] == ends[1:]
+        for path in (journal.path, journal.mark_path):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
     def test_one_that_was_never_written_is_empty(self, journal: Journal) -> None:
         assert said(journal) == []
+        journal.require(BEGINNING)
 
     @pytest.mark.parametrize("lost", [1, 2, 20, 5000])
     def test_a_line_torn_by_a_crash_is_left_out_and_overwritten(
-        self, journal: Journal, lost: int
+        self, journal: Journal, tmp_path: Path, lost: int
     ) -> None:
         whole = journal.append([{"n": 0}])
-        end = journal.append([{"long": "x" * 9000}])
-        os.truncate(journal.path, end - lost)
+        elsewhere = journal_in(tmp_path / "elsewhere")
+        elsewhere.path.parent.mkdir()
+        elsewhere.append([{"long": "x" * 9000}])
+        with journal.path.open("ab") as file:
+            file.write(elsewhere.path.read_bytes()[:-lost])
+        journal.require(whole)
         assert said(journal) == [{"n": 0}]
         journal.append([{"n": 1}])
         assert said(journal) == [{"n": 0}, {"n": 1}]
-        assert said(journal, whole) == [{"n": 1}]
+        assert said(journal, whole.end) == [{"n": 1}]
 
     def test_a_damaged_line_with_others_behind_it_is_noticed(
         self, journal: Journal
@@ -62,27 +75,44 @@ class TestJournal:
         journal.append([{"n": 1}])
         content = journal.path.read_bytes()
         unnoticed = []
-        for place in range(first - 1):
+        for place in range(first.end - 1):
             flipped = content[place] ^ 1
             journal.path.write_bytes(
                 content[:place] + bytes([flipped]) + content[place + 1 :]
             )
             try:
                 said(journal)
-            except StoreFailed as error:
-                assert "damaged" in str(error) and "put it back" in str(error)
+            except JournalDamaged as error:
+                assert "is damaged" in str(error) and "newest copy" in str(error)
             else:
                 unnoticed.append(place)
         assert unnoticed == []
 
-    def test_a_place_beyond_the_end_reads_everything(self, journal: Journal) -> None:
-        end = journal.append([{"n": 0}])
-        assert said(journal, end + 1) == [{"n": 0}]
+    def test_a_place_beyond_the_end_is_refused(self, journal: Journal) -> None:
+        end = journal.append([{"n": 0}]).end
+        with pytest.raises(JournalDamaged, match=f"ends at byte {end}, and held"):
+            said(journal, end + 1)
+
+    def test_a_statement_is_made_once(self, journal: Journal, tmp_path: Path) -> None:
+        """Of two that both looked at the same place, the first one counts."""
+        other = journal_in(tmp_path)
+        start = journal.append([{"n": 0}]).end
+        with other.stating(start) as write:
+            write({STATEMENT: ["first"]})
+        journal.append([{"n": 1}])
+        with pytest.raises(Busy, match="another process has written"):
+            with journal.stating(start) as write:
+                write({STATEMENT: ["second"]})
+        (first,) = (line[STATEMENT] for line in said(journal) if STATEMENT in line)
+        assert first == ["first"]
+        with journal.stating(journal.append([{"n": 2}]).end) as write:
+            write({STATEMENT: ["next"]})
 
     def test_processes_that_append_at_once_do_not_mix(self, journal: Journal) -> None:
         program = (
             "import sys; from pathlib import Path; "
-            "from expunge.stores import Journal; j = Journal(Path(sys.argv[1])); "
+            "from expunge.stores import Journal; "
+            "j = Journal(Path(sys.argv[1]), Path(sys.argv[1] + '.mark')); "
             "[j.append([{'who': sys.argv[2], 'n': n, 'pad': 'x' * 997 * (n % 7)}]) "
             "for n in range(40)]"
         )
@@ -95,6 +125,8 @@ class TestJournal:
         for who in "ab":
             mine = [line["n"] for line in lines if line["who"] == who]
             assert mine == list(range(40))
+        end = journal.path.stat().st_size
+        journal.require(Mark(end, sha256(journal.path.read_bytes()).hexdigest()))
 
     def test_a_full_disk_leaves_it_as_it_was(
         self, journal: Journal, monkeypatch: pytest.MonkeyPatch
@@ -117,6 +149,90 @@ class TestJournal:
         assert [line["n"] for line in said(journal)] == [0, 2]
 
 
+class TestMarks:
+    """A journal that lost something is not taken for one that never had it."""
+
+    @pytest.fixture
+    def journal(self, tmp_path: Path) -> Journal:
+        journal = journal_in(tmp_path)
+        for n in range(5):
+            journal.append([{"n": n, "pad": "x" * 200}])
+        return journal
+
+    def marks(self, journal: Journal) -> list[Mark]:
+        content = journal.path.read_bytes()
+        ends = [end for end, _ in journal.read(0)]
+        return [Mark(end, sha256(content[:end]).hexdigest()) for end in ends]
+
+    def test_they_hold_for_what_was_written(
+        self, journal: Journal, tmp_path: Path
+    ) -> None:
+        *earlier, last = self.marks(journal)
+        assert journal.append([{"n": 5}]) > last > earlier[-1]
+        assert str(last) > str(earlier[-1])
+        assert Mark.read(str(last)) == last
+        for one in (journal, journal_in(tmp_path)):
+            one.require(BEGINNING, *earlier, last)
+
+    @pytest.mark.parametrize("kept", [True, False], ids=["beside it", "elsewhere"])
+    def test_every_cut_flip_and_loss_is_noticed(
+        self, journal: Journal, tmp_path: Path, kept: bool
+    ) -> None:
+        content, mark = journal.path.read_bytes(), self.marks(journal)[-1]
+        known = () if kept else (mark,)
+        if not kept:
+            journal.mark_path.unlink()
+        chance = random.Random(0)
+        places = [chance.randrange(len(content)) for _ in range(60)]
+        damaged = [content[:place] for place in places]
+        damaged += [content[:place] + bytes(len(content) - place) for place in places]
+        damaged += [
+            content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :]
+            for place in places
+        ]
+        for one in [b"", *damaged]:
+            journal.path.write_bytes(one)
+            for reader in (journal, journal_in(tmp_path)):
+                with pytest.raises(JournalDamaged):
+                    reader.require(*known)
+        journal.path.unlink()
+        with pytest.raises(JournalDamaged, match="is missing"):
+            journal_in(tmp_path).require(*known)
+        journal.path.write_bytes(content)
+        journal_in(tmp_path).require(mark)
+
+    def test_another_journal_of_the_same_length_is_refused(
+        self, journal: Journal, tmp_path: Path
+    ) -> None:
+        mark = self.marks(journal)[-1]
+        journal.path.unlink()
+        journal.mark_path.unlink()
+        other = journal_in(tmp_path)
+        for n in reversed(range(5)):
+            other.append([{"n": n, "pad": "x" * 200}])
+        assert other.path.stat().st_size == mark.end
+        with pytest.raises(JournalDamaged, match="is another journal"):
+            other.require(mark)
+
+    def test_an_open_one_that_is_cut_or_replaced_is_not_written_to(
+        self, journal: Journal, tmp_path: Path
+    ) -> None:
+        content = journal.path.read_bytes()
+        os.truncate(journal.path, len(content) - 1)
+        with pytest.raises(JournalDamaged, match="ends at byte"):
+            journal.append([{"n": 5}])
+        other = tmp_path / "other"
+        other.write_bytes(content[::-1] + b"more")
+        other.replace(journal.path)
+        with pytest.raises(JournalDamaged, match="is damaged at byte 0"):
+            journal.append([{"n": 5}])
+        assert journal.path.read_bytes() == content[::-1] + b"more"
+
+    def test_a_torn_mark_says_nothing(self, journal: Journal, tmp_path: Path) -> None:
+        os.truncate(journal.mark_path, 40)
+        journal_in(tmp_path).require(*self.marks(journal))
+
+
 class TestVault:
     @pytest.fixture
     def vault(self, tmp_path: Path) -> Vault:
@@ -129,8 +245,8 @@ class TestVault:
     def test_generations_that_have_a_key_and_those_that_have_none(
         self, vault: Vault
     ) -> None:
-        vault.settle({"m": 1})
-        vault.settle({"m": 2})
+        vault.settle(lambda: {"m": 1})
+        vault.settle(lambda: {"m": 2})
         keys = vault.keys("m")
         assert keys.of(2, "m") == keys.present and keys.of(3, "m") == keys.next
         with pytest.raises(NeedsRestore, match="put back from a backup"):
@@ -141,7 +257,7 @@ class TestVault:
     def test_a_destroyed_key_is_in_no_file(self, vault: Vault) -> None:
         old = vault.keys("m")
         inode = os.open(vault.path, os.O_RDONLY)  # the old file, whoever still has it
-        vault.settle({"m": 1})
+        vault.settle(lambda: {"m": 1})
         assert vault.keys("m").present == old.next
         files = [path.read_bytes() for path in vault.path.parent.iterdir()]
         with os.fdopen(inode, "rb") as replaced:
@@ -151,9 +267,9 @@ class TestVault:
             assert old.present.hex().encode() not in content
 
     def test_settling_again_writes_nothing(self, vault: Vault) -> None:
-        vault.settle({"m": 1})
+        vault.settle(lambda: {"m": 1})
         before = vault.path.stat().st_mtime_ns
-        vault.settle({"m": 1})
+        vault.settle(lambda: {"m": 1})
         vault.prepare("m")
         vault.begin()
         assert vault.path.stat().st_mtime_ns == before
@@ -162,7 +278,7 @@ class TestVault:
         with pytest.raises(NeedsRestore, match="no key of model 'other'"):
             vault.keys("other")
         with pytest.raises(NeedsRestore, match="no key of model 'other'"):
-            vault.settle({"m": 1, "other": 1})
+            vault.settle(lambda: {"m": 1, "other": 1})
 
     @pytest.mark.parametrize(
         "content", ["", "{", "[]", '{"version": 2, "keys": {}}', '{"version": 1}']
@@ -196,10 +312,10 @@ class TestVault:
         # As if the process had died: nobody clears up.
         monkeypatch.setattr(durable, "destroy", lambda path: None)
         with pytest.raises(KeyboardInterrupt):
-            vault.settle({"m": 1})
+            vault.settle(lambda: {"m": 1})
         monkeypatch.undo()
         assert vault.path.read_bytes() == before
-        vault.settle({"m": 1})
+        vault.settle(lambda: {"m": 1})
         assert not list(vault.path.parent.glob(".*"))  # no draft is left
         assert vault.keys("m").present.hex() == json.loads(before)["keys"]["m"]["next"]
 
@@ -221,7 +337,7 @@ class TestCheckpoints:
             late = self.write(checkpoints, generation, b"of one who was overtaken")
             names.append(self.write(checkpoints, generation, b"state ", b"of it"))
             assert late != names[-1]
-            checkpoints.settle({"m": names[-1]})
+            checkpoints.settle(lambda: {"m": names[-1]})
             assert checkpoints.read(names[-1]) == b"state of it"
         there = {path.name for path in checkpoints.folder.iterdir()}
         assert there == {names[-1], "spare~m"}  # noise, kept for its blocks
@@ -232,9 +348,9 @@ class TestCheckpoints:
         self, checkpoints: Checkpoints
     ) -> None:
         first = self.write(checkpoints, 1, b"first")
-        checkpoints.settle({"m": first})
+        checkpoints.settle(lambda: {"m": first})
         second = self.write(checkpoints, 2, b"second")
-        checkpoints.settle({"m": first})
+        checkpoints.settle(lambda: {"m": first})
         assert checkpoints.read(second) == b"second"
 
     def test_one_in_pieces_larger_than_a_buffer(self, checkpoints: Checkpoints) -> None:

@@ -90,6 +90,10 @@ class StoreFailed(ExpungeError, OSError):
     """The store is full, read-only, damaged or gone; nothing accepted was lost."""
 
 
+class JournalDamaged(StoreFailed):
+    """The journal is missing, shorter or another than it was; nothing was done."""
+
+
 class OlderSchema(ExpungeError, RuntimeError):
     """The store was made by another version of expunge; nothing was read."""
 

@@ -16,6 +16,7 @@ from expunge.registry import (
     RequestStatus,
     applying,
     completing,
+    statement,
     working,
 )
 from expunge.registry.site import Site
@@ -50,7 +51,7 @@ def complete_in_two_transactions(line: Line) -> None:
             with site.store.writing() as connection:
                 write(connection, late)
 
-    real = completing.conclude
+    real = statement.conclude
     _put(completing, "conclude", conclude)
 
 
@@ -59,7 +60,7 @@ def destroy_keys_before_the_commit(line: Line) -> None:
 
     def commit(site: Site, changes: Sequence[applying.Change], *rest: Any) -> None:
         later = {change.held.name: change.held.generation + 1 for change in changes}
-        site.checkpoints.vault.settle(later)
+        site.checkpoints.vault.settle(lambda: later)
         _pause(line)
         real(site, changes, *rest)
 

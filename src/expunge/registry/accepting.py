@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accepting: a request is on disk, twice, before anybody is told so.
 
-In the journal first and in the store then. What is in the journal alone was promised to
-nobody; it is taken in when the store is next worked on, since a person did ask.
+In the journal first and in the store then, within a transaction that the store has not
+refused by then. What a crash left in the journal alone was promised to nobody; it is
+taken in when the store is next worked on, since a person did ask.
 """
 
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from ..ledger.tags import request_tag
 from ..stores import people, requests
 from ..stores.engine import Collision
 from .ids import require_request
+from .news import record
 from .site import Site, now
 from .statuses import Asked, RequestStatus
 
@@ -31,11 +33,14 @@ def accept(site: Site, asked: Sequence[Asked]) -> tuple[RequestStatus, ...]:
         if set(wanted.setdefault(one.request, subjects)) != set(subjects):
             raise _changed(one.request)
     keys = site.tag_keys()
-    try:
-        found = _taken_in(site, wanted, keys)
-    except Collision:
-        # Somebody sent one of them at the same time: now it is there.
-        found = _taken_in(site, wanted, keys)
+    for left in reversed(range(len(wanted) + 1)):
+        try:
+            found = _taken_in(site, wanted, keys)
+            break
+        except Collision:
+            # Somebody sent one of them at the same time: now it is there.
+            if not left:
+                raise
     return tuple(found[one.request] for one in asked)
 
 
@@ -111,11 +116,11 @@ def _taken_in(
             "fingerprint": request_tag(_content(request, named), keys[0]),
             "tags": sorted({str(tags[subject]) for subject in named}),
         }
-        for request, named in new.items()
+        for request, named in sorted(new.items())  # so that no two senders block
     ]
-    site.journal.append([{"accepted": lines}])
     with site.store.writing() as connection:
         insert_accepted(connection, lines)
+        record(site, connection, {"accepted": lines})
     return found | {line["id"]: _accepted(line) for line in lines}
 
 

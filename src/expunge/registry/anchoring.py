@@ -35,9 +35,8 @@ def anchor_anew(site: Site, name: str) -> None:
     data = checkpoint(held.model, snapshot, held.page_keys)
     written = site.checkpoints.write(name, held.generation + 1, data)
     site.cache.pop(name, None)
-    with site.store.writing() as connection:
+    with site.changing() as connection:
         after = {"checkpoint": written, "number": held.number}
         publications.move_on(connection, name, held.generation, after)
-        current = publications.checkpoints(connection)
     site.store.erase(WAIT)
-    site.checkpoints.settle(current)
+    site.settle()

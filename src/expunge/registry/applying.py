@@ -165,6 +165,7 @@ def commit(
     changes: Sequence[Change],
     made: Mapping[str, Mapping[str, int]],
     before: Callable[[Connection], None] = lambda connection: None,
+    after: Callable[[Connection], None] = lambda connection: None,
 ) -> None:
     """Write changed models and move requests on, in one transaction.
 
@@ -176,15 +177,16 @@ def commit(
         What happens to models.
     made
         For each request the number of the release that each model gets by it.
-    before
-        Whatever else is to be written, before these.
+    before, after
+        Whatever else is to be written, before these and after.
     """
     try:
-        with site.store.writing() as connection:
+        with site.changing() as connection:
             before(connection)
             for change in changes:
                 change.write(connection)
             requests.mark_applied(connection, made)
+            after(connection)
     except BaseException:
         # Whether it was committed only the store knows now.
         for change in changes:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Catching up: the store takes in what the journal has and it lacks.
 
-After a crash that is at most a request nobody was told of, a release that was about to
-leave, and a statement that will be made again. Anything else means that the database is
-older than the journal: it was put back from a backup, and people would come back.
+After a crash that is at most a request nobody was told of, a statement that was about
+to be written to the store, and a release that was about to leave. Anything else means
+that the database is older than the journal: it was put back from a backup, and people
+would come back.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,41 +14,66 @@ from sqlalchemy import Connection
 
 from ..exceptions import NeedsRestore
 from ..ledger import read_entry
-from ..stores import publications, requests
+from ..stores import chain, publications, requests
 from ..stores.engine import Collision
-from . import shipping
+from ..stores.journal import STATEMENT, Line
+from ..stores.notes import mark_in, write_note
 from .accepting import insert_accepted
 from .keys import require_tag_keys
-from .news import Line, accepted_ids, completed_ids, unread
-from .replay import MADE
+from .news import AGREED, accepted_ids, agreed, completed_ids, unread
+from .replay import write_left
 from .site import Site
+from .statement import MADE, read_statement
 
 
 def catch_up(site: Site) -> None:
     """Take in what the journal has; raise NeedsRestore if the store is too old."""
     with site.store.reading() as connection:
-        lines = unread(connection, site.journal)
+        site.journal.require(mark_in(connection))
+    lines = unread(site)
+    with site.store.reading() as connection:
+        site.stated = lines[-1][0] if lines else agreed(connection)
         if not lines:
             return
         _require_known(connection, lines)
         there = requests.look_up(connection, accepted_ids(lines))
+        size = chain.ledger_in(connection).size
     accepted = [one for _, line in lines for one in line.get("accepted", ())]
     missing = {one["id"]: one for one in accepted if one["id"] not in there}
     _take_in(site, missing.values())
-    left = [line for _, line in lines if "shipped" in line or "withdrawn" in line]
-    if left:
-        with site.store.writing() as connection:
-            for line in left:
-                shipping.take_in(connection, line)
+    others = [line for _, line in lines if "accepted" not in line]
+    news = [line for line in others if not _is_in(line, size)]
+    if news:
+        _write(site, news)
 
 
 def require_current(site: Site) -> None:
-    """Raise NeedsRestore if the store is older than journal or keys; change nothing."""
+    """Refuse a store that is older than journal or keys, and a damaged journal.
+
+    Nothing is changed. A process that works meanwhile may move on between two looks;
+    then both are taken again.
+    """
+    while True:
+        turn = site.turn_now()
+        try:
+            _require_current(site)
+        except NeedsRestore:
+            if site.turn_now() == turn:
+                raise
+        else:
+            return
+
+
+def _require_current(site: Site) -> None:
     with site.store.reading() as connection:
         require_tag_keys(connection, site.places.keys)
+        site.journal.require(mark_in(connection))
+    lines = unread(site)
+    # Only now: what the journal tells of is in the store by the time it is told.
+    with site.store.reading() as connection:
         for name in publications.checkpoints(connection).values():
             site.checkpoints.require_key(name)
-        _require_known(connection, unread(connection, site.journal))
+        _require_known(connection, lines)
 
 
 def _require_known(connection: Connection, lines: Sequence[Line]) -> None:
@@ -59,17 +85,24 @@ def _require_known(connection: Connection, lines: Sequence[Line]) -> None:
         for request in completed
         if request not in there or there[request].stage == requests.ACCEPTED
     ]
-    texts = (text for _, line in lines for text in line.get("entries", ()))
-    made = [
-        entry.certificate for entry in map(read_entry, texts) if isinstance(entry, MADE)
+    texts = (text for _, line in lines for text in line.get(STATEMENT, ()))
+    made = [entry for entry in map(read_entry, texts) if isinstance(entry, MADE)]
+    gone = [
+        entry
+        for entry in made
+        if not publications.has_digest(connection, entry.model, entry.certificate)
     ]
-    gone = [one for one in made if not publications.has_digest(connection, one)]
     if lost or gone:
         raise NeedsRestore(
             f"the journal knows of {len(lost)} completed request(s) and {len(gone)} "
             "release(s) that the database does not: it was put back from a backup; run "
             "expunge restore BACKUP, so that nobody comes back with it"
         )
+
+
+def _is_in(line: dict[str, Any], size: int) -> bool:
+    """Whether a line is a statement that a ledger of this size holds."""
+    return STATEMENT in line and read_entry(line[STATEMENT][0]).sequence < size
 
 
 def _take_in(site: Site, missing: Iterable[dict[str, Any]]) -> None:
@@ -80,3 +113,15 @@ def _take_in(site: Site, missing: Iterable[dict[str, Any]]) -> None:
                 insert_accepted(connection, [line])
         except Collision:
             continue
+
+
+def _write(site: Site, news: Iterable[dict[str, Any]]) -> None:
+    """Write statements as they were made, and what is said of releases that left."""
+    with site.changing() as connection:
+        for line in news:
+            if STATEMENT in line:
+                ledger = chain.ledger_in(connection)
+                read_statement(line, ledger).write(connection)
+            else:
+                write_left(connection, line)
+        write_note(connection, AGREED, str(site.stated))

@@ -7,13 +7,11 @@ the journal and, in one transaction, into the store.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from ..certificate import Certificate
 from ..ledger import (
-    Head,
     ModelRegistered,
     ReleaseMade,
     ReleasesSuperseded,
@@ -23,9 +21,8 @@ from ..ledger import (
 from ..ledger.pages import day_of
 from ..stores import chain, publications, requests
 from ..stores.chain import Appending
-from ..stores.notes import write_note
-from .news import AGREED, agreed, unread
 from .site import Site, time_for
+from .statement import Statement, conclude
 
 Papers: TypeAlias = dict[tuple[str, int], tuple[Certificate, str]]
 """By model and number of a release, its certificate and the digest of that."""
@@ -45,61 +42,9 @@ def complete(site: Site, wait: float) -> None:
     if book is None and site.checkpoints.is_settled(current):
         return
     site.store.erase(wait)
-    site.checkpoints.settle(current)
+    site.settle()
     if book is not None:
         conclude(site, _statement(site, book, applied, releases))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Statement:
-    """What is added to the ledger at once.
-
-    Parameters
-    ----------
-    book, head
-        The entries, and the head above them.
-    time
-        When it was made, in milliseconds since 1970; entries and head tell the day.
-    receipts
-        For each request that is completed by them: request, time, text.
-    places
-        For each release, by model and number, the sequence of its entry.
-    fitted
-        Models that were fitted: their earlier rows are no more.
-    papers
-        The certificates of the releases, by digest.
-    """
-
-    book: Appending
-    head: Head
-    time: int
-    receipts: Sequence[Mapping[str, Any]] = ()
-    places: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    fitted: Sequence[str] = ()
-    papers: Mapping[str, str] = field(default_factory=dict)
-
-    def line(self) -> dict[str, Any]:
-        """Return the statement as a line of the journal."""
-        return {
-            "entries": [text for _, text in self.book.entries],
-            "head": self.head.to_json(),
-            "time": self.time,
-            "receipts": {one["request"]: one["text"] for one in self.receipts},
-            "fitted": list(self.fitted),
-            "certificates": dict(self.papers),
-        }
-
-
-def conclude(site: Site, statement: Statement) -> None:
-    """Make a statement: on disk in the journal first, and in the store then."""
-    end = site.journal.append([statement.line()])
-    with site.store.writing() as connection:
-        lines = unread(connection, site.journal)
-        statement.book.write(connection, statement.head)
-        for (name, number), sequence in statement.places.items():
-            publications.mark_entered(connection, name, number, sequence)
-        requests.mark_completed(connection, statement.receipts)
-        write_note(connection, AGREED, str(agreed(connection, lines, end)))
 
 
 def _statement(
@@ -109,9 +54,8 @@ def _statement(
     latest = max((line.accepted for line in applied), default=0)
     time = time_for(book.ledger, latest)
     day = day_of(time)
-    places, papers, fitted = {}, {}, []
+    papers, fitted = {}, []
     for line in releases:
-        places[line.model, line.number] = book.ledger.size
         _append_release(book, line, day)
         paper = Certificate.from_json(line.certificate)
         papers[line.model, line.number] = (paper, line.digest)
@@ -120,13 +64,12 @@ def _statement(
     completed = [_append_request(book, line, papers, day) for line in applied]
     key = site.signing_key(book.ledger)
     head = book.ledger.head(key, day)
-    receipts = []
-    for entry, named in completed:
-        receipt = issue(entry, named, head=head, proof=book.proof(entry), key=key)
-        text = receipt.to_json()
-        receipts.append({"request": entry.request, "time": time, "text": text})
+    receipts = [
+        issue(entry, named, head=head, proof=book.proof(entry), key=key)
+        for entry, named in completed
+    ]
     texts = {line.digest: line.certificate for line in releases}
-    return Statement(book, head, time, receipts, places, fitted, texts)
+    return Statement(book, head, time, receipts, fitted, texts)
 
 
 def _append_release(book: Appending, line: Any, day: str) -> None:

@@ -107,7 +107,7 @@ def take_in(site: Site, name: str, model: Any, wait: float) -> None:
     owners = model._private_state().kept.owners
     require_nobody_returns(site, [one for one in owners if not is_row_name(one)])
     generation = site.checkpoints.vault.prepare(name).generation + 1
-    with site.store.writing() as connection:
+    with site.changing() as connection:
         _make_room(connection, name, generation - 1)
         page_keys = _enrolled(connection, name, model, site.tag_keys())
         data = checkpoint(model, model._snapshot, page_keys)

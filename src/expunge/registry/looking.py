@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 from ..certificate import Certificate
 from ..exceptions import UnknownRequest
 from ..stores import chain, people, publications, requests
+from ..stores.notes import mark_in
 from .accepting import status as request_status
 from .held import released
 from .ids import require_request
@@ -20,6 +21,7 @@ from .statuses import ModelStatus, ReleaseStatus, RequestStatus, Status
 def look(site: Site) -> Status:
     """Return the registry at one moment."""
     with site.store.reading() as connection:
+        site.journal.require(mark_in(connection))
         ledger = chain.ledger_in(connection)
         n_requests, n_completed = requests.counts(connection)
         left = releases(publications.shipped(connection))

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Making a registry, and coming back to one."""
 
+from sqlalchemy import Connection
+
 from ..durable import write_new
 from ..exceptions import InvalidInput, NeedsRestore, NoRegistry
 from ..stores import chain, require_made, require_newest, upgrade
@@ -10,7 +12,7 @@ from .catching_up import require_current
 from .keys import first_keys, note_tag_keys
 from .rotating import tidy
 from .settings import Places, Settings, read_settings, write_settings
-from .site import Site
+from .site import WAIT, Site
 
 
 def make(places: Places, settings: Settings) -> Site:
@@ -55,20 +57,23 @@ def _made(places: Places, settings: Settings) -> Site:
                 write_new(places.database, b"")  # for its owner alone
         site.checkpoints.begin()
         upgrade(site.store)
-        first = key.public.raw.hex()
-        with site.store.writing() as connection:
-            if note(connection, chain.FIRST_KEY, first) != first:
-                raise InvalidInput(
-                    "the database holds another registry; give each a database of its "
-                    "own"
-                )
-            write_note(connection, chain.FIRST_KEY, first)
-            note_tag_keys(connection, places.keys)
-        require_current(site)
-        with translated():
+        with site.working(WAIT), translated():
+            with site.changing() as connection:
+                _begin_ledger(connection, key.public.raw.hex())
+                note_tag_keys(connection, places.keys)
+            require_current(site)
             tidy(site)
             write_settings(places, settings)  # last: now it is one
     return site
+
+
+def _begin_ledger(connection: Connection, first: str) -> None:
+    """Note the first key of the ledger; refuse a database that has another one."""
+    if note(connection, chain.FIRST_KEY, first) != first:
+        raise InvalidInput(
+            "the database holds another registry; give each a database of its own"
+        )
+    write_note(connection, chain.FIRST_KEY, first)
 
 
 def _require_database(places: Places, settings: Settings) -> None:

@@ -1,44 +1,69 @@
 # SPDX-License-Identifier: Apache-2.0
 """News: what the journal says that the store may not know.
 
-The store remembers up to where it agrees with the journal. Requests are written to the
-journal by whoever accepts them, at any moment, so the place moves on only past lines
-that the store is seen to have.
+The store remembers up to where it has everything that the journal says. Requests are
+written to the journal by any process, at any moment, so that place moves on only past
+lines that the store is seen to have.
 """
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
 
 from sqlalchemy import Connection
 
 from ..exceptions import StoreFailed
-from ..stores import Journal, requests
-from ..stores.notes import note
+from ..stores.journal import Line
+from ..stores.notes import note, write_mark, write_note
+from .site import Site
 
 AGREED = "journal end"
 
-Line: TypeAlias = tuple[int, dict[str, Any]]
-"""Where a line of the journal begins, and what it says."""
 
-
-def unread(connection: Connection, journal: Journal) -> list[Line]:
-    """Return the lines since the store last agreed with the journal."""
+def agreed(connection: Connection) -> int:
+    """Return up to where the store has everything that the journal says."""
     start = note(connection, AGREED, "0")
     if not start.isdecimal():
         raise StoreFailed(
             "the database does not say where in the journal it is; put it back from a "
             "backup and run expunge restore"
         )
-    return list(journal.read(int(start)))
+    return int(start)
 
 
-def agreed(connection: Connection, lines: Sequence[Line], end: int) -> int:
-    """Return up to where the store has everything: the end, or the first gap."""
-    there = requests.look_up(connection, accepted_ids(lines))
-    for place, line in lines:
-        if any(one["id"] not in there for one in line.get("accepted", ())):
-            return place
-    return end
+def unread(site: Site) -> list[Line]:
+    """Return the lines since the store last had everything."""
+    with site.store.reading() as connection:
+        start = agreed(connection)
+    return list(site.journal.read(start))
+
+
+def record(site: Site, connection: Connection, line: dict[str, object]) -> None:
+    """Write a line to the journal, last in the transaction that it tells of.
+
+    What the store refuses to write is then not in the journal either. What only the
+    journal has, after a crash, is taken in when the store is next worked on.
+    """
+    write_mark(connection, site.journal.append([line]))
+
+
+def record_statement(
+    site: Site,
+    connection: Connection,
+    line: dict[str, object],
+    check: Callable[[], None] = lambda: None,
+) -> int:
+    """Write a statement to the journal in the same way; return where it ends.
+
+    Raises Busy if another process made one since this one last looked. ``check`` may
+    refuse at the last moment, while nobody else can write.
+    """
+    with site.journal.stating(site.stated) as write:
+        check()
+        start, mark = write(line)
+    # Before it there may be requests that are not in the store yet.
+    done = mark.end if start == site.stated else site.stated
+    write_note(connection, AGREED, str(done))
+    write_mark(connection, mark)
+    return mark.end
 
 
 def accepted_ids(lines: Sequence[Line]) -> list[str]:

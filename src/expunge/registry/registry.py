@@ -22,6 +22,7 @@ from ..ids import people
 from ..ledger import Entry
 from ..record import Record
 from ..stores import chain, publications, requests
+from ..stores.notes import overtaken
 from . import accepting, looking
 from .anchoring import anchor_anew
 from .fitting import Given, fitted, require_name, take_in
@@ -248,7 +249,8 @@ class Registry:
             if asked.request in failed:
                 raise failed[asked.request]
         receipt = self.receipt(asked.request)
-        assert receipt is not None
+        if receipt is None:
+            raise overtaken()
         return receipt
 
     def known(self, subjects: Iterable[object]) -> dict[str, tuple[str, ...]]:

@@ -1,22 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replay: the lines of a journal, sorted by what they mean to a restored store."""
+"""Replay: the lines of a journal, sorted by what they mean to a store."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..ledger import (
-    Entry,
-    Head,
-    ModelRegistered,
-    ReleaseMade,
-    read_entry,
-)
-from ..private import Private
-from .news import Line
+from sqlalchemy import Connection
 
-MADE = (ModelRegistered, ReleaseMade)
-"""Entries that tell of a release."""
+from ..ledger import read_entry
+from ..private import Private
+from ..stores import publications
+from ..stores.journal import STATEMENT, Line
+
+WRITERS = {
+    "shipped": publications.record_shipment,
+    "withdrawn": publications.withdraw,
+}
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -26,38 +25,26 @@ class News(Private):
     Attributes
     ----------
     accepted
-        Requests as they were written down, by id: the last time counts, and whoever
-        was named before may have been promised it too.
+        Requests as they were written down, by id: the last time counts, and people who
+        were named before may have been promised it too.
     statements
-        Entries with the head above them, in order, each sequence once.
-    receipts
-        Of completed requests.
+        Lines that were added to the ledger, in order.
     left
         Lines about releases that left, and about those taken back.
-    fitted
-        Models that were fitted, with the digest of the certificate of that release.
-    certificates
-        Of the releases in the statements, by digest.
-    times
-        When each entry of the statements was written, by sequence, in milliseconds.
     """
 
     accepted: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    statements: list[tuple[list[Entry], Head]] = field(default_factory=list)
-    receipts: dict[str, str] = field(default_factory=dict)
+    statements: list[dict[str, Any]] = field(default_factory=list)
     left: list[dict[str, Any]] = field(default_factory=list)
-    fitted: dict[str, str] = field(default_factory=dict)
-    certificates: dict[str, str] = field(default_factory=dict)
-    times: dict[int, int] = field(default_factory=dict)
 
     @property
-    def entries(self) -> list[Entry]:
-        """All entries, in order."""
-        return [entry for entries, _ in self.statements for entry in entries]
+    def completed(self) -> list[str]:
+        """The requests that were completed."""
+        return sorted({id_ for line in self.statements for id_ in line["receipts"]})
 
-    def tags_of(self, ids: Iterable[str]) -> set[str]:
-        """Return the tags that these requests ever named."""
-        lines = (line for id_ in ids for line in self.accepted.get(id_, ()))
+    def tags_of(self, request: str) -> set[str]:
+        """Return the tags that a request ever named."""
+        lines = self.accepted.get(request, ())
         return {tag for line in lines for tag in line["tags"]}
 
 
@@ -68,22 +55,23 @@ def read_news(lines: Iterable[Line], size: int) -> News:
     for _, line in lines:
         for one in line.get("accepted", ()):
             news.accepted.setdefault(one["id"], []).append(one)
-        if "entries" in line:
-            # A statement that a crash kept from the store was made again.
-            statements[read_entry(line["entries"][0]).sequence] = line
-        if "shipped" in line or "withdrawn" in line:
+        if STATEMENT in line:
+            statements[read_entry(line[STATEMENT][0]).sequence] = line
+        if not line.keys().isdisjoint(WRITERS):
             news.left.append(line)
-    for sequence, line in sorted(statements.items()):
-        if sequence < size:
-            continue  # made before the backup, beside a request that was not in it yet
-        entries = [read_entry(text) for text in line["entries"]]
-        news.statements.append((entries, Head.from_json(line["head"])))
-        news.receipts |= line["receipts"]
-        news.certificates |= line["certificates"]
-        news.times |= {entry.sequence: line["time"] for entry in entries}
-        news.fitted |= {
-            entry.model: entry.certificate
-            for entry in entries
-            if isinstance(entry, MADE) and entry.model in line["fitted"]
-        }
+    # Those before the backup lie beside a request that was not in it yet.
+    news.statements = [
+        line for sequence, line in sorted(statements.items()) if sequence >= size
+    ]
     return news
+
+
+def write_left(connection: Connection, line: dict[str, Any]) -> None:
+    """Write what a line says of a release that left, once.
+
+    A release that the store does not have was never seen by anybody.
+    """
+    for word, write in WRITERS.items():
+        said = line.get(word)
+        if said and publications.has_number(connection, said["model"], said["number"]):
+            write(connection, said)

@@ -17,14 +17,20 @@ from sqlalchemy import Connection
 
 from ..accountant import release_event
 from ..durable import replace_file
-from ..exceptions import InvalidInput, LedgerCorrupt, ScheduleExhausted
-from ..ledger import ReleaseMade, RequestCompleted, Restored
+from ..exceptions import (
+    InvalidInput,
+    LedgerCorrupt,
+    ScheduleExhausted,
+    StoreFailed,
+)
+from ..ledger import Ledger, ReleaseMade, Restored
 from ..ledger.keyfiles import read_secret
 from ..ledger.pages import day_of
 from ..private import Private
 from ..stores import (
     Checkpoints,
     Vault,
+    alone,
     chain,
     people,
     publications,
@@ -32,19 +38,18 @@ from ..stores import (
 )
 from ..stores.chain import Appending
 from ..stores.engine import translated
-from ..stores.notes import write_note
 from ..tuning.holdings import TunedHoldings
-from . import shipping
 from .accepting import insert_accepted
 from .applying import Change, changed, charged, commit
-from .completing import Statement, complete
+from .completing import complete
 from .held import Held
 from .keys import note_tag_keys, require_tag_keys
-from .news import AGREED, unread
-from .replay import MADE, News, read_news
+from .news import agreed, record_statement, unread
+from .replay import News, read_news, write_left
 from .rotating import tidy
 from .site import WAIT, Site, time_for
-from .staging import databases, put_in_place, staged
+from .staging import databases, last_known, put_in_place, staged
+from .statement import MADE, Statement, read_statement
 from .working import Tell
 
 STEPS = 4
@@ -61,16 +66,27 @@ class Continuation(Private):
     ----------
     taken
         The day of the last entry in the backup.
-    book
-        The ledger with the journal's entries.
+    ledger
+        Where the ledger stands with the journal's entries.
+    news, statements
+        What the journal says, and what it adds to the ledger.
     lost, again
         Releases that the store lacks, and people who are in it again, by model.
     """
 
     taken: str
-    book: Appending
+    ledger: Ledger
+    news: News
+    statements: Sequence[Statement]
     lost: Lost
     again: dict[str, list[str]]
+
+    @property
+    def times(self) -> dict[int, int]:
+        """When each entry of the statements was written, by sequence."""
+        return {
+            entry.sequence: one.time for one in self.statements for entry in one.entries
+        }
 
 
 def restore(site: Site, backup: Path, tell: Tell) -> None:
@@ -79,135 +95,168 @@ def restore(site: Site, backup: Path, tell: Tell) -> None:
     A backup that does not fit the journal is refused before anything is replaced.
     """
     keys = backup / "keys" / "vault.json"
-    for part in (keys, backup / "checkpoints", *databases(site, backup)):
-        if not part.exists():
-            raise InvalidInput(
-                f"{backup} holds no {part.relative_to(backup)}; name the folder that "
-                "the registry was copied to"
-            )
+    _require_parts(site, backup)
     vault = read_secret(keys)
-    with site.working(WAIT), translated():
+    with alone(site.store, site.places.lock, WAIT), translated():
         tell(0, STEPS)
+        known = last_known(site)
+        site.journal.require(*known.marks)
         with staged(site, backup) as copy:
             with copy.store.reading() as connection:
-                size = chain.ledger_in(connection).size
-                news = read_news(unread(connection, site.journal), size)
                 current = publications.checkpoints(connection)
             sealed = Checkpoints(backup / "checkpoints", Vault(keys))
             for name in current.values():
                 sealed.read(name)  # or refuse, while the registry is as it was
-            ahead = _continuation(copy, news)
-            _require_keys(site, copy, ahead.book)
+            ahead = _continuation(copy)
+            _require_holds(copy, ahead, known.head)
+            _require_keys(site, copy, ahead.ledger)
+        site.stated = copy.stated
         tell(1, STEPS)
         put_in_place(site)
         for file in (backup / "checkpoints").iterdir():
             replace_file(site.places.checkpoints / file.name, file.read_bytes())
-        replace_file(site.places.vault, vault)
+        site.checkpoints.vault.replace(vault)
         tell(2, STEPS)
-        site.checkpoints.settle(current)  # a backup from the middle of a request
-        _bring_up(site, news, ahead)
-        tell(3, STEPS)
-        with site.store.reading() as connection:
-            current = publications.checkpoints(connection)
-        site.store.erase(WAIT)
-        site.checkpoints.settle(current)
-        complete(site, WAIT)
-        tidy(site)
+        with site.taking_turns():
+            site.settle()  # a backup from the middle of a request
+            _bring_up(site, ahead)
+            tell(3, STEPS)
+            site.store.erase(WAIT)
+            site.settle()
+            complete(site, WAIT)
+            tidy(site)
         tell(STEPS, STEPS)
 
 
-def _require_keys(site: Site, copy: Site, book: Appending) -> None:
+def _require_parts(site: Site, backup: Path) -> None:
+    """Refuse a backup that lacks something, and a folder that cannot take it in."""
+    for part in ("keys/vault.json", "checkpoints", *databases(site)):
+        if not (backup / part).exists():
+            raise InvalidInput(
+                f"{backup} holds no {part}; name the folder that the registry was "
+                "copied to"
+            )
+    for folder in (site.places.keys, site.places.checkpoints):
+        if not folder.is_dir():
+            raise StoreFailed(
+                f"{folder} is missing, so nothing was restored; mount it, or put it "
+                f"back from its newest copy (mkdir -m 700 {folder} if it held nothing)"
+            )
+
+
+def _require_keys(site: Site, copy: Site, ledger: Ledger) -> None:
     """Refuse a store whose keys are not here: it may be another registry's."""
-    site.signing_key(book.ledger)
+    site.signing_key(ledger)
     with copy.store.reading() as connection:
         require_tag_keys(connection, site.places.keys)
 
 
-def _continuation(site: Site, news: News) -> Continuation:
+def _continuation(site: Site) -> Continuation:
     """Return how the journal continues a store; refuse it if it does not."""
+    lines = unread(site)
     with site.store.reading() as connection:
-        _require_fits(connection, news)
-        book = Appending(chain.ledger_in(connection))
-        lost = _lost_releases(connection, news)
+        site.stated = lines[-1][0] if lines else agreed(connection)
+        ledger = chain.ledger_in(connection)
+        taken = ledger.day
+        news = read_news(lines, ledger.size)
+        statements = []
+        for line in news.statements:
+            statements.append(read_statement(line, ledger))
+            ledger = statements[-1].book.ledger
+        _require_fits(connection, statements)
+        lost = _lost_releases(connection, statements)
         again = _people_again(connection, news)
-    taken = book.ledger.day
-    for entries, head in news.statements:
-        try:
-            for entry in entries:
-                book.append(entry)
-            complaint = book.ledger.disagreement(head)
-        except InvalidInput as error:
-            complaint = str(error)
-        if complaint:
-            raise LedgerCorrupt(
-                f"the journal does not continue the ledger of the backup: {complaint}; "
-                "they are not of the same registry, or one was altered"
-            )
-    return Continuation(taken, book, lost, again)
+    return Continuation(taken, ledger, news, statements, lost, again)
 
 
-def _bring_up(site: Site, news: News, ahead: Continuation) -> None:
+def _require_holds(site: Site, ahead: Continuation, head: str) -> None:
+    """Refuse to go on from a ledger that contradicts the head of the one in use."""
+    if not head or head in (one.head.to_json() for one in ahead.statements):
+        return
+    with site.store.reading() as connection:
+        if chain.has_head(connection, head):
+            return
+    raise LedgerCorrupt(
+        "the ledger in use has a signed head that backup and journal know nothing of, "
+        "and receipts may show it; they are not of the same registry, or one was "
+        "altered: nothing was restored"
+    )
+
+
+def _bring_up(site: Site, ahead: Continuation) -> None:
     """Bring a store up to the journal, in one transaction."""
-    book, lost = ahead.book, ahead.lost
+    book = Appending(ahead.ledger)
     time = time_for(book.ledger)
     restored = Restored(
         sequence=book.ledger.size,
         day=day_of(time),
         taken=ahead.taken,
-        n_replayed=len(news.receipts),
+        n_replayed=len(ahead.news.completed),
     )
     book.append(restored)
     head = book.ledger.head(site.signing_key(book.ledger), restored.day)
-    changes, spent = _forgotten_again(site, ahead.again, lost)
-    line = Statement(book, head, time).line()
-    line["entries"] = [restored.to_json()]  # the others are in the journal already
-    end = site.journal.append([line])
+    statement = Statement(book, head, time)
+    changes, spent = _forgotten_again(site, ahead.again, ahead.lost)
 
     def bring_up(connection: Connection) -> None:
-        for _, earlier in news.statements:
-            chain.write_head(connection, earlier)
-        book.write(connection, head)
-        _write_news(connection, news, lost)
+        _write_news(connection, ahead)
+        statement.write(connection)
         for name, after in spent.items():
             people.clear(connection, name)
             publications.retire(connection, name, after, time)
         note_tag_keys(connection, site.places.keys)
-        write_note(connection, AGREED, str(end))
 
-    commit(site, changes, {}, bring_up)
+    end = site.stated
+
+    def state(connection: Connection) -> None:
+        nonlocal end
+        end = record_statement(site, connection, statement.line())
+
+    commit(site, changes, {}, bring_up, state)
+    site.stated = end
 
 
-def _require_fits(connection: Connection, news: News) -> None:
+def _require_fits(connection: Connection, statements: Sequence[Statement]) -> None:
     """Refuse a backup without the rows of a model that was fitted after it."""
-    missing = [
-        name
-        for name, digest in sorted(news.fitted.items())
-        if not publications.has_digest(connection, digest)
-    ]
+    missing = {
+        entry.model
+        for one in statements
+        for entry in one.entries
+        if isinstance(entry, MADE) and entry.model in one.fitted
+        if not publications.has_digest(connection, entry.model, entry.certificate)
+    }
     if missing:
         raise InvalidInput(
-            f"the backup is older than the fit of {', '.join(missing)}; take a backup "
-            "from after that: rows that were not in it cannot come back"
+            f"the backup is older than the fit of {', '.join(sorted(missing))}; take a "
+            "backup from after that: rows that were not in it cannot come back"
         )
 
 
-def _lost_releases(connection: Connection, news: News) -> Lost:
+def _lost_releases(connection: Connection, statements: Sequence[Statement]) -> Lost:
     """Return for each model the entries of releases that the store does not have."""
     lost: Lost = {}
-    for entry in news.entries:
+    for entry in (entry for one in statements for entry in one.entries):
         if isinstance(entry, ReleaseMade):
-            if not publications.has_digest(connection, entry.certificate):
+            if not publications.has_digest(connection, entry.model, entry.certificate):
                 lost.setdefault(entry.model, []).append(entry)
     return lost
 
 
 def _people_again(connection: Connection, news: News) -> dict[str, list[str]]:
     """Return for each model those who were forgotten since and are in it again."""
-    done = sorted(news.receipts)
-    tags = {tag for some in requests.tags_of(connection, done).values() for tag in some}
-    tags |= news.tags_of(done)
+    done = news.completed
+    there = requests.look_up(connection, done)
+    tags = requests.tags_of(connection, done)
+    unknown = [id_ for id_ in done if id_ not in there and id_ not in news.accepted]
+    if unknown:
+        raise StoreFailed(
+            f"the journal does not say whom {len(unknown)} completed request(s) were "
+            "about, and the backup holds these people; take a backup from after these "
+            "requests: nothing was restored"
+        )
+    every = {tag for id_ in done for tag in (*tags[id_], *news.tags_of(id_))}
     again: dict[str, list[str]] = {}
-    for tag, models in people.holders(connection, sorted(tags)).items():
+    for tag, models in people.holders(connection, sorted(every)).items():
         for name in models:
             again.setdefault(name, []).append(tag)
     return again
@@ -249,40 +298,24 @@ def _charged(site: Site, name: str, n_releases: int) -> Held:
     return held
 
 
-def _write_news(connection: Connection, news: News, lost: Lost) -> None:
-    """Write requests, releases and shipments that the store lacks."""
-    there = requests.look_up(connection, sorted({*news.accepted, *news.receipts}))
+def _write_news(connection: Connection, ahead: Continuation) -> None:
+    """Write requests, statements and shipments that the store lacks."""
+    news, completed = ahead.news, ahead.news.completed
+    there = requests.look_up(connection, sorted({*news.accepted, *completed}))
     missing = [some[-1] for id_, some in news.accepted.items() if id_ not in there]
     insert_accepted(connection, missing)
-    times = {
-        entry.request: news.times[entry.sequence]
-        for entry in news.entries
-        if isinstance(entry, RequestCompleted)
+    applied: dict[str, dict[str, int]] = {
+        id_: {}
+        for id_ in completed
+        if id_ not in there or there[id_].stage == requests.ACCEPTED
     }
-    requests.mark_applied(connection, {request: {} for request in news.receipts})
-    requests.mark_completed(
-        connection,
-        [
-            {"request": request, "time": times[request], "text": text}
-            for request, text in news.receipts.items()
-        ],
-    )
-    for entries in lost.values():
-        publications.write_lost(connection, entries, news.certificates, news.times)
-    _enter_known(connection, news)
+    requests.mark_applied(connection, applied)
+    papers = {
+        digest: text for one in ahead.statements for digest, text in one.papers.items()
+    }
+    for entries in ahead.lost.values():
+        publications.write_lost(connection, entries, papers, ahead.times)
+    for statement in ahead.statements:
+        statement.write(connection)
     for line in news.left:
-        shipping.take_in(connection, line)
-
-
-def _enter_known(connection: Connection, news: News) -> None:
-    """Note the place of a release that the backup has and its ledger had not yet."""
-    places = {
-        entry.certificate: entry.sequence
-        for entry in news.entries
-        if isinstance(entry, MADE)
-    }
-    for line in publications.unentered(connection):
-        if line.digest in places:
-            publications.mark_entered(
-                connection, line.model, line.number, places[line.digest]
-            )
+        write_left(connection, line)

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from ..exceptions import InvalidInput
 from ..ledger import subject_tags
-from .site import Site
+from .news import record
+from .site import WAIT, Site
 
 
 def require_nobody_returns(site: Site, people: Iterable[str]) -> None:
@@ -41,7 +42,8 @@ def readmit(site: Site, people: Sequence[str]) -> None:
     """Write down that people came back, and may be in models again."""
     keys = site.tag_keys()
     tags = sorted({tag for person in people for tag in subject_tags(person, keys)})
-    site.journal.append([{"readmitted": tags}])
+    with site.working(WAIT), site.changing() as connection:
+        record(site, connection, {"readmitted": tags})
 
 
 def _forgotten(site: Site) -> set[str]:

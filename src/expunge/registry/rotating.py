@@ -11,7 +11,6 @@ from ..ledger import KeyRotated, sign, signing_key, tag_key
 from ..ledger.pages import day_of
 from ..stores import chain
 from ..stores.chain import Appending
-from .completing import Statement, conclude
 from .keys import (
     next_signing_path,
     next_tag_path,
@@ -20,6 +19,7 @@ from .keys import (
     signing_paths,
 )
 from .site import Site, time_for
+from .statement import Statement, conclude
 
 READABLE = 0o644  # whatever the umask: others check by it, and must not change it
 
@@ -43,19 +43,19 @@ def rotate_signing_key(site: Site) -> None:
 def rotate_tag_key(site: Site) -> None:
     """Tag new people under a new key."""
     tag_key(next_tag_path(site.places.keys))
-    with site.store.writing() as connection:
+    with site.changing() as connection:
         note_tag_keys(connection, site.places.keys)
 
 
 def tidy(site: Site) -> None:
     """List all public keys, and destroy secret ones that are not in force."""
-    paths = signing_paths(site.places.keys)
-    if len(paths) < 2 and site.places.public.exists():
+    if len(signing_paths(site.places.keys)) < 2 and site.places.public.exists():
         return
-    with site.store.reading() as connection:
+    # While nobody can state a rotation: the key of one that is about to come must stay.
+    with site.changing() as connection, site.journal.stating(site.stated):
         keys = chain.ledger_in(connection).keys
-    replace_file(site.places.public, keys.to_pem().encode("ascii"), READABLE)
-    current = signing_path_of(site.places.keys, keys.current)
-    for path in paths:
-        if path != current:
-            destroy(path)
+        replace_file(site.places.public, keys.to_pem().encode("ascii"), READABLE)
+        current = signing_path_of(site.places.keys, keys.current)
+        for path in signing_paths(site.places.keys):
+            if path != current:
+                destroy(path)

@@ -97,6 +97,11 @@ class Places:
         return self.folder / "journal"
 
     @property
+    def journal_mark(self) -> Path:
+        """How long the journal is, and its digest."""
+        return self.folder / "journal.mark"
+
+    @property
     def lock(self) -> Path:
         """Held by the process that applies."""
         return self.folder / "worker.lock"

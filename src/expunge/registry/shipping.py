@@ -6,24 +6,24 @@ that is out there must be known when somebody whom it contains is forgotten.
 """
 
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import Connection
 
 from ..exceptions import InvalidInput
 from ..files.shipping import file_of, put_in_place
 from ..stores import publications
-from .completing import complete
 from .held import released
 from .looking import releases
+from .news import record
 from .site import WAIT, Site, now
 from .statuses import ReleaseStatus
+from .working import begin
 
 
 def ship(site: Site, name: str, path: Path) -> ReleaseStatus:
     """Write the newest release of a model to a file; see ``Registry.ship``."""
     with site.working(WAIT):
-        complete(site, WAIT)  # what leaves is in the ledger
+        begin(site, WAIT)  # what leaves is in the ledger
         with site.store.reading() as connection:
             number = publications.number(connection, name)
             line = publications.release(connection, name, number)
@@ -31,10 +31,10 @@ def ship(site: Site, name: str, path: Path) -> ReleaseStatus:
         # After it was taken back, should the clock be slow: it is out there again.
         time = max(now(), (line.withdrawn or 0) + 1)
         shipment = {"model": name, "number": number, "time": time, "name": path.name}
-        site.journal.append([{"shipped": shipment}])
-        with site.store.writing() as connection:
+        with site.changing() as connection:
             publications.record_shipment(connection, shipment)
             left = _left(connection, name)
+            record(site, connection, {"shipped": shipment})
     put_in_place(path, data)
     return left[number]
 
@@ -52,29 +52,12 @@ def withdraw(site: Site, name: str, number: int) -> None:
             )
         time = max(now(), left[number].shipped[-1][0])
         line = {"model": name, "number": number, "time": time}
-        site.journal.append([{"withdrawn": line}])
-        with site.store.writing() as connection:
+        with site.changing() as connection:
             publications.withdraw(connection, line)
+            record(site, connection, {"withdrawn": line})
 
 
 def _left(connection: Connection, name: str) -> dict[int, ReleaseStatus]:
     """Return the releases of a model that left, by number."""
     left = releases(publications.shipped(connection, name))
     return {one.number: one for one in left}
-
-
-def take_in(connection: Connection, line: dict[str, Any]) -> None:
-    """Write what a line of the journal says of a release that left, once.
-
-    A release that the store does not have was never seen by anybody.
-    """
-    for word, write in WRITERS.items():
-        said = line.get(word)
-        if said and publications.has_number(connection, said["model"], said["number"]):
-            write(connection, said)
-
-
-WRITERS = {
-    "shipped": publications.record_shipment,
-    "withdrawn": publications.withdraw,
-}

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Site: what every part of a registry works with, and who may work."""
+"""Site: what every part of a registry works with, and who may work.
+
+The worker's lock keeps processes from working at once. It can be lost while its holder
+lives on, so each transaction of a worker also takes the next turn, and whoever finds
+that another took it was overtaken: nothing is written, and the caller is told Busy.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,8 +12,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from time import time_ns
 
+from sqlalchemy import Connection
+
+from ..exceptions import ExpungeError
 from ..ledger import Ledger, SigningKey, TagKey
 from ..ledger.pages import midnight
+from ..noise import salt
 from ..private import Private
 from ..stores import (
     Checkpoints,
@@ -21,6 +30,7 @@ from ..stores import (
     publications,
     sqlite_engine,
 )
+from ..stores.notes import TURN, note, overtaken, write_turn
 from ..stores.people import PageKeys
 from .held import Held, take_up
 from .keys import signing_key_of, tag_keys
@@ -41,6 +51,9 @@ class Site(Private):
         The database, the sealed private states, and the journal.
     cache
         Models as they were last held, good for as long as the checkpoint is the same.
+    turn, stated
+        Of the process while it works: the turn it has, and up to where in the journal
+        the store holds every statement.
     """
 
     places: Places
@@ -49,6 +62,8 @@ class Site(Private):
     checkpoints: Checkpoints
     journal: Journal
     cache: dict[str, Held] = field(default_factory=dict)
+    turn: str = ""
+    stated: int = 0
 
     @classmethod
     def at(cls, places: Places, settings: Settings) -> "Site":
@@ -63,7 +78,7 @@ class Site(Private):
             settings,
             Store(engine),
             Checkpoints(places.checkpoints, Vault(places.vault)),
-            Journal(places.journal),
+            Journal(places.journal, places.journal_mark),
         )
 
     def close(self) -> None:
@@ -86,7 +101,42 @@ class Site(Private):
     ) -> Iterator[bool]:
         """Be the one process that changes models; see ``stores.lock.alone``."""
         with alone(self.store, self.places.lock, wait, needless) as locked:
-            yield locked
+            if not locked:
+                yield False
+                return
+            with self.taking_turns():
+                yield True
+
+    @contextmanager
+    def taking_turns(self) -> Iterator[None]:
+        """Work, with the lock held; what fails as another took over ends in Busy."""
+        self.turn = self.turn_now()
+        try:
+            yield
+        except Exception as error:
+            if self._was_overtaken():
+                raise overtaken() from error
+            raise
+
+    @contextmanager
+    def changing(self) -> Iterator[Connection]:
+        """Give a transaction of the process that works; refuse one overtaken."""
+        turn = salt().hex()
+        with self.store.writing() as connection:
+            write_turn(connection, self.turn, turn)
+            yield connection
+        self.turn = turn
+
+    def turn_now(self) -> str:
+        """Return whose turn it is; another one each time that a worker wrote."""
+        with self.store.reading() as connection:
+            return note(connection, TURN)
+
+    def _was_overtaken(self) -> bool:
+        try:
+            return self.turn_now() != self.turn
+        except ExpungeError:
+            return False
 
     def tag_keys(self) -> tuple[TagKey, ...]:
         """Return the keys of tags, the newest first."""
@@ -108,6 +158,15 @@ class Site(Private):
         held = take_up(line, data, partial(self.everybody, name))
         self.remember(held)
         return held
+
+    def settle(self) -> None:
+        """Destroy the keys and files of checkpoints that no longer count."""
+
+        def current() -> dict[str, str]:
+            with self.store.reading() as connection:
+                return publications.checkpoints(connection)
+
+        self.checkpoints.settle(current)
 
     def remember(self, held: Held) -> None:
         """Keep a model for the next request, unless rows would stay with it."""

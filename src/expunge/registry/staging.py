@@ -8,16 +8,42 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from ..durable import destroy, scrubbed, write_new
-from ..stores import Store, sqlite_engine, upgrade
+from ..exceptions import StoreFailed
+from ..stores import Store, chain, sqlite_engine, upgrade
+from ..stores.journal import Mark
+from ..stores.notes import mark_in
+from ..stores.schema import version
 from .settings import Places
 from .site import WAIT, Site
 
 
-def databases(site: Site, backup: Path) -> list[Path]:
-    """Return the database in a backup; none if it is put back by other means."""
-    return [backup / "expunge.db"] if site.settings.url is None else []
+class Known(NamedTuple):
+    """What the database in use knows: its marks of the journal, and its last head."""
+
+    marks: tuple[Mark, ...] = ()
+    head: str = ""
+
+
+def databases(site: Site) -> list[str]:
+    """Return the database's file in a backup; none if it is put back otherwise."""
+    return ["expunge.db"] if site.settings.url is None else []
+
+
+def last_known(site: Site) -> Known:
+    """Return what the database in use knows; nothing if it is lost or damaged."""
+    file = site.places.database
+    if site.settings.url is None and not (file.exists() and file.stat().st_size):
+        return Known()
+    try:
+        with site.store.reading() as connection:
+            if version(connection) is None:
+                return Known()
+            return Known((mark_in(connection),), chain.last_head(connection))
+    except StoreFailed:
+        return Known()
 
 
 @contextmanager

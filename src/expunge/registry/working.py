@@ -43,7 +43,7 @@ def work(site: Site, wait: float, tell: Tell) -> dict[str, ExpungeError]:
     said = {request: str(error) for request, error in failed.items()}
     news = {request: why for request, why in said.items() if known[request] != why}
     if news:
-        with site.store.writing() as connection:
+        with site.changing() as connection:
             requests.note_errors(connection, news)
     return failed
 

@@ -88,6 +88,18 @@ def write_head(connection: Connection, head: Head) -> None:
     connection.execute(insert(heads), {"size": head.size, "text": head.to_json()})
 
 
+def last_head(connection: Connection) -> str:
+    """Return the newest head as it was written; nothing if there is none."""
+    query = select(heads.c.text).order_by(heads.c.size.desc()).limit(1)
+    return connection.scalar(query) or ""
+
+
+def has_head(connection: Connection, text: str) -> bool:
+    """Return whether a head is here as it was written."""
+    size = Head.from_json(text).size
+    return connection.scalar(select(heads.c.text).where(heads.c.size == size)) == text
+
+
 _LAST = (
     select(entries.c.sequence, entries.c.day)
     .order_by(entries.c.sequence.desc())

@@ -11,7 +11,7 @@ lets one count, and the other is in nobody's way.
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -100,12 +100,21 @@ class Checkpoints(Private):
         """Whether no key is kept of a generation before these."""
         return self.vault.is_at({m: _parts(name)[1] for m, name in names.items()})
 
-    def settle(self, names: Mapping[str, str]) -> None:
-        """Destroy all before these, which the database has committed, model by model.
+    def settle(self, current: Callable[[], Mapping[str, str]]) -> None:
+        """Destroy all before those that the database names, model by model.
 
-        A later generation is left alone: somebody may be about to commit it.
+        It is asked while nobody else can change the keys: what counted a moment ago
+        may be gone. A later generation is left alone: somebody may be about to commit
+        it.
         """
-        self.vault.settle({model: _parts(name)[1] for model, name in names.items()})
+        names: Mapping[str, str] = {}
+
+        def generations() -> dict[str, int]:
+            nonlocal names
+            names = current()
+            return {model: _parts(name)[1] for model, name in names.items()}
+
+        self.vault.settle(generations)
         with translated():
             for file in os.listdir(self.folder):
                 model, generation = _parts(file)

@@ -14,9 +14,10 @@ import errno
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from threading import local
+from threading import Lock, local
 from time import monotonic, sleep
 from typing import Any
 
@@ -56,6 +57,7 @@ class Store:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self.working = Lock()  # held by the thread that works
         self._within = local()
 
     @property
@@ -118,6 +120,7 @@ def sqlite_engine(path: Path) -> Engine:
         connect_args={"timeout": PATIENCE, "isolation_level": None},
     )
     event.listen(engine, "connect", _prepare)
+    event.listen(engine, "checkout", partial(_require_same_file, path))
     event.listen(engine, "begin", _begin)
     return engine
 
@@ -227,6 +230,15 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _require_same_file(path: Path, _: object, record: Any, *rest: object) -> None:
+    """Open the database again if another file has taken its place."""
+    del rest
+    with suppress(FileNotFoundError):
+        file = path.stat().st_ino
+        if record.info.setdefault("file", file) != file:
+            raise exc.DisconnectionError
 
 
 def _prepare(connection: Any, record: object) -> None:

@@ -3,10 +3,19 @@
 
 A private file beside the database, one line of JSON after another, each with a checksum
 and on disk before what it tells of is promised to anybody: requests as they are
-accepted, with the tags of the people; what was added to the ledger, with the receipts;
-releases that left. Replaying it on a restored database makes sure that nobody who was
-forgotten since comes back, that the ledger goes on from where it was, and that no
-accepted request is lost.
+accepted, with the tags of the people; what was added to the ledger, with the signatures
+of receipts; releases that left. Replaying it on a restored database makes sure that
+nobody who was forgotten since comes back, that the ledger goes on from where it was,
+and that no accepted request is lost.
+
+A journal that lost its end would bring people back without a word. So its marks are
+kept elsewhere, each a length and the digest of all bytes before: in the database, with
+every request, and in a small file of its own. A journal that does not reach a mark, or
+that is another one up to there, is refused.
+
+The journal also decides who may add to the ledger. A statement, a line with entries, is
+written only if nobody else made one since the writer last looked: a sequence number is
+used once, even if two processes believe that they work alone.
 
 The tags in it are personal data, kept for this purpose: they may be destroyed with the
 last backup that still holds the people.
@@ -14,17 +23,51 @@ last backup that still holds the people.
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import sha256
-from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from threading import RLock
+from typing import IO, Any, NamedTuple, Self, TypeAlias
 
-from ..durable import flush
-from ..exceptions import StoreFailed
+from ..durable import NO_LINKS, OWNER_ALONE, flush
+from ..exceptions import Busy, JournalDamaged
 from ..private import Private
 from .engine import translated
 from .lock import locked
+
+STATEMENT = "entries"
+BLOCK = 1 << 20
+
+Stamp: TypeAlias = tuple[int, int, int]
+NO_FILE: Stamp = (0, 0, 0)
+Line: TypeAlias = tuple[int, dict[str, Any]]
+"""Where a line ends, and what it says."""
+Written: TypeAlias = "tuple[int, Mark]"
+"""Where a line begins that was written, and the mark behind it."""
+
+
+class Mark(NamedTuple):
+    """So much of a journal: where it ends, and the digest of all bytes before that.
+
+    Written with as many digits for each, so that the later of two marks of one journal
+    is also the greater word.
+    """
+
+    end: int
+    digest: str
+
+    def __str__(self) -> str:
+        return f"{self.end:020d} {self.digest}"
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Return a mark as it was written; the beginning if nothing was."""
+        end, _, digest = (text or str(BEGINNING)).partition(" ")
+        return cls(int(end), digest)
+
+
+BEGINNING = Mark(0, sha256().hexdigest())
 
 
 class Journal(Private):
@@ -34,54 +77,187 @@ class Journal(Private):
     ----------
     path
         Of the file.
+    mark_path
+        Of the file that holds the newest mark.
     """
 
-    __slots__ = ("path",)
+    __slots__ = ("_digest", "_end", "_lock", "_stamp", "mark_path", "path")
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, mark_path: Path) -> None:
         self.path = path
+        self.mark_path = mark_path
+        self._lock = RLock()
+        # How far the file was compared or written by this object, and as what file.
+        self._end, self._digest, self._stamp = 0, sha256(), NO_FILE
 
-    def append(self, lines: Sequence[dict[str, Any]]) -> int:
-        """Write lines, see them on disk, and return where the file ends then."""
-        data = b"".join(_written(line) for line in lines)
-        with translated(), locked(self.path) as descriptor:
-            end = _whole(descriptor)
-            os.ftruncate(descriptor, end)  # what a crash left half written
-            try:
-                _write(descriptor, data, end)
-                os.fsync(descriptor)
-                if not end:
-                    flush(self.path.parent)  # a new file must be found, too
-            except BaseException:
-                os.ftruncate(descriptor, end)
-                raise
-            return end + len(data)
+    def require(self, *marks: Mark) -> None:
+        """Refuse a journal that does not hold everything up to each of the marks.
 
-    def read(self, start: int) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield the lines from a place on with theirs, one of a crash left out."""
+        The mark in its own file is one of them.
+        """
+        with translated(), self._lock:
+            wanted = sorted({*marks, self._noted()})
+            if not self.path.exists():
+                self._require_none(wanted[-1].end)
+                return
+            with self.path.open("rb") as file:
+                self._compare(file, wanted)
+
+    def append(self, lines: Sequence[dict[str, Any]]) -> Mark:
+        """Write lines, see them on disk, and return the mark behind them."""
+        with self._alone() as descriptor:
+            _, mark = self._write(descriptor, lines)
+        return mark
+
+    @contextmanager
+    def stating(self, since: int) -> Iterator[Callable[[dict[str, Any]], Written]]:
+        """Give a function that writes a statement, the first one since a place.
+
+        Raises Busy if somebody else made one. Nobody else writes until this ends.
+        """
+        with self._alone() as descriptor:
+            if any(STATEMENT in line for _, line in self.read(since)):
+                raise Busy(
+                    "another process has written to the ledger meanwhile; run the "
+                    "command again"
+                )
+            yield lambda line: self._write(descriptor, [line])
+
+    def read(self, start: int) -> Iterator[Line]:
+        """Yield the lines from a place on, each with its end; one of a crash not."""
         if not self.path.exists():
+            self._require_none(start)
             return
         with translated(), self.path.open("rb") as file:
-            if start > os.fstat(file.fileno()).st_size:
-                start = 0  # another file: everything in it may be news
-            file.seek(start)
-            for line in file:
-                if not _holds(line):
-                    self._require_torn(file, start)
-                    return
-                yield start, json.loads(line.partition(b" ")[2])
-                start += len(line)
+            for end, line in self._whole_lines(file, start):
+                yield end, json.loads(line.partition(b" ")[2])
 
-    def _require_torn(self, rest: Iterable[bytes], place: int) -> None:
-        """Refuse a line that does not hold, unless it is the last: then a crash did it.
+    def _compare(self, file: IO[bytes], marks: Sequence[Mark]) -> None:
+        """Refuse the file if it is not what it was up to each mark, earliest first.
 
-        A disk may write the end of a line and not its beginning.
+        What was compared before is not compared again, for as long as the file has
+        only grown.
         """
-        if any(_holds(line) for line in rest):
-            raise StoreFailed(
-                f"{self.path} is damaged at byte {place}; put it back from where it "
-                "was copied"
-            )
+        stamp = _stamp(file.fileno())
+        if stamp[1] < marks[-1].end:
+            raise self._damaged(f"ends at byte {stamp[1]}, and held {marks[-1].end}")
+        place, digest = 0, sha256()
+        if self._has_only_grown(stamp) and marks[0].end >= self._end:
+            place, digest = self._end, self._digest.copy()
+        file.seek(place)
+        for mark in marks:
+            while place < mark.end:
+                block = file.read(min(mark.end - place, BLOCK))
+                digest.update(block)
+                place += len(block)
+            if digest.hexdigest() != mark.digest:
+                raise self._altered(file)
+        self._end, self._digest, self._stamp = place, digest, stamp
+
+    def _has_only_grown(self, stamp: Stamp) -> bool:
+        """Whether a file is the one that was compared, perhaps with more in it."""
+        (number, size, time), (known, known_size, known_time) = stamp, self._stamp
+        if number != known or size < known_size:
+            return False
+        return size > known_size or time == known_time
+
+    def _require_none(self, end: int) -> None:
+        """Refuse that there is no file where one was known up to a place."""
+        if end:
+            raise self._damaged(f"is missing, and held {end} bytes")
+
+    @contextmanager
+    def _alone(self) -> Iterator[int]:
+        """Open the file while nobody else does, with what others wrote taken in."""
+        with translated(), self._lock:
+            if not self.path.exists():
+                self._require_none(self._end)
+            with locked(self.path) as descriptor:
+                with os.fdopen(os.dup(descriptor), "rb") as file:
+                    self._compare(file, [Mark(self._end, self._digest.hexdigest())])
+                    for end, line in self._whole_lines(file, self._end):
+                        self._digest.update(line)
+                        self._end = end
+                yield descriptor
+
+    def _write(self, descriptor: int, lines: Sequence[dict[str, Any]]) -> Written:
+        """Write lines behind the last whole one, and the new mark."""
+        start, data = self._end, b"".join(_written(line) for line in lines)
+        digest = self._digest.copy()
+        digest.update(data)
+        mark = Mark(self._end + len(data), digest.hexdigest())
+        os.ftruncate(descriptor, self._end)  # what a crash left half written
+        try:
+            _write(descriptor, data, self._end)
+            os.fsync(descriptor)
+            if not self._end:
+                flush(self.path.parent)  # a new file must be found, too
+        except BaseException:
+            os.ftruncate(descriptor, self._end)
+            raise
+        self._end, self._digest, self._stamp = mark.end, digest, _stamp(descriptor)
+        self._note(mark)
+        return start, mark
+
+    def _note(self, mark: Mark) -> None:
+        """Put a mark into its own file, in place: an older one does no harm."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | NO_LINKS
+        descriptor = os.open(self.mark_path, flags, OWNER_ALONE)
+        try:
+            _write(descriptor, _written({"mark": str(mark)}), 0)
+        finally:
+            os.close(descriptor)
+
+    def _noted(self) -> Mark:
+        """Return the mark in its own file; one that a crash tore says nothing."""
+        try:
+            line = self.mark_path.read_bytes()
+        except FileNotFoundError:
+            return BEGINNING
+        if not _holds(line):
+            return BEGINNING
+        return Mark.read(json.loads(line.partition(b" ")[2])["mark"])
+
+    def _whole_lines(self, file: IO[bytes], start: int) -> Iterator[tuple[int, bytes]]:
+        """Yield the lines from a place on with their ends, but for what a crash tore.
+
+        That is the end of the file alone, since a disk may write the end of a line and
+        not its beginning. A line that does not hold before others that do was damaged.
+        """
+        size = os.fstat(file.fileno()).st_size
+        if start > size:
+            raise self._damaged(f"ends at byte {size}, and held {start}")
+        file.seek(start)
+        for line in file:
+            if not _holds(line):
+                if any(_holds(later) for later in file):
+                    raise self._damaged(f"is damaged at byte {start}")
+                return
+            start += len(line)
+            yield start, line
+
+    def _altered(self, file: IO[bytes]) -> JournalDamaged:
+        """Return the error for a file that was altered, with the place if it shows."""
+        place = 0
+        file.seek(0)
+        for line in file:
+            if not _holds(line):
+                return self._damaged(f"is damaged at byte {place}")
+            place += len(line)
+        return self._damaged("is another journal than the one that was written here")
+
+    def _damaged(self, how: str) -> JournalDamaged:
+        return JournalDamaged(
+            f"the journal {self.path} {how}; without it people who were forgotten "
+            "could come back, so nothing was done: put its newest copy in place, or "
+            "run expunge restore --journal to write it from the database"
+        )
+
+
+def _stamp(descriptor: int) -> Stamp:
+    """Return which file this is, how long, and when it was last written to."""
+    found = os.fstat(descriptor)
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _written(content: dict[str, Any]) -> bytes:
@@ -91,7 +267,7 @@ def _written(content: dict[str, Any]) -> bytes:
 
 
 def _checksum(text: bytes) -> bytes:
-    """Return what shows that a line was damaged; whoever can write can make it anew."""
+    """Return what shows that a line was damaged."""
     return sha256(text).hexdigest()[:16].encode("ascii")
 
 
@@ -99,26 +275,6 @@ def _holds(line: bytes) -> bool:
     """Whether a line is as it was written."""
     said, _, text = line.partition(b" ")
     return line.endswith(b"\n") and _checksum(text) == said
-
-
-def _whole(descriptor: int) -> int:
-    """Return where the last line ends that is as it was written."""
-    size = os.fstat(descriptor).st_size
-    length = 1 << 14
-    while True:
-        start = max(0, size - length)
-        block = os.pread(descriptor, size - start, start)
-        lines = block.splitlines(keepends=True)
-        if start:
-            lines[0] = b""  # its beginning may lie further ahead
-            start += len(block) - sum(map(len, lines))
-        ends = list(accumulate(map(len, lines), initial=start))[1:]
-        for line, end in zip(reversed(lines), reversed(ends), strict=True):
-            if _holds(line):
-                return end
-        if length >= size:
-            return 0
-        length *= 8
 
 
 def _write(descriptor: int, data: bytes, place: int) -> None:

@@ -2,15 +2,16 @@
 """Lock: one process applies requests, and the others wait.
 
 The lock ends with the process, however that ends: it is the system's lock on a file
-beside SQLite, and a session's advisory lock in PostgreSQL. Should a PostgreSQL session
-break while its process lives on, another may get the lock; what the first one writes
-then is refused by the generation of the checkpoint, which only moves on by one.
+beside SQLite, and a session's advisory lock in PostgreSQL. Either can be lost while its
+process lives on, when the session ends or the file is deleted, and another process then
+works beside it. The lock saves them from doing so; that no harm comes of it is seen to
+where they write (``registry.site``, ``stores.journal``).
 """
 
 import fcntl
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -45,10 +46,10 @@ def alone(
         Whether there is nothing left to do: whoever holds the lock may do our work.
     """
     holding = _file_lock(path) if store.dialect == "sqlite" else _session_lock(store)
-    with holding as try_lock:
+    with holding as try_lock, _thread_lock(store, try_lock) as try_both:
         until = monotonic() + wait
         pause = 0.001
-        while not (locked := try_lock()):
+        while not (locked := try_both()):
             if needless():
                 break
             if monotonic() > until:
@@ -81,18 +82,53 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 @contextmanager
+def _thread_lock(
+    store: Store, try_lock: Callable[[], bool]
+) -> Iterator[Callable[[], bool]]:
+    """Give a function that tries to lock out other threads, then other processes.
+
+    Threads share what is in memory, so they must never work at once, whatever becomes
+    of the lock between processes.
+    """
+    held = False
+
+    def try_both() -> bool:
+        nonlocal held
+        held = held or store.working.acquire(blocking=False)
+        return held and try_lock()
+
+    try:
+        yield try_both
+    finally:
+        if held:
+            store.working.release()
+
+
+@contextmanager
 def _file_lock(path: Path) -> Iterator[Callable[[], bool]]:
     """Give a function that tries to lock a file."""
-    with _opened(path) as descriptor:
+    with ExitStack() as stack:
+        descriptor = stack.enter_context(_opened(path))
 
         def try_lock() -> bool:
+            nonlocal descriptor
+            if not _is_at(descriptor, path):  # it was deleted: lock what others lock
+                descriptor = stack.enter_context(_opened(path))
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return False
-            return True
+            return _is_at(descriptor, path)
 
         yield try_lock
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether an open file is the one that has this name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
 from ..exceptions import Busy, InvalidInput
-from ..ledger import ReleaseMade
+from ..ledger import ModelRegistered, ReleaseMade
 from .tables import models, releases, shipments
 
 _CHECKPOINTS = select(models.c.name, models.c.checkpoint)
@@ -160,12 +160,16 @@ def unentered(connection: Connection) -> list[Row[Any]]:
     return list(connection.execute(_UNENTERED))
 
 
-def mark_entered(connection: Connection, name: str, number: int, sequence: int) -> None:
-    """Write down where in the ledger a release is."""
+def mark_entered(connection: Connection, entry: ModelRegistered | ReleaseMade) -> None:
+    """Write down where in the ledger a release is, if it is here without a place."""
     connection.execute(
         update(releases)
-        .where(releases.c.model == name, releases.c.number == number)
-        .values(sequence=sequence)
+        .where(
+            releases.c.model == entry.model,
+            releases.c.digest == entry.certificate,
+            releases.c.sequence.is_(None),
+        )
+        .values(sequence=entry.sequence)
     )
 
 
@@ -177,9 +181,11 @@ def has_number(connection: Connection, name: str, number: int) -> bool:
     return connection.execute(query).first() is not None
 
 
-def has_digest(connection: Connection, digest: str) -> bool:
-    """Return whether there is a release whose certificate has this digest."""
-    query = select(releases.c.number).where(releases.c.digest == digest)
+def has_digest(connection: Connection, name: str, digest: str) -> bool:
+    """Return whether a model has a release whose certificate has this digest."""
+    query = select(releases.c.number).where(
+        releases.c.model == name, releases.c.digest == digest
+    )
     return connection.execute(query.limit(1)).first() is not None
 
 

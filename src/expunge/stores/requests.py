@@ -1,12 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests in a store, from accepted over applied to completed."""
+"""Requests in a store, from accepted over applied to completed.
+
+Each moves on from the stage before and from no other: a process that was overtaken by
+another is refused, and no request is applied or completed twice.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
+from sqlalchemy import (
+    Connection,
+    Row,
+    Update,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 
+from ..exceptions import Busy
 from .people import chunks
 from .tables import asked, requests
 
@@ -34,8 +49,10 @@ _TAGS = (
 )
 _ANSWERED = delete(asked).where(asked.c.request.in_(bindparam("ids", expanding=True)))
 _ONE = update(requests).where(requests.c.id == bindparam("request"))
-_APPLY = _ONE.values(stage=APPLIED, releases=bindparam("made"), error="")
-_COMPLETE = _ONE.values(
+_APPLY = _ONE.where(requests.c.stage == ACCEPTED).values(
+    stage=APPLIED, releases=bindparam("made"), error=""
+)
+_COMPLETE = _ONE.where(requests.c.stage == APPLIED).values(
     stage=COMPLETED, completed=bindparam("time"), receipt=bindparam("text")
 )
 
@@ -115,24 +132,32 @@ def mark_applied(
     connection: Connection, releases: Mapping[str, Mapping[str, int]]
 ) -> None:
     """Move requests on, each with its releases, and delete whom they were about."""
-    if not releases:
-        return
-    connection.execute(
-        _APPLY,
-        [
-            {"request": request, "made": json.dumps(made)}
-            for request, made in releases.items()
-        ],
-    )
+    moved = [
+        {"request": request, "made": json.dumps(made)}
+        for request, made in releases.items()
+    ]
+    _move_on(connection, _APPLY, moved)
     for chunk in chunks(list(releases)):
         connection.execute(_ANSWERED, {"ids": chunk})
 
 
 def mark_completed(connection: Connection, done: Sequence[Mapping[str, Any]]) -> None:
     """Move requests on, each given as ``request``, ``time`` and ``text`` (receipt)."""
-    if not done:
+    _move_on(connection, _COMPLETE, done)
+
+
+def _move_on(
+    connection: Connection, statement: Update, moved: Sequence[Mapping[str, Any]]
+) -> None:
+    """Move requests on; refuse if one was not at the stage before."""
+    if not moved:
         return
-    connection.execute(_COMPLETE, [{**one} for one in done])
+    changed = connection.execute(statement, [{**one} for one in moved])
+    if changed.rowcount != len(moved):
+        raise Busy(
+            "another process has moved these requests on meanwhile; run the command "
+            "again"
+        )
 
 
 def note_errors(connection: Connection, errors: Mapping[str, str]) -> None:

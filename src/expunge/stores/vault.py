@@ -13,7 +13,7 @@ than the file, which shows, and whose key is destroyed unless the backup has it 
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,19 +96,24 @@ class Vault(Private):
             for model, generation in generations.items()
         )
 
-    def settle(self, generations: Mapping[str, int]) -> None:
-        """Destroy the keys of all generations before these, which are committed."""
+    def settle(self, committed: Callable[[], Mapping[str, int]]) -> None:
+        """Destroy the keys of all generations before those that are committed."""
         with self._locked():
             clear(self.path)
             held = self._read()
             moved = {}
-            for model, generation in generations.items():
+            for model, generation in committed().items():
                 keys = self._of(held, model)
                 if keys.generation != generation:
                     key = keys.of(generation, model)
                     moved[model] = Keys(generation, key, fresh_key())
             if moved:
                 self._write(held | moved)
+
+    def replace(self, content: bytes) -> None:
+        """Put another file of keys in the place of this one."""
+        with self._locked():
+            replace_file(self.path, content)
 
     def _of(self, held: Mapping[str, Keys], model: str) -> Keys:
         try:

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A journal that lost something: it is noticed, and nobody comes back meanwhile."""
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sqlalchemy import delete, insert, select
+
+from expunge.exceptions import JournalDamaged, LedgerCorrupt, StoreFailed
+from expunge.registry import Registry
+from expunge.stores import Journal
+from expunge.stores.tables import metadata
+from tests.registries import (
+    data,
+    estimator,
+    registry_at,
+    require_consistent,
+)
+
+ONE = "a" * 32
+Damage = Callable[[bytes, random.Random, bytes], bytes | None]
+Dump = dict[str, list[dict[str, object]]]
+
+
+def flipped(content: bytes, chance: random.Random, older: bytes) -> bytes:
+    place = chance.randrange(len(content))
+    changed = bytearray(content)
+    changed[place] ^= 1 << chance.randrange(8)
+    return bytes(changed)
+
+
+def zeroed(content: bytes, chance: random.Random, older: bytes) -> bytes:
+    place = chance.randrange(len(content))
+    return content[:place] + bytes(len(content) - place)
+
+
+DAMAGES: dict[str, Damage] = {
+    "cut": lambda content, chance, older: content[: chance.randrange(len(content))],
+    "zeroed": zeroed,
+    "flipped": flipped,
+    "empty": lambda content, chance, older: b"",
+    "older": lambda content, chance, older: older,
+    "missing": lambda content, chance, older: None,
+}
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    """Return all files but those that are there while a database is open."""
+    return {
+        str(path): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and not path.name.endswith(("-shm", "-wal"))
+    }
+
+
+def damaged(folder: Path, damage: str, seed: int = 0) -> bytes:
+    """Damage the journal; return what it was."""
+    path, older = folder / "journal", folder.with_name("backup") / "journal"
+    content = path.read_bytes()
+    left = DAMAGES[damage](content, random.Random(seed), older.read_bytes())
+    path.unlink()
+    if left is not None:
+        path.write_bytes(left)
+        path.chmod(0o600)
+    return content
+
+
+@pytest.fixture
+def folder(template: Path, tmp_path: Path) -> Path:
+    """Return a registry that forgot person 2 since it was copied to ``backup``."""
+    shutil.copytree(template, tmp_path / "backup")
+    folder = Path(shutil.copytree(template, tmp_path / "registry"))
+    with Registry.open(folder) as registry:
+        registry.forget(["person 2"], ONE)
+    return folder
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+class TestIsNoticed:
+    def test_when_a_registry_is_opened(self, folder: Path, damage: str) -> None:
+        for seed in range(10):
+            content = damaged(folder, damage, seed)
+            before = everything(folder)
+            for come_back in (Registry.open, Registry.create):
+                with pytest.raises(JournalDamaged, match="newest copy"):
+                    come_back(folder)
+            assert everything(folder) == before
+            (folder / "journal").write_bytes(content)
+        Registry.open(folder).close()
+
+    def test_by_one_that_is_open(self, folder: Path, damage: str) -> None:
+        """A flipped bit shows at the next look at the whole, a lost end at once."""
+        X, y, subjects = data()
+        with Registry.open(folder) as registry:
+            damaged(folder, damage)
+            with pytest.raises(JournalDamaged):
+                registry.status()
+            with pytest.raises(JournalDamaged):
+                registry.fit("again", estimator(), X, y, subjects=subjects)
+            with pytest.raises(JournalDamaged):
+                registry.forget(["person 3"])
+            assert registry.names() == ["all", "half"]
+
+    @pytest.mark.parametrize("database", ["in use", "lost", "from the backup"])
+    def test_before_anything_is_restored(
+        self, folder: Path, damage: str, database: str
+    ) -> None:
+        backup = folder.with_name("backup")
+        if database != "in use":
+            for path in folder.glob("expunge.db*"):
+                path.unlink()
+        if database == "from the backup":
+            shutil.copy(backup / "expunge.db", folder)
+        for seed in range(5):
+            content = damaged(folder, damage, seed)
+            before = everything(folder)
+            with pytest.raises(JournalDamaged):
+                Registry.restore(folder, backup)
+            assert everything(folder) == before
+            (folder / "journal").write_bytes(content)
+        with Registry.restore(folder, backup) as registry:
+            assert registry.known(["person 2"]) == {"person 2": ()}
+            require_consistent(registry)
+
+    def test_by_the_database_alone(self, folder: Path, damage: str) -> None:
+        """The mark beside the journal may be lost with it."""
+        (folder / "journal.mark").unlink()
+        damaged(folder, damage)
+        with pytest.raises(JournalDamaged):
+            Registry.open(folder)
+        with pytest.raises(JournalDamaged):
+            Registry.restore(folder, folder.with_name("backup"))
+
+
+class TestOnPostgresql:
+    def dump(self, registry: Registry) -> Dump:
+        with registry._site.store.reading() as connection:
+            return {
+                table.name: [
+                    dict(r._mapping) for r in connection.execute(select(table))
+                ]
+                for table in metadata.sorted_tables
+            }
+
+    def load(self, registry: Registry, dump: Dump) -> None:
+        with registry._site.store.writing() as connection:
+            for table in reversed(metadata.sorted_tables):
+                connection.execute(delete(table))
+            for table in metadata.sorted_tables:
+                if dump[table.name]:
+                    connection.execute(insert(table), dump[table.name])
+
+    def test_an_older_dump_with_a_shorter_journal(
+        self, tmp_path: Path, database_url: str
+    ) -> None:
+        folder, backup = tmp_path / "registry", tmp_path / "backup"
+        with registry_at(folder, database_url) as registry:
+            dump = self.dump(registry)
+            shutil.copytree(folder, backup)
+            registry.forget(["person 2"], ONE)
+            self.load(registry, dump)
+        for damage in DAMAGES:
+            content = damaged(folder, damage)
+            for come_back in (Registry.open, lambda at: Registry.restore(at, backup)):
+                with pytest.raises(JournalDamaged):
+                    come_back(folder)
+            (folder / "journal").write_bytes(content)
+        with Registry.restore(folder, backup) as registry:
+            assert registry.known(["person 2"]) == {"person 2": ()}
+            require_consistent(registry)
+
+
+class TestRestoring:
+    def test_never_contradicts_a_head_that_is_in_use(
+        self, folder: Path, tmp_path: Path
+    ) -> None:
+        """Even where every mark was lost, the database knows what was signed."""
+        backup = folder.with_name("backup")
+        shutil.copy(backup / "journal", folder)
+        (folder / "journal.mark").unlink()
+        with Registry.open(backup) as other:
+            mark = other._site.journal.append([])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("expunge.registry.staging.mark_in", lambda connection: mark)
+            with pytest.raises(LedgerCorrupt, match="signed head"):
+                Registry.restore(folder, backup)
+
+    def test_says_when_it_cannot_know_who_was_forgotten(self, folder: Path) -> None:
+        """A journal that tells of a completion and not of whom it was about."""
+        backup = folder.with_name("backup")
+        journal = Journal(folder / "journal", folder / "journal.mark")
+        lines = [line for _, line in journal.read(0)]
+        for path in (journal.path, journal.mark_path, *folder.glob("expunge.db*")):
+            path.unlink()
+        for line in lines:
+            for one in line.get("accepted", ()):
+                one["id"] = one["id"].replace(ONE, "b" * 32)
+            journal.append([line])
+        with pytest.raises(StoreFailed, match=r"whom 1 completed request\(s\)"):
+            Registry.restore(folder, backup)
+
+    @pytest.mark.parametrize("missing", ["checkpoints", "keys"])
+    def test_needs_the_folders_of_the_registry(
+        self, folder: Path, missing: str
+    ) -> None:
+        (folder / missing).rename(folder.with_name("elsewhere"))
+        before = everything(folder)
+        with pytest.raises(StoreFailed, match=f"{missing} is missing"):
+            Registry.restore(folder, folder.with_name("backup"))
+        assert everything(folder) == before

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The worker's lock is lost while its holder lives on: no harm comes of it."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from expunge.exceptions import Busy, ExpungeError, StoreFailed
+from expunge.ledger.pages import day_of
+from expunge.registry import (
+    Asked,
+    Registry,
+    accepting,
+    applying,
+    completing,
+    fitting,
+    rotating,
+    working,
+)
+from expunge.stores import Checkpoints, Journal, Store
+from expunge.stores.lock import ADVISORY
+from tests.registries import (
+    by_name,
+    custody_of,
+    data_without,
+    estimator,
+    require_consistent,
+)
+
+ONE, OTHER = "a" * 32, "b" * 32
+REST = data_without("person 1", "person 2", "person 3")
+# Where a worker is overtaken: before it calls one of these, or right after.
+PLACES: dict[str, tuple[Any, str]] = {
+    "catching up": (working, "catch_up"),
+    "computing": (Checkpoints, "write"),
+    "committing": (applying, "commit"),
+    "erasing": (Store, "erase"),
+    "destroying keys": (Checkpoints, "settle"),
+    "stating": (completing, "conclude"),
+}
+END_LOCK = text(
+    "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' "
+    f"AND granted AND (classid::bigint << 32) + objid::bigint = {ADVISORY}"
+)
+END_ALL = text(
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+    "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+)
+
+
+def lose_lock(folder: Path, other: Registry, end: Any = END_LOCK) -> None:
+    """Take the lock from its holder, which does not notice."""
+    store = other._site.store
+    if store.dialect == "sqlite":
+        (folder / "worker.lock").unlink()
+        return
+    with store.engine.connect() as connection:
+        connection.execute(end)
+
+
+def overtake(
+    patch: pytest.MonkeyPatch, place: tuple[Any, str], act: Callable[[], None]
+) -> None:
+    """Do something right before a function is called for the first time."""
+    owner, name = place
+    real = getattr(owner, name)
+    acts = iter([act])
+
+    def late(*arguments: Any, **options: Any) -> Any:
+        next(acts, lambda: None)()
+        return real(*arguments, **options)
+
+    patch.setattr(owner, name, late)
+
+
+@pytest.fixture
+def folder(registry: Registry, tmp_path: Path) -> Path:
+    """Return a registry that forgot person 1 and was copied to ``backup`` then."""
+    registry.forget(["person 1"])
+    shutil.copytree(tmp_path / "registry", tmp_path / "backup")
+    return tmp_path / "registry"
+
+
+class TestOvertaken:
+    @pytest.mark.parametrize("place", PLACES)
+    def test_while_forgetting(
+        self, registry: Registry, folder: Path, place: str
+    ) -> None:
+        """Both have work to do, and each is done once."""
+        receipts: dict[str, str] = {}
+
+        def second_works() -> None:
+            lose_lock(folder, second)
+            receipts[OTHER] = second.forget(["person 3"], OTHER)
+
+        with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
+            overtake(patch, PLACES[place], second_works)
+            try:
+                receipts[ONE] = registry.forget(["person 2"], ONE)
+            except ExpungeError as error:
+                assert isinstance(error, Busy | StoreFailed), error
+        assert OTHER in receipts
+        self.require_done(folder, receipts)
+
+    def test_in_the_middle_of_a_transaction(
+        self, registry: Registry, folder: Path
+    ) -> None:
+        """All sessions end at once, and the journal alone can tell who was first."""
+        if registry._site.store.dialect == "sqlite":
+            pytest.skip("a transaction on SQLite ends with its process")
+        receipts: dict[str, str] = {}
+
+        def second_works() -> None:
+            lose_lock(folder, second, END_ALL)
+            receipts[OTHER] = second.forget(["person 3"], OTHER)
+
+        with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
+            overtake(patch, (Journal, "stating"), second_works)
+            with pytest.raises((Busy, StoreFailed)):
+                registry.forget(["person 2"], ONE)
+        self.require_done(folder, receipts)
+
+    @pytest.mark.parametrize("what", ["fit", "refit", "reanchor", "ship", "rotate"])
+    def test_while_something_else_is_done(
+        self, registry: Registry, folder: Path, what: str, tmp_path: Path
+    ) -> None:
+        receipts: dict[str, str] = {}
+
+        def second_works() -> None:
+            lose_lock(folder, second)
+            receipts[OTHER] = second.forget(["person 3"], OTHER)
+
+        steps: dict[str, tuple[tuple[Any, str], Callable[[], object]]] = {
+            "fit": (
+                (fitting, "require_nobody_returns"),
+                lambda: registry.fit("third", estimator(), **by_name(REST)),
+            ),
+            "refit": (
+                (fitting, "require_nobody_returns"),
+                lambda: registry.refit("half", estimator(), **by_name(REST)),
+            ),
+            "reanchor": ((Checkpoints, "write"), lambda: registry.reanchor("all")),
+            "ship": (
+                (Store, "writing"),
+                lambda: registry.ship("all", tmp_path / "m.safetensors"),
+            ),
+            "rotate": ((rotating, "conclude"), registry.rotate_signing_key),
+        }
+        place, step = steps[what]
+        with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
+            overtake(patch, place, second_works)
+            with pytest.raises((Busy, StoreFailed)):
+                step()
+        self.require_done(folder, receipts)
+
+    def test_a_key_that_is_about_to_sign_is_not_destroyed(
+        self, registry: Registry, folder: Path
+    ) -> None:
+        """Another process tidies up while a rotation is about to be stated."""
+
+        def second_works() -> None:
+            lose_lock(folder, second)
+            second.apply()
+
+        with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
+            overtake(patch, (rotating, "conclude"), second_works)
+            with pytest.raises((Busy, StoreFailed)):
+                registry.rotate_signing_key()
+        self.require_done(folder, {})
+
+    def require_done(self, folder: Path, receipts: dict[str, str]) -> None:
+        """See that all is finished, that it is right, and that a backup comes back."""
+        with Registry.open(folder) as registry:
+            for request, person in ((ONE, "person 2"), (OTHER, "person 3")):
+                handed = receipts.get(request)
+                assert registry.forget([person], request) == (
+                    handed or registry.receipt(request)
+                )
+            assert custody_of(registry, "all").n_removed == 6
+            known = registry.known([f"person {n}" for n in (1, 2, 3)])
+            assert set(known.values()) == {()}
+            require_consistent(registry)
+            final = {one: registry.receipt(one) for one in (ONE, OTHER)}
+            sqlite = registry._site.store.dialect == "sqlite"
+        assert not list(folder.rglob(".*"))
+        if sqlite:
+            with Registry.restore(folder, folder.with_name("backup")) as registry:
+                assert {one: registry.receipt(one) for one in final} == final
+                require_consistent(registry)
+
+
+def test_a_refused_request_is_not_carried_out_later(
+    registry: Registry, folder: Path
+) -> None:
+    """As for a role that may not write: what the store refuses is not asked."""
+
+    def refuse(*arguments: object) -> None:
+        raise StoreFailed("permission denied")
+
+    journal = (folder / "journal").read_bytes()
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(StoreFailed):
+        patch.setattr("expunge.stores.requests.take_in", refuse)
+        registry.forget(["person 2"], ONE)
+    assert (folder / "journal").read_bytes() == journal
+    registry.apply()
+    assert registry.known(["person 2"]) == {"person 2": ("all", "half")}
+
+
+def test_many_senders_of_one_request_all_get_its_status(
+    registry: Registry, folder: Path
+) -> None:
+    """Each attempt to accept finds that somebody else was faster, several times."""
+    asked = [Asked((f"person {n}",), f"{n:032x}") for n in range(2, 7)]
+    real, senders = day_of, iter(asked[:-1])
+    with Registry.open(folder) as other, pytest.MonkeyPatch.context() as patch:
+
+        def meanwhile(time: int) -> str:
+            for one in senders:
+                patch.setattr(accepting, "day_of", real)
+                other.accept([one])
+                patch.setattr(accepting, "day_of", meanwhile)
+                break
+            return real(time)
+
+        patch.setattr(accepting, "day_of", meanwhile)
+        statuses = registry.accept(asked)
+    assert [one.request for one in statuses] == [one.request for one in asked]
+    registry.apply()
+    require_consistent(registry)
