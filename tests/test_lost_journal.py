@@ -9,12 +9,20 @@ from pathlib import Path
 import pytest
 from sqlalchemy import delete, insert, select
 
-from expunge.exceptions import JournalDamaged, LedgerCorrupt, StoreFailed
-from expunge.registry import Registry
+from expunge.exceptions import (
+    JournalDamaged,
+    LedgerCorrupt,
+    NeedsRestore,
+    StoreFailed,
+)
+from expunge.registry import Asked, Registry
+from expunge.registry.returning import JournalIncomplete
 from expunge.stores import Journal
 from expunge.stores.tables import metadata
 from tests.registries import (
+    by_name,
     data,
+    data_without,
     estimator,
     registry_at,
     require_consistent,
@@ -211,3 +219,75 @@ class TestRestoring:
         with pytest.raises(StoreFailed, match=f"{missing} is missing"):
             Registry.restore(folder, folder.with_name("backup"))
         assert everything(folder) == before
+
+
+class TestRebuilding:
+    @pytest.mark.parametrize("damage", DAMAGES)
+    def test_leaves_nothing_out_but_names(self, folder: Path, damage: str) -> None:
+        """Who was forgotten is known as far as lines are whole; else it is told."""
+        backup = folder.with_name("backup")
+        with Registry.open(folder) as registry:
+            waiting = registry.accept([Asked(("person 4",))])[0].request
+            receipt, export = registry.receipt(ONE), registry.export()
+        damaged(folder, damage)
+        n_unnamed = Registry.rebuild_journal(folder)
+        assert n_unnamed <= 2
+        if damage in ("empty", "missing"):
+            assert n_unnamed == 2  # of person 1 and of person 2
+        assert Registry.rebuild_journal(folder) == 0  # nothing is left to be done
+        with Registry.open(folder) as registry:
+            assert (registry.receipt(ONE), registry.export()) == (receipt, export)
+            registry.apply()
+            assert registry.request(waiting).stage == "completed"
+            final = registry.receipt(waiting)
+            require_consistent(registry)
+        rest = by_name(data_without("person 1", "person 2", "person 4"))
+        with Registry.open(folder) as registry:
+            if n_unnamed:
+                with pytest.warns(JournalIncomplete, match="does not say whom"):
+                    registry.fit("new", estimator(), **rest)
+            else:
+                registry.fit("new", estimator(), **rest)
+        shutil.rmtree(backup)
+        shutil.copytree(folder, backup)
+        with Registry.restore(folder, backup) as registry:
+            assert registry.receipt(waiting) == final
+            require_consistent(registry)
+
+    def test_an_older_backup_is_refused_if_names_are_lost(self, folder: Path) -> None:
+        damaged(folder, "missing")
+        assert Registry.rebuild_journal(folder) == 2
+        with pytest.raises(StoreFailed, match=r"whom 1 completed request\(s\)"):
+            Registry.restore(folder, folder.with_name("backup"))
+
+    def test_an_older_backup_comes_back_if_none_are(self, folder: Path) -> None:
+        """Only the last line is lost, which tells of the completion."""
+        path = folder / "journal"
+        path.write_bytes(path.read_bytes()[:-9])
+        assert Registry.rebuild_journal(folder) == 0
+        with Registry.open(folder) as registry:
+            receipt = registry.receipt(ONE)
+        with Registry.restore(folder, folder.with_name("backup")) as registry:
+            assert registry.receipt(ONE) == receipt
+            assert registry.known(["person 2"]) == {"person 2": ()}
+            require_consistent(registry)
+
+    def test_is_refused_from_a_database_that_is_older(self, folder: Path) -> None:
+        backup = folder.with_name("backup")
+        for name in ("expunge.db", "keys/vault.json"):
+            shutil.copy(backup / name, folder / name)
+        damaged(folder, "cut")
+        with pytest.raises(NeedsRestore, match="put back from a backup"):
+            Registry.rebuild_journal(folder)
+
+    def test_brings_back_what_left(self, folder: Path, tmp_path: Path) -> None:
+        with Registry.open(folder) as registry:
+            registry.ship("all", tmp_path / "model.safetensors")
+            registry.forget(["person 4"])
+            before = registry.status().outstanding
+        shutil.rmtree(folder.with_name("backup"))
+        shutil.copytree(folder, folder.with_name("backup"))
+        damaged(folder, "empty")
+        Registry.rebuild_journal(folder)
+        with Registry.restore(folder, folder.with_name("backup")) as registry:
+            assert registry.status().outstanding == before != ()

@@ -69,6 +69,12 @@ def status(line: Any) -> RequestStatus:
     )
 
 
+def line_of(request: Any, tags: Sequence[str]) -> dict[str, Any]:
+    """Return a request in the store as the journal holds it."""
+    names = ("id", "accepted", "deadline", "n_subjects", "fingerprint")
+    return {name: getattr(request, name) for name in names} | {"tags": [*tags]}
+
+
 def insert_accepted(connection: Connection, lines: Sequence[dict[str, Any]]) -> None:
     """Write requests as the journal holds them."""
     requests.take_in(

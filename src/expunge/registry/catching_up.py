@@ -35,7 +35,7 @@ def catch_up(site: Site) -> None:
         site.stated = lines[-1][0] if lines else agreed(connection)
         if not lines:
             return
-        _require_known(connection, lines)
+        require_known(connection, lines)
         there = requests.look_up(connection, accepted_ids(lines))
         size = chain.ledger_in(connection).size
     accepted = [one for _, line in lines for one in line.get("accepted", ())]
@@ -73,10 +73,10 @@ def _require_current(site: Site) -> None:
     with site.store.reading() as connection:
         for name in publications.checkpoints(connection).values():
             site.checkpoints.require_key(name)
-        _require_known(connection, lines)
+        require_known(connection, lines)
 
 
-def _require_known(connection: Connection, lines: Sequence[Line]) -> None:
+def require_known(connection: Connection, lines: Sequence[Line]) -> None:
     """Refuse a store that does not know what came of a request or of a fit."""
     completed = completed_ids(lines)
     there = requests.look_up(connection, completed)

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from ..exceptions import StoreFailed
 from ..stores.journal import Line
-from ..stores.notes import note, write_mark, write_note
+from ..stores.notes import mark_in, note, write_mark, write_note
 from .site import Site
 
 AGREED = "journal end"
@@ -30,9 +30,14 @@ def agreed(connection: Connection) -> int:
 
 
 def unread(site: Site) -> list[Line]:
-    """Return the lines since the store last had everything."""
+    """Return the lines since the store last had everything.
+
+    All of them, if the journal was rebuilt since: then the place is not of this one.
+    """
     with site.store.reading() as connection:
-        start = agreed(connection)
+        start, mark = agreed(connection), mark_in(connection)
+    if site.journal.is_rebuilt and not site.journal.is_whole(mark):
+        start = 0
     return list(site.journal.read(start))
 
 

@@ -10,6 +10,7 @@ comes next finishes what it left. The methods here parse, take the lock, and cal
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -28,7 +29,8 @@ from .anchoring import anchor_anew
 from .fitting import Given, fitted, require_name, take_in
 from .held import released
 from .ids import require_request
-from .making import come_back, make
+from .making import come_back, make, opened
+from .rebuilding import rebuild_journal
 from .restoring import restore
 from .returning import readmit, returning
 from .rotating import rotate_signing_key, rotate_tag_key
@@ -107,6 +109,16 @@ class Registry:
         with site.unless_it_fails():
             restore(site, Path(backup), tell or _silent)
         return cls(site)
+
+    @classmethod
+    def rebuild_journal(cls, folder: str | PathLike[str]) -> int:
+        """Write a damaged journal again from the database in use.
+
+        Returns how many completed requests it cannot name people of any more: a backup
+        from before them is then refused, and every fit warns.
+        """
+        with closing(opened(Places(Path(folder)))) as site:
+            return rebuild_journal(site)
 
     def __enter__(self) -> Self:
         return self

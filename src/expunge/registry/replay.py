@@ -66,6 +66,15 @@ def read_news(lines: Iterable[Line], size: int) -> News:
     return news
 
 
+def unnamed(lines: Iterable[dict[str, Any]]) -> set[str]:
+    """Return the completed requests of which the lines do not say whom they name."""
+    asked, completed = set(), set()
+    for line in lines:
+        asked |= {one["id"] for one in line.get("accepted", ())}
+        completed |= {*line.get("receipts", ())}
+    return completed - asked
+
+
 def write_left(connection: Connection, line: dict[str, Any]) -> None:
     """Write what a line says of a release that left, once.
 

@@ -38,6 +38,8 @@ from ..stores import (
 )
 from ..stores.chain import Appending
 from ..stores.engine import translated
+from ..stores.journal import BEGINNING
+from ..stores.notes import MARK, write_note
 from ..tuning.holdings import TunedHoldings
 from .accepting import insert_accepted
 from .applying import Change, changed, charged, commit
@@ -205,6 +207,8 @@ def _bring_up(site: Site, ahead: Continuation) -> None:
             people.clear(connection, name)
             publications.retire(connection, name, after, time)
         note_tag_keys(connection, site.places.keys)
+        # The backup's may be of a journal that was rebuilt since.
+        write_note(connection, MARK, str(BEGINNING))
 
     end = site.stated
 

@@ -6,12 +6,17 @@ it. The journal knows who was forgotten, so a fit that would bring somebody back
 refused, unless it was said that they came back.
 """
 
+import warnings
 from collections.abc import Iterable, Sequence
 
 from ..exceptions import InvalidInput
 from ..ledger import subject_tags
 from .news import record
 from .site import WAIT, Site
+
+
+class JournalIncomplete(UserWarning):
+    """The journal does not name everybody who was forgotten."""
 
 
 def require_nobody_returns(site: Site, people: Iterable[str]) -> None:
@@ -27,7 +32,14 @@ def require_nobody_returns(site: Site, people: Iterable[str]) -> None:
 
 def returning(site: Site, people: Iterable[str]) -> list[str]:
     """Return those of the people who were forgotten and not readmitted since."""
-    forgotten = _forgotten(site)
+    forgotten, n_unnamed = _forgotten(site)
+    if n_unnamed:
+        warnings.warn(
+            f"the journal was rebuilt and does not say whom {n_unnamed} completed "
+            "request(s) were about; see that none of these people is in the data",
+            JournalIncomplete,
+            stacklevel=2,
+        )
     if not forgotten:
         return []
     keys = site.tag_keys()
@@ -46,14 +58,16 @@ def readmit(site: Site, people: Sequence[str]) -> None:
         record(site, connection, {"readmitted": tags})
 
 
-def _forgotten(site: Site) -> set[str]:
-    """Return the tags of everybody whom the journal says to be forgotten."""
+def _forgotten(site: Site) -> tuple[set[str], int]:
+    """Return the tags of all who were forgotten, and the number of requests unknown."""
     asked: dict[str, list[str]] = {}
     forgotten: set[str] = set()
+    n_unnamed = 0
     for _, line in site.journal.read(0):
         for one in line.get("accepted", ()):
             asked.setdefault(one["id"], []).extend(one["tags"])
         for request in line.get("receipts", ()):
+            n_unnamed += request not in asked
             forgotten.update(asked.get(request, ()))
         forgotten.difference_update(line.get("readmitted", ()))
-    return forgotten
+    return forgotten, n_unnamed

@@ -94,6 +94,11 @@ def last_head(connection: Connection) -> str:
     return connection.scalar(query) or ""
 
 
+def heads_in(connection: Connection) -> list[str]:
+    """Return all heads as they were written, in order."""
+    return list(connection.scalars(select(heads.c.text).order_by(heads.c.size)))
+
+
 def has_head(connection: Connection, text: str) -> bool:
     """Return whether a head is here as it was written."""
     size = Head.from_json(text).size

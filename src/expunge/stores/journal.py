@@ -26,17 +26,18 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from threading import RLock
 from typing import IO, Any, NamedTuple, Self, TypeAlias
 
-from ..durable import NO_LINKS, OWNER_ALONE, flush
+from ..durable import NO_LINKS, OWNER_ALONE, flush, replace_file
 from ..exceptions import Busy, JournalDamaged
 from ..private import Private
 from .engine import translated
 from .lock import locked
 
-STATEMENT = "entries"
+STATEMENT, REBUILT = "entries", "rebuilt"
 BLOCK = 1 << 20
 
 Stamp: TypeAlias = tuple[int, int, int]
@@ -96,12 +97,20 @@ class Journal(Private):
         The mark in its own file is one of them.
         """
         with translated(), self._lock:
-            wanted = sorted({*marks, self._noted()})
+            wanted = sorted({*marks, self.noted()})
             if not self.path.exists():
                 self._require_none(wanted[-1].end)
                 return
             with self.path.open("rb") as file:
                 self._compare(file, wanted)
+
+    def is_whole(self, *marks: Mark) -> bool:
+        """Whether it holds everything up to each of the marks."""
+        try:
+            self.require(*marks)
+        except JournalDamaged:
+            return False
+        return True
 
     def append(self, lines: Sequence[dict[str, Any]]) -> Mark:
         """Write lines, see them on disk, and return the mark behind them."""
@@ -131,6 +140,33 @@ class Journal(Private):
         with translated(), self.path.open("rb") as file:
             for end, line in self._whole_lines(file, start):
                 yield end, json.loads(line.partition(b" ")[2])
+
+    def whole_lines(self) -> list[Line]:
+        """Return every line that is as it was written, whatever became of others."""
+        found, end = [], 0
+        content = self.path.read_bytes() if self.path.exists() else b""
+        for line in content.splitlines(keepends=True):
+            end += len(line)
+            if _holds(line):
+                found.append((end, json.loads(line.partition(b" ")[2])))
+        return found
+
+    @property
+    def is_rebuilt(self) -> bool:
+        """Whether it was rewritten, so that older marks are not of this journal."""
+        return any(REBUILT in line for _, line in islice(self.read(0), 1))
+
+    def rewrite(self, lines: Sequence[dict[str, Any]]) -> Mark:
+        """Put these lines in the place of all; return the mark behind them."""
+        kept = [line for line in lines if REBUILT not in line]
+        data = b"".join(_written(line) for line in [{REBUILT: True}, *kept])
+        digest = sha256(data)
+        mark = Mark(len(data), digest.hexdigest())
+        with translated(), self._lock, locked(self.path):
+            replace_file(self.path, data)
+            self._note(mark)
+            self._end, self._digest, self._stamp = 0, sha256(), NO_FILE
+        return mark
 
     def _compare(self, file: IO[bytes], marks: Sequence[Mark]) -> None:
         """Refuse the file if it is not what it was up to each mark, earliest first.
@@ -208,7 +244,7 @@ class Journal(Private):
         finally:
             os.close(descriptor)
 
-    def _noted(self) -> Mark:
+    def noted(self) -> Mark:
         """Return the mark in its own file; one that a crash tore says nothing."""
         try:
             line = self.mark_path.read_bytes()

@@ -65,9 +65,12 @@ def alone(
 @contextmanager
 def locked(path: Path) -> Iterator[int]:
     """Open a file, made for its owner alone if need be, while nobody else does."""
-    with _opened(path) as descriptor:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield descriptor
+    while True:
+        with _opened(path) as descriptor:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if _is_at(descriptor, path):  # and not replaced while we waited
+                yield descriptor
+                return
 
 
 @contextmanager

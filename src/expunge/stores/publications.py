@@ -189,6 +189,14 @@ def has_digest(connection: Connection, name: str, digest: str) -> bool:
     return connection.execute(query.limit(1)).first() is not None
 
 
+def certificate(connection: Connection, entry: ModelRegistered | ReleaseMade) -> str:
+    """Return the certificate of the release that an entry tells of."""
+    query = select(releases.c.certificate).where(
+        releases.c.model == entry.model, releases.c.digest == entry.certificate
+    )
+    return str(connection.scalar(query))
+
+
 def retire(
     connection: Connection, name: str, after: Mapping[str, Any], time: int
 ) -> None:
