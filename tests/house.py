@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 
 STOREYS = {
-    "values": "_faces _typing durable exceptions ids magnitude private losses "
+    "values": "_faces _typing exceptions rights durable ids magnitude private losses "
     "penalties rows objective events",
     "algebra": "blocks linalg solvers",
     "learning": "summary learning",

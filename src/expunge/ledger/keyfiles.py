@@ -14,11 +14,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, SupportsIndex
 
-from ..durable import flush
+from ..durable import beside, drafted, flush, make_folder
 from ..exceptions import ExpungeError
 from ..noise import salt
+from ..rights import denied, failed
 
-OWNER_ALONE, OWNERS_FOLDER = 0o600, 0o700
+TOKEN_BYTES = 8
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -45,7 +46,10 @@ class Secret:
 def secret_file(path: Path, fresh: Callable[[], bytes]) -> bytes:
     """Return the content of a secret file, made from ``fresh`` if there is none."""
     if not os.path.lexists(path):
-        _create(path, fresh())
+        try:
+            _create(path, fresh())
+        except OSError as error:
+            raise failed(error) from error
     return read_secret(path)
 
 
@@ -53,6 +57,8 @@ def read_secret(path: Path) -> bytes:
     """Return the content of a secret file, or raise UnusableKey."""
     try:
         file = path.open("rb")
+    except PermissionError:
+        raise UnusableKey(f"a key cannot be read: {denied(path)}") from None
     except OSError as error:
         raise UnusableKey(
             f"key file {path} cannot be read ({error.strerror}); restore it from its "
@@ -73,25 +79,18 @@ def read_secret(path: Path) -> bytes:
 
 def _create(path: Path, content: bytes) -> None:
     """Make a secret file; leave alone one that another process made meanwhile."""
-    _make_folder(path.parent)
-    draft = path.with_name(f".{path.name}.{salt()[:8].hex()}")
+    _make_folders(path.parent)
+    draft = beside(path, salt()[:TOKEN_BYTES].hex())
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        with os.fdopen(os.open(draft, flags, OWNER_ALONE), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        with suppress(FileExistsError):
+        with drafted(draft, content), suppress(FileExistsError):
             os.link(draft, path)
     finally:
         draft.unlink(missing_ok=True)
     flush(path.parent)
 
 
-def _make_folder(folder: Path) -> None:
+def _make_folders(folder: Path) -> None:
     """Make a folder and those above it, each for its owner alone; keep what exists."""
-    if folder.is_dir():
-        return
-    _make_folder(folder.parent)
-    folder.mkdir(mode=OWNERS_FOLDER, exist_ok=True)
-    flush(folder.parent)
+    if not folder.is_dir():
+        _make_folders(folder.parent)
+        make_folder(folder)

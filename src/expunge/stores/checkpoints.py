@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from ..durable import OWNER_ALONE, destroy, flush
+from ..durable import destroy, flush, make_folder, open_new
 from ..exceptions import NeedsRestore
 from ..noise import salt
 from ..private import Private
@@ -45,8 +45,8 @@ class Checkpoints(Private):
 
     def begin(self) -> None:
         """Make the folder and the file of keys, unless they are there."""
-        self.folder.mkdir(mode=0o700, exist_ok=True)
-        flush(self.folder.parent)
+        with translated():
+            make_folder(self.folder)
         self.vault.begin()
 
     def write(self, model: str, generation: int, parts: Iterable[memoryview]) -> str:
@@ -74,7 +74,7 @@ class Checkpoints(Private):
             if spare.stat().st_nlink == 1:  # and no backup shares its blocks
                 spare.rename(path)
                 return os.open(path, os.O_WRONLY)
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ALONE)
+        return open_new(path)
 
     def read(self, name: str) -> bytes:
         """Return what was written under a name."""

@@ -10,7 +10,6 @@ PostgreSQL keeps deleted bytes in its heap and log whatever one does, so there w
 must vanish is sealed under a key that lies elsewhere.
 """
 
-import errno
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -30,6 +29,7 @@ from ..exceptions import (
     MissingExtra,
     StoreFailed,
 )
+from ..rights import failed
 
 # How long a statement waits for another process's transaction, in seconds.
 PATIENCE = 30.0
@@ -172,21 +172,7 @@ def translated() -> Iterator[None]:
     except (ExpungeError, FileNotFoundError, NotADirectoryError):
         raise
     except OSError as error:
-        raise _of_the_system(error) from error
-
-
-def _of_the_system(error: OSError) -> StoreFailed:
-    """Return the exception to raise for an error of the operating system."""
-    if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
-        return StoreFailed(
-            f"no room is left on the disk ({error.strerror}); make room and run the "
-            "command again"
-        )
-    return StoreFailed(
-        f"{error.filename or 'a file of the registry'} cannot be used "
-        f"({error.strerror}); see that it is there and that this user may read and "
-        "write it"
-    )
+        raise failed(error) from error
 
 
 def failure(error: BaseException | None) -> Exception:

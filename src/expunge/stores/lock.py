@@ -17,7 +17,7 @@ from time import monotonic, sleep
 
 from sqlalchemy import exc, func, select
 
-from ..durable import NO_LINKS, OWNER_ALONE
+from ..durable import open_kept
 from ..exceptions import Busy
 from .engine import Store, translated
 
@@ -75,9 +75,8 @@ def locked(path: Path) -> Iterator[int]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | NO_LINKS
     with translated():
-        descriptor = os.open(path, flags, OWNER_ALONE)
+        descriptor = open_kept(path)
     try:
         yield descriptor
     finally:
