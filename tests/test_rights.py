@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from expunge.exceptions import ExpungeError, StoreFailed
+from expunge.ledger import UnusableKey
 from expunge.registry import Registry
 from tests.registries import by_name, data_without, estimator, require_consistent
 from tests.users import NOBODY, as_nobody, give, needs_root, owners, reachable_copy
+
+OPENING = {"open": Registry.open, "create": Registry.create}
+KEYS = ("keys/vault.json", "keys/tags-0", "keys/signing-0.pem")
 
 
 @pytest.fixture
@@ -79,3 +84,128 @@ class TestRoot:
         with Registry.open(folder) as registry:
             registry.forget(["person 2"])
         assert {*owners(folder).values()} == {(0, 0)}
+
+
+@needs_root
+class TestWhatIsSaid:
+    @pytest.mark.parametrize("name", ["registry.json", "expunge.db", "journal", *KEYS])
+    def test_of_a_file_that_root_left_behind(self, theirs: Path, name: str) -> None:
+        """The only current key is there: nobody is told to put an older one back."""
+        path = theirs / name
+        os.chown(path, 0, 0)
+        with as_nobody(), pytest.raises(ExpungeError) as refusal:
+            Registry.open(theirs)
+        said = str(refusal.value)
+        assert f"{path} belongs to root and this user is nobody" in said
+        assert f"run chown nobody {path}" in said
+        assert "backup" not in said and "restore" not in said
+        assert isinstance(refusal.value, UnusableKey if name in KEYS else StoreFailed)
+        os.chown(path, NOBODY, NOBODY)
+        with as_nobody(), Registry.open(theirs) as registry:
+            registry.forget(["person 2"])
+
+    @pytest.mark.parametrize("name", ["worker.lock", "keys/vault.lock"])
+    def test_of_a_lock_that_root_left_behind(self, theirs: Path, name: str) -> None:
+        path = theirs / name
+        os.chown(path, 0, 0)
+        with as_nobody(), Registry.open(theirs) as registry:
+            said = f"{path} belongs to root and this user is nobody; run chown nobody"
+            with pytest.raises(StoreFailed, match=said):
+                registry.forget(["person 2"])
+
+    @pytest.mark.parametrize("name", ["keys", "checkpoints"])
+    def test_of_a_folder_that_root_left_behind(self, theirs: Path, name: str) -> None:
+        os.chown(theirs / name, 0, 0)
+        said = f"{theirs / name} belongs to root and .* run chown nobody"
+        with as_nobody(), pytest.raises(StoreFailed, match=said):
+            Registry.open(theirs)
+
+    def test_to_the_wrong_user(self, theirs: Path) -> None:
+        give(theirs, 0)
+        said = f"json cannot be used: {theirs} belongs to root .*; run this as root"
+        with as_nobody(), pytest.raises(StoreFailed, match=said):
+            Registry.open(theirs)
+
+    @pytest.mark.parametrize(
+        ("name", "mode", "private"),
+        [
+            ("keys/vault.json", 0o000, 600),
+            ("keys", 0o000, 700),
+            ("journal", 0o200, 600),
+        ],
+    )
+    def test_of_a_mode_that_shuts_the_owner_out(
+        self, theirs: Path, name: str, mode: int, private: int
+    ) -> None:
+        path = theirs / name
+        path.chmod(mode)
+        said = rf"{path} has mode {mode:04o}, .* run chmod {private} {path}"
+        with as_nobody(), pytest.raises(ExpungeError, match=said):
+            Registry.open(theirs)
+
+    def test_of_a_missing_key(self, folder: Path) -> None:
+        (folder / "keys/vault.json").unlink()
+        with pytest.raises(UnusableKey, match="restore it from its backup"):
+            Registry.open(folder)
+
+
+class TestOpenToOthers:
+    """What others may change is refused, as a key that others may read is."""
+
+    FILES = ("registry.json", "public.pem", "expunge.db", "journal")
+
+    @pytest.mark.parametrize("how", OPENING)
+    @pytest.mark.parametrize("more", [0o020, 0o002])
+    @pytest.mark.parametrize("name", [".", "keys", "checkpoints", *FILES])
+    def test_is_refused(self, folder: Path, name: str, more: int, how: str) -> None:
+        path = folder / name
+        mode = path.stat().st_mode & 0o777
+        path.chmod(mode | more)
+        said = f"mode {mode | more:04o}: others may change it; .* chmod go-w {path}"
+        with pytest.raises(StoreFailed, match=said):
+            OPENING[how](folder)
+        path.chmod(mode)
+        OPENING[how](folder).close()
+
+    @pytest.mark.parametrize("end", ["-wal", "-shm"])
+    def test_beside_the_database(self, folder: Path, end: str) -> None:
+        with Registry.open(folder) as registry:
+            registry.names()
+            path = folder / f"expunge.db{end}"
+            path.chmod(0o606)
+            with pytest.raises(StoreFailed, match=f"chmod go-w {path}"):
+                Registry.open(folder)
+
+    @pytest.mark.parametrize("mode", [0o620, 0o602, 0o640])
+    @pytest.mark.parametrize("name", KEYS)
+    def test_keys(self, folder: Path, name: str, mode: int) -> None:
+        (folder / name).chmod(mode)
+        with pytest.raises(UnusableKey, match=rf"mode {mode:04o}.*chmod 600"):
+            Registry.open(folder)
+
+    def test_at_a_restore(self, folder: Path, template: Path) -> None:
+        folder.chmod(0o777)
+        with pytest.raises(StoreFailed, match="mode 0777"):
+            Registry.restore(folder, template)
+
+    def test_before_a_registry_is_made(self, tmp_path: Path) -> None:
+        folder = tmp_path / "registry"
+        folder.mkdir()
+        folder.chmod(0o775)
+        with pytest.raises(StoreFailed, match="mode 0775"):
+            Registry.create(folder)
+        assert os.listdir(folder) == []
+
+    def test_on_each_store(self, registry: Registry) -> None:
+        folder = registry._site.places.folder
+        registry.close()
+        (folder / "journal").chmod(0o622)
+        with pytest.raises(StoreFailed, match="mode 0622"):
+            Registry.open(folder)
+        (folder / "journal").chmod(0o600)
+        Registry.open(folder).close()
+
+    def test_what_others_may_read_is_no_matter(self, folder: Path) -> None:
+        for path in (folder, folder / "checkpoints", folder / "public.pem"):
+            path.chmod(0o755)
+        Registry.open(folder).close()

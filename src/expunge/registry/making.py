@@ -11,12 +11,19 @@ from ..stores.notes import note, write_note
 from .catching_up import require_current
 from .keys import first_keys, note_tag_keys
 from .rotating import tidy
-from .settings import Places, Settings, read_settings, write_settings
+from .settings import (
+    Places,
+    Settings,
+    read_settings,
+    require_safe,
+    write_settings,
+)
 from .site import WAIT, Site
 
 
 def make(places: Places, settings: Settings) -> Site:
     """Return a new registry, or one that exists with its tables up to date."""
+    require_safe(places)
     try:
         made = read_settings(places)
     except NoRegistry:
@@ -46,6 +53,7 @@ def come_back(places: Places) -> Site:
 def opened(places: Places) -> Site:
     """Return the registry in a folder, not compared with its journal and keys."""
     settings = read_settings(places)
+    require_safe(places)
     _require_database(places, settings)
     site = Site.at(places, settings)
     with site.unless_it_fails():

@@ -34,7 +34,7 @@ from .rebuilding import rebuild_journal
 from .restoring import restore
 from .returning import readmit, returning
 from .rotating import rotate_signing_key, rotate_tag_key
-from .settings import Places, Settings, read_settings
+from .settings import Places, Settings, read_settings, require_safe
 from .shipping import ship, withdraw
 from .site import WAIT, Site
 from .statuses import Asked, ReleaseStatus, RequestStatus, Status
@@ -105,6 +105,7 @@ class Registry:
             Called with how many steps are done, of how many.
         """
         places = Places(Path(folder))
+        require_safe(places)
         site = Site.at(places, read_settings(places))
         with site.unless_it_fails():
             restore(site, Path(backup), tell or _silent)

@@ -8,7 +8,10 @@ from pathlib import Path
 from ..durable import replace_file
 from ..exceptions import InvalidInput, NoRegistry, StoreFailed
 from ..ids import SPELLING
+from ..ledger.keyfiles import read_secret
+from ..rights import require_closed
 from ..stores.engine import translated
+from .keys import signing_paths
 
 VERSION = 1
 LONGEST_DEADLINE = 3650
@@ -65,6 +68,11 @@ class Places:
     """Where the files of a registry are."""
 
     folder: Path
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """The folders in which files are written."""
+        return self.folder, self.keys, self.checkpoints
 
     @property
     def settings(self) -> Path:
@@ -130,6 +138,19 @@ def read_settings(places: Places) -> Settings:
         raise StoreFailed(
             f"{places.settings} is damaged; put it back from where it was copied"
         ) from None
+
+
+def require_safe(places: Places) -> None:
+    """Refuse a registry that others may change, or that this user cannot read.
+
+    What is not there yet is not looked at.
+    """
+    files = [places.settings, places.public, places.journal]
+    files += [Path(f"{places.database}{end}") for end in ("", "-wal", "-shm")]
+    for path in (*places.folders, *files):
+        require_closed(path)
+    for path in signing_paths(places.keys):
+        read_secret(path)  # the other keys are read by whoever opens
 
 
 def write_settings(places: Places, settings: Settings) -> None:
