@@ -3,8 +3,9 @@
 
 import os
 import shutil
+import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -50,3 +51,45 @@ def owners(folder: Path) -> dict[str, tuple[int, int]]:
         status = path.lstat()
         found[str(path.relative_to(folder))] = status.st_uid, status.st_gid
     return found
+
+
+def in_a_child(work: Callable[[], object]) -> int:
+    """Do something in a process of its own; return how that ended."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def killed_at(place: int, work: Callable[[], object]) -> bool:
+    """Do something in a process that is killed before its n-th call to the system.
+
+    Returns whether it was: False once there are fewer calls.
+    """
+    code = in_a_child(lambda: _killed(place, work))
+    assert code in (0, -signal.SIGKILL), code
+    return code != 0
+
+
+def _killed(place: int, work: Callable[[], object]) -> None:
+    count = 0
+
+    def counted(real: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **options: object) -> object:
+            nonlocal count
+            count += 1
+            if count > place:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*arguments, **options)
+
+        return call
+
+    for name in ("open", "fsync", "link", "replace", "unlink", "mkdir", "fdopen"):
+        setattr(os, name, counted(getattr(os, name)))
+    work()

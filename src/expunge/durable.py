@@ -12,6 +12,7 @@ until it has its place, so that a killed one's leftovers can be told and swept a
 """
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,6 +26,10 @@ if os.name == "posix":
 OWNER_ALONE, ANYONE = 0o600, 0o666  # the latter less the umask
 OWNERS_FOLDER = 0o700
 NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
+# A database that waits for its place may have files of its own beside it.
+LEFTOVER = re.compile(
+    r"\.(?P<whole>.+)\.(?P<kind>new(-wal|-shm|-journal)?|old|[0-9a-f]{16})", re.DOTALL
+)
 
 
 def flush(folder: Path) -> None:
@@ -118,6 +123,21 @@ def clear(path: Path) -> None:
     """Destroy what a crash left of an unfinished replacement of this file."""
     _discard(beside(path, "new"))
     _drop_old(path)
+
+
+def sweep(folder: Path) -> None:
+    """Destroy what killed processes left of unfinished writes in a folder.
+
+    What a living process is writing is left alone, and so is the only copy of a file.
+    """
+    for entry in list(os.scandir(folder)):
+        found = LEFTOVER.fullmatch(entry.name)
+        if found is None or not entry.is_file(follow_symlinks=False):
+            continue
+        if found["kind"] != "old":
+            _discard(folder / entry.name)
+        elif (folder / found["whole"]).exists():
+            _drop_old(folder / found["whole"])
 
 
 def _discard(draft: Path) -> None:
