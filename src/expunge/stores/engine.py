@@ -13,7 +13,7 @@ must vanish is sealed under a key that lies elsewhere.
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock, local
@@ -21,6 +21,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url
+from sqlalchemy.pool import NullPool
 
 from ..exceptions import (
     Busy,
@@ -30,16 +31,19 @@ from ..exceptions import (
     StoreFailed,
 )
 from ..rights import failed
+from . import read_only
 
 # How long a statement waits for another process's transaction, in seconds.
 PATIENCE = 30.0
+IN_MEMORY = "temp_store=MEMORY"  # sorting must leave no copy of a row in a file
 PRAGMAS = (
     "journal_mode=WAL",
     "synchronous=FULL",
     "secure_delete=ON",
     "foreign_keys=ON",
-    "temp_store=MEMORY",  # sorting must leave no copy of a row in a file
+    IN_MEMORY,
 )
+ONLY_READABLE = "only readable"
 
 
 class Collision(StoreFailed):
@@ -65,6 +69,12 @@ class Store:
         """The kind of database: "sqlite" or "postgresql"."""
         return self.engine.dialect.name
 
+    @property
+    def only_readable(self) -> Path | None:
+        """The SQLite file, where this user can read it and not write."""
+        path: Path | None = self.engine.get_execution_options().get(ONLY_READABLE)
+        return path
+
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """Give a transaction that sees one moment and changes nothing.
@@ -75,7 +85,9 @@ class Store:
         if current is not None:
             yield current
             return
-        with translated(), self.engine.connect() as connection:
+        file = self.only_readable
+        moment = nullcontext() if file is None else read_only.unchanged(file)
+        with translated(), moment, self.engine.connect() as connection:
             if self.dialect == "postgresql":  # by default each statement has its own
                 connection = connection.execution_options(
                     isolation_level="REPEATABLE READ"
@@ -89,6 +101,7 @@ class Store:
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """Give a transaction that is committed, durably, if nothing raises."""
+        self._require_writable()
         with translated(), self.engine.connect() as connection:
             connection = connection.execution_options(writing=True)
             with connection.begin():
@@ -98,6 +111,7 @@ class Store:
         """See that what was deleted is gone from disk, or raise Busy."""
         if self.dialect != "sqlite":
             return
+        self._require_writable()
         with translated():
             raw = self.engine.raw_connection()
             try:
@@ -111,9 +125,23 @@ class Store:
         """Give all connections back."""
         self.engine.dispose()
 
+    def _require_writable(self) -> None:
+        """Refuse to change a database that can only be read."""
+        if self.only_readable is not None:
+            raise StoreFailed(
+                f"{self.only_readable} can only be read here, so that nothing can be "
+                "changed; give this user the right to write the registry's folder and "
+                "files, or mount them to write"
+            )
+
 
 def sqlite_engine(path: Path) -> Engine:
-    """Return an engine on a SQLite file, which is made if need be."""
+    """Return an engine on a SQLite file, which is made if need be.
+
+    One that this user cannot write can be looked at.
+    """
+    if read_only.only_readable(path):
+        return _reading_engine(path)
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
         hide_parameters=True,  # tags would be in logs and tracebacks
@@ -121,6 +149,20 @@ def sqlite_engine(path: Path) -> Engine:
     )
     event.listen(engine, "connect", _prepare)
     event.listen(engine, "checkout", partial(_require_same_file, path))
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _reading_engine(path: Path) -> Engine:
+    """Return an engine on a SQLite file that cannot be written."""
+    engine = create_engine(
+        "sqlite://",
+        creator=lambda: read_only.connect(path, PATIENCE),
+        hide_parameters=True,
+        poolclass=NullPool,  # each reading looks at what is there then
+        execution_options={ONLY_READABLE: path},
+    )
+    event.listen(engine, "connect", _prepare_reading)
     event.listen(engine, "begin", _begin)
     return engine
 
@@ -234,6 +276,12 @@ def _prepare(connection: Any, record: object) -> None:
     for pragma in PRAGMAS:
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
+
+
+def _prepare_reading(connection: Any, record: object) -> None:
+    """Set a SQLite connection up that can only read."""
+    del record
+    connection.execute(f"PRAGMA {IN_MEMORY}").close()
 
 
 def _begin(connection: Connection) -> None:
