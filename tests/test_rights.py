@@ -209,3 +209,73 @@ class TestOpenToOthers:
         for path in (folder, folder / "checkpoints", folder / "public.pem"):
             path.chmod(0o755)
         Registry.open(folder).close()
+
+
+class TestJournalOnAnotherDisk:
+    """It may be a link: a backup of the journal's disk is another than of the rest."""
+
+    @pytest.fixture
+    def journal(self, folder: Path, tmp_path: Path) -> Path:
+        """Return the file to which the journal of the folder is a link."""
+        place = tmp_path / "disk"
+        place.mkdir(mode=0o755)
+        (folder / "journal").rename(place / "journal")
+        (folder / "journal").symlink_to("../disk/journal")
+        return place / "journal"
+
+    def test_is_written_there(self, folder: Path, journal: Path) -> None:
+        before = journal.stat()
+        with Registry.open(folder) as registry:
+            assert registry.status().n_requests == 1
+            registry.forget(["person 2"])
+        after = journal.stat()
+        assert after.st_ino == before.st_ino and after.st_size > before.st_size
+        assert (folder / "journal").is_symlink()
+
+    def test_is_read_there_at_a_restore(
+        self, folder: Path, journal: Path, template: Path
+    ) -> None:
+        with Registry.open(folder) as registry:
+            receipt = registry.forget(["person 2"], "a" * 32)
+        size = journal.stat().st_size
+        with Registry.restore(folder, template) as registry:
+            assert registry.known(["person 2"]) == {"person 2": ()}
+            assert registry.receipt("a" * 32) == receipt
+            require_consistent(registry)
+        assert journal.stat().st_size > size and (folder / "journal").is_symlink()
+
+    @pytest.mark.parametrize("fault", ["missing", "no disk", "itself"])
+    def test_that_is_not_there_is_refused(
+        self, folder: Path, journal: Path, template: Path, fault: str
+    ) -> None:
+        """Without it people would come back, and a new one would be begun."""
+        if fault == "missing":
+            journal.unlink()
+        elif fault == "no disk":
+            shutil.rmtree(journal.parent)
+        else:
+            (folder / "journal").unlink()
+            (folder / "journal").symlink_to("journal")
+        for come_back in OPENING.values():
+            with pytest.raises(StoreFailed, match="journal"):
+                come_back(folder)
+        with pytest.raises(StoreFailed, match="journal"):
+            Registry.restore(folder, template)
+        assert not (folder / "journal").exists()
+
+    @pytest.mark.parametrize(
+        ("mode", "of_folder"), [(0o602, 0o755), (0o600, 0o777), (0o620, 0o755)]
+    )
+    def test_that_others_may_change_is_refused(
+        self, folder: Path, journal: Path, mode: int, of_folder: int
+    ) -> None:
+        journal.chmod(mode)
+        journal.parent.chmod(of_folder)
+        with pytest.raises(StoreFailed, match="others may change it"):
+            Registry.open(folder)
+
+    def test_among_files_that_others_cannot_replace(
+        self, folder: Path, journal: Path
+    ) -> None:
+        journal.parent.chmod(0o1777)
+        Registry.open(folder).close()

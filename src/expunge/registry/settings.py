@@ -2,6 +2,8 @@
 """Settings: what a registry's folder says about itself, and where things lie in it."""
 
 import json
+import os
+import stat
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -101,8 +103,9 @@ class Places:
 
     @property
     def journal(self) -> Path:
-        """What a restored database would lack."""
-        return self.folder / "journal"
+        """What a restored database would lack; a link leads to another disk."""
+        path = self.folder / "journal"
+        return Path(os.path.realpath(path)) if path.is_symlink() else path
 
     @property
     def journal_mark(self) -> Path:
@@ -143,7 +146,7 @@ def read_settings(places: Places) -> Settings:
 def require_safe(places: Places) -> None:
     """Refuse a registry that others may change, or that this user cannot read.
 
-    What is not there yet is not looked at.
+    What is not there yet is not looked at, but a link to a journal leads somewhere.
     """
     files = [places.settings, places.public, places.journal]
     files += [Path(f"{places.database}{end}") for end in ("", "-wal", "-shm")]
@@ -151,6 +154,21 @@ def require_safe(places: Places) -> None:
         require_closed(path)
     for path in signing_paths(places.keys):
         read_secret(path)  # the other keys are read by whoever opens
+    if places.journal.parent != places.folder:
+        _require_linked(places)
+
+
+def _require_linked(places: Places) -> None:
+    """Refuse a journal on another disk that is not there, or can be taken away."""
+    folder = places.journal.parent
+    if not places.journal.exists():
+        raise StoreFailed(
+            f"{places.folder / 'journal'} is a link to {places.journal}, which is not "
+            "there; mount that disk or mend the link, and make no new journal: the old "
+            "one knows who was forgotten"
+        )
+    if not folder.stat().st_mode & stat.S_ISVTX:  # there others replace their own alone
+        require_closed(folder)
 
 
 def write_settings(places: Places, settings: Settings) -> None:
