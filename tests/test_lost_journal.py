@@ -291,3 +291,25 @@ class TestRebuilding:
         Registry.rebuild_journal(folder)
         with Registry.restore(folder, folder.with_name("backup")) as registry:
             assert registry.status().outstanding == before != ()
+
+
+class TestKilledWhileRestoring:
+    def test_leaves_nothing_behind_for_good(self, folder: Path) -> None:
+        """Neither the staged database nor a draft outlives the next opening."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("expunge.registry.restoring.put_in_place", _killed)
+            patch.setattr("expunge.registry.staging.destroy", lambda path: None)
+            with pytest.raises(KeyboardInterrupt):
+                Registry.restore(folder, folder.with_name("backup"))
+        drafts = [folder / ".expunge.db.new-wal", folder / "keys" / ".vault.json.new"]
+        for path in drafts:
+            path.write_bytes(b"secret")
+        assert (folder / ".expunge.db.new").exists()
+        with Registry.open(folder) as first:
+            with first._site.working(1.0):
+                Registry.open(folder).close()  # somebody is at work: nothing is touched
+        assert not list(folder.rglob(".*"))
+
+
+def _killed(*arguments: object) -> None:
+    raise KeyboardInterrupt

@@ -130,14 +130,21 @@ def sweep(folder: Path) -> None:
 
     What a living process is writing is left alone, and so is the only copy of a file.
     """
-    for entry in list(os.scandir(folder)):
-        found = LEFTOVER.fullmatch(entry.name)
-        if found is None or not entry.is_file(follow_symlinks=False):
-            continue
+    for found in leftovers(folder):
         if found["kind"] != "old":
-            _discard(folder / entry.name)
+            _discard(folder / found[0])
         elif (folder / found["whole"]).exists():
             _drop_old(folder / found["whole"])
+
+
+def leftovers(folder: Path) -> list[re.Match[str]]:
+    """Return the files in a folder that have no place yet, or none any more."""
+    return [
+        found
+        for entry in os.scandir(folder)
+        if (found := LEFTOVER.fullmatch(entry.name))
+        if entry.is_file(follow_symlinks=False)
+    ]
 
 
 def _discard(draft: Path) -> None:

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Making a registry, and coming back to one."""
 
+import os
+from contextlib import suppress
+
 from sqlalchemy import Connection
 
-from ..durable import write_new
-from ..exceptions import InvalidInput, NeedsRestore, NoRegistry
-from ..stores import chain, require_made, require_newest, upgrade
+from ..durable import leftovers, sweep, write_new
+from ..exceptions import Busy, InvalidInput, NeedsRestore, NoRegistry
+from ..rights import may
+from ..stores import alone, chain, require_made, require_newest, upgrade
 from ..stores.engine import translated
 from ..stores.notes import note, write_note
 from .catching_up import require_current
@@ -47,6 +51,7 @@ def come_back(places: Places) -> Site:
     site = opened(places)
     with site.unless_it_fails():
         require_current(site)
+        _tidy_up(site)
     return site
 
 
@@ -80,6 +85,15 @@ def _made(places: Places, settings: Settings) -> Site:
             tidy(site)
             write_settings(places, settings)  # last: now it is one
     return site
+
+
+def _tidy_up(site: Site) -> None:
+    """Remove what killed processes left, unless somebody is at work."""
+    folders = [folder for folder in site.places.folders if may(folder, os.W_OK)]
+    if any(map(leftovers, folders)):
+        with suppress(Busy), alone(site.store, site.places.lock, 0.0), translated():
+            for folder in folders:
+                sweep(folder)
 
 
 def _begin_ledger(connection: Connection, first: str) -> None:

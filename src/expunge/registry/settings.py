@@ -148,7 +148,7 @@ def require_safe(places: Places) -> None:
 
     What is not there yet is not looked at, but a link to a journal leads somewhere.
     """
-    files = [places.settings, places.public, places.journal]
+    files = [places.settings, places.public, places.journal, places.journal_mark]
     files += [Path(f"{places.database}{end}") for end in ("", "-wal", "-shm")]
     for path in (*places.folders, *files):
         require_closed(path)

@@ -14,7 +14,7 @@ from ..durable import destroy, scrubbed, write_new
 from ..exceptions import StoreFailed
 from ..stores import Store, chain, sqlite_engine, upgrade
 from ..stores.journal import Mark
-from ..stores.notes import mark_in
+from ..stores.notes import mark_in, overtaken
 from ..stores.schema import version
 from .settings import Places
 from .site import WAIT, Site
@@ -80,12 +80,14 @@ def put_in_place(site: Site) -> None:
     """Let the copy of a SQLite database take the place of the registry's own."""
     if site.settings.url is not None:
         return
+    copy, target = _copy(site.places), site.places.database
+    if not copy.exists():
+        raise overtaken()  # somebody took it for what a killed process left
     site.store.close()
-    target = site.places.database
     for end in ("-wal", "-shm"):
         destroy(target.with_name(target.name + end))
     with scrubbed(target):
-        _copy(site.places).replace(target)
+        copy.replace(target)
 
 
 def _copy(places: Places) -> Path:

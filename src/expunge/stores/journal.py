@@ -31,7 +31,7 @@ from pathlib import Path
 from threading import RLock
 from typing import IO, Any, NamedTuple, Self, TypeAlias
 
-from ..durable import NO_LINKS, OWNER_ALONE, flush, replace_file
+from ..durable import flush, open_kept, replace_file
 from ..exceptions import Busy, JournalDamaged
 from ..private import Private
 from .engine import translated
@@ -237,8 +237,7 @@ class Journal(Private):
 
     def _note(self, mark: Mark) -> None:
         """Put a mark into its own file, in place: an older one does no harm."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | NO_LINKS
-        descriptor = os.open(self.mark_path, flags, OWNER_ALONE)
+        descriptor = open_kept(self.mark_path)
         try:
             _write(descriptor, _written({"mark": str(mark)}), 0)
         finally:
