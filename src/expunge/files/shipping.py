@@ -12,6 +12,7 @@ import json
 import os
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
@@ -29,6 +30,7 @@ from ..exceptions import InvalidInput
 from ..linear_model import LinearRegression
 from ..linear_model.base import Forgetful
 from ..linear_model.snapshot import Shown, Snapshot, used_before
+from ..rights import failed
 from ..unlearn import Release
 from .contents import (
     ESTIMATORS,
@@ -244,10 +246,13 @@ def put_in_place(place: Path, data: bytes) -> None:
         draft.unlink(missing_ok=True)
         write_new(draft, data, ANYONE)
         draft.replace(place)
-    except BaseException:
-        draft.unlink(missing_ok=True)
+        flush(place.parent)
+    except BaseException as error:
+        with suppress(OSError):
+            draft.unlink()
+        if isinstance(error, OSError):
+            raise failed(error) from error
         raise
-    flush(place.parent)
 
 
 WRITERS = {".safetensors": _safetensors_file, ".onnx": _onnx_file}

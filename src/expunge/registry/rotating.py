@@ -11,6 +11,7 @@ from ..ledger import KeyRotated, sign, signing_key, tag_key
 from ..ledger.pages import day_of
 from ..stores import chain
 from ..stores.chain import Appending
+from ..stores.engine import translated
 from .keys import (
     next_signing_path,
     next_tag_path,
@@ -47,6 +48,7 @@ def rotate_tag_key(site: Site) -> None:
         note_tag_keys(connection, site.places.keys)
 
 
+@translated()
 def tidy(site: Site) -> None:
     """List all public keys, and destroy secret ones that are not in force."""
     if len(signing_paths(site.places.keys)) < 2 and site.places.public.exists():

@@ -231,6 +231,11 @@ def failure(error: BaseException | None) -> Exception:
             "no room is left on the disk (database or disk is full); make room and run "
             "the command again"
         )
+    if "disk I/O" in said:  # what SQLite says of a full disk, too, where it maps a file
+        return StoreFailed(
+            f"the disk is full or failing ({said}); make room, see that the disk is "
+            "well, and run the command again"
+        )
     if "readonly" in said or "unable to open" in said:
         return StoreFailed(
             f"the database cannot be written ({said}); give this user the right to "
