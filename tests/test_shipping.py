@@ -114,13 +114,20 @@ class TestBothKinds:
         assert all(value.tobytes() in data for value in model.coef_[0])
 
     @pytest.mark.parametrize("end", ENDS)
-    def test_file_is_for_anyone(self, end: str, tmp_path: Path) -> None:
-        old = os.umask(0o022)
+    @pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o600), (0o277, 0o400)])
+    def test_file_is_for_its_owner_until_its_mode_is_changed(
+        self, end: str, umask: int, mode: int, tmp_path: Path
+    ) -> None:
+        model = fitted(LogisticRegression(), CANCER)
+        old = os.umask(umask)
         try:
-            path = shipped(fitted(LogisticRegression(), CANCER), tmp_path, end)
+            path = shipped(model, tmp_path, end)
+            assert stat.S_IMODE(path.stat().st_mode) == mode
+            path.chmod(0o640)  # a group that serves it
+            shipped(model, tmp_path, end)
         finally:
             os.umask(old)
-        assert stat.S_IMODE(path.stat().st_mode) == 0o644
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
     def test_refusals_write_nothing(self, tmp_path: Path) -> None:
         model = fitted(LogisticRegression(), CANCER)

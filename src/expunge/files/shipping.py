@@ -53,6 +53,7 @@ def ship(model: Forgetful, path: str | PathLike[str]) -> None:
     """Write the release of a fitted model into one file, by its suffix.
 
     What is there already is replaced as a whole or, if anything fails, stays as it was.
+    A new file is for its owner alone; one that is replaced keeps its mode.
 
     Parameters
     ----------
@@ -244,7 +245,9 @@ def put_in_place(place: Path, data: bytes) -> None:
     draft = place.with_name(f".{os.getpid()}-{threading.get_ident()}.shipping")
     try:
         draft.unlink(missing_ok=True)
-        write_new(draft, data, ANYONE)
+        write_new(draft, data)
+        if place.is_file():  # who may read it was decided when it first came
+            draft.chmod(place.stat().st_mode & ANYONE)
         draft.replace(place)
         flush(place.parent)
     except BaseException as error:
