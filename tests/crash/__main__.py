@@ -1,23 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kill a registry's processes, its server and its power; see that nothing is lost."""
+"""Strike a registry in every way that we know of, and see that nothing is lost.
+
+Its processes, its server and its power are killed, its locks are lost, its journals
+damaged, its disks filled; and nobody who was forgotten comes back.
+"""
 
 import argparse
+import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 
-from tests.postgres import Server
 from tests.stores import STORES
 
 from .calls import can_record
-from .client import Line
-from .phases import NAMES, announce
+from .columns import KINDS, Column, tallies
 from .sabotage import SABOTAGES
-from .settings import Kills, PowerLosses, ServerKills
-from .trial import N_STEPS, Course, Tally, trials
+from .trial import N_STEPS, Course, Tally
 
 Results = dict[str, Tally]
-UNSEEN = ("postgresql", "erasing")
+DETAILS = re.compile(r"/\S+|[0-9a-f]{8,}|asks-[\d-]+|stays-\d+|\(.*\)|\d+")
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -25,11 +26,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
     add = parser.add_argument
     add("--store", choices=STORES, action="append", help="where; both if not given")
-    add("--kills", type=int, default=0, help="of a client's processes, in each store")
-    add("--server-kills", type=int, default=0, help="of PostgreSQL, all of it")
-    add("--power-losses", type=int, default=0, help="of the client, in each store")
+    for name, kind in KINDS.items():
+        add(f"--{name}", type=int, default=0, help=f"{kind.what}, in each store")
+    add("--only", choices=KINDS, action="append", help="strikes of this kind")
     add("--seed", type=int, default=0, help="of stories and moments")
     add("--steps", type=int, default=N_STEPS, help="of a story")
+    add("--jobs", type=int, default=1, help="kinds that run at the same time")
+    add("--keep-going", action="store_true", help="count violations, do not stop")
     add("--sabotage", choices=SABOTAGES, help="break the registry on purpose")
     return parser.parse_args(arguments)
 
@@ -42,45 +45,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "a power loss needs a record of calls, and strace is not there or not "
             "allowed: apt install strace, or leave --power-losses away"
         )
-    results: Results = {}
-    for name, setting, n_strikes in _settings(options):
-        course = Course(n_strikes, options.seed, options.steps)
-        for tally in trials(setting, course):
-            results[name] = tally
-            _progress(f"{name}: {tally.n_strikes} of {n_strikes}")
+    columns = list(_columns(options))
+    results: Results = {str(column): Tally() for column in columns}
+    for column, tally in tallies(columns, options.jobs):
+        results[str(column)] = tally
+        _progress(", ".join(_counts(columns, results)))
     _progress("")
     print(table(results))
     for name, tally in results.items():
-        for complaint in tally.complaints:
+        for complaint in summary(tally.complaints):
             print(f"{name}: {complaint}")
     return int(any(tally.complaints for tally in results.values()))
 
 
-def _settings(options: argparse.Namespace) -> Iterator[tuple[str, Kills, int]]:
+def _columns(options: argparse.Namespace) -> Iterator[Column]:
     """Yield what to strike, where, and how often."""
-    sabotage = SABOTAGES.get(options.sabotage)
-
-    def before(line: Line) -> None:
-        announce(line)
-        if sabotage is not None:
-            sabotage.begin(line)
-
-    phases = NAMES if sabotage is None else sabotage.phases
-    stores = options.store or STORES
-    with ExitStack() as stack:
-        servers: dict[str, Server | None] = {"sqlite": None}
-        if "postgresql" in stores:
-            servers["postgresql"] = stack.enter_context(Server())
-        for store in stores:
-            # PostgreSQL cannot erase, and so that phase is over before it is seen.
-            seen = [name for name in phases if (store, name) != UNSEEN]
-            given = servers[store], before, seen
-            if options.kills:
-                yield f"{store}, kills", Kills(*given), options.kills
-            if options.server_kills and store == "postgresql":
-                yield "server kills", ServerKills(*given), options.server_kills
-            if options.power_losses:
-                yield f"{store}, power", PowerLosses(*given), options.power_losses
+    for name, kind in KINDS.items():
+        n_strikes = getattr(options, name.replace("-", "_"))
+        if not n_strikes or (options.only and name not in options.only):
+            continue
+        course = Course(n_strikes, options.seed, options.steps, options.keep_going)
+        for store in options.store or STORES:
+            if store in kind.stores:
+                yield Column(store, name, course, SABOTAGES.get(options.sabotage))
 
 
 def table(results: Results) -> str:
@@ -101,6 +88,26 @@ def table(results: Results) -> str:
         cells = [f"{n:{len(head)}}" for n, head in zip(figures, results, strict=True)]
         written.append("  ".join([name.ljust(width), *cells]))
     return "\n".join(written)
+
+
+def summary(complaints: Sequence[str]) -> list[str]:
+    """Return the first of all complaints that differ in details alone, and a count."""
+    kinds: dict[str, list[str]] = {}
+    for complaint in complaints:
+        kinds.setdefault(DETAILS.sub("...", complaint.partition("\n")[0]), []).append(
+            complaint
+        )
+    return [
+        f"{first} ({len(rest)} more like this)" if rest else first
+        for first, *rest in kinds.values()
+    ]
+
+
+def _counts(columns: Sequence[Column], results: Results) -> Iterator[str]:
+    for column in columns:
+        done = results[str(column)].n_strikes
+        if 0 < done < column.course.n_strikes:
+            yield f"{column}: {done} of {column.course.n_strikes}"
 
 
 def _progress(text: str) -> None:

@@ -7,21 +7,18 @@ line outlive the process: whatever its parent has heard, the client relies upon.
 
 import copy
 import json
+import logging
 import mmap
 import os
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import NoReturn
 
-from expunge.exceptions import StoreFailed, UnknownRequest
-from expunge.registry import Registry
+from expunge.exceptions import StoreFailed
 
-from .story import Step, Story
-
-UNKNOWN = "unknown"
+from .story import Step
 
 
 @dataclass
@@ -31,20 +28,33 @@ class Memory:
     Attributes
     ----------
     accepted, receipts
-        What was acknowledged.
+        What was acknowledged of requests.
+    done
+        The places of the other steps that were acknowledged.
+    out
+        By model and number, whether copies of a release are out there; false once they
+        were taken back.
+    parameters
+        Of each model, the parameters of every release that was seen, the last one last.
     found
         How far the first request without an acknowledgement had come when the last
         process began.
     finished, store_failed
         How the last process ended; why, if the store failed.
+    refused
+        What was being done whenever the registry said that it cannot be done now.
     complaints
         What must not happen and did.
     """
 
     accepted: set[str] = field(default_factory=set)
     receipts: dict[str, str] = field(default_factory=dict)
+    done: set[int] = field(default_factory=set)
+    out: dict[tuple[str, int], bool] = field(default_factory=dict)
+    parameters: dict[str, list[str]] = field(default_factory=dict)
     found: str = ""
     complaints: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
     finished: bool = False
     store_failed: str = ""
 
@@ -56,8 +66,18 @@ class Memory:
             case "receipt", request, text:
                 if self.receipts.setdefault(request, text) != text:
                     self.complaints.append(f"{request}: two receipts that differ")
+            case "done", place:
+                self.done.add(int(place))
+            case (("shipped" | "withdrawn"), model, number):
+                self.out[model, int(number)] = word == "shipped"
+            case "parameters", model, figures:
+                seen = self.parameters.setdefault(model, [])
+                if figures not in seen[-1:]:
+                    seen.append(figures)
             case "found", stage:
                 self.found = stage
+            case "refused", phase:
+                self.refused.append(phase)
             case ("finished",):
                 self.finished = True
             case "store failed", reason:
@@ -72,6 +92,8 @@ class Memory:
 
     def lacks(self, step: Step) -> bool:
         """Whether something about this step was not acknowledged."""
+        if not step.asked:
+            return step.place not in self.done
         known = self.accepted if step.how == "accept" else self.receipts
         return any(one.request not in known for one in step.asked)
 
@@ -95,73 +117,34 @@ class Line:
         """Tell the parent."""
         os.write(self._descriptor, json.dumps(words).encode("ascii") + b"\n")
 
+    def phase(self) -> str:
+        """Return what is being done."""
+        return self._place[:].rstrip(b"\0 ").decode("ascii")
+
     @contextmanager
     def at(self, phase: str) -> Iterator[None]:
         """Note what is being done meanwhile."""
         before = self._place[:]
         self._place[:] = phase.encode("ascii").ljust(len(before))
-        yield
-        self._place[:] = before
+        try:
+            yield
+        finally:
+            self._place[:] = before
 
 
-def work(story: Story, folder: Path, memory: Memory, line: Line) -> NoReturn:
-    """Be a process of the client: send what was not acknowledged, then end."""
+Job = Callable[[Line], object]
+
+
+def run(job: Job, line: Line) -> NoReturn:
+    """Be a process of the client: do a job, say how it went, and end."""
+    # Of sessions that are ended on purpose.
+    logging.getLogger("psycopg").setLevel(logging.CRITICAL)
     try:
-        _send_all(story, folder, memory, line)
+        job(line)
         line.say("finished")
     except StoreFailed as error:
         line.say("store failed", str(error))
-    except BaseException:
-        line.say("a process broke", traceback.format_exc())
+    except BaseException as error:
+        said = f"{type(error).__name__}: {error}\n{traceback.format_exc()}"
+        line.say("a process broke", said)
     os._exit(0)  # nothing of the parent's may run here
-
-
-def _send_all(story: Story, folder: Path, memory: Memory, line: Line) -> None:
-    with line.at("opening"), Registry.open(folder) as registry:
-        open_steps = [step for step in story.steps if memory.lacks(step)]
-        with line.at("between requests"):
-            for request in memory.accepted - memory.receipts.keys():
-                if _stage(registry, request) == UNKNOWN:
-                    line.say("acknowledged, and forgotten", request)
-            for step in open_steps[:1]:
-                line.say("found", _stage(registry, step.asked[0].request))
-            for step in open_steps:
-                _send(registry, step, line)
-            with line.at("applying"):
-                registry.apply()
-            _collect(registry, story.requests().keys() - memory.receipts.keys(), line)
-
-
-def _send(registry: Registry, step: Step, line: Line) -> None:
-    for _ in range(2 if step.twice else 1):
-        if step.how == "forget":
-            (one,) = step.asked
-            with line.at("forgetting"):
-                receipt = registry.forget(one.subjects, one.request)
-            line.say("receipt", one.request, receipt)
-            continue
-        with line.at("accepting"):
-            statuses = registry.accept(step.asked)
-        for status in statuses:
-            line.say("accepted", status.request)
-        if step.how == "accept and apply":
-            with line.at("applying"):
-                registry.apply()
-            _collect(registry, [one.request for one in step.asked], line)
-
-
-def _collect(registry: Registry, requests: Iterable[str], line: Line) -> None:
-    for request in requests:
-        with line.at("fetching a receipt"):
-            receipt = registry.receipt(request)
-        if receipt is None:
-            line.say("no receipt after everything was applied", request)
-        else:
-            line.say("receipt", request, receipt)
-
-
-def _stage(registry: Registry, request: str) -> str:
-    try:
-        return str(registry.request(request).stage)
-    except UnknownRequest:
-        return UNKNOWN

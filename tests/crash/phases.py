@@ -1,17 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Phases: what a registry is doing, so that a kill can be told from another."""
+"""Phases: what a registry is doing, so that a strike can be told from another.
 
+A process can also be slowed down in them, so that another one overtakes it.
+"""
+
+import random
+import time
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from expunge.registry import accepting, applying, completing, working
-from expunge.stores import Checkpoints, Store
+from expunge.registry import (
+    accepting,
+    anchoring,
+    applying,
+    completing,
+    registry,
+    restoring,
+    rotating,
+    shipping,
+    working,
+)
+from expunge.stores import Checkpoints, Journal, Store, vault
 
 from .client import Line
+from .story import FITS, REQUESTS
 
 # Where each function is looked up when it is called, and what it does.
-PHASES: tuple[tuple[Any, str, str], ...] = (
+OF_REQUESTS: tuple[tuple[Any, str, str], ...] = (
     (accepting, "_taken_in", "accepting"),
     (working, "catch_up", "catching up"),
     (working, "apply_batch", "computing"),
@@ -21,13 +37,67 @@ PHASES: tuple[tuple[Any, str, str], ...] = (
     (Checkpoints, "settle", "destroying keys"),
     (completing, "conclude", "entering the ledger"),
 )
-NAMES = ("opening", *(phase for _, _, phase in PHASES))
+OF_COMMANDS: tuple[tuple[Any, str, str], ...] = (
+    (Journal, "append", "writing the journal"),
+    (vault, "replace_file", "writing the vault"),
+    (registry, "take_in", "taking a model in"),
+    (anchoring, "reanchor", "reanchoring"),
+    (shipping, "put_in_place", "writing what is shipped"),
+    (rotating, "signing_key", "making a signing key"),
+    (rotating, "tag_key", "making a tag key"),
+    (rotating, "conclude", "changing keys"),
+    (rotating, "tidy", "tidying keys"),
+    (restoring, "_continuation", "reading a backup"),
+    (restoring, "put_in_place", "replacing the database"),
+    (restoring, "replace_file", "replacing files"),
+    (restoring, "_bring_up", "bringing a backup up"),
+)
+PHASES = (*OF_REQUESTS, *OF_COMMANDS)
+NAMES = ("opening", *(phase for _, _, phase in OF_REQUESTS))
+
+ENDING = ("erasing", "destroying keys", "entering the ledger", "writing the journal")
+RESTORING = tuple(phase for place, _, phase in PHASES if place is restoring)
+OF_STEPS = {
+    **dict.fromkeys(REQUESTS, NAMES),
+    **dict.fromkeys(FITS, ("taking a model in", "writing the vault", *ENDING)),
+    "reanchor": ("reanchoring", "writing a checkpoint", "writing the vault", "erasing"),
+    "ship": ("writing the journal", "writing what is shipped"),
+    "withdraw": ("writing the journal",),
+    "rotate signing key": (
+        "making a signing key",
+        "changing keys",
+        "writing the journal",
+        "tidying keys",
+    ),
+    "rotate tag key": ("making a tag key",),
+    "readmit": ("writing the journal",),
+    "look": ("opening",),
+    "back up": ("opening",),
+    "restore": (*RESTORING, *RESTORING, *ENDING),
+}
+"""By what a step does, in which phases it is worth while to strike."""
+
+PAUSED = "paused while "
+SHARE_OF_PAUSES = 0.15
+LONGEST_PAUSE = 0.05
+
+
+def put(place: Any, name: str, value: object) -> None:
+    """Put something else in the place of a function, in this process."""
+    setattr(place, name, value)
 
 
 def announce(line: Line) -> None:
     """Have the phases of this process noted, from now on."""
     for place, name, phase in PHASES:
-        setattr(place, name, _noted(getattr(place, name), line, phase))
+        put(place, name, _noted(getattr(place, name), line, phase))
+
+
+def dawdle(line: Line, seed: int) -> None:
+    """Pause now and then, before or after a phase."""
+    chance = random.Random(seed)
+    for place, name, phase in PHASES:
+        put(place, name, _pausing(getattr(place, name), line, phase, chance))
 
 
 def _noted(function: Callable[..., Any], line: Line, phase: str) -> Callable[..., Any]:
@@ -37,3 +107,21 @@ def _noted(function: Callable[..., Any], line: Line, phase: str) -> Callable[...
             return function(*arguments, **named)
 
     return noted
+
+
+def _pausing(
+    function: Callable[..., Any], line: Line, phase: str, chance: random.Random
+) -> Callable[..., Any]:
+    def perhaps_pause() -> None:
+        if chance.random() < SHARE_OF_PAUSES:
+            with line.at(PAUSED + phase):
+                time.sleep(chance.uniform(0.0, LONGEST_PAUSE))
+
+    @wraps(function)
+    def pausing(*arguments: Any, **named: Any) -> Any:
+        perhaps_pause()
+        answer = function(*arguments, **named)
+        perhaps_pause()
+        return answer
+
+    return pausing

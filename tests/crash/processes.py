@@ -11,11 +11,9 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
-from .client import Line, Memory, work
-from .story import Story
+from .client import Job, Line, Memory, run
 
 Answer = TypeVar("Answer")
 
@@ -55,8 +53,9 @@ def apart(function: Callable[..., Answer], *arguments: object) -> Answer:
         answer: tuple[Answer | None, str]
         try:
             answer = (function(*arguments), "")
-        except BaseException:
-            answer = (None, traceback.format_exc())
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}\n{traceback.format_exc()}"
+            answer = (None, said)
         with os.fdopen(speaking, "wb") as line:
             pickle.dump(answer, line)
         os._exit(0)
@@ -65,9 +64,17 @@ def apart(function: Callable[..., Answer], *arguments: object) -> Answer:
         result, failure = pickle.load(line)
     os.waitpid(child, 0)
     if failure:
-        raise RuntimeError(f"in a process apart:\n{failure}")
+        raise RuntimeError(f"in a process apart: {failure}")
     answered: Answer = result
     return answered
+
+
+def judged(judge: Callable[..., list[str]], *arguments: object) -> list[str]:
+    """Return the complaints of a judge, apart; that it could not judge is one, too."""
+    try:
+        return apart(judge, *arguments)
+    except RuntimeError as error:
+        return [str(error)]
 
 
 class Worker:
@@ -75,21 +82,13 @@ class Worker:
 
     Parameters
     ----------
-    story, folder
-        What it tells, and to which registry.
     memory
-        What the client knows; the process starts from it, and its words go there.
-    before
-        Called in the process before it begins.
+        Where its words go.
+    job
+        What it does.
     """
 
-    def __init__(
-        self,
-        story: Story,
-        folder: Path,
-        memory: Memory,
-        before: Callable[[Line], object] = lambda line: None,
-    ) -> None:
+    def __init__(self, memory: Memory, job: Job) -> None:
         self._memory = memory
         self._heard = b""
         self._place = mmap.mmap(-1, PHASE_LENGTH)
@@ -98,25 +97,27 @@ class Worker:
         self.pid = os.fork()
         if not self.pid:
             os.close(self._listening)
-            line = Line(speaking, self._place)
-            before(line)
-            work(story, folder, memory, line)
+            run(job, Line(speaking, self._place))
         os.close(speaking)
 
     def live(self, moment: Moment | None, strike: Callable[["Worker"], None]) -> Life:
         """Let it work until a moment, strike, and see it end; None spares it."""
         ended = self._reached(moment)
-        struck, phase = moment is not None and not ended, self._phase()
+        struck, phase = moment is not None and not ended, self.phase()
         if struck:
             strike(self)
-            ended = self._listen(PATIENCE)
+            ended = self.listen(PATIENCE)
         if not ended:
-            self._memory.hear("a process hangs", phase, self._phase())
+            self._memory.hear("a process hangs", phase, self.phase())
             self.kill()
-            self._listen(PATIENCE)
+            self.listen(PATIENCE)
+        self.bury()
+        return Life(struck, phase, time.monotonic() - self._began)
+
+    def bury(self) -> None:
+        """Give back what is left of a process that ended."""
         os.close(self._listening)
         os.waitpid(self.pid, 0)
-        return Life(struck, phase, time.monotonic() - self._began)
 
     def kill(self) -> None:
         """End it without a chance to say anything."""
@@ -125,20 +126,21 @@ class Worker:
     def _reached(self, moment: Moment | None) -> bool:
         """Hear the process out until a moment; return whether it ended before."""
         if moment is None:
-            return self._listen(PATIENCE)
+            return self.listen(PATIENCE)
         end = time.monotonic() + PATIENCE
-        while moment.phase not in ("", self._phase()):
-            if self._listen(GLANCE):
+        while moment.phase not in ("", self.phase()):
+            if self.listen(GLANCE):
                 return True
             if time.monotonic() > end:
-                self._memory.hear("a process hangs", self._phase())
+                self._memory.hear("a process hangs", self.phase())
                 return False
-        return self._listen(moment.seconds)
+        return self.listen(moment.seconds)
 
-    def _phase(self) -> str:
+    def phase(self) -> str:
+        """Return what the process is doing."""
         return self._place[:].rstrip(b"\0 ").decode("ascii") or "starting"
 
-    def _listen(self, seconds: float) -> bool:
+    def listen(self, seconds: float) -> bool:
         """Hear the process out for so long; return whether it ended by then."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:

@@ -23,7 +23,7 @@ from expunge.registry.site import Site
 from expunge.stores import requests
 
 from .client import Line
-from .phases import NAMES
+from .phases import NAMES, put
 
 # A moment that a careful registry does not have, and how long it is here.
 CARELESS, PAUSE = "being careless", 0.02
@@ -35,7 +35,7 @@ def complete_without_applying(line: Line) -> None:
     def hollow(site: Site, waiting: Sequence[str]) -> None:
         applying.commit(site, [], {request: {} for request in waiting})
 
-    _put(working, "apply_batch", hollow)
+    put(working, "apply_batch", hollow)
 
 
 def complete_in_two_transactions(line: Line) -> None:
@@ -44,7 +44,7 @@ def complete_in_two_transactions(line: Line) -> None:
 
     def conclude(site: Site, *rest: Any) -> None:
         late: list[Any] = []
-        _put(requests, "mark_completed", lambda connection, done: late.extend(done))
+        put(requests, "mark_completed", lambda connection, done: late.extend(done))
         real(site, *rest)
         _pause(line)
         if late:
@@ -52,7 +52,7 @@ def complete_in_two_transactions(line: Line) -> None:
                 write(connection, late)
 
     real = statement.conclude
-    _put(completing, "conclude", conclude)
+    put(completing, "conclude", conclude)
 
 
 def destroy_keys_before_the_commit(line: Line) -> None:
@@ -65,7 +65,7 @@ def destroy_keys_before_the_commit(line: Line) -> None:
         real(site, changes, *rest)
 
     real = applying.commit
-    _put(applying, "commit", commit)
+    put(applying, "commit", commit)
 
 
 def accept_in_memory(line: Line) -> None:
@@ -89,13 +89,13 @@ def accept_in_memory(line: Line) -> None:
         really_apply(self)
 
     really_accept, really_apply = Registry.accept, Registry.apply
-    _put(Registry, "accept", accept)
-    _put(Registry, "apply", apply)
+    put(Registry, "accept", accept)
+    put(Registry, "apply", apply)
 
 
 def never_flush(line: Line) -> None:
     """Write files and leave it to the system when they reach the disk."""
-    _put(os, "fsync", lambda descriptor: None)
+    put(os, "fsync", lambda descriptor: None)
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,3 @@ SABOTAGES: Mapping[str, Sabotage] = {
 def _pause(line: Line) -> None:
     with line.at(CARELESS):
         time.sleep(PAUSE)
-
-
-def _put(place: Any, name: str, value: object) -> None:
-    setattr(place, name, value)

@@ -14,10 +14,11 @@ from pathlib import Path
 from tests.postgres import Server
 
 from .calls import read_calls, recorded
-from .client import Line, Memory
+from .client import Job, Line, Memory
 from .disk import REBUILT, Disk
+from .phases import OF_STEPS
 from .processes import Worker
-from .story import Story
+from .story import COMMANDS
 
 Before = Callable[[Line], object]
 
@@ -32,24 +33,52 @@ class Kills:
     before
         Called in each process of the client before it begins.
     phases
-        In which of its phases to strike.
+        In which of its phases to strike; if none are given, in those of the next step.
+
+    Attributes
+    ----------
+    commands
+        What the client does beside sending requests.
     """
 
+    commands: Sequence[str] = COMMANDS
+
     def __init__(
-        self, server: Server | None, before: Before, phases: Sequence[str]
+        self, server: Server | None, before: Before, phases: Sequence[str] = ()
     ) -> None:
-        self.phases = phases
+        self._phases = phases
         self._server = server
         self._before = before
+
+    @property
+    def database_is_a_file(self) -> bool:
+        """Whether the database lies in the registry's folder."""
+        return self._server is None
 
     def database(self) -> str | None:
         """Return the address of an empty database."""
         return None if self._server is None else self._server.database()
 
+    def phases_of(self, how: str) -> Sequence[str]:
+        """Return the phases to strike in, where a step of this kind comes next."""
+        # PostgreSQL cannot erase, and so that phase is over before it is seen.
+        unseen = "" if self._server is None else "erasing"
+        return self._phases or [one for one in OF_STEPS[how] if one != unseen]
+
     @contextmanager
-    def started(self, story: Story, folder: Path, memory: Memory) -> Iterator[Worker]:
+    def started(self, folder: Path, memory: Memory, job: Job) -> Iterator[Worker]:
         """Give a process of the client."""
-        yield Worker(story, folder, memory, self._before)
+        del folder
+        yield self.worker(memory, job)
+
+    def worker(self, memory: Memory, job: Job) -> Worker:
+        """Return a process of the client, prepared as all of them are."""
+
+        def prepared(line: Line) -> None:
+            self._before(line)
+            job(line)
+
+        return Worker(memory, prepared)
 
     def strike(self, worker: Worker) -> None:
         """Strike at a random moment."""
@@ -82,17 +111,19 @@ class PowerLosses(Kills):
     The database of a server is on another machine, which keeps its power.
     """
 
+    commands = ()
+
     @contextmanager
-    def started(self, story: Story, folder: Path, memory: Memory) -> Iterator[Worker]:
+    def started(self, folder: Path, memory: Memory, job: Job) -> Iterator[Worker]:
         """Give a process whose calls are recorded."""
         self._disk, self._known = Disk(folder), copy.deepcopy(memory)
         waiting, go = os.pipe()
 
-        def wait(line: Line) -> None:
+        def when_told(line: Line) -> None:
             os.read(waiting, 1)
-            self._before(line)
+            job(line)
 
-        worker = Worker(story, folder, memory, wait)
+        worker = self.worker(memory, when_told)
         with tempfile.NamedTemporaryFile("r", prefix="expunge-power-") as log:
             with recorded(worker.pid, Path(log.name)):
                 os.write(go, b"\n")

@@ -4,14 +4,17 @@
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Protocol, TypeAlias
 
 from .client import Memory
 from .oracles import Arrays, private_arrays
-from .processes import Life, Moment, Worker, apart
+from .processes import Life, Moment, Worker, apart, judged
+from .sending import Telling, send_all
 from .settings import Kills
 from .story import Story, tell
 from .verdict import complaints_about
@@ -54,15 +57,34 @@ class Tally:
 
 @dataclass(frozen=True)
 class Course:
-    """How many strikes there shall be, on stories of what length, from which seed."""
+    """How many strikes there shall be, on stories of what length, from which seed.
+
+    A complaint ends everything, since what comes after it shows nothing, unless the
+    next story shall be told all the same (``keep_going``).
+    """
 
     n_strikes: int
     seed: int = 0
     n_steps: int = N_STEPS
+    keep_going: bool = False
 
 
-class Trial:
-    """A story that is told in a setting, by one process after another.
+class Trial(Protocol):
+    """One story, and what became of it."""
+
+    story: Story
+    memory: Memory
+
+    def lives(self, n_strikes: int) -> Iterator[Life]:
+        """Strike so often at the most; yield the life of each process, or strike."""
+
+
+Trials: TypeAlias = Callable[[int], Trial]
+"""A seed, to its trial."""
+
+
+class OneByOne:
+    """A trial in which one process goes on where another was struck.
 
     Parameters
     ----------
@@ -73,7 +95,7 @@ class Trial:
     """
 
     def __init__(self, setting: Kills, seed: int, n_steps: int) -> None:
-        self.story = tell(seed, n_steps)
+        self.story = tell(seed, n_steps, setting.commands)
         self.memory = Memory()
         self._setting = setting
         self._chance = random.Random(seed)
@@ -90,14 +112,15 @@ class Trial:
                 if life.struck:
                     self._setting.mend(folder, self.memory, self._chance)
             if not self.memory.complaints:
-                self.memory.complaints += apart(
+                self.memory.complaints += judged(
                     complaints_about, self.story, folder, self.memory, self._in_peace
                 )
 
     def _life(self, folder: Path, moment: Moment | None) -> Life:
         memory = self.memory
         memory.found = memory.store_failed = ""
-        with self._setting.started(self.story, folder, memory) as worker:
+        job = partial(send_all, Telling(self.story, folder), memory)
+        with self._setting.started(folder, memory, job) as worker:
             life = worker.live(moment, self._setting.strike)
         if not life.struck:
             self._setting.look_over(folder)
@@ -112,18 +135,18 @@ class Trial:
         """
         if self._chance.random() < 0.5:
             return Moment(self._chance.uniform(0.0, self._longest))
-        phase = self._chance.choice(self._setting.phases)
+        due = (step.how for step in self.story.steps if self.memory.lacks(step))
+        phase = self._chance.choice(self._setting.phases_of(next(due, "look")))
         return Moment(self._chance.uniform(0.0, SHORT), phase)
 
 
-def trials(setting: Kills, course: Course) -> Iterator[Tally]:
-    """Tell stories until so many strikes fell; yield the tally after each process.
-
-    A complaint ends everything: what comes after it shows nothing.
-    """
+def trials(begin: Trials, course: Course) -> Iterator[Tally]:
+    """Tell stories until so many strikes fell; yield the tally after each process."""
     tally = Tally()
-    while tally.n_strikes < course.n_strikes and not tally.complaints:
-        trial = Trial(setting, course.seed + tally.n_stories, course.n_steps)
+    while tally.n_strikes < course.n_strikes:
+        if tally.complaints and not course.keep_going:
+            break
+        trial = begin(course.seed + tally.n_stories)
         after_strike = False
         for life in trial.lives(course.n_strikes - tally.n_strikes):
             if after_strike and trial.memory.found:
@@ -142,7 +165,8 @@ def told_in_peace(setting: Kills, story: Story) -> tuple[Arrays, float]:
     """Return the private state at the end of a story, and when to strike at last."""
     memory = Memory()
     with begun(setting, story) as folder:
-        life = Worker(story, folder, memory).live(None, Worker.kill)
+        job = partial(send_all, Telling(story, folder), memory)
+        life = Worker(memory, job).live(None, Worker.kill)
         if memory.complaints or not memory.finished:
             raise RuntimeError(f"even in peace: {memory.complaints}")
         # Enough for one step and the next, so that no moment of either is spared.

@@ -1,36 +1,75 @@
 # SPDX-License-Identifier: Apache-2.0
 """The verdict: what must hold of a registry at the end, whatever happened before."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
-from expunge.ledger import RequestCompleted, check_export, check_receipt
-from expunge.registry import Registry
-from expunge.registry.settings import Places
+import numpy as np
 
+from expunge.exceptions import ExpungeError
+from expunge.ledger import (
+    Head,
+    KeyRotated,
+    RequestCompleted,
+    check_export,
+    check_receipt,
+    subject_tags,
+)
+from expunge.registry import Registry
+from expunge.registry.keys import tag_keys
+from expunge.registry.settings import Places
+from expunge.stores import Checkpoints, Vault
+
+from .backups import hidden, tables
 from .client import Memory
 from .oracles import Arrays, differences, private_arrays, unlike_retraining
-from .story import Story
+from .story import Expected, Story
 
 
 def complaints_about(
     story: Story, folder: Path, memory: Memory, in_peace: Arrays
 ) -> list[str]:
-    """Return everything that does not hold; nothing if all is well."""
+    """Return everything that does not hold; nothing if all is well.
+
+    ``in_peace`` is left empty where no run in peace told the same story.
+    """
+    expected = Expected(story)
     with Registry.open(folder) as registry:
         found = [
             *_unfinished(story, registry),
-            *_ledger(story, registry),
+            *_ledger(story, registry, expected),
             *_receipts(story, registry, memory),
-            *_people(story, registry),
+            *contradicted(registry, memory),
+            *_keys(story, registry, folder),
+            *_people(story, registry, expected),
+            *_shipped(registry, folder, memory),
         ]
     return [
         *found,
-        *_leftovers(story, folder),
-        *differences(in_peace, private_arrays(folder)),
+        *_leftovers(folder),
+        *_traces(story, folder, memory, expected),
+        *(differences(in_peace, private_arrays(folder)) if in_peace else ()),
         *unlike_retraining(story, folder),
     ]
+
+
+def contradicted(registry: Registry, memory: Memory) -> Iterator[str]:
+    """Yield what is wrong with the ledger, and whichever receipt speaks against it."""
+    heads = [
+        Head.from_json(json.dumps(json.loads(text)["head"], separators=(",", ":")))
+        for text in memory.receipts.values()
+    ]
+    verdict = check_export(registry.export(), registry.public_pem(), seen=heads)
+    yield from (f"ledger: {failure}" for failure in verdict.failures)
+
+
+def back_again(story: Story, registry: Registry) -> list[str]:
+    """Return those who were forgotten and are in a model."""
+    known = registry.known(sorted(Expected(story).forgotten))
+    return [person for person, models in known.items() if models]
 
 
 def _unfinished(story: Story, registry: Registry) -> Iterator[str]:
@@ -45,9 +84,7 @@ def _unfinished(story: Story, registry: Registry) -> Iterator[str]:
         )
 
 
-def _ledger(story: Story, registry: Registry) -> Iterator[str]:
-    verdict = check_export(registry.export(), registry.public_pem())
-    yield from (f"ledger: {failure}" for failure in verdict.failures)
+def _ledger(story: Story, registry: Registry, expected: Expected) -> Iterator[str]:
     done = [one for one in registry.log() if isinstance(one, RequestCompleted)]
     times = Counter(entry.request for entry in done)
     requests = story.requests()
@@ -58,7 +95,7 @@ def _ledger(story: Story, registry: Registry) -> Iterator[str]:
         people = requests[entry.request].subjects if entry.request in requests else ()
         if entry.n_subjects != len(people):
             yield f"{entry.request}: {entry.n_subjects} people, not {len(people)}"
-        models = {name for person in people for name in story.holding(person)}
+        models = expected.changed.get(entry.request, set())
         if set(entry.certificates) != models:
             yield f"{entry.request}: changed {set(entry.certificates)}, not {models}"
 
@@ -76,20 +113,88 @@ def _receipts(story: Story, registry: Registry, memory: Memory) -> Iterator[str]
             yield f"{request}: the receipt is not the one that was handed out"
 
 
-def _people(story: Story, registry: Registry) -> Iterator[str]:
+def _keys(story: Story, registry: Registry, folder: Path) -> Iterator[str]:
+    """See that keys changed as often as was asked, and that one is in force."""
+    places = Places(folder)
+    if places.public.read_text() != registry.public_pem():
+        yield "public.pem does not list the keys of the ledger"
+    secret = [path.name for path in places.keys.glob("signing-*")]
+    if len(secret) != 1:
+        yield f"{', '.join(secret)}: there should be one signing key"
+    wanted = sum(step.how == "rotate signing key" for step in story.steps)
+    rotated = sum(isinstance(one, KeyRotated) for one in registry.log())
+    if rotated < wanted:
+        yield f"the signing key was rotated {rotated} times, and should be {wanted}"
+    n_tag_keys = 1 + sum(step.how == "rotate tag key" for step in story.steps)
+    if len(tag_keys(places.keys)) < n_tag_keys:
+        yield f"there should be {n_tag_keys} tag keys"
+
+
+def _people(story: Story, registry: Registry, expected: Expected) -> Iterator[str]:
+    if {*registry.names()} != {*expected.people}:
+        yield f"there are models {registry.names()}, not {sorted(expected.people)}"
     everybody = {owner for sample in story.samples.values() for owner in sample.owners}
     known = registry.known(sorted(everybody))
     for person in everybody:
-        wanted = () if person in story.leaving() else story.holding(person)
-        if set(known[person]) != set(wanted):
+        wanted = {name for name, there in expected.people.items() if person in there}
+        if {*known[person]} != wanted:
             yield f"{person} is in {known[person]}, and should be in {wanted}"
 
 
-def _leftovers(story: Story, folder: Path) -> Iterator[str]:
+def _shipped(registry: Registry, folder: Path, memory: Memory) -> Iterator[str]:
+    """See that whatever left is known, and whatever came back is settled."""
+    found = tables(folder)["shipments"]
+    names = {line["name"] for line in found}
+    for path in folder.with_name("shipped").glob("*"):
+        if path.name not in names and not path.name.startswith("."):
+            yield f"{path.name} left, and the registry does not know"
+    status = registry.status()
+    outstanding = {(one.model, one.number) for one in status.outstanding}
+    newest = {(model.name, model.number) for model in status.models}
+    known = {(line["model"], line["number"]) for line in found}
+    for release, is_out in memory.out.items():
+        wanted = is_out and release not in newest
+        if release not in known or (release in outstanding) != wanted:
+            yield f"{release} left, and what status says of it is wrong"
+
+
+def _leftovers(folder: Path) -> Iterator[str]:
     # What is being written has a name with a dot in front until it is whole.
-    for path in folder.rglob(".*"):
-        yield f"{path.name} was left behind"
-    there = (path.name for path in Places(folder).checkpoints.iterdir())
-    checkpoints = sorted(name for name in there if not name.startswith("spare~"))
-    if len(checkpoints) != len(story.samples):
-        yield f"{', '.join(checkpoints)}: there should be one for each model"
+    for name in hidden(folder):
+        yield f"{name} was left behind"
+    places = Places(folder)
+    sealed = Checkpoints(places.checkpoints, Vault(places.vault))
+    current = {line["checkpoint"] for line in tables(folder)["models"]}
+    for path in places.checkpoints.iterdir():
+        # Noise may lie there, for its blocks or from before a restore.
+        if path.name.startswith("spare~") or path.name in current:
+            continue
+        with suppress(ExpungeError):
+            sealed.read(path.name)
+            yield f"{path.name} was left behind, and its key is not destroyed"
+
+
+def _traces(
+    story: Story, folder: Path, memory: Memory, expected: Expected
+) -> Iterator[str]:
+    """Look in every file for rows, ids and tags of whoever was forgotten.
+
+    And for the parameters of releases that are superseded. Tags are in the journal.
+    """
+    keys = tag_keys(Places(folder).keys)
+    rows, tags = [], []
+    for person in sorted(expected.forgotten):
+        tags += [tag.encode() for tag in subject_tags(person, keys)]
+        rows.append(person.encode())
+        for sample in story.samples.values():
+            X = sample.X[[owner == person for owner in sample.owners]]
+            rows += [float(value).hex().encode() for value in X[:1, 0]]
+            rows += [np.float64(value).tobytes() for value in X[:1, 0]]
+    for figures in memory.parameters.values():
+        rows += [bytes.fromhex(one) for one in figures[:-1] if one != figures[-1]]
+    for path in folder.rglob("*"):
+        data = path.read_bytes() if path.is_file() else b""
+        if any(trace in data for trace in rows):
+            yield f"{path.name} holds a row, an id or a superseded parameter"
+        if path.name != "journal" and any(tag in data for tag in tags):
+            yield f"{path.name} holds the tag of somebody who was forgotten"

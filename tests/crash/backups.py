@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backups: copies of a registry, its database included, and how they are put back.
+
+PostgreSQL's tables are dumped row by row into a file beside the copied folder.
+"""
+
+import pickle
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from sqlalchemy import delete, insert, select
+
+from expunge.registry.settings import Places, read_settings
+from expunge.registry.site import Site
+from expunge.stores import Store
+from expunge.stores.tables import metadata
+
+Tables: TypeAlias = dict[str, list[dict[str, Any]]]
+
+# Locks come and go, and SQLite's files change when their log is moved: what is in them
+# is compared as tables.
+NOT_COMPARED = ("expunge.db", "expunge.db-wal", "expunge.db-shm", "worker.lock")
+LONGEST_PAUSE = 0.01
+
+
+def back_up(folder: Path, backup: Path) -> None:
+    """Copy a registry in which nobody works; a copy is whole or not there."""
+    draft = backup.with_name(f"{backup.name}.draft")
+    for path in (draft, backup):
+        shutil.rmtree(path, ignore_errors=True)
+    shutil.copytree(folder, draft)
+    write_dump(folder, backup)
+    draft.rename(backup)
+
+
+def back_up_live(
+    folder: Path, backup: Path, chance: random.Random, dump: Callable[[], object]
+) -> None:
+    """Copy a registry file by file while others work, and call for its dump."""
+    backup.mkdir()
+    places = [folder, folder / "keys", folder / "checkpoints"]
+    chance.shuffle(places)
+    dumping = chance.choice(places)
+    for place in places:
+        target = backup / place.relative_to(folder)
+        target.mkdir(exist_ok=True)
+        files = sorted(path for path in place.iterdir() if path.is_file())
+        chance.shuffle(files)
+        if place == dumping:
+            dump()
+        for path in files:
+            time.sleep(chance.uniform(0.0, LONGEST_PAUSE))
+            with suppress(FileNotFoundError):
+                shutil.copy(path, target / path.name)
+
+
+def put_back(folder: Path, backup: Path) -> None:
+    """Put a whole registry back as it was, outside its own means."""
+    shutil.rmtree(folder)
+    shutil.copytree(backup, folder)
+    put_database_back(folder, backup)
+
+
+def write_dump(folder: Path, backup: Path) -> None:
+    """Dump the tables of a registry on PostgreSQL beside a backup."""
+    if not Places(folder).database.exists():
+        _dump_of(backup).write_bytes(pickle.dumps(tables(folder)))
+
+
+def put_database_back(folder: Path, backup: Path) -> None:
+    """Put the tables of a registry on PostgreSQL back from a backup's dump."""
+    if not _dump_of(backup).exists():
+        return
+    dumped: Tables = pickle.loads(_dump_of(backup).read_bytes())
+    with _store(folder) as store, store.writing() as connection:
+        for table in reversed(metadata.sorted_tables):
+            connection.execute(delete(table))
+        for table in metadata.sorted_tables:
+            if dumped[table.name]:
+                connection.execute(insert(table), dumped[table.name])
+
+
+def tables(folder: Path) -> Tables:
+    """Return all that a registry's database holds."""
+    with _store(folder) as store, store.reading() as connection:
+        return {
+            table.name: [
+                dict(line._mapping)
+                for line in connection.execute(
+                    select(table).order_by(*table.primary_key.columns)
+                )
+            ]
+            for table in metadata.sorted_tables
+        }
+
+
+def state(folder: Path) -> dict[str, object]:
+    """Return what must be as before where nothing was to be changed."""
+    places = Places(folder)
+    lost = read_settings(places).url is None and not places.database.exists()
+    files = {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name not in NOT_COMPARED
+    }
+    return {**files, "tables": None if lost else tables(folder)}
+
+
+def hidden(folder: Path) -> list[str]:
+    """Return what has a dot in front of its name: it was being written, or replaced."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob(".*"))
+
+
+@contextmanager
+def _store(folder: Path) -> Iterator[Store]:
+    places = Places(folder)
+    store = Site.at(places, read_settings(places)).store
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _dump_of(backup: Path) -> Path:
+    return backup.with_name(f"{backup.name}.dump")

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lost locks: two processes work at the same time, and each believes to be alone.
+
+On PostgreSQL the session that holds the lock is ended while its process lives on, or
+that of a transaction; beside SQLite the lock's file is deleted.
+"""
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from expunge.exceptions import Busy, StoreFailed
+from expunge.registry import Registry
+from expunge.registry.settings import Places, read_settings
+from expunge.stores import lock
+from tests.postgres import connect
+
+from .backups import back_up, put_database_back
+from .client import Line, Memory
+from .phases import PAUSED, dawdle, put
+from .processes import PATIENCE, Life, Worker, apart, judged
+from .sending import Telling, send_all
+from .settings import Kills
+from .story import tell
+from .trial import FURY, begun, told_in_peace
+from .verdict import complaints_about
+
+# In seconds: between looks at the processes, and between strikes at no occasion.
+GLANCE, LONGEST_REST = 0.001, 0.05
+# How often whoever waits for the lock looks: often, to get it while another pauses.
+IMPATIENCE = 0.002
+COMMANDS = ("look", "rotate signing key", "rotate tag key")
+# While these go on, nobody holds the lock, and a strike does not count.
+IDLE = ("starting", "opening", "between requests", "look", "fetching a receipt")
+
+_SESSIONS = """
+    SELECT activity.pid, application_name, locktype IS NOT NULL AS holds
+    FROM pg_stat_activity AS activity
+    LEFT JOIN pg_locks AS locks
+      ON locks.pid = activity.pid AND granted AND locktype = 'advisory'
+      AND classid = %(high)s AND objid = %(low)s
+    WHERE datname = current_database() AND application_name LIKE 'worker %%'
+      AND (locktype IS NOT NULL OR state IN ('active', 'idle in transaction'))
+"""
+_KEY = {"high": lock.ADVISORY >> 32, "low": lock.ADVISORY & 0xFFFFFFFF}
+
+
+class LostLocks:
+    """A trial in which two processes tell a story, and lose the lock meanwhile.
+
+    Parameters
+    ----------
+    setting
+        Where it is told.
+    seed, n_steps
+        Of the story, and of the moments.
+    """
+
+    def __init__(self, setting: Kills, seed: int, n_steps: int) -> None:
+        self.story = tell(seed, n_steps, COMMANDS)
+        self.memory = Memory()
+        self._setting = setting
+        self._seed = seed
+        self._chance = random.Random(seed)
+        self._in_peace, _ = told_in_peace(setting, self.story)
+
+    def lives(self, n_strikes: int) -> Iterator[Life]:
+        """Take the lock away so often at the most; yield what was going on."""
+        memory = self.memory
+        with begun(self._setting, self.story) as folder:
+            backup = folder.with_name("before")
+            apart(back_up, folder, backup)
+            with _session(folder) as session:
+                workers = [self._worker(folder, number) for number in (0, 1)]
+                n_left = min(n_strikes, FURY * len(self.story.steps))
+                for phase in self._strikes(folder, session, workers):
+                    yield Life(True, phase, 0.0)
+                    n_left -= 1
+                    if not n_left:
+                        break
+                for worker in workers:
+                    worker.live(None, Worker.kill)
+            if not memory.complaints:
+                memory.complaints += judged(self._complaints, folder)
+            if not memory.complaints:
+                said = judged(self._after_a_restore, folder, backup)
+                memory.complaints += [f"after a restore: {one}" for one in said]
+
+    def _worker(self, folder: Path, number: int) -> Worker:
+        """Return one of the processes; the second may begin at the end."""
+        errors = (Busy,) if self._setting.database_is_a_file else (Busy, StoreFailed)
+        places = range(len(self.story.steps))
+        backwards = number and self._chance.random() < 0.5
+        order = tuple(reversed(places) if backwards else places)
+        telling = Telling(self.story, folder, order, errors)
+
+        def work(line: Line) -> None:
+            os.environ["PGAPPNAME"] = f"worker {number}"
+            put(lock, "sleep", _sleep_less)
+            dawdle(line, 2 * self._seed + number)
+            send_all(telling, self.memory, line)
+
+        return self._setting.worker(self.memory, work)
+
+    def _strikes(
+        self, folder: Path, session: Any, workers: list[Worker]
+    ) -> Iterator[str]:
+        """Strike while both work; yield in which phase each strike fell."""
+        seen = ["", ""]
+        due = time.monotonic() + self._chance.uniform(0.0, LONGEST_REST)
+        end = time.monotonic() + PATIENCE
+        while not any(worker.listen(GLANCE) for worker in workers):
+            if time.monotonic() > end:
+                return  # whoever hangs is noticed elsewhere
+            phases = [worker.phase() for worker in workers]
+            pauses = [
+                now.startswith(PAUSED) and now != before
+                for now, before in zip(phases, seen, strict=True)
+            ]
+            seen = phases
+            if not any(pauses) and time.monotonic() < due:
+                continue
+            struck = (
+                _delete_lock(folder) if session is None else self._end_session(session)
+            )
+            due = time.monotonic() + self._chance.uniform(0.0, LONGEST_REST)
+            phase = phases[pauses.index(True) if any(pauses) else struck or 0]
+            if struck is not None and phase not in IDLE:
+                yield phase
+
+    def _end_session(self, session: Any) -> int | None:
+        """End the session that holds the lock, or one that is at work, or both."""
+        found = session.execute(_SESSIONS, _KEY).fetchall()
+        holders = [line for line in found if line[2]]
+        others = [line for line in found if not line[2]]
+        which = self._chance.random()
+        chosen = (holders if which < 0.8 else []) + (others if which > 0.6 else [])
+        for pid, _, _ in chosen:
+            session.execute("SELECT pg_terminate_backend(%s)", (pid,))
+        return int(chosen[0][1].split()[1]) if chosen else None
+
+    def _complaints(self, folder: Path) -> list[str]:
+        return complaints_about(self.story, folder, self.memory, self._in_peace)
+
+    def _after_a_restore(self, folder: Path, backup: Path) -> list[str]:
+        """Restore from before the story; return what does not hold then."""
+        put_database_back(folder, backup)
+        Registry.restore(folder, backup).close()
+        return self._complaints(folder)
+
+
+def _sleep_less(seconds: float) -> None:
+    time.sleep(min(seconds, IMPATIENCE))
+
+
+def _session(folder: Path) -> AbstractContextManager[Any]:
+    """Give a session of our own with PostgreSQL; None where there is none."""
+    url = read_settings(Places(folder)).url
+    return nullcontext() if url is None else connect(url)
+
+
+def _delete_lock(folder: Path) -> int | None:
+    """Delete the lock's file, if it is there."""
+    path = Places(folder).lock
+    if not path.exists():
+        return None
+    path.unlink()
+    return 0

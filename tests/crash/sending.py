@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sending: what a process of the client asks of the registry, step by step."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from expunge.exceptions import NeedsRestore, UnknownRequest
+from expunge.registry import Registry
+from expunge.stores.engine import Collision
+
+from .backups import back_up, hidden, put_database_back
+from .client import Line, Memory
+from .story import FITS, Step, Story, unfitted
+
+UNKNOWN = "unknown"
+
+Errors: TypeAlias = tuple[type[Exception], ...]
+
+
+@dataclass(frozen=True)
+class Telling:
+    """How a process tells a story.
+
+    Attributes
+    ----------
+    story, folder
+        What it tells, and to which registry.
+    order
+        In which order it takes the steps; as they come if empty.
+    tolerated
+        Errors after which it sends again what was refused.
+    after_refusal
+        Called after such an error.
+    """
+
+    story: Story
+    folder: Path
+    order: Sequence[int] = ()
+    tolerated: Errors = ()
+    after_refusal: Callable[[], object] = field(default=lambda: None)
+
+    @property
+    def backup(self) -> Path:
+        """Where the registry is copied to."""
+        return self.folder.with_name("backup")
+
+    @property
+    def shipped(self) -> Path:
+        """Where releases are shipped to."""
+        return self.folder.with_name("shipped")
+
+
+def send_all(telling: Telling, memory: Memory, line: Line) -> None:
+    """Send everything that was not acknowledged."""
+    with line.at("between requests"):
+        Sender(telling, memory, line).send_all()
+
+
+class Sender:
+    """A process of the client at work.
+
+    Parameters
+    ----------
+    telling
+        What it does, and how.
+    memory
+        What the client knows when the process begins.
+    line
+        To its parent.
+    """
+
+    def __init__(self, telling: Telling, memory: Memory, line: Line) -> None:
+        self._telling = telling
+        self._memory = memory
+        self._line = line
+        self._registry: Registry | None = None
+        # Which model left as which release, as far as it was acknowledged.
+        self._out = [key for key, is_out in memory.out.items() if is_out]
+
+    def send_all(self) -> None:
+        """Send what was not acknowledged, and fetch what is missing."""
+        story, memory, line = self._telling.story, self._memory, self._line
+        steps = [story.steps[place] for place in self._telling.order] or story.steps
+        open_steps = [step for step in steps if memory.lacks(step)]
+        self._patiently(lambda: self._come_back(open_steps))
+        for request in sorted(memory.accepted - memory.receipts.keys()):
+            if self._patiently(lambda: self._stage(request)) == UNKNOWN:  # noqa: B023
+                line.say("acknowledged, and forgotten", request)
+        for step in open_steps:
+            self._patiently(lambda: self._send(step))  # noqa: B023
+        self._patiently(self._apply)
+        missing = story.requests().keys() - memory.receipts.keys()
+        self._patiently(lambda: self._collect(missing))
+        self._close()
+
+    def _patiently(self, act: Callable[[], str | None]) -> str | None:
+        """Do something, again and again if it is refused for a good reason."""
+        while True:
+            try:
+                return act()
+            except self._telling.tolerated as error:
+                if isinstance(error, Collision):
+                    raise
+                self._line.say("refused", self._line.phase())
+                self._telling.after_refusal()
+
+    def _come_back(self, open_steps: Sequence[Step]) -> None:
+        """Open the registry, unless it has to be restored first."""
+        restoring = bool(open_steps) and open_steps[0].how == "restore"
+        if restoring and len(self._memory.receipts) % 2:
+            return
+        try:
+            registry = self._open()
+        except NeedsRestore:
+            if not restoring:
+                raise
+            return
+        if restoring:
+            left = ", ".join(hidden(self._telling.folder))
+            if left:
+                self._line.say("left behind by a restore after an open", left)
+        for step in [step for step in open_steps if step.asked][:1]:
+            self._line.say("found", self._stage(step.asked[0].request))
+        del registry
+
+    def _open(self) -> Registry:
+        if self._registry is None:
+            with self._line.at("opening"):
+                self._registry = Registry.open(self._telling.folder)
+        return self._registry
+
+    def _close(self) -> None:
+        if self._registry is not None:
+            self._registry.close()
+        self._registry = None
+
+    def _send(self, step: Step) -> None:
+        """Take a step, and say so."""
+        if step.how in COMMANDS:
+            with self._line.at(step.how):
+                COMMANDS[step.how](self, step)
+            self._line.say("done", str(step.place))
+        else:
+            for _ in range(2 if step.twice else 1):
+                self._ask(step)
+        self._show_parameters()
+
+    def _ask(self, step: Step) -> None:
+        registry, line = self._open(), self._line
+        if step.how == "forget":
+            (one,) = step.asked
+            with line.at("forgetting"):
+                receipt = registry.forget(one.subjects, one.request)
+            line.say("receipt", one.request, receipt)
+            return
+        with line.at("accepting"):
+            statuses = registry.accept(step.asked)
+        for status in statuses:
+            line.say("accepted", status.request)
+        if step.how == "accept and apply":
+            self._apply()
+            self._collect([one.request for one in step.asked])
+
+    def _apply(self) -> None:
+        registry = self._open()
+        with self._line.at("applying"):
+            registry.apply()
+
+    def _collect(self, requests: Iterable[str]) -> None:
+        registry = self._open()
+        for request in requests:
+            with self._line.at("fetching a receipt"):
+                receipt = registry.receipt(request)
+            if receipt is None:
+                self._line.say("no receipt after everything was applied", request)
+            else:
+                self._line.say("receipt", request, receipt)
+
+    def _stage(self, request: str) -> str:
+        try:
+            return str(self._open().request(request).stage)
+        except UnknownRequest:
+            return UNKNOWN
+
+    def _show_parameters(self) -> None:
+        """Say what was released, so that what is superseded can be looked for."""
+        registry = self._open()
+        for name in registry.names():
+            figures = registry.release(name).coef_.ravel()[:1].tobytes()
+            self._line.say("parameters", name, figures.hex())
+
+    def _fit(self, step: Step) -> None:
+        registry = self._open()
+        there = step.model in registry.names()
+        if step.how == "fit" and there:
+            return  # it was killed before it could say so
+        sample = self._telling.story.samples[step.model].of(step.people)
+        fit = registry.refit if there else registry.fit
+        fit(
+            step.model, unfitted(step.model), sample.X, sample.y, subjects=sample.owners
+        )
+
+    def _ship(self, step: Step) -> None:
+        registry = self._open()
+        self._telling.shipped.mkdir(exist_ok=True)
+        path = self._telling.shipped / f"{step.place}.safetensors"
+        left = registry.ship(step.model, path)
+        self._out.append((left.model, left.number))
+        self._line.say("shipped", left.model, str(left.number))
+
+    def _withdraw(self, step: Step) -> None:
+        name, number = next(out for out in self._out[::-1] if out[0] == step.model)
+        self._open().withdraw(name, number)
+        self._line.say("withdrawn", name, str(number))
+
+    def _back_up(self, step: Step) -> None:
+        del step
+        self._close()
+        back_up(self._telling.folder, self._telling.backup)
+
+    def _restore(self, step: Step) -> None:
+        del step
+        self._close()
+        put_database_back(self._telling.folder, self._telling.backup)
+        self._registry = Registry.restore(self._telling.folder, self._telling.backup)
+
+
+COMMANDS: Mapping[str, Callable[[Sender, Step], object]] = {
+    **dict.fromkeys(FITS, Sender._fit),
+    "reanchor": lambda sender, step: sender._open().reanchor(step.model),
+    "ship": Sender._ship,
+    "withdraw": Sender._withdraw,
+    "rotate signing key": lambda sender, step: sender._open().rotate_signing_key(),
+    "rotate tag key": lambda sender, step: sender._open().rotate_tag_key(),
+    "readmit": lambda sender, step: sender._open().readmit(step.people),
+    "look": lambda sender, step: sender._open().status(),
+    "back up": Sender._back_up,
+    "restore": Sender._restore,
+}
