@@ -15,8 +15,10 @@ from tests.stores import STORES
 
 from .client import Line
 from .damage import DamagedJournals
+from .full_disks import FullDisks
 from .locks import LostLocks
 from .phases import announce
+from .restores import LiveCopies
 from .sabotage import Sabotage
 from .settings import Kills, PowerLosses, ServerKills
 from .trial import Course, OneByOne, Tally, Trial, trials
@@ -42,6 +44,8 @@ KINDS: Mapping[str, Kind] = {
     "power-losses": Kind("of the client", PowerLosses, OneByOne),
     "lost-locks": Kind("of two processes at work", Kills, LostLocks),
     "damaged-journals": Kind("after a story", Kills, DamagedJournals),
+    "full-disks": Kind("of the client", Kills, FullDisks),
+    "restores": Kind("from copies of a registry in use", Kills, LiveCopies),
 }
 
 

@@ -2,6 +2,7 @@
 """Sending: what a process of the client asks of the registry, step by step."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -33,6 +34,8 @@ class Telling:
         Errors after which it sends again what was refused.
     after_refusal
         Called after such an error.
+    spared
+        Within it nothing strikes: a backup is taken by other means than the registry's.
     """
 
     story: Story
@@ -40,6 +43,7 @@ class Telling:
     order: Sequence[int] = ()
     tolerated: Errors = ()
     after_refusal: Callable[[], object] = field(default=lambda: None)
+    spared: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @property
     def backup(self) -> Path:
@@ -204,7 +208,6 @@ class Sender:
 
     def _ship(self, step: Step) -> None:
         registry = self._open()
-        self._telling.shipped.mkdir(exist_ok=True)
         path = self._telling.shipped / f"{step.place}.safetensors"
         left = registry.ship(step.model, path)
         self._out.append((left.model, left.number))
@@ -218,7 +221,8 @@ class Sender:
     def _back_up(self, step: Step) -> None:
         del step
         self._close()
-        back_up(self._telling.folder, self._telling.backup)
+        with self._telling.spared():
+            back_up(self._telling.folder, self._telling.backup)
 
     def _restore(self, step: Step) -> None:
         del step

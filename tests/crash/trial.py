@@ -178,5 +178,6 @@ def begun(setting: Kills, story: Story) -> Iterator[Path]:
     """Lend the folder of a registry in which the story has not begun yet."""
     with tempfile.TemporaryDirectory(prefix="expunge-crash-") as folder:
         registry = Path(folder) / "registry"
+        registry.with_name("shipped").mkdir()
         apart(story.begin, registry, setting.database())
         yield registry
