@@ -231,3 +231,19 @@ def test_many_senders_of_one_request_all_get_its_status(
     assert [one.request for one in statuses] == [one.request for one in asked]
     registry.apply()
     require_consistent(registry)
+
+
+def test_a_request_sent_under_a_new_key_is_the_same_request(
+    registry: Registry, folder: Path
+) -> None:
+    """Another process rotates the key of tags and sends it, at the same time."""
+    asked = Asked(("person 2",), ONE)
+
+    def second_sends() -> None:
+        second.rotate_tag_key()
+        second.accept([asked])
+
+    with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
+        overtake(patch, (accepting, "_taken_in"), second_sends)
+        (status,) = registry.accept([asked])
+    assert status.request == ONE and status.n_subjects == 1

@@ -32,10 +32,9 @@ def accept(site: Site, asked: Sequence[Asked]) -> tuple[RequestStatus, ...]:
         subjects = words(one.subjects)
         if set(wanted.setdefault(one.request, subjects)) != set(subjects):
             raise _changed(one.request)
-    keys = site.tag_keys()
     for left in reversed(range(len(wanted) + 1)):
         try:
-            found = _taken_in(site, wanted, keys)
+            found = _taken_in(site, wanted)
             break
         except Collision:
             # Somebody sent one of them at the same time: now it is there.
@@ -95,11 +94,12 @@ def insert_accepted(connection: Connection, lines: Sequence[dict[str, Any]]) -> 
 
 
 def _taken_in(
-    site: Site, wanted: dict[str, tuple[str, ...]], keys: Sequence[TagKey]
+    site: Site, wanted: dict[str, tuple[str, ...]]
 ) -> dict[str, RequestStatus]:
     """Write those requests that are new, and return all."""
     with site.store.reading() as connection:
         there = requests.look_up(connection, list(wanted))
+        keys = site.tag_keys()  # now: one of them may have come under a new key
         for request, line in there.items():
             content = _content(request, wanted[request])
             if line.fingerprint not in [request_tag(content, key) for key in keys]:
