@@ -22,6 +22,7 @@ from expunge.registry import Registry
 from expunge.registry.keys import tag_keys
 from expunge.registry.settings import Places
 from expunge.stores import Checkpoints, Vault
+from expunge.stores.checkpoints import OWNER
 
 from .backups import hidden, tables
 from .client import Memory
@@ -167,7 +168,7 @@ def _leftovers(folder: Path) -> Iterator[str]:
     current = {line["checkpoint"] for line in tables(folder)["models"]}
     for path in places.checkpoints.iterdir():
         # Noise may lie there, for its blocks or from before a restore.
-        if path.name.startswith("spare~") or path.name in current:
+        if path.name.startswith(("spare~", OWNER)) or path.name in current:
             continue
         with suppress(ExpungeError):
             sealed.read(path.name)

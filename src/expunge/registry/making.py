@@ -42,6 +42,7 @@ def make(places: Places, settings: Settings) -> Site:
     with site.unless_it_fails():
         require_made(site.store)
         upgrade(site.store)
+        _require_one_registry(site)
         require_current(site)
     return site
 
@@ -63,6 +64,7 @@ def opened(places: Places) -> Site:
     site = Site.at(places, settings)
     with site.unless_it_fails():
         require_newest(site.store)
+        _require_one_registry(site)
     return site
 
 
@@ -81,6 +83,7 @@ def _made(places: Places, settings: Settings) -> Site:
             with site.changing() as connection:
                 _begin_ledger(connection, key.public.raw.hex())
                 note_tag_keys(connection, places.keys)
+            site.checkpoints.belong_to(key.public.raw.hex())
             require_current(site)
             tidy(site)
             write_settings(places, settings)  # last: now it is one
@@ -112,3 +115,9 @@ def _require_database(places: Places, settings: Settings) -> None:
             f"{places.database} is missing: it was lost; put it back from a backup "
             "with expunge restore BACKUP"
         )
+
+
+def _require_one_registry(site: Site) -> None:
+    """Refuse a folder of checkpoints that is another registry's than the database."""
+    with site.store.reading() as connection:
+        site.checkpoints.belong_to(note(connection, chain.FIRST_KEY))

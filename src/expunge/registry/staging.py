@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ..durable import destroy, scrubbed, write_new
 from ..exceptions import StoreFailed
-from ..stores import Store, chain, sqlite_engine, upgrade
+from ..stores import Store, chain, require_made, sqlite_engine, upgrade
 from ..stores.journal import Mark
 from ..stores.notes import mark_in, overtaken
 from ..stores.schema import version
@@ -54,6 +54,7 @@ def staged(site: Site, backup: Path) -> Iterator[Site]:
     included: the backup itself may be read-only.
     """
     if site.settings.url is not None:
+        require_made(site.store)
         upgrade(site.store)
         yield site
         return

@@ -8,6 +8,9 @@ The next one is on disk, sealed under a key of its own, before that commits; aft
 the old key is destroyed, and the old file is noise that the next is written over. Of
 two processes that both make a next generation, each has a file of its own: the database
 lets one count, and the other is in nobody's way.
+
+Whatever is older is destroyed, so the folder must be one registry's alone. A file in it
+says whose it is, by the first key that signed the ledger.
 """
 
 import os
@@ -15,8 +18,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from ..durable import destroy, flush, make_folder, open_new
-from ..exceptions import NeedsRestore
+from ..durable import destroy, flush, make_folder, open_new, replace_file
+from ..exceptions import NeedsRestore, StoreFailed
 from ..noise import salt
 from ..private import Private
 from .engine import translated
@@ -24,6 +27,8 @@ from .sealing import seal_to, unseal
 from .vault import Vault
 
 TOKEN_BYTES = 8
+OWNER = "owner"
+SHOWN = 16  # digits of a key, which nobody would read in full
 
 
 class Checkpoints(Private):
@@ -37,17 +42,44 @@ class Checkpoints(Private):
         Their keys.
     """
 
-    __slots__ = ("folder", "vault")
+    __slots__ = ("folder", "owner", "vault")
 
     def __init__(self, folder: Path, vault: Vault) -> None:
         self.folder = folder
         self.vault = vault
+        self.owner = ""
 
     def begin(self) -> None:
         """Make the folder and the file of keys, unless they are there."""
         with translated():
             make_folder(self.folder)
         self.vault.begin()
+
+    def belong_to(self, owner: str) -> None:
+        """Say whose the folder must be, by the first key of the ledger, in hexadecimal.
+
+        It is written down with the next checkpoint, where it was not yet.
+        """
+        self.owner = owner
+        self._require_own()
+
+    def _require_own(self) -> bool:
+        """Refuse the folder of another registry; return whether it says whose it is."""
+        if not self.owner:
+            return True
+        try:
+            with translated():
+                said = (self.folder / OWNER).read_text(encoding="ascii").strip()
+        except (FileNotFoundError, ValueError):
+            return False
+        if said != self.owner:
+            raise StoreFailed(
+                f"{self.folder} belongs to the registry with the first key "
+                f"{said[:SHOWN]}, and the database to that with {self.owner[:SHOWN]}: "
+                "two registries share a folder, or registry.json names the database "
+                "of another; give each its own"
+            )
+        return True
 
     def write(self, model: str, generation: int, parts: Iterable[memoryview]) -> str:
         """Write a generation and see it on disk; return its name.
@@ -57,6 +89,8 @@ class Checkpoints(Private):
         key = self.vault.keys(model).of(generation, model)
         name = f"{model}.{generation}.{salt()[:TOKEN_BYTES].hex()}"
         with translated():
+            if not self._require_own():
+                replace_file(self.folder / OWNER, self.owner.encode("ascii"))
             with os.fdopen(self._opened(name, model), "wb", 0) as file:
                 seal_to(file, parts, key, name)
                 file.truncate()
@@ -107,6 +141,7 @@ class Checkpoints(Private):
         may be gone. A later generation is left alone: somebody may be about to commit
         it.
         """
+        self._require_own()
         names: Mapping[str, str] = {}
 
         def generations() -> dict[str, int]:

@@ -39,16 +39,28 @@ def require_made(store: Store) -> str:
     with store.reading() as connection:
         found = version(connection)
     if found is None:
-        raise NeedsRestore(
-            "the database is empty, though the registry was in use: it was lost; put "
-            "it back from a backup with expunge restore BACKUP"
-        )
+        raise NeedsRestore(_emptiness(store))
     if found > NEWEST:
         raise OlderSchema(
             f"the store has schema {found} and this expunge knows {NEWEST}: a newer "
             "version made it; upgrade expunge"
         )
     return found
+
+
+def _emptiness(store: Store) -> str:
+    """Return what to tell whoever finds a database without tables."""
+    if store.dialect == "sqlite":
+        return (
+            "the database is empty, though the registry was in use: it was lost; put "
+            "it back from a backup with expunge restore BACKUP"
+        )
+    url = store.engine.url
+    return (
+        f"the PostgreSQL database {url.database} on {url.host or 'this machine'} is "
+        "empty, though the registry was in use; see that the URL in registry.json is "
+        "right, or put the database back from its dump and run expunge restore BACKUP"
+    )
 
 
 def upgrade(store: Store) -> None:
