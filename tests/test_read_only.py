@@ -219,6 +219,22 @@ class TestChanging:
                     write()
             store.close()
 
+    def test_is_not_made_up_for_later(self, folder: Path) -> None:
+        """A journal on a disk that can be written must not have what was refused."""
+        journal = folder.with_name("journal")
+        (folder / "journal").rename(journal)
+        (folder / "journal").symlink_to(journal)
+        os.chown(journal, NOBODY, NOBODY)
+        before = journal.read_bytes()
+        with only_readable(folder):
+            os.seteuid(0)
+            journal.chmod(0o600)
+            os.seteuid(NOBODY)
+            with Registry.open(folder) as registry:
+                with pytest.raises(StoreFailed, match="can only be read here"):
+                    registry.accept([Asked(("person 2",), ONE)])
+        assert journal.read_bytes() == before
+
     def test_of_the_tables_is_refused(self, folder: Path) -> None:
         with only_readable(folder), pytest.raises(ExpungeError, match="write"):
             Registry.create(folder)
