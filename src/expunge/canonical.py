@@ -26,6 +26,43 @@ from .exceptions import InvalidInput
 Check: TypeAlias = Callable[[Any], Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Spelled:
+    """A check that says how the values that pass it are spelled in canonical JSON.
+
+    Parameters
+    ----------
+    check
+        The check.
+    pattern
+        Regular expression without groups, of the text within the quotes if it has any.
+    read
+        Returns the value that a matching text spells, or raises ValueError. What it
+        returns passes the check as it is, and has no other spelling.
+    quote
+        What stands on both sides of the text: a quotation mark, or nothing.
+    """
+
+    check: Check
+    pattern: str
+    read: Callable[[str], Any]
+    quote: str = ""
+
+    @property
+    def whole(self) -> str:
+        """The pattern with its quotes."""
+        return f"{self.quote}(?:{self.pattern}){self.quote}"
+
+    @property
+    def group(self) -> str:
+        """The pattern with its quotes, and a group for what ``read`` takes."""
+        return f"{self.quote}({self.pattern}){self.quote}"
+
+    def __call__(self, value: Any) -> Any:
+        """Return the value in its normal form, or raise ValueError."""
+        return self.check(value)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Document:
     """A frozen record of checked fields with canonical JSON.
@@ -50,6 +87,10 @@ class Document:
                     f"{type(self).__name__}: {field.name}{found}; {error}"
                 ) from None
             object.__setattr__(self, field.name, normal)
+        self.require_consistent()
+
+    def require_consistent(self) -> None:
+        """Refuse fields that pass by themselves and not beside one another."""
 
     def to_json(self) -> str:
         """Return the only spelling of this document."""
@@ -133,7 +174,7 @@ def frozen(value: Any) -> Any:
     raise ValueError(f"it must be plain JSON data, and {type(value).__name__} is not")
 
 
-def exactly(wanted: int) -> Check:
+def exactly(wanted: int) -> Spelled:
     """Return a check for one integer."""
 
     def check(value: Any) -> int:
@@ -141,10 +182,10 @@ def exactly(wanted: int) -> Check:
             raise ValueError(f"it must be {wanted}")
         return wanted
 
-    return check
+    return Spelled(check, str(wanted), int)
 
 
-def one_of(*words: str) -> Check:
+def one_of(*words: str) -> Spelled:
     """Return a check for one of these words."""
 
     def check(value: Any) -> str:
@@ -152,7 +193,8 @@ def one_of(*words: str) -> Check:
             raise ValueError(f"it must be one of {', '.join(map(repr, words))}")
         return value
 
-    return check
+    spelled = {dumps(word)[1:-1]: word for word in words}
+    return Spelled(check, "|".join(map(re.escape, spelled)), spelled.__getitem__, '"')
 
 
 def optional(check: Check) -> Check:
@@ -164,7 +206,7 @@ def optional(check: Check) -> Check:
     return checked
 
 
-def count(least: int) -> Check:
+def count(least: int) -> Spelled:
     """Return a check for an integer that is at least so large."""
 
     def check(value: Any) -> int:
@@ -172,7 +214,11 @@ def count(least: int) -> Check:
             raise ValueError(f"it must be an integer, at least {least}")
         return int(value)
 
-    return check
+    def read(text: str) -> int:
+        return check(int(text))
+
+    # None below zero is spelled so. Longer ones are not read at a glance.
+    return Spelled(check, "0|[1-9][0-9]{0,17}", int if least <= 0 else read)
 
 
 def number(above: float = -inf, below: float = inf, *, closed: bool = False) -> Check:
@@ -203,7 +249,7 @@ def sentences(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def hexadecimal(n_bytes: int) -> Check:
+def hexadecimal(n_bytes: int) -> Spelled:
     """Return a check for the lower-case hexadecimal of so many bytes."""
     pattern = re.compile(rf"[0-9a-f]{{{2 * n_bytes}}}")
 
@@ -212,7 +258,7 @@ def hexadecimal(n_bytes: int) -> Check:
             raise ValueError(f"it must be {n_bytes} bytes in lower-case hexadecimal")
         return value
 
-    return check
+    return Spelled(check, pattern.pattern, str, '"')
 
 
 def _plain(value: Any) -> Any:

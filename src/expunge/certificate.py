@@ -287,9 +287,8 @@ class Certificate(Document):
         "version": exactly(FORMAT),
     }
 
-    def __post_init__(self) -> None:
-        """Check every field, and that a contract is stated whole or not at all."""
-        Document.__post_init__(self)
+    def require_consistent(self) -> None:
+        """Refuse a contract that is not stated whole or not at all."""
         absent = [name for name in CONTRACT if getattr(self, name) is None]
         extras = (self.releases, self.choice_sigma, self.choice_share)
         stray = any(extra is not None for extra in extras)

@@ -15,7 +15,7 @@ from ..certificate import Certificate
 from ..exceptions import InvalidInput
 from ..ledger import Head, Receipt, check_export, check_receipt
 from ..ledger.checking import LINES
-from ..ledger.pages import read_page
+from ..ledger.spelling import read_page
 from ..record import Record
 from ..verification import Verdict, verify
 

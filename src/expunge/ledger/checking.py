@@ -19,8 +19,9 @@ from ..verification import Verdict
 from .book import Ledger
 from .entries import KINDS, Entry
 from .heads import Head
-from .pages import Page, read_page
+from .pages import Page
 from .ring import KeyRing
+from .spelling import read_page
 
 # What a line of an export may be.
 LINES: Mapping[str, type[Entry | Head]] = {"head": Head, **KINDS}

@@ -15,11 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..canonical import Check, Document, count, exactly, hexadecimal, one_of
+from ..canonical import Check, count, exactly, hexadecimal, one_of
 from ..exceptions import InvalidInput
 from .keys import KEY_BYTES, PublicKey
-from .pages import Page, by_model, digest, name, read_page, several, utc_day
+from .pages import Page, by_model, digest, name, several, utc_day
 from .signatures import NO_KEY, NO_SIGNATURE, SIGNED_CHECKS, Signed
+from .spelling import read_page
 
 FORMAT = 1
 REQUEST_BYTES = 16
@@ -104,9 +105,8 @@ class RequestCompleted(Entry):
         "deadline": utc_day,
     }
 
-    def __post_init__(self) -> None:
-        """Check every field, and that the days can follow one another."""
-        Document.__post_init__(self)
+    def require_consistent(self) -> None:
+        """Refuse days that cannot follow one another."""
         if not self.accepted <= min(self.day, self.deadline):
             raise InvalidInput(
                 f"RequestCompleted: accepted={self.accepted}, day={self.day}, "

@@ -10,10 +10,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import fields
 from datetime import date, timedelta
+from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
-from ..canonical import Check, Document, dumps, hexadecimal, loads
+from ..canonical import Check, Document, Spelled, dumps, hexadecimal, loads
 from ..exceptions import InvalidInput
 
 DAY = 24 * 60 * 60 * 1000  # in milliseconds
@@ -57,20 +58,6 @@ class Page(Document):
         return page
 
 
-AnyPage = TypeVar("AnyPage", bound=Page)
-
-
-def read_page(text: str | bytes, kinds: Mapping[str, type[AnyPage]]) -> AnyPage:
-    """Return the page that these bytes spell; refuse a kind that is not known."""
-    kind = loads(text, "Page").get("kind")
-    if not isinstance(kind, str) or kind not in kinds:
-        raise InvalidInput(
-            f"Page: kind {kind!r}; it must be one of {', '.join(map(repr, kinds))}; "
-            "a newer expunge may know more"
-        )
-    return kinds[kind].from_json(text)
-
-
 def within(kind: type[Document]) -> Check:
     """Return a check for a document inside a page."""
 
@@ -92,7 +79,19 @@ def by_model(check: Check) -> Check:
             raise ValueError("it must map names of models")
         return MappingProxyType({name(key): check(value[key]) for key in value})
 
-    return checked
+    if not isinstance(check, Spelled):
+        return checked
+    pair = re.compile(f"{name.group}:{check.group}")
+
+    def read(text: str) -> Mapping[str, Any]:
+        pairs = pair.findall(text)
+        found = {key: check.read(item) for key, item in pairs}
+        if len(found) < len(pairs) or list(found) != sorted(found):
+            raise ValueError("it must have its names in order, each once")
+        return MappingProxyType(found)
+
+    pairs = _repeated(f"{name.whole}:{check.whole}")
+    return Spelled(checked, rf"\{{{pairs}\}}", read)
 
 
 def several(check: Check) -> Check:
@@ -103,10 +102,17 @@ def several(check: Check) -> Check:
             raise ValueError("it must be a list")
         return tuple(check(item) for item in value)
 
-    return checked
+    if not isinstance(check, Spelled):
+        return checked
+    item = re.compile(check.group)
+
+    def read(text: str) -> tuple[Any, ...]:
+        return tuple(map(check.read, item.findall(text)))
+
+    return Spelled(checked, rf"\[{_repeated(check.whole)}\]", read)
 
 
-def name(value: Any) -> str:
+def _name(value: Any) -> str:
     """Check for the name of a model: letters, digits, dots, dashes; no address fits."""
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise ValueError(
@@ -116,7 +122,7 @@ def name(value: Any) -> str:
     return value
 
 
-def utc_day(value: Any) -> str:
+def _utc_day(value: Any) -> str:
     """Check for a day in UTC, as YYYY-MM-DD; the earlier of two is the smaller word."""
     try:
         spelled = date.fromisoformat(value).isoformat()
@@ -125,6 +131,13 @@ def utc_day(value: Any) -> str:
     if spelled != value or spelled < FIRST_DAY:
         raise ValueError(f"it must be a day from {FIRST_DAY} on, as YYYY-MM-DD")
     return spelled
+
+
+name = Spelled(_name, _NAME.pattern, str, '"')
+# Many pages are of one day.
+utc_day = Spelled(
+    _utc_day, "[0-9]{4}-[0-9]{2}-[0-9]{2}", lru_cache(4096)(_utc_day), '"'
+)
 
 
 def day_of(time: int) -> str:
@@ -149,6 +162,11 @@ def midnight(day: str) -> int:
 def days_between(first: str, last: str) -> int:
     """Return by how many days one day comes after another."""
     return (date.fromisoformat(last) - date.fromisoformat(first)).days
+
+
+def _repeated(item: str) -> str:
+    """Return the pattern of any number of items, with commas between them."""
+    return f"(?:{item}(?:,{item})*)?"
 
 
 def _shown(value: Any) -> Any:

@@ -15,7 +15,7 @@ from importlib import resources
 from typing import Any, ClassVar
 
 from .. import certificate
-from ..canonical import Check, Document, exactly, hexadecimal, one_of
+from ..canonical import Check, exactly, hexadecimal, one_of
 from ..certificate import Certificate
 from ..exceptions import InvalidInput
 from .entries import RequestCompleted
@@ -68,9 +68,8 @@ class Receipt(Signed):
         "version": exactly(FORMAT),
     }
 
-    def __post_init__(self) -> None:
-        """Check every field, and that the certificates are of the entry's models."""
-        Document.__post_init__(self)
+    def require_consistent(self) -> None:
+        """Refuse certificates that are not of the entry's models."""
         if set(self.certificates) != set(self.entry.certificates):
             raise InvalidInput(
                 f"Receipt: certificates of {sorted(self.certificates)}, and the entry "

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spelling: a glance reads what the strict reader reads, and nothing else."""
+
+import json
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from expunge.canonical import dumps
+from expunge.exceptions import InvalidInput
+from expunge.ledger import (
+    Entry,
+    Head,
+    Receipt,
+    ReleasesSuperseded,
+    check_export,
+    export,
+)
+from expunge.ledger.checking import LINES
+from expunge.ledger.pages import Page
+from expunge.ledger.spelling import glance, read_page
+from tests.test_ledger import HEAD, KINDS, OLD, request
+from tests.test_ledger_export import PAGES, alternatives
+
+DIGESTS = st.sampled_from(["ab" * 32, "0" * 64])
+NAMES = st.sampled_from(
+    ["a", "b", "B", "a.1", "a-1", "_a", "", "\u00e9", 'a"', "x" * 65]
+)
+DAYS = st.sampled_from(["2024-02-29", "2023-02-29", "1969-12-31", "2024-13-01", "", 1])
+COUNTS = st.sampled_from([0, 1, -1, 10**17, 10**18, 10**30, 1.0, True, None, "1"])
+REQUESTS = st.fixed_dictionaries(
+    {
+        "accepted": st.just("2020-01-01") | DAYS,
+        "certificates": st.dictionaries(NAMES, DIGESTS) | DIGESTS,
+        "day": st.just("2024-03-01") | DAYS,
+        "deadline": st.just("2024-04-01") | DAYS,
+        "kind": st.sampled_from(["request completed", "release made"]),
+        "n_subjects": COUNTS,
+        "request": st.sampled_from(["ab" * 16, "AB" * 16, "a\n" * 16]),
+        "sequence": COUNTS,
+        "version": st.just(1) | COUNTS,
+    }
+)
+
+
+def strictly(text: str | bytes) -> Page | None:
+    """Return the page as the strict reader reads it; None if it refuses."""
+    try:
+        kind = json.loads(text)["kind"]
+        return LINES[kind].from_json(text)
+    except (InvalidInput, ValueError, LookupError, TypeError):
+        return None
+
+
+def parts(page: Page) -> list[tuple[str, type, Any]]:
+    """Return the fields of a page with their types."""
+    found = [(field.name, getattr(page, field.name)) for field in fields(page)]
+    return [(name, type(value), value) for name, value in found]
+
+
+def require_same(text: str | bytes) -> None:
+    """See that a glance tells nothing, or what the strict reader tells."""
+    seen = glance(text, LINES)
+    if seen is not None:
+        read = strictly(text)
+        assert read is not None, text
+        assert parts(seen) == parts(read)
+
+
+@pytest.mark.parametrize("page", [*KINDS, HEAD], ids=lambda page: page.kind)
+class TestKinds:
+    def test_is_read_at_a_glance(self, page: Entry | Head) -> None:
+        for text in (page.to_json(), page.to_json().encode()):
+            seen = glance(text, LINES)
+            assert seen is not None
+            assert parts(seen) == parts(type(page).from_json(text))
+            assert seen.to_json() == page.to_json()
+
+    def test_changed_bytes_are_judged_the_same(self, page: Entry | Head) -> None:
+        line = page.to_json().encode()
+        for i, byte in enumerate(line):
+            for other in alternatives(byte):
+                require_same(b"%b%c%b" % (line[:i], other, line[i + 1 :]))
+            require_same(line[:i] + line[i + 1 :])
+            require_same(line[:i] + line[i : i + 1] + line[i:])
+
+    def test_other_spellings_are_not_read_at_a_glance(self, page: Entry | Head) -> None:
+        text = page.to_json()
+        found = json.loads(text)
+        others = [
+            text + "\n",
+            " " + text,
+            text.replace(",", ", ", 1),
+            text.replace('"version":1', '"version":1,"version":1'),
+            text.replace('"version":1', '"version":01'),
+            text.replace('"kind"', '"k\\u0069nd"'),
+            json.dumps(dict(reversed(found.items())), separators=(",", ":")),
+            dumps({name: found[name] for name in found if name != "day"}),
+            dumps(found | {"zone": "UTC"}),
+        ]
+        for other in others:
+            assert glance(other, LINES) is None
+            with pytest.raises(InvalidInput):
+                read_page(other, LINES)
+
+
+@given(REQUESTS, st.booleans())
+def test_whatever_a_request_says_is_judged_the_same(said: Any, ordered: bool) -> None:
+    require_same(json.dumps(said, sort_keys=ordered, separators=(",", ":")))
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), DIGESTS)))
+def test_models_come_in_order_each_once(pairs: list[tuple[str, str]]) -> None:
+    text = request(1, certificates={}).to_json()
+    inner = ",".join(f'"{name}":"{digest}"' for name, digest in pairs)
+    text = text.replace('"certificates":{}', f'"certificates":{{{inner}}}')
+    require_same(text)
+    names = [name for name, _ in pairs]
+    in_order = names == sorted(set(names))
+    assert (glance(text, LINES) is not None) == in_order
+
+
+@given(st.lists(DIGESTS).map(tuple))
+def test_lists_of_any_length_are_read_at_a_glance(digests: tuple[str, ...]) -> None:
+    page = ReleasesSuperseded(
+        sequence=1, day="2024-01-01", model="m", certificates=digests, by="ab" * 32
+    )
+    assert glance(page.to_json(), LINES) == page
+
+
+def test_numbers_too_long_for_a_glance_are_read_all_the_same() -> None:
+    page = request(1, n_subjects=10**30)
+    assert glance(page.to_json(), LINES) is None
+    assert read_page(page.to_json(), LINES) == page
+
+
+def test_documents_within_documents_are_not_read_at_a_glance() -> None:
+    assert glance('{"kind":"receipt"}', {"receipt": Receipt}) is None
+
+
+class TestWork:
+    """What a check costs, counted."""
+
+    def test_every_line_is_read_at_a_glance(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def unexpected(text: str | bytes) -> Page:
+            raise AssertionError(text)
+
+        data = export(PAGES)
+        monkeypatch.setattr(Page, "from_json", unexpected)
+        assert check_export(data, OLD.public.to_pem()).stands
