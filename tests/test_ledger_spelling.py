@@ -2,7 +2,7 @@
 """Spelling: a glance reads what the strict reader reads, and nothing else."""
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -18,11 +18,13 @@ from expunge.ledger import (
     ReleasesSuperseded,
     check_export,
     export,
+    merkle,
 )
 from expunge.ledger.checking import LINES
 from expunge.ledger.pages import Page
+from expunge.ledger.signatures import SHARE
 from expunge.ledger.spelling import glance, read_page
-from tests.test_ledger import HEAD, KINDS, OLD, request
+from tests.test_ledger import HEAD, KINDS, OLD, request, written
 from tests.test_ledger_export import PAGES, alternatives
 
 DIGESTS = st.sampled_from(["ab" * 32, "0" * 64])
@@ -153,3 +155,49 @@ class TestWork:
         data = export(PAGES)
         monkeypatch.setattr(Page, "from_json", unexpected)
         assert check_export(data, OLD.public.to_pem()).stands
+
+    def test_hashes_are_one_for_each_entry_and_a_few_for_each_head(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real, n_hashes = merkle.node_hash, 0
+
+        def counted(left: bytes, right: bytes) -> bytes:
+            nonlocal n_hashes
+            n_hashes += 1
+            return real(left, right)
+
+        n, every = 512, 64
+        data = export(page for page, _ in written(n, every))
+        monkeypatch.setattr(merkle, "node_hash", counted)
+        assert check_export(data, OLD.public.to_pem()).stands
+        assert n_hashes <= n + (n // every) * n.bit_length()
+
+
+class TestSignatures:
+    N = 2 * SHARE + 50
+    WRITTEN = tuple(page for page, _ in written(N, every=1))
+
+    def forged(self, *sizes: int) -> list[Page]:
+        return [
+            replace(page, signature="00" * 64)
+            if isinstance(page, Head) and page.size in sizes
+            else page
+            for page in self.WRITTEN
+        ]
+
+    @pytest.mark.parametrize(
+        "sizes", [(1,), (7, 8), (SHARE + 3, 2 * SHARE + 1), (2 * SHARE + 9,), (N,)]
+    )
+    def test_first_bad_one_is_named(self, sizes: tuple[int, ...]) -> None:
+        data = export(self.forged(*sizes))
+        for lines in (data, data + b"{}\n", data + b"{"):
+            verdict = check_export(lines, OLD.public.to_pem())
+            first = f"the head over {sizes[0]} entries does not bear the signature"
+            assert first in verdict.says
+            assert verdict.ledger.size == sizes[0] - 1
+
+    def test_what_comes_before_a_bad_one_is_named_instead(self) -> None:
+        pages = self.forged(SHARE + 3)
+        pages[2 * SHARE] = replace(HEAD, size=1)
+        says = check_export(export(pages), OLD.public.to_pem()).says
+        assert f"the head over 1 entries comes after {SHARE}" in says

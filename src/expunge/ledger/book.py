@@ -64,28 +64,20 @@ class Ledger:
 
     def objection(self, entry: Entry) -> str:
         """Return why this entry cannot come next; nothing if it can."""
-        place, due = entry.sequence, self.size
-        if place > due:
-            return (
-                f"entry {due} is missing, entry {place} stands in its place: entries "
-                "were removed or moved"
-            )
-        if place < due:
-            return (
-                f"entry {place} stands where entry {due} should: an entry was inserted "
-                "or moved"
-            )
-        if entry.day < self.day:
-            return (
-                f"entry {place} is of {entry.day}, before the entry before it, of "
-                f"{self.day}"
-            )
-        if isinstance(entry, KeyRotated):
+        misplaced = misplacement(entry, self.size, self.day)
+        if not misplaced and isinstance(entry, KeyRotated):
             return self._refusal(entry)
-        return ""
+        return misplaced
 
     def disagreement(self, head: Head) -> str:
         """Return why this head is not of this ledger as it stands; nothing if it is."""
+        contradicted = self.contradiction(head)
+        if not contradicted and not head.signed_by(self.keys.at(head.size)):
+            return unsigned(head)
+        return contradicted
+
+    def contradiction(self, head: Head) -> str:
+        """Return what a head says that is not so here; its signature is not read."""
         named = f"the head over {head.size} entries"
         missing = head.size - self.size
         if missing > 0:
@@ -105,8 +97,6 @@ class Ledger:
         key = self.keys.at(head.size)
         if head.key != key.id:
             return f"{named} names key {head.key}, and {key.id} is in force there"
-        if not head.signed_by(key):
-            return f"{named} does not bear the signature of key {key.id}"
         return ""
 
     def _refusal(self, entry: KeyRotated) -> str:
@@ -119,6 +109,32 @@ class Ledger:
         if entry.introduced in [key for _, key in self.keys.keys]:
             return f"entry {entry.sequence} brings a retired key back"
         return ""
+
+
+def misplacement(entry: Entry, due: int, day: str) -> str:
+    """Return why an entry cannot be at a place, after an entry of this day."""
+    place = entry.sequence
+    if place > due:
+        return (
+            f"entry {due} is missing, entry {place} stands in its place: entries were "
+            "removed or moved"
+        )
+    if place < due:
+        return (
+            f"entry {place} stands where entry {due} should: an entry was inserted or "
+            "moved"
+        )
+    if entry.day < day:
+        return f"entry {place} is of {entry.day}, before the entry before it, of {day}"
+    return ""
+
+
+def unsigned(head: Head) -> str:
+    """Return that a head is not signed by the key that it names."""
+    return (
+        f"the head over {head.size} entries does not bear the signature of key "
+        f"{head.key}"
+    )
 
 
 def leaf(entry: Entry) -> bytes:

@@ -16,11 +16,13 @@ from dataclasses import dataclass
 
 from ..exceptions import InvalidInput
 from ..verification import Verdict
-from .book import Ledger
-from .entries import KINDS, Entry
+from .book import Ledger, misplacement, unsigned
+from .entries import KINDS, Entry, KeyRotated
 from .heads import Head
+from .merkle import leaf_hash
 from .pages import Page
 from .ring import KeyRing
+from .signatures import Owed, first_unverified, payload_in
 from .spelling import read_page
 
 # What a line of an export may be.
@@ -83,76 +85,143 @@ def check_export(
     sizes: defaultdict[int, list[Head]] = defaultdict(list)
     for head in seen:
         sizes[head.size].append(head)
-    reading = _Reading(start, start, listed, dict(sizes))
-    failure = reading.held(start)
+    reading = _Reading(start, listed, dict(sizes))
     data = lines.encode("utf-8", "surrogatepass") if isinstance(lines, str) else lines
     *whole, rest = data.split(b"\n")
+    failure = reading.held()
     for number, line in enumerate(whole, start=1):
         if failure:
             break
         try:
             page = read_page(line, LINES)
         except InvalidInput as error:
-            due = reading.ledger.size
+            due = reading.size
             failure = f"line {number}, at entry {due}, is not to be read: {error}"
         else:
-            reading, failure = reading.turned(page)
+            failure = reading.turn(page, line)
     if not failure:
         failure = reading.unfinished(rest)
+    # A head whose signature fails comes before whatever else was found.
+    failure = reading.verified() or failure
     return _verdict(reading, failure)
 
 
 @dataclass(frozen=True, slots=True)
+class _Claim:
+    """A head that fits, with the signature to verify, and what vouched before it."""
+
+    owed: Owed
+    failure: str
+    before: Ledger
+
+
 class _Reading:
-    """How far an export was read, and how far a head vouches for it."""
+    """How far an export was read, and how far a head vouches for it.
 
-    ledger: Ledger
-    vouched: Ledger
-    listed: KeyRing
-    seen: Mapping[int, Sequence[Head]]
+    Between heads nothing but the place, the day and the hash of each entry is kept. The
+    signatures of heads are verified many at a time, which several cores can share.
+    """
 
-    def turned(self, page: Entry | Head) -> tuple["_Reading", str]:
-        """Return the reading one page further, and what is wrong with that page."""
+    def __init__(
+        self, start: Ledger, listed: KeyRing, seen: Mapping[int, Sequence[Head]]
+    ) -> None:
+        self.vouched = start
+        self.listed = listed
+        self.seen = seen
+        self._ledger = start
+        self._day = start.day
+        self._leaves: list[bytes] = []
+        self._claims: list[_Claim] = []
+        # Where the keys in force may come to differ from those listed.
+        self._turns = {since for since, _ in listed.keys}
+
+    @property
+    def size(self) -> int:
+        """Number of entries read."""
+        return self._ledger.size + len(self._leaves)
+
+    def ledger(self) -> Ledger:
+        """Return the ledger up to here."""
+        if self._leaves:
+            grown = self._ledger.frontier.extended(self._leaves)
+            self._ledger = Ledger(grown, self._ledger.keys, self._day)
+            self._leaves = []
+        return self._ledger
+
+    def turn(self, page: Entry | Head, line: bytes) -> str:
+        """Go one page on, and return what is wrong with it."""
         if isinstance(page, Head):
-            failure = self.disputed(self.ledger, page)
-            vouched = self.vouched if failure else self.ledger
-            return _Reading(self.ledger, vouched, self.listed, self.seen), failure
-        failure = self.ledger.objection(page)
+            return self._vouch(page, line)
+        size = self.size
+        if isinstance(page, KeyRotated) or size + 1 in self._turns:
+            return self._change(page, line)
+        failure = misplacement(page, size, self._day)
         if failure:
-            return self, failure
-        ledger = self.ledger.append(page)
-        failure = _unlisted(ledger, self.listed)
-        if failure:
-            return self, f"entry {page.sequence} is wrong: {failure}"
-        return (
-            _Reading(ledger, self.vouched, self.listed, self.seen),
-            self.held(ledger),
-        )
+            return failure
+        self._leaves.append(leaf_hash(line))
+        self._day = page.day
+        return self.held() if size + 1 in self.seen else ""
 
-    def disputed(self, ledger: Ledger, head: Head) -> str:
+    def _change(self, entry: Entry, line: bytes) -> str:
+        """Go on by an entry at which a key may change."""
+        ledger = self.ledger()
+        failure = ledger.objection(entry)
+        if failure:
+            return failure
+        grown = ledger.grown(entry, leaf_hash(line))
+        failure = _unlisted(grown, self.listed)
+        if failure:
+            return f"entry {entry.sequence} is wrong: {failure}"
+        self._ledger, self._day = grown, grown.day
+        return self.held()
+
+    def _vouch(self, head: Head, line: bytes) -> str:
+        """Let a head of the export vouch for what was read, if it does."""
+        failure = self._disputed(head)
+        if not failure:
+            self._claim(head, payload_in(line.decode("ascii")), unsigned(head))
+            self.vouched = self.ledger()
+        return failure
+
+    def _disputed(self, head: Head) -> str:
         """Return what a head contradicts, and where that must be."""
-        failure = ledger.disagreement(head)
+        ledger = self.ledger()
+        failure = ledger.contradiction(head)
         first, last = self.vouched.size, ledger.size - 1
-        if not failure or head.tree == ledger.frontier.tree():
+        if not failure or head.tree == ledger.frontier.tree() or first > last:
             return failure
         where = (
             f"entry {last}" if first == last else f"one of entries {first} to {last}"
         )
-        if first > last:
-            return failure
         return f"{failure}: {where} was changed, inserted, removed or moved"
 
-    def held(self, ledger: Ledger) -> str:
+    def held(self) -> str:
         """Return what the heads held by the reader say against this point."""
-        for head in self.seen.get(ledger.size, ()):
-            failure = self.disputed(ledger, head)
+        for head in self.seen.get(self.size, ()):
+            disagrees = "a head from elsewhere disagrees: "
+            failure = self._disputed(head)
             if failure:
-                return f"a head from elsewhere disagrees: {failure}"
+                return disagrees + failure
+            self._claim(head, head.payload(), disagrees + unsigned(head))
         return ""
+
+    def _claim(self, head: Head, payload: bytes, failure: str) -> None:
+        """Remember to verify the signature of a head that fits."""
+        key = self.ledger().keys.at(head.size)
+        owed = Owed(key, bytes.fromhex(head.signature), payload)
+        self._claims.append(_Claim(owed, failure, self.vouched))
+
+    def verified(self) -> str:
+        """Return which signature does not hold, the first one; go back to before it."""
+        place = first_unverified([claim.owed for claim in self._claims])
+        if place is None:
+            return ""
+        self.vouched = self._claims[place].before
+        return self._claims[place].failure
 
     def unfinished(self, rest: bytes) -> str:
         """Return what is wrong with the end of the export."""
-        size = self.ledger.size
+        size = self.size
         if rest:
             return f"the export breaks off within a line, after {size} entries"
         longest = max(self.seen, default=0)

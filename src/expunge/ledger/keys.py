@@ -40,7 +40,7 @@ class PublicKey:
     @property
     def id(self) -> str:
         """The name of the key: SHA-256 of its SubjectPublicKeyInfo, in hexadecimal."""
-        return sha256(SPKI + self.raw).hexdigest()
+        return _named(self.raw)
 
     def to_pem(self) -> str:
         """Return the key as SubjectPublicKeyInfo in PEM."""
@@ -177,6 +177,12 @@ def _cryptography() -> _Library:
 
 
 # One ledger has few keys and many heads.
+@lru_cache(maxsize=64)
+def _named(raw: bytes) -> str:
+    """Return the name of a public key."""
+    return sha256(SPKI + raw).hexdigest()
+
+
 @lru_cache(maxsize=64)
 def _loaded(raw: bytes) -> Any:
     """Return a public key as the library knows it."""

@@ -14,7 +14,7 @@ about two for each leaf, proves anything in O(log n) steps too.
 Everything here is a pure function of hashes; nothing knows what a leaf says.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TypeAlias
@@ -83,9 +83,19 @@ class Frontier:
 
     def append(self, leaf: bytes) -> "Frontier":
         """Return the frontier with one leaf more, given as its hash."""
-        roots = self.completed(leaf)
-        kept = len(self.peaks) + 1 - len(roots)
-        return Frontier(self.size + 1, (*self.peaks[:kept], roots[-1]))
+        return self.extended((leaf,))
+
+    def extended(self, leaves: Sequence[bytes]) -> "Frontier":
+        """Return the frontier with these leaves more, given as their hashes."""
+        peaks = list(self.peaks)
+        for size, leaf in enumerate(leaves, start=self.size):
+            root = leaf
+            # As many trailing ones as the size has, so many peaks are merged.
+            while size & 1:
+                root = node_hash(peaks.pop(), root)
+                size >>= 1
+            peaks.append(root)
+        return Frontier(self.size + len(leaves), tuple(peaks))
 
     def tree(self) -> Tree:
         """Return size and root (the stack of RFC 9162, section 2.1.2)."""

@@ -83,7 +83,7 @@ class KeyRing:
 
     def at(self, size: int) -> PublicKey:
         """Return the key that signs heads of this size."""
-        return self.until(size).current
+        return next(key for since, key in reversed(self.keys) if since <= size)
 
     def until(self, size: int) -> "KeyRing":
         """Return the ring as it was when the ledger had this size."""
