@@ -44,6 +44,13 @@ PRAGMAS = (
     IN_MEMORY,
 )
 ONLY_READABLE = "only readable"
+# Whatever the server's own defaults say.
+SESSION = (
+    "synchronous_commit=on",  # committed means on disk
+    # By default a few hundred keys are looked up by reading the whole table, which then
+    # takes longer with every request that was ever answered.
+    "random_page_cost=1.1",
+)
 
 
 class Collision(StoreFailed):
@@ -181,18 +188,27 @@ def postgresql_engine(url: str) -> Engine:
             "SQLite, or write postgresql://user@host/database"
         )
     try:
-        # Committed means on disk, whatever the server's own default says.
         return create_engine(
             parsed.set(drivername="postgresql+psycopg"),
             hide_parameters=True,
             pool_pre_ping=True,
-            connect_args={"options": "-c synchronous_commit=on"},
+            connect_args={"options": " ".join(f"-c {one}" for one in SESSION)},
         )
     except ModuleNotFoundError as error:
         raise MissingExtra(
             f"PostgreSQL needs {error.name}, which is not installed; run "
             "pip install expunge[registry]"
         ) from None
+
+
+def analyse(connection: Connection, *columns: str) -> None:
+    """Let PostgreSQL count what was just written in bulk, each a table (columns).
+
+    Else it guesses, for minutes, and may read a whole table to find a few lines by
+    their key. Columns of tags or rows are not for this: statistics hold samples.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"ANALYZE {', '.join(columns)}")
 
 
 @contextmanager

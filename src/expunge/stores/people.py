@@ -21,6 +21,7 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, upda
 
 from ..exceptions import StoreFailed
 from ..private import Private
+from .engine import analyse
 from .sealing import KEY_BYTES, fresh_key, seal, unseal
 from .tables import pages, rows, subjects
 
@@ -40,7 +41,14 @@ _EVERYBODY = (
     .where(rows.c.model == bindparam("model"))
     .order_by(rows.c.page, rows.c.slot)
 )
-_FIND = _EVERYBODY.where(subjects.c.tag.in_(bindparam("tags", expanding=True)))
+_KNOWN = select(subjects.c.tag, subjects.c.id).where(
+    subjects.c.tag.in_(bindparam("tags", expanding=True))
+)
+# By number, not by tag: joined to tags, SQLite reads the whole model for each chunk.
+_FIND = select(rows.c.subject, rows.c.page, rows.c.slot, rows.c.sealed).where(
+    rows.c.model == bindparam("model"),
+    rows.c.subject.in_(bindparam("numbers", expanding=True)),
+)
 _PAGES = select(pages.c.page, pages.c.sealed).where(
     pages.c.model == bindparam("model"),
     pages.c.page.in_(bindparam("wanted", expanding=True)),
@@ -150,16 +158,19 @@ def enrol(
                 )
             ],
         )
+    analyse(connection, "subjects (id)", "rows (model, subject)", "pages (model, page)")
     joined = b"".join(page_keys)
     return np.frombuffer(joined, np.uint8).reshape(-1, KEY_BYTES)
 
 
 def find(connection: Connection, model: str, tags: Sequence[str]) -> list[Found]:
     """Return the rows of these people in a model, of those who are in it."""
+    named = {number: tag for tag, number in _known(connection, tags).items()}
     found = []
-    for chunk in chunks(tags):
-        wanted = {"model": model, "tags": chunk}
-        found += [Found(*line) for line in connection.execute(_FIND, wanted)]
+    for chunk in chunks(list(named)):
+        wanted = {"model": model, "numbers": chunk}
+        for subject, *place in connection.execute(_FIND, wanted):
+            found.append(Found(subject, named[subject], *place))
     return sorted(found, key=lambda one: (one.page, one.slot))
 
 
@@ -180,13 +191,12 @@ def without(
 ) -> Struck:
     """Return the keys of a model without those of these people; change nothing."""
     left = page_keys.copy()
+    kept = {page: bytearray(content) for page, content in pages.items()}
+    for one in found:
+        start = one.slot * KEY_BYTES
+        kept[one.page][start : start + KEY_BYTES] = bytes(KEY_BYTES)
     sealed = {}
-    for page, content in pages.items():
-        keys = bytearray(content)
-        for one in found:
-            if one.page == page:
-                start = one.slot * KEY_BYTES
-                keys[start : start + KEY_BYTES] = bytes(KEY_BYTES)
+    for page, keys in kept.items():
         key = fresh_key()
         left[page] = np.frombuffer(key, np.uint8)
         sealed[page] = _seal_page(bytes(keys), key, model, page)
@@ -226,8 +236,8 @@ def _known(connection: Connection, tags: Sequence[str]) -> dict[str, int]:
     """Return the numbers of those tags that are here."""
     known: dict[str, int] = {}
     for chunk in chunks(tags):
-        query = select(subjects.c.tag, subjects.c.id).where(subjects.c.tag.in_(chunk))
-        known |= {tag: number for tag, number in connection.execute(query)}
+        lines = connection.execute(_KNOWN, {"tags": chunk})
+        known |= {tag: number for tag, number in lines}
     return known
 
 

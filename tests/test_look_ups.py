@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a batch of requests costs a store: so much for each, however much there is."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy import Connection, event
+
+from expunge.stores import Store, people, publications, requests
+from expunge.stores.people import CHUNK
+from tests.test_stores_tables import empty, store
+
+__all__ = ["empty", "store"]
+
+# So many that PostgreSQL no longer reads a whole table for a few hundred keys.
+N = 60_000
+TAGS = [f"{i:081x}" for i in range(N)]
+IDS = [f"{i:032x}" for i in range(N)]
+# Spread over the whole model, whose keys lie in every page then.
+SOME = slice(0, N, N // CHUNK)
+# For each person, in steps of SQLite's machine or in lines that PostgreSQL looks at.
+MOST = {"sqlite": 120.0, "postgresql": 8.0}
+MODEL = {"name": "m", "created": 0, "number": 1, "generation": 1, "checkpoint": ""}
+
+
+def taken_in(store: Store) -> people.PageKeys:
+    """Take in a model, and a request of everybody; return the page keys."""
+    line: dict[str, Any] = {"stage": requests.ACCEPTED, "accepted": 0, "deadline": 0}
+    line |= {"n_subjects": 1, "fingerprint": ""}
+    with store.writing() as connection:
+        publications.add_model(connection, MODEL)
+        keys = people.enrol(connection, "m", [(tag, b"rows") for tag in TAGS])
+        named = zip(IDS, TAGS, strict=True)
+        requests.take_in(connection, [line | {"id": one} for one in IDS], [*named])
+    return keys
+
+
+@contextmanager
+def counted(store: Store, connection: Connection) -> Iterator[list[float]]:
+    """Give a list that holds what each statement looked at, when all is done."""
+    seen: list[float] = []
+    if store.dialect == "sqlite":
+        raw: Any = connection.connection.dbapi_connection
+        raw.set_progress_handler(lambda: seen.append(10.0), 10)
+        yield seen
+        raw.set_progress_handler(None, 0)
+        return
+
+    def explain(conn: Any, cursor: Any, statement: str, given: Any, *_: Any) -> None:
+        with conn.connection.dbapi_connection.transaction(force_rollback=True):
+            explained = f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}"
+            for one in given if isinstance(given, list) else [given]:
+                cursor.execute(explained, one)
+                (plan,) = cursor.fetchone()[0]
+                seen.append(lines_in(plan["Plan"]))
+
+    event.listen(store.engine, "before_cursor_execute", explain)
+    yield seen
+    event.remove(store.engine, "before_cursor_execute", explain)
+
+
+def lines_in(plan: dict[str, Any]) -> float:
+    """Return how many lines a plan of PostgreSQL looked at."""
+    names = [name for name in plan if name.startswith("Rows Removed")]
+    own = sum(plan[name] for name in ("Actual Rows", *names)) * plan["Actual Loops"]
+    return float(own + sum(map(lines_in, plan.get("Plans", ()))))
+
+
+@pytest.mark.slow
+def test_a_batch_reads_no_table_to_find_a_few_lines(store: Store) -> None:
+    page_keys = taken_in(store)
+    some, ids = TAGS[SOME], IDS[SOME]
+    with store.reading() as connection:
+        found = people.find(connection, "m", [*some, "stranger"])
+        pages = people.pages_of(connection, "m", found, page_keys)
+        assert people.holders(connection, some) == {tag: {"m"} for tag in some}
+        assert requests.tags_of(connection, ids) == dict(
+            zip(ids, ([tag] for tag in some), strict=True)
+        )
+    assert [one.tag for one in found] == some
+    struck = people.without("m", found, pages, page_keys)
+    steps: dict[str, Callable[[Connection], object]] = {
+        "known": lambda connection: people.holders(connection, some),
+        "sent before": lambda connection: requests.look_up(connection, ids),
+        "rows": lambda connection: people.find(connection, "m", some),
+        "struck": lambda connection: people.strike(connection, "m", struck),
+    }
+    for name, step in steps.items():
+        with store.writing() as connection, counted(store, connection) as seen:
+            step(connection)
+        assert 0.0 < sum(seen) / len(some) < MOST[store.dialect], name
+    with store.reading() as connection:
+        assert people.count(connection, "m") == N - len(some)
+
+
+def test_pages_are_gone_through_once() -> None:
+    """Each person's key is looked for on one page, not on all."""
+
+    class Counting(people.Found):
+        n_looks = 0
+
+        def __getattribute__(self, name: str) -> Any:
+            if name == "page":
+                Counting.n_looks += 1
+            return super().__getattribute__(name)
+
+    n_pages, n_people = 20, 200
+    found = [Counting(i, "", i % n_pages, i // n_pages, b"") for i in range(n_people)]
+    contents = dict.fromkeys(range(n_pages), bytes(32 * people.PAGE))
+    keys = np.zeros((n_pages, 32), np.uint8)
+    struck = people.without("m", found, contents, keys)
+    assert sorted(struck.sealed) == list(range(n_pages))
+    assert Counting.n_looks <= 2 * n_people
