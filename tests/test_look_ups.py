@@ -85,8 +85,12 @@ def test_a_batch_reads_no_table_to_find_a_few_lines(store: Store) -> None:
     steps: dict[str, Callable[[Connection], object]] = {
         "known": lambda connection: people.holders(connection, some),
         "sent before": lambda connection: requests.look_up(connection, ids),
+        "named": lambda connection: requests.tags_of(connection, ids),
         "rows": lambda connection: people.find(connection, "m", some),
         "struck": lambda connection: people.strike(connection, "m", struck),
+        "applied": lambda connection: requests.mark_applied(
+            connection, {one: {"m": 2} for one in ids}
+        ),
     }
     for name, step in steps.items():
         with store.writing() as connection, counted(store, connection) as seen:

@@ -22,7 +22,8 @@ from sqlalchemy import (
 )
 
 from ..exceptions import Busy
-from .people import chunks
+from .engine import analyse
+from .people import CHUNK, chunks
 from .tables import asked, requests
 
 ACCEPTED, APPLIED, COMPLETED = "accepted", "applied", "completed"
@@ -107,6 +108,8 @@ def take_in(
     pairs = [{"request": request, "tag": tag} for request, tag in tags]
     for some in chunks(pairs):
         connection.execute(insert(asked), some)
+    if len(pairs) > CHUNK:
+        analyse(connection, "asked (request)")
 
 
 def tags_of(connection: Connection, ids: Sequence[str]) -> dict[str, list[str]]:
