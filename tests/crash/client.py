@@ -112,14 +112,16 @@ class Line:
     def __init__(self, descriptor: int, place: mmap.mmap) -> None:
         self._descriptor = descriptor
         self._place = place
+        self._failed = ""
 
     def say(self, *words: str) -> None:
         """Tell the parent."""
         os.write(self._descriptor, json.dumps(words).encode("ascii") + b"\n")
 
-    def phase(self) -> str:
-        """Return what is being done."""
-        return self._place[:].rstrip(b"\0 ").decode("ascii")
+    def failed(self) -> str:
+        """Return what was being done when something failed last, and forget it."""
+        phase, self._failed = self._failed, ""
+        return phase
 
     @contextmanager
     def at(self, phase: str) -> Iterator[None]:
@@ -128,6 +130,9 @@ class Line:
         self._place[:] = phase.encode("ascii").ljust(len(before))
         try:
             yield
+        except BaseException:
+            self._failed = self._failed or phase
+            raise
         finally:
             self._place[:] = before
 

@@ -7,7 +7,7 @@ import os
 import random
 import resource
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -27,8 +27,9 @@ from .story import COMMANDS, tell
 from .trial import FURY, begun, told_in_peace
 from .verdict import complaints_about
 
-# So many calls that need room, at the most, before there is none; and bytes of a file.
-MANY, LARGEST = 40, 1 << 18
+# So many calls that need room, at the most, before there is none; bytes of a file.
+MANY, SIZES = 25, (1, 1 << 10, 1 << 14, 1 << 18)
+WAYS = ("calls", "calls", "sizes", "pages")
 ALL_PAGES = 1_073_741_823
 # How often a process ends when the disk is full; otherwise it goes on.
 SHARE_OF_ENDS = 0.3
@@ -48,11 +49,14 @@ class Disk:
         Of when, and of how.
     n_left
         How often it may fill up.
+    ways
+        Of ``WAYS``, how it may.
     """
 
-    def __init__(self, chance: random.Random, n_left: int) -> None:
+    def __init__(self, chance: random.Random, n_left: int, ways: Sequence[str]) -> None:
         self._chance = chance
         self._n_left = n_left
+        self._ways = ways
         self._is_full = self._is_spared = False
         self._limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         self._real: dict[str, Callable[..., Any]] = {}
@@ -88,7 +92,7 @@ class Disk:
 
     def _arm(self) -> None:
         self._calls_left = self._chance.randint(1, MANY)
-        self._way = self._chance.choice(("calls", "calls", "sizes", "pages"))
+        self._way = self._chance.choice(self._ways)
 
     def _need(self, once: bool = False) -> None:
         """Count a call that needs room; refuse it if there is none."""
@@ -99,7 +103,7 @@ class Disk:
         if fills:
             self._is_full = True
             if self._way == "sizes":
-                size = self._chance.choice((0, self._chance.randrange(LARGEST)))
+                size = self._chance.randrange(self._chance.choice(SIZES))
                 resource.setrlimit(resource.RLIMIT_FSIZE, (size, self._limits[1]))
         if self._is_full and self._way == "calls" and (fills or not once):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -191,7 +195,9 @@ class FullDisks:
             while not (memory.finished or memory.complaints):
                 known = len(memory.refused)
                 memory.found = memory.store_failed = ""
-                disk = Disk(random.Random(self._chance.random()), most - known)
+                # The last one is a way of SQLite alone.
+                ways = WAYS if self._setting.database_is_a_file else WAYS[:-1]
+                disk = Disk(random.Random(self._chance.random()), most - known, ways)
                 job = partial(self._work, folder, disk)
                 self._setting.worker(memory, job).live(None, Worker.kill)
                 for phase in memory.refused[known:]:

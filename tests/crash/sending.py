@@ -107,7 +107,7 @@ class Sender:
             except self._telling.tolerated as error:
                 if isinstance(error, Collision):
                     raise
-                self._line.say("refused", self._line.phase())
+                self._line.say("refused", self._line.failed())
                 self._telling.after_refusal()
 
     def _come_back(self, open_steps: Sequence[Step]) -> None:
