@@ -8,6 +8,7 @@ damaged, its disks filled; and nobody who was forgotten comes back.
 import argparse
 import re
 import sys
+import time
 from collections.abc import Iterator, Sequence
 
 from tests.stores import STORES
@@ -18,6 +19,7 @@ from .sabotage import SABOTAGES
 from .trial import N_STEPS, Course, Tally
 
 Results = dict[str, Tally]
+REPORTS = 60.0  # seconds between lines of progress in a file
 DETAILS = re.compile(r"/\S+|[0-9a-f]{8,}|asks-[\d-]+|stays-\d+|\(.*\)|\d+")
 
 
@@ -46,11 +48,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "allowed: apt install strace, or leave --power-losses away"
         )
     columns = list(_columns(options))
+    progress = Progress()
     results: Results = {str(column): Tally() for column in columns}
     for column, tally in tallies(columns, options.jobs):
         results[str(column)] = tally
-        _progress(", ".join(_counts(columns, results)))
-    _progress("")
+        progress.say(", ".join(_counts(columns, results)))
+    progress.say("")
     print(table(results))
     for name, tally in results.items():
         for complaint in summary(tally.complaints):
@@ -110,9 +113,19 @@ def _counts(columns: Sequence[Column], results: Results) -> Iterator[str]:
             yield f"{column}: {done} of {column.course.n_strikes}"
 
 
-def _progress(text: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+class Progress:
+    """Says how far everything is: all the time on a terminal, else now and then."""
+
+    def __init__(self) -> None:
+        self._due = time.monotonic() + REPORTS
+
+    def say(self, text: str) -> None:
+        """Say it, if it is time to."""
+        if sys.stderr.isatty():
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+        elif time.monotonic() > self._due:
+            self._due = time.monotonic() + REPORTS
+            print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from expunge.registry.settings import Places
 from .backups import back_up, put_back, put_database_back, state
 from .client import Memory
 from .oracles import Arrays, private_arrays
-from .processes import Life, Worker, apart, judged
+from .processes import Life, Worker, apart, judged, unheard
 from .sending import Telling, send_all
 from .settings import Kills
 from .story import Step, Story, tell, unfitted
@@ -225,6 +225,7 @@ class DamagedJournals:
         else:
             journal.write_bytes(damaged)
         before = state(place.folder)
+        self._setting.prepare(unheard())
         try:
             self._act(place, attempt, registry)
             said = self._accepted(place, attempt)

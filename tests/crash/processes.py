@@ -45,6 +45,11 @@ class Life:
     seconds: float
 
 
+def unheard() -> Line:
+    """Return a line on which nobody listens, for a process that was forked for more."""
+    return Line(os.open(os.devnull, os.O_WRONLY), mmap.mmap(-1, PHASE_LENGTH))
+
+
 def apart(function: Callable[..., Answer], *arguments: object) -> Answer:
     """Call a function in a process of its own, so that this one stays fit to fork."""
     listening, speaking = os.pipe()

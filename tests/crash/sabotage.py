@@ -10,17 +10,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from expunge.exceptions import StoreFailed
 from expunge.registry import (
     Asked,
     Registry,
     RequestStatus,
     applying,
     completing,
+    fitting,
+    restoring,
     statement,
     working,
 )
 from expunge.registry.site import Site
-from expunge.stores import requests
+from expunge.stores import Checkpoints, requests
 
 from .client import Line
 from .phases import NAMES, put
@@ -98,20 +101,63 @@ def never_flush(line: Line) -> None:
     put(os, "fsync", lambda descriptor: None)
 
 
+def fit_anybody(line: Line) -> None:
+    """Fit a model without asking who was forgotten."""
+    put(fitting, "require_nobody_returns", lambda site, people: None)
+
+
+def restore_without_the_journal(line: Line) -> None:
+    """Put a backup back as it was, whoever was forgotten since."""
+    put(restoring, "unread", lambda connection, journal: [])
+
+
+def say_nothing_of_full_disks(line: Line) -> None:
+    """Go on as if a checkpoint had been written."""
+
+    def write(self: Checkpoints, model: str, generation: int, parts: Any) -> str:
+        try:
+            return real(self, model, generation, parts)
+        except StoreFailed:
+            return f"{model}.{generation}.{'0' * 16}"
+
+    real = Checkpoints.write
+    put(Checkpoints, "write", write)
+
+
 @dataclass(frozen=True)
 class Sabotage:
-    """What is broken in a process, and the phases in which that does harm."""
+    """What is broken in a process, and what shows it.
+
+    Attributes
+    ----------
+    begin
+        Breaks it; called in each process before it begins.
+    phases
+        In which of its phases a strike does harm; any, if there are none.
+    kind, n_strikes
+        Which kind of strikes shows it, and how many surely do.
+    """
 
     begin: Callable[[Line], None]
-    phases: Sequence[str] = (CARELESS,)
+    phases: Sequence[str] = ()
+    kind: str = "kills"
+    n_strikes: int = 12
 
 
+_FLUSHING = ("destroying keys", "entering the ledger")
 SABOTAGES: Mapping[str, Sabotage] = {
     "complete-without-applying": Sabotage(complete_without_applying, NAMES),
-    "complete-in-two-transactions": Sabotage(complete_in_two_transactions),
-    "destroy-keys-before-the-commit": Sabotage(destroy_keys_before_the_commit),
-    "accept-in-memory": Sabotage(accept_in_memory),
-    "never-flush": Sabotage(never_flush, ("destroying keys", "entering the ledger")),
+    "complete-in-two-transactions": Sabotage(complete_in_two_transactions, (CARELESS,)),
+    "destroy-keys-before-the-commit": Sabotage(
+        destroy_keys_before_the_commit, (CARELESS,)
+    ),
+    "accept-in-memory": Sabotage(accept_in_memory, (CARELESS,)),
+    "never-flush": Sabotage(never_flush, _FLUSHING, "power-losses", 40),
+    "fit-anybody": Sabotage(fit_anybody, (), "damaged-journals", 25),
+    "restore-without-the-journal": Sabotage(
+        restore_without_the_journal, (), "restores"
+    ),
+    "say-nothing-of-full-disks": Sabotage(say_nothing_of_full_disks, (), "full-disks"),
 }
 
 

@@ -75,10 +75,14 @@ class Kills:
         """Return a process of the client, prepared as all of them are."""
 
         def prepared(line: Line) -> None:
-            self._before(line)
+            self.prepare(line)
             job(line)
 
         return Worker(memory, prepared)
+
+    def prepare(self, line: Line) -> None:
+        """Do in a process what each one begins with."""
+        self._before(line)
 
     def strike(self, worker: Worker) -> None:
         """Strike at a random moment."""

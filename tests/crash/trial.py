@@ -19,7 +19,7 @@ from .settings import Kills
 from .story import Story, tell
 from .verdict import complaints_about
 
-N_STEPS = 30
+N_STEPS = 10
 # Strikes for each step of a story, at the most; then another one is told.
 FURY = 2
 # About as long as a phase takes, in seconds.
