@@ -16,7 +16,7 @@ from expunge.exceptions import (
     NeedsRestore,
     ScheduleExhausted,
 )
-from expunge.ledger import check_receipt
+from expunge.ledger import UnusableKey, check_receipt
 from expunge.registry import Asked, Registry, news, rotating
 from expunge.stores import Checkpoints, Journal, Store
 from tests.registries import (
@@ -367,3 +367,14 @@ def test_the_order_of_people_does_not_make_another_request(folder: Path) -> None
         )
         assert first == again
         assert registry.status().n_requests == 2  # with that of the template
+
+
+def test_a_key_of_tags_is_noted_before_it_tags_anybody(folder: Path) -> None:
+    """Rotating was killed between the file and the note."""
+    with Registry.open(folder) as registry:
+        with crash_in(rotating, "note_tag_keys"):
+            registry.rotate_tag_key()
+        registry.fit("third", estimator(), **by_name(REST))
+    (folder / "keys" / "tags-1").unlink()
+    with pytest.raises(UnusableKey, match="cannot be found"):
+        Registry.open(folder)

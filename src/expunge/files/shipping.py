@@ -25,7 +25,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._typing import Vector
 from ..canonical import dumps, loads
 from ..certificate import Certificate
-from ..durable import ANYONE, flush, write_new
+from ..durable import flush, write_new
 from ..exceptions import InvalidInput
 from ..linear_model import LinearRegression
 from ..linear_model.base import Forgetful
@@ -246,8 +246,6 @@ def put_in_place(place: Path, data: bytes) -> None:
     try:
         draft.unlink(missing_ok=True)
         write_new(draft, data)
-        if place.is_file():  # who may read it was decided when it first came
-            draft.chmod(place.stat().st_mode & ANYONE)
         draft.replace(place)
         flush(place.parent)
     except BaseException as error:

@@ -22,6 +22,7 @@ from ..unlearn import Custody
 from .applying import write_release
 from .completing import complete
 from .held import by_person, checkpoint
+from .keys import note_tag_keys
 from .returning import require_nobody_returns
 from .site import Site, now
 
@@ -109,6 +110,7 @@ def take_in(site: Site, name: str, model: Any, wait: float) -> None:
     generation = site.checkpoints.vault.prepare(name).generation + 1
     with site.changing() as connection:
         _make_room(connection, name, generation - 1)
+        note_tag_keys(connection, site.places.keys)  # a killed rotation did not
         page_keys = _enrolled(connection, name, model, site.tag_keys())
         data = checkpoint(model, model._snapshot, page_keys)
         number = publications.number(connection, name) + 1
