@@ -21,13 +21,14 @@ from expunge.registry import (
     rotating,
     working,
 )
-from expunge.stores import Checkpoints, Journal, Store
+from expunge.stores import Checkpoints, Journal, Store, engine
 from expunge.stores.lock import ADVISORY
 from tests.registries import (
     by_name,
     custody_of,
     data_without,
     estimator,
+    registry_at,
     require_consistent,
 )
 
@@ -247,3 +248,17 @@ def test_a_request_sent_under_a_new_key_is_the_same_request(
         overtake(patch, (accepting, "_taken_in"), second_sends)
         (status,) = registry.accept([asked])
     assert status.request == ONE and status.n_subjects == 1
+
+
+def test_a_process_that_hangs_in_a_transaction_does_not_hold_up_others_for_ever(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "SESSION", ("lock_timeout=100",))
+    with registry_at(tmp_path / "registry", database_url) as registry:
+        with Registry.open(tmp_path / "registry") as second:
+            with registry._site.working(5.0), registry._site.changing():
+                lose_lock(tmp_path / "registry", second)
+                with pytest.raises(Busy, match="another process holds the database"):
+                    second.forget(["person 3"], OTHER)
+            assert second.forget(["person 3"], OTHER)
+            require_consistent(second)

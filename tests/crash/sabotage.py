@@ -108,7 +108,7 @@ def fit_anybody(line: Line) -> None:
 
 def restore_without_the_journal(line: Line) -> None:
     """Put a backup back as it was, whoever was forgotten since."""
-    put(restoring, "unread", lambda connection, journal: [])
+    put(restoring, "unread_by_backup", lambda site: [])
 
 
 def say_nothing_of_full_disks(line: Line) -> None:

@@ -17,10 +17,10 @@ from ..ledger import read_entry
 from ..stores import chain, publications, requests
 from ..stores.engine import Collision
 from ..stores.journal import STATEMENT, Line
-from ..stores.notes import mark_in, write_note
+from ..stores.notes import write_note
 from .accepting import insert_accepted
 from .keys import require_tag_keys
-from .news import AGREED, accepted_ids, agreed, completed_ids, unread
+from .news import AGREED, accepted_ids, completed_ids, unread
 from .replay import write_left
 from .site import Site
 from .statement import MADE, read_statement
@@ -28,13 +28,10 @@ from .statement import MADE, read_statement
 
 def catch_up(site: Site) -> None:
     """Take in what the journal has; raise NeedsRestore if the store is too old."""
-    with site.store.reading() as connection:
-        site.journal.require(mark_in(connection))
     lines = unread(site)
+    if not lines:
+        return
     with site.store.reading() as connection:
-        site.stated = lines[-1][0] if lines else agreed(connection)
-        if not lines:
-            return
         require_known(connection, lines)
         there = requests.look_up(connection, accepted_ids(lines))
         size = chain.ledger_in(connection).size
@@ -67,7 +64,6 @@ def require_current(site: Site) -> None:
 def _require_current(site: Site) -> None:
     with site.store.reading() as connection:
         require_tag_keys(connection, site.places.keys)
-        site.journal.require(mark_in(connection))
     lines = unread(site)
     # Only now: what the journal tells of is in the store by the time it is told.
     with site.store.reading() as connection:

@@ -30,15 +30,32 @@ def agreed(connection: Connection) -> int:
 
 
 def unread(site: Site) -> list[Line]:
-    """Return the lines since the store last had everything.
+    """Return the lines since the store last had everything; refuse a damaged journal.
+
+    From here on ``site.stated`` is where the last of them ends.
+    """
+    with site.store.reading() as connection:
+        start, mark = agreed(connection), mark_in(connection)
+    site.journal.require(mark)
+    return _lines(site, start)
+
+
+def unread_by_backup(site: Site) -> list[Line]:
+    """Return the lines that a store lacks which was put back from a backup.
 
     All of them, if the journal was rebuilt since: then the place is not of this one.
     """
     with site.store.reading() as connection:
         start, mark = agreed(connection), mark_in(connection)
-    if site.journal.is_rebuilt and not site.journal.is_whole(mark):
+    if site.journal.is_rebuilt() and not site.journal.is_whole(mark):
         start = 0
-    return list(site.journal.read(start))
+    return _lines(site, start)
+
+
+def _lines(site: Site, start: int) -> list[Line]:
+    lines = list(site.journal.read(start))
+    site.stated = lines[-1][0] if lines else start
+    return lines
 
 
 def record(site: Site, connection: Connection, line: dict[str, object]) -> None:

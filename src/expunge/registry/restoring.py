@@ -46,7 +46,7 @@ from .applying import Change, changed, charged, commit
 from .completing import complete
 from .held import Held
 from .keys import note_tag_keys, require_tag_keys
-from .news import agreed, record_statement, unread
+from .news import record_statement, unread_by_backup
 from .replay import News, read_news, write_left
 from .rotating import tidy
 from .site import WAIT, Site, time_for
@@ -155,9 +155,8 @@ def _require_keys(site: Site, copy: Site, ledger: Ledger) -> None:
 
 def _continuation(site: Site) -> Continuation:
     """Return how the journal continues a store; refuse it if it does not."""
-    lines = unread(site)
+    lines = unread_by_backup(site)
     with site.store.reading() as connection:
-        site.stated = lines[-1][0] if lines else agreed(connection)
         ledger = chain.ledger_in(connection)
         taken = ledger.day
         news = read_news(lines, ledger.size)

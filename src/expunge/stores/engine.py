@@ -50,7 +50,10 @@ SESSION = (
     # By default a few hundred keys are looked up by reading the whole table, which then
     # takes longer with every request that was ever answered.
     "random_page_cost=1.1",
+    f"lock_timeout={int(PATIENCE * 1000)}",  # others may hold a line for ever
 )
+# States of PostgreSQL: a lock not had in time, a deadlock, transactions that collide.
+OTHERS_IN_THE_WAY = ("55P03", "40P01", "40001")
 
 
 class Collision(StoreFailed):
@@ -237,7 +240,8 @@ def failure(error: BaseException | None) -> Exception:
     """Return the exception to raise for an error of the driver."""
     # Their messages may quote values: only what is known to be harmless is passed on.
     said = str(error).partition("\n")[0] if isinstance(error, sqlite3.Error) else ""
-    if "locked" in said or "busy" in said:
+    state = getattr(error, "sqlstate", None)
+    if "locked" in said or "busy" in said or state in OTHERS_IN_THE_WAY:
         return Busy(
             "another process holds the database; wait for it, or raise --wait, and "
             "run the command again"

@@ -26,7 +26,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
-from itertools import islice
 from pathlib import Path
 from threading import RLock
 from typing import IO, Any, NamedTuple, Self, TypeAlias
@@ -151,10 +150,11 @@ class Journal(Private):
                 found.append((end, json.loads(line.partition(b" ")[2])))
         return found
 
-    @property
     def is_rebuilt(self) -> bool:
         """Whether it was rewritten, so that older marks are not of this journal."""
-        return any(REBUILT in line for _, line in islice(self.read(0), 1))
+        first = _written({REBUILT: True})
+        with translated(), self.path.open("rb") as file:
+            return file.read(len(first)) == first
 
     def rewrite(self, lines: Sequence[dict[str, Any]]) -> Mark:
         """Put these lines in the place of all; return the mark behind them."""
