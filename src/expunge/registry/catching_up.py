@@ -34,14 +34,12 @@ def catch_up(site: Site) -> None:
     with site.store.reading() as connection:
         require_known(connection, lines)
         there = requests.look_up(connection, accepted_ids(lines))
-        size = chain.ledger_in(connection).size
     accepted = [one for _, line in lines for one in line.get("accepted", ())]
     missing = {one["id"]: one for one in accepted if one["id"] not in there}
     _take_in(site, missing.values())
     others = [line for _, line in lines if "accepted" not in line]
-    news = [line for line in others if not _is_in(line, size)]
-    if news:
-        _write(site, news)
+    if others and not _are_in(site, others):
+        _write(site, others)
 
 
 def require_current(site: Site) -> None:
@@ -96,11 +94,6 @@ def require_known(connection: Connection, lines: Sequence[Line]) -> None:
         )
 
 
-def _is_in(line: dict[str, Any], size: int) -> bool:
-    """Whether a line is a statement that a ledger of this size holds."""
-    return STATEMENT in line and read_entry(line[STATEMENT][0]).sequence < size
-
-
 def _take_in(site: Site, missing: Iterable[dict[str, Any]]) -> None:
     """Accept requests from the journal, unless their sender does so at this moment."""
     for line in missing:
@@ -111,13 +104,25 @@ def _take_in(site: Site, missing: Iterable[dict[str, Any]]) -> None:
             continue
 
 
-def _write(site: Site, news: Iterable[dict[str, Any]]) -> None:
-    """Write statements as they were made, and what is said of releases that left."""
+def _are_in(site: Site, lines: Iterable[dict[str, Any]]) -> bool:
+    """Whether lines are statements, and the store holds all of them."""
+    with site.store.reading() as connection:
+        size = chain.size(connection)
+    return all(
+        STATEMENT in line and read_entry(line[STATEMENT][0]).sequence < size
+        for line in lines
+    )
+
+
+def _write(site: Site, lines: Iterable[dict[str, Any]]) -> None:
+    """Write what the store lacks: statements as they were made, releases that left."""
     with site.changing() as connection:
-        for line in news:
-            if STATEMENT in line:
-                ledger = chain.ledger_in(connection)
-                read_statement(line, ledger).write(connection)
-            else:
+        ledger = chain.ledger_in(connection)
+        for line in lines:
+            if STATEMENT not in line:
                 write_left(connection, line)
+            elif read_entry(line[STATEMENT][0]).sequence >= ledger.size:
+                statement = read_statement(line, ledger)
+                statement.write(connection)
+                ledger = statement.book.ledger
         write_note(connection, AGREED, str(site.stated))

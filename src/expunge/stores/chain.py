@@ -117,6 +117,12 @@ _ROTATIONS = (
 )
 
 
+def size(connection: Connection) -> int:
+    """Return how many entries the ledger in a store has."""
+    last = connection.execute(_LAST).first()
+    return 0 if last is None else int(last.sequence) + 1
+
+
 def ledger_in(connection: Connection) -> Ledger:
     """Return where the ledger in a store stands."""
     last = connection.execute(_LAST).first()
