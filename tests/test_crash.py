@@ -33,11 +33,11 @@ def crash(*options: str) -> subprocess.CompletedProcess[str]:
 
 # Of each kind so many strikes as take a few seconds; make crash has hundreds.
 STRIKES = {
-    "kills": 20,
-    "lost-locks": 12,
-    "damaged-journals": 10,
-    "full-disks": 10,
-    "restores": 6,
+    "kills": 15,
+    "lost-locks": 8,
+    "damaged-journals": 6,
+    "full-disks": 8,
+    "restores": 4,
 }
 
 
@@ -55,12 +55,12 @@ class TestRegistry:
     def test_strikes_lose_nothing(self, store: str, kind: str) -> None:
         if store == "postgresql":
             require_postgres()
-        ended = crash("--store", store, f"--{kind}", str(STRIKES[kind]), "--steps", "6")
+        ended = crash("--store", store, f"--{kind}", str(STRIKES[kind]), "--steps", "5")
         assert ended.returncode == 0, ended.stdout + ended.stderr
 
     def test_killed_servers_lose_nothing(self) -> None:
         require_postgres()
-        ended = crash("--server-kills", "2", "--steps", "6")
+        ended = crash("--server-kills", "2", "--steps", "5")
         assert ended.returncode == 0, ended.stdout + ended.stderr
 
     @recording

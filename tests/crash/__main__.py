@@ -9,6 +9,7 @@ import argparse
 import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from tests.stores import STORES
@@ -54,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results[str(column)] = tally
         progress.say(", ".join(_counts(columns, results)))
     progress.say("")
-    print(table(results))
+    print(*tables(results), sep="\n\n", end="\n\n")
+    print(totals(results))
     for name, tally in results.items():
         for complaint in summary(tally.complaints):
             print(f"{name}: {complaint}")
@@ -71,6 +73,14 @@ def _columns(options: argparse.Namespace) -> Iterator[Column]:
         for store in options.store or STORES:
             if store in kind.stores:
                 yield Column(store, name, course, SABOTAGES.get(options.sabotage))
+
+
+def tables(results: Results) -> Iterator[str]:
+    """Yield for each kind what was struck when, with a column for each store."""
+    for kind in dict.fromkeys(name.partition(", ")[2] for name in results):
+        yield table(
+            {name: results[name] for name in results if name.endswith(f", {kind}")}
+        )
 
 
 def table(results: Results) -> str:
@@ -91,6 +101,17 @@ def table(results: Results) -> str:
         cells = [f"{n:{len(head)}}" for n, head in zip(figures, results, strict=True)]
         written.append("  ".join([name.ljust(width), *cells]))
     return "\n".join(written)
+
+
+def totals(results: Results) -> str:
+    """Return in a sentence what there was in all."""
+    counts: Counter[str] = Counter()
+    for name, tally in results.items():
+        counts[name.partition(", ")[2].replace("-", " ")] += tally.n_strikes
+    said = ", ".join(f"{n} {kind}" for kind, n in counts.items())
+    return (
+        f"{said}: {sum(len(tally.complaints) for tally in results.values())} violations"
+    )
 
 
 def summary(complaints: Sequence[str]) -> list[str]:

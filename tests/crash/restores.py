@@ -24,7 +24,7 @@ from .backups import (
 )
 from .client import Line, Memory
 from .phases import dawdle
-from .processes import Life, Moment, Worker, apart, judged
+from .processes import Life, Moment, Worker, apart, judged, unheard
 from .sending import Telling, send_all
 from .settings import Kills
 from .story import tell
@@ -35,8 +35,9 @@ from .verdict import complaints_about
 COPIES, TIMES = 5, 3
 # In seconds: between copies, and how long a restore takes.
 LONGEST_REST, LONGEST_RESTORE = 0.2, 0.3
-# A restored model is as it was in the backup, so nothing is made anew.
-COMMANDS = ("refit", "ship", "rotate signing key", "rotate tag key")
+# A restored model is as it was in the backup, so nothing is made anew; and a copy from
+# before a fit is refused, so there are few.
+COMMANDS = ("refit", "ship", "rotate signing key", "rotate tag key", "look", "look")
 
 
 class LiveCopies:
@@ -108,7 +109,7 @@ class LiveCopies:
             if life.struck:
                 was_killed = True
                 yield f"killed while {life.phase}"
-                memory.complaints += judged(_left_after_opening, folder)
+                memory.complaints += judged(self._left_after_opening, folder)
                 # With PostgreSQL one begins at the beginning.
                 apart(put_database_back, folder, copy)
                 continue
@@ -129,6 +130,18 @@ class LiveCopies:
         else:
             memory.complaints.append(f"a restore failed: {attempt.store_failed}")
 
+    def _left_after_opening(self, folder: Path) -> list[str]:
+        """Open a registry whose restore was killed; return what is left of that."""
+        self._setting.prepare(unheard())
+        try:
+            Registry.open(folder).close()
+        except ExpungeError:
+            return []  # it has to be restored
+        return [
+            f"{name} was left behind by a restore that was killed"
+            for name in hidden(folder)
+        ]
+
     def _moment(self) -> Moment | None:
         """Return when to kill: not at all, at any time, or within some phase."""
         which = self._chance.random()
@@ -146,15 +159,3 @@ def _restore(folder: Path, copy: Path, line: Line) -> None:
             pass
     except ExpungeError as error:
         line.say("refused", f"{type(error).__name__}: {error}")
-
-
-def _left_after_opening(folder: Path) -> list[str]:
-    """Open a registry whose restore was killed; return what is left of that."""
-    try:
-        Registry.open(folder).close()
-    except ExpungeError:
-        return []  # it has to be restored
-    return [
-        f"{name} was left behind by a restore that was killed"
-        for name in hidden(folder)
-    ]

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy import Connection
+
 from expunge.exceptions import StoreFailed
 from expunge.registry import (
     Asked,
@@ -17,13 +19,15 @@ from expunge.registry import (
     RequestStatus,
     applying,
     completing,
-    fitting,
+    making,
     restoring,
     statement,
     working,
 )
+from expunge.registry import site as site_module
 from expunge.registry.site import Site
-from expunge.stores import Checkpoints, requests
+from expunge.stores import Checkpoints, Journal, requests
+from expunge.stores.notes import TURN, write_note
 
 from .client import Line
 from .phases import NAMES, put
@@ -101,9 +105,35 @@ def never_flush(line: Line) -> None:
     put(os, "fsync", lambda descriptor: None)
 
 
-def fit_anybody(line: Line) -> None:
-    """Fit a model without asking who was forgotten."""
-    put(fitting, "require_nobody_returns", lambda site, people: None)
+def trust_the_journal(line: Line) -> None:
+    """Do not hold the journal against the marks that others keep of it."""
+    put(Journal, "_compare", lambda self, file, marks: None)
+    put(Journal, "_require_none", lambda self, end: None)
+
+
+def change_out_of_turn(line: Line) -> None:
+    """Change the store though another process took over."""
+
+    def write_turn(connection: Connection, before: str, after: str) -> None:
+        write_note(connection, TURN, after)
+
+    put(site_module, "write_turn", write_turn)
+
+
+def state_out_of_turn(line: Line) -> None:
+    """Write a statement though another process made one meanwhile."""
+    real = Journal.stating
+    put(Journal, "stating", lambda self, since: real(self, self._end))
+
+
+def show_what_broke(line: Line) -> None:
+    """Pass on whatever error comes of working beside another process."""
+    put(Site, "_was_overtaken", lambda self: False)
+
+
+def leave_drafts(line: Line) -> None:
+    """Open a registry and leave there what killed processes left."""
+    put(making, "_tidy_up", lambda site: None)
 
 
 def restore_without_the_journal(line: Line) -> None:
@@ -153,7 +183,11 @@ SABOTAGES: Mapping[str, Sabotage] = {
     ),
     "accept-in-memory": Sabotage(accept_in_memory, (CARELESS,)),
     "never-flush": Sabotage(never_flush, _FLUSHING, "power-losses", 40),
-    "fit-anybody": Sabotage(fit_anybody, (), "damaged-journals", 25),
+    "trust-the-journal": Sabotage(trust_the_journal, (), "damaged-journals"),
+    "change-out-of-turn": Sabotage(change_out_of_turn, (), "lost-locks", 60),
+    "state-out-of-turn": Sabotage(state_out_of_turn, (), "lost-locks", 60),
+    "show-what-broke": Sabotage(show_what_broke, (), "lost-locks", 60),
+    "leave-drafts": Sabotage(leave_drafts, (), "restores", 24),
     "restore-without-the-journal": Sabotage(
         restore_without_the_journal, (), "restores"
     ),

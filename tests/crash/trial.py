@@ -151,6 +151,7 @@ def trials(begin: Trials, course: Course) -> Iterator[Tally]:
         for life in trial.lives(course.n_strikes - tally.n_strikes):
             if after_strike and trial.memory.found:
                 tally.found[trial.memory.found] += 1
+                trial.memory.found = ""
             if life.struck:
                 tally.strikes[life.phase] += 1
             after_strike = life.struck
