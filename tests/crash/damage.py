@@ -139,6 +139,7 @@ class Attempt:
     damage: str
     act: str
     already_open: bool
+    seed: float
 
     @property
     def is_harmless(self) -> bool:
@@ -174,9 +175,8 @@ class DamagedJournals:
                 attempt = self._attempt()
                 apart(put_back, place.folder, place.latest)
                 said = judged(self._complaints, place, attempt, in_peace)
-                self._chance.random()
                 self.memory.complaints += [f"{attempt}: {one}" for one in said]
-                yield Life(True, f"{attempt.damage}", 0.0)
+                yield Life(True, attempt.damage, 0.0)
 
     @contextmanager
     def _told(self) -> Iterator[tuple[Place, Arrays]]:
@@ -205,7 +205,8 @@ class DamagedJournals:
         databases = [*DATABASES][0 if self._setting.database_is_a_file else 2 :]
         act = self._chance.choice(("open", *IN_USE, *databases))
         may_be_open = act == "fit" or (act in IN_USE and damage in SHORTER)
-        return Attempt(damage, act, may_be_open and self._chance.random() < 0.5)
+        already_open = may_be_open and self._chance.random() < 0.5
+        return Attempt(damage, act, already_open, self._chance.random())
 
     def _complaints(
         self, place: Place, attempt: Attempt, in_peace: Arrays
@@ -214,7 +215,8 @@ class DamagedJournals:
         journal = Places(place.folder).journal
         whole = journal.read_bytes()
         older = Places(place.backup).journal.read_bytes()
-        damaged = DAMAGES[attempt.damage](whole, older, self._chance)
+        chance = random.Random(attempt.seed)
+        damaged = DAMAGES[attempt.damage](whole, older, chance)
         if damaged == whole:
             return []  # nothing was written since the backup
         if attempt.act in DATABASES:

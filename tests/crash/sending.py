@@ -88,22 +88,21 @@ class Sender:
         story, memory, line = self._telling.story, self._memory, self._line
         steps = [story.steps[place] for place in self._telling.order] or story.steps
         open_steps = [step for step in steps if memory.lacks(step)]
-        self._patiently(lambda: self._come_back(open_steps))
+        self._patiently(self._come_back, open_steps)
         for request in sorted(memory.accepted - memory.receipts.keys()):
-            if self._patiently(lambda: self._stage(request)) == UNKNOWN:  # noqa: B023
+            if self._patiently(self._stage, request) == UNKNOWN:
                 line.say("acknowledged, and forgotten", request)
         for step in open_steps:
-            self._patiently(lambda: self._send(step))  # noqa: B023
+            self._patiently(self._send, step)
         self._patiently(self._apply)
-        missing = story.requests().keys() - memory.receipts.keys()
-        self._patiently(lambda: self._collect(missing))
+        self._patiently(self._collect, story.requests().keys() - memory.receipts.keys())
         self._close()
 
-    def _patiently(self, act: Callable[[], str | None]) -> str | None:
+    def _patiently(self, act: Callable[..., str | None], *what: object) -> str | None:
         """Do something, again and again if it is refused for a good reason."""
         while True:
             try:
-                return act()
+                return act(*what)
             except self._telling.tolerated as error:
                 if isinstance(error, Collision):
                     raise
@@ -111,12 +110,16 @@ class Sender:
                 self._telling.after_refusal()
 
     def _come_back(self, open_steps: Sequence[Step]) -> None:
-        """Open the registry, unless it has to be restored first."""
+        """Open the registry, unless it has to be restored first.
+
+        Where a restore may have been killed, half of all clients look before they do
+        it again, and there should be nothing left of it then.
+        """
         restoring = bool(open_steps) and open_steps[0].how == "restore"
         if restoring and len(self._memory.receipts) % 2:
             return
         try:
-            registry = self._open()
+            self._open()
         except NeedsRestore:
             if not restoring:
                 raise
@@ -127,7 +130,6 @@ class Sender:
                 self._line.say("left behind by a restore after an open", left)
         for step in [step for step in open_steps if step.asked][:1]:
             self._line.say("found", self._stage(step.asked[0].request))
-        del registry
 
     def _open(self) -> Registry:
         if self._registry is None:
