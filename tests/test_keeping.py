@@ -11,6 +11,7 @@ import subprocess
 import sys
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -384,3 +385,18 @@ def test_interruption_is_told_in_one_line(
 
     monkeypatch.setattr(Registry, "status", interrupted)
     assert call("status").code == 130
+
+
+def test_a_table_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long log is printed in time that grows with its length, not its square."""
+    real: Any = Table.widths
+    looks = []
+
+    def counted(self: Table) -> list[int]:
+        looks.append(self)
+        return list(real.fget(self))
+
+    monkeypatch.setattr(Table, "widths", property(counted))
+    text = Table(("entry", "day"), (("1", "2024-01-01"), ("10", ""))).plain()
+    assert text == "entry  day\n1      2024-01-01\n10"
+    assert len(looks) == 1

@@ -95,8 +95,9 @@ class Table:
 
     def plain(self) -> str:
         """Return it aligned, a line of text for each line."""
+        widths = self.widths  # once: each is a look at all lines
         return "\n".join(
-            "  ".join(map(str.ljust, line, self.widths)).rstrip()
+            "  ".join(map(str.ljust, line, widths)).rstrip()
             for line in (self.headings, *self.lines)
         )
 
