@@ -85,10 +85,10 @@ def by_model(check: Check) -> Check:
 
     def read(text: str) -> Mapping[str, Any]:
         pairs = pair.findall(text)
-        found = {key: check.read(item) for key, item in pairs}
-        if len(found) < len(pairs) or list(found) != sorted(found):
+        names = [key for key, _ in pairs]
+        if len(pairs) > 1 and names != sorted(set(names)):
             raise ValueError("it must have its names in order, each once")
-        return MappingProxyType(found)
+        return MappingProxyType({key: check.read(item) for key, item in pairs})
 
     pairs = _repeated(f"{name.whole}:{check.whole}")
     return Spelled(checked, rf"\{{{pairs}\}}", read)

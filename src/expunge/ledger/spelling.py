@@ -9,7 +9,7 @@ what is wrong with the others: so a glance may be too narrow, never too wide.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
@@ -55,7 +55,8 @@ def glance(text: str | bytes, kinds: Mapping[str, type[AnyPage]]) -> AnyPage | N
         return None
     page = object.__new__(kind)
     try:
-        for (put, read), part in zip(spelling.parts, match.groups(), strict=True):
+        words = match.groups()
+        for put, read, part in zip(spelling.puts, spelling.reads, words, strict=True):
             put(page, read(part))
         page.require_consistent()
     except ValueError:
@@ -65,10 +66,11 @@ def glance(text: str | bytes, kinds: Mapping[str, type[AnyPage]]) -> AnyPage | N
 
 @dataclass(frozen=True, slots=True)
 class _Spelling:
-    """A pattern with a group for each field, and how to put in place what it spells."""
+    """A pattern with a group for each field; for each how to read it and put it."""
 
     pattern: re.Pattern[str]
-    parts: tuple[tuple[Callable[[Page, Any], None], Callable[[str], Any]], ...]
+    reads: Sequence[Callable[[str], Any]]
+    puts: Sequence[Callable[[Page, Any], None]]
 
 
 # By kind, each made once.
@@ -77,7 +79,7 @@ _SPELLINGS: dict[type[Page], _Spelling | None] = {}
 
 def _spelling(kind: type[Page]) -> _Spelling | None:
     """Return how a kind of page is spelled; None if the check of a field cannot say."""
-    written, parts = [], []
+    written, reads, puts = [], [], []
     for name in sorted(field.name for field in fields(kind)):
         check = kind.checks[name]
         if not isinstance(check, Spelled):
@@ -85,5 +87,6 @@ def _spelling(kind: type[Page]) -> _Spelling | None:
         written.append(f'"{name}":{check.group}')
         # A frozen page has slots, which are filled here as in its own making.
         slot: Any = getattr(kind, name)
-        parts.append((slot.__set__, check.read))
-    return _Spelling(re.compile(rf"\{{{','.join(written)}\}}"), tuple(parts))
+        reads.append(check.read)
+        puts.append(slot.__set__)
+    return _Spelling(re.compile(rf"\{{{','.join(written)}\}}"), reads, puts)

@@ -5,9 +5,11 @@ The roots of complete subtrees are kept with the entries, about two for each, so
 the next entry and any proof take a few look-ups, however long the ledger is.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from sqlalchemy import Connection, false, insert, or_, select
+from sqlalchemy import Connection, bindparam, false, insert, or_, select
 
 from ..exceptions import InvalidInput, LedgerCorrupt
 from ..ledger import Entry, Head, KeyRing, KeyRotated, Ledger, PublicKey, read_entry
@@ -115,6 +117,12 @@ _ROTATIONS = (
     .where(entries.c.kind == "key rotated")
     .order_by(entries.c.sequence)
 )
+_FROM = (
+    select(entries.c.text)
+    .where(entries.c.sequence >= bindparam("start"))
+    .order_by(entries.c.sequence)
+    .limit(bindparam("most"))
+)
 
 
 def size(connection: Connection) -> int:
@@ -143,13 +151,9 @@ def ledger_in(connection: Connection) -> Ledger:
 
 def entries_from(connection: Connection, start: int, most: int) -> list[Entry]:
     """Return so many entries at the most, from one on."""
-    query = (
-        select(entries.c.text)
-        .where(entries.c.sequence >= start)
-        .order_by(entries.c.sequence)
-        .limit(most)
-    )
-    return [_read(text) for text in connection.scalars(query)]
+    found = connection.execute(_FROM, {"start": start, "most": most}).all()
+    with _as_written():
+        return [read_entry(text) for (text,) in found]
 
 
 def lines(connection: Connection) -> bytes:
@@ -172,7 +176,8 @@ def _keys(connection: Connection) -> KeyRing:
     first = PublicKey(bytes.fromhex(note(connection, FIRST_KEY)))
     ring = KeyRing(((0, first),))
     for text in connection.scalars(_ROTATIONS):
-        rotation = _read(text)
+        with _as_written():
+            rotation = read_entry(text)
         assert isinstance(rotation, KeyRotated)
         ring = ring.rotated(rotation.sequence + 1, rotation.introduced)
     return ring
@@ -184,10 +189,11 @@ def _peaks(size: int) -> list[tuple[int, int]]:
     return [(level, (size >> level) - 1) for level in levels if size >> level & 1]
 
 
-def _read(text: str) -> Entry:
-    """Return an entry as it is stored."""
+@contextmanager
+def _as_written() -> Iterator[None]:
+    """Say of an entry that cannot be read that the store does not hold it as it was."""
     try:
-        return read_entry(text)
+        yield
     except InvalidInput as error:
         raise LedgerCorrupt(
             f"an entry of the ledger was altered: {error}; export it and run expunge "
