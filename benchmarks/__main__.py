@@ -11,6 +11,7 @@ from . import (
     adult,
     audit,
     environment,
+    many,
     noise,
     radii,
     registry,
@@ -38,6 +39,7 @@ BENCHMARKS: dict[str, Callable[[Path | None], Iterator[Section]]] = {
     "adult": adult.run,
     "tuning": tuning.run,
     "registry": registry.run,
+    "many": many.run,
 }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import blas_calls, data
+from benchmarks import blas_calls, data, many
 from benchmarks.data import DataNotFound, encode_warfarin, find, mnist_3_vs_8, read_idx
 from benchmarks.report import Section, Table, Target, number, timings_table, verdict
 from benchmarks.rivals import (
@@ -23,6 +23,7 @@ from benchmarks.stream import Stream, shuffled
 from benchmarks.table import same_in_two_digits
 from benchmarks.timing import Measurement, collection_off, take_turns, timed
 from expunge import L1, L2, Jackknife, Logistic, Newton, Objective, learn
+from expunge.ledger import Entry, RequestCompleted, check_export, export
 from expunge.solvers import minimise
 
 
@@ -265,3 +266,13 @@ def test_stream_runs_any_mechanism(stream: Stream) -> None:
     summary = learn(objective, objective.rows(dataset.X, dataset.y))
     certified = Stream(Jackknife(), summary, dataset, shuffled(80), measured=True)
     np.testing.assert_allclose(certified(), stream(), atol=1e-2)
+
+
+def test_written_ledgers_stand_in_both_shapes() -> None:
+    for per_head in (1, 40):
+        pages = list(many.written(100, per_head))
+        n_entries = sum(isinstance(page, Entry) for page in pages)
+        assert 100 <= n_entries < 100 + per_head + 2
+        assert check_export(export(pages), many.KEY.public.to_pem()).stands
+        n_requests = sum(isinstance(page, RequestCompleted) for page in pages)
+        assert len(pages) - n_entries == 1 + n_requests // per_head
