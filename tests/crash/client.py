@@ -35,7 +35,7 @@ class Memory:
         By model and number, whether copies of a release are out there; false once they
         were taken back.
     parameters
-        Of each model, the parameters of every release that was seen, the last one last.
+        One of every release that was seen, as its bytes.
     found
         How far the first request without an acknowledgement had come when the last
         process began.
@@ -51,7 +51,7 @@ class Memory:
     receipts: dict[str, str] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
     out: dict[tuple[str, int], bool] = field(default_factory=dict)
-    parameters: dict[str, list[str]] = field(default_factory=dict)
+    parameters: set[str] = field(default_factory=set)
     found: str = ""
     complaints: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
@@ -70,10 +70,8 @@ class Memory:
                 self.done.add(int(place))
             case (("shipped" | "withdrawn"), model, number):
                 self.out[model, int(number)] = word == "shipped"
-            case "parameters", model, figures:
-                seen = self.parameters.setdefault(model, [])
-                if figures not in seen[-1:]:
-                    seen.append(figures)
+            case "parameter", figures:
+                self.parameters.add(figures)
             case "found", stage:
                 self.found = stage
             case "refused", phase:

@@ -30,7 +30,7 @@ from .trial import FURY, begun, told_in_peace
 from .verdict import complaints_about
 
 # In seconds: between looks at the processes, and between strikes at no occasion.
-GLANCE, LONGEST_REST = 0.001, 0.05
+GLANCE, LONGEST_REST = 0.001, 0.3
 # How often whoever waits for the lock looks: often, to get it while another pauses.
 IMPATIENCE = 0.002
 COMMANDS = ("look", "rotate signing key", "rotate tag key")

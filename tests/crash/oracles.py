@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from expunge.linalg import Symmetric
 from expunge.mechanisms.state import Draft, State
+from expunge.registry import Registry
 from expunge.registry.settings import Places, read_settings
 from expunge.registry.site import Site
 from expunge.stores import publications
@@ -33,6 +34,20 @@ def custodies(folder: Path) -> dict[str, Custody]:
         return {name: site.held(name).holdings.custody for name in names}
     finally:
         site.store.close()
+
+
+def parameters_of(registry: Registry) -> dict[str, str]:
+    """Return the first parameter of the newest release of each model, as its bytes."""
+    return {
+        name: registry.release(name).coef_.ravel()[:1].tobytes().hex()
+        for name in registry.names()
+    }
+
+
+def parameters_in(folder: Path) -> set[str]:
+    """Return those of the releases that are the newest now."""
+    with Registry.open(folder) as registry:
+        return set(parameters_of(registry).values())
 
 
 def private_arrays(folder: Path) -> Arrays:

@@ -79,7 +79,7 @@ OF_STEPS = {
 
 PAUSED = "paused while "
 SHARE_OF_PAUSES = 0.15
-LONGEST_PAUSE = 0.05
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.02, 0.15
 
 
 def put(place: Any, name: str, value: object) -> None:
@@ -115,7 +115,7 @@ def _pausing(
     def perhaps_pause() -> None:
         if chance.random() < SHARE_OF_PAUSES:
             with line.at(PAUSED + phase):
-                time.sleep(chance.uniform(0.0, LONGEST_PAUSE))
+                time.sleep(chance.uniform(SHORTEST_PAUSE, LONGEST_PAUSE))
 
     @wraps(function)
     def pausing(*arguments: Any, **named: Any) -> Any:

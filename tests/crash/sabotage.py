@@ -111,23 +111,15 @@ def trust_the_journal(line: Line) -> None:
     put(Journal, "_require_none", lambda self, end: None)
 
 
-def change_out_of_turn(line: Line) -> None:
-    """Change the store though another process took over."""
+def work_out_of_turn(line: Line) -> None:
+    """Go on, in the store and in the journal, though another process took over."""
 
     def write_turn(connection: Connection, before: str, after: str) -> None:
         write_note(connection, TURN, after)
 
-    put(site_module, "write_turn", write_turn)
-
-
-def state_out_of_turn(line: Line) -> None:
-    """Write a statement though another process made one meanwhile."""
     real = Journal.stating
+    put(site_module, "write_turn", write_turn)
     put(Journal, "stating", lambda self, since: real(self, self._end))
-
-
-def show_what_broke(line: Line) -> None:
-    """Pass on whatever error comes of working beside another process."""
     put(Site, "_was_overtaken", lambda self: False)
 
 
@@ -184,9 +176,7 @@ SABOTAGES: Mapping[str, Sabotage] = {
     "accept-in-memory": Sabotage(accept_in_memory, (CARELESS,)),
     "never-flush": Sabotage(never_flush, _FLUSHING, "power-losses", 40),
     "trust-the-journal": Sabotage(trust_the_journal, (), "damaged-journals"),
-    "change-out-of-turn": Sabotage(change_out_of_turn, (), "lost-locks", 60),
-    "state-out-of-turn": Sabotage(state_out_of_turn, (), "lost-locks", 60),
-    "show-what-broke": Sabotage(show_what_broke, (), "lost-locks", 60),
+    "work-out-of-turn": Sabotage(work_out_of_turn, (), "lost-locks", 60),
     "leave-drafts": Sabotage(leave_drafts, (), "restores", 24),
     "restore-without-the-journal": Sabotage(
         restore_without_the_journal, (), "restores"

@@ -13,6 +13,7 @@ from expunge.stores.engine import Collision
 
 from .backups import back_up, hidden, put_database_back
 from .client import Line, Memory
+from .oracles import parameters_of
 from .story import FITS, Step, Story, unfitted
 
 UNKNOWN = "unknown"
@@ -192,10 +193,8 @@ class Sender:
 
     def _show_parameters(self) -> None:
         """Say what was released, so that what is superseded can be looked for."""
-        registry = self._open()
-        for name in registry.names():
-            figures = registry.release(name).coef_.ravel()[:1].tobytes()
-            self._line.say("parameters", name, figures.hex())
+        for figures in parameters_of(self._open()).values():
+            self._line.say("parameter", figures)
 
     def _fit(self, step: Step) -> None:
         registry = self._open()

@@ -26,7 +26,13 @@ from expunge.stores.checkpoints import OWNER
 
 from .backups import hidden, tables
 from .client import Memory
-from .oracles import Arrays, differences, private_arrays, unlike_retraining
+from .oracles import (
+    Arrays,
+    differences,
+    parameters_in,
+    private_arrays,
+    unlike_retraining,
+)
 from .story import Expected, Story
 
 
@@ -182,10 +188,17 @@ def _leftovers(folder: Path) -> Iterator[str]:
         yield f"{name} was left behind"
     places = Places(folder)
     sealed = Checkpoints(places.checkpoints, Vault(places.vault))
-    current = {line["checkpoint"] for line in tables(folder)["models"]}
+    models = {line["name"]: line for line in tables(folder)["models"]}
     for path in places.checkpoints.iterdir():
-        # Noise may lie there, for its blocks or from before a restore.
-        if path.name.startswith(("spare~", OWNER)) or path.name in current:
+        if path.name.startswith(("spare~", OWNER)):
+            continue
+        name, generation, _ = path.name.rsplit(".", 2)
+        current = models[name]
+        # A later one was never committed, and goes when its generation is.
+        if (
+            path.name == current["checkpoint"]
+            or int(generation) > current["generation"]
+        ):
             continue
         with suppress(ExpungeError):
             sealed.read(path.name)
@@ -208,8 +221,8 @@ def _traces(
             X = sample.X[[owner == person for owner in sample.owners]]
             rows += [float(value).hex().encode() for value in X[:1, 0]]
             rows += [np.float64(value).tobytes() for value in X[:1, 0]]
-    for figures in memory.parameters.values():
-        rows += [bytes.fromhex(one) for one in figures[:-1] if one != figures[-1]]
+    superseded = memory.parameters - parameters_in(folder)
+    rows += [bytes.fromhex(figures) for figures in superseded]
     for path in folder.rglob("*"):
         data = path.read_bytes() if path.is_file() else b""
         if any(trace in data for trace in rows):
