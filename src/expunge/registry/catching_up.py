@@ -28,10 +28,10 @@ from .statement import MADE, read_statement
 
 def catch_up(site: Site) -> None:
     """Take in what the journal has; raise NeedsRestore if the store is too old."""
-    lines = unread(site)
-    if not lines:
-        return
     with site.store.reading() as connection:
+        lines = unread(site)
+        if not lines:
+            return
         require_known(connection, lines)
         there = requests.look_up(connection, accepted_ids(lines))
     accepted = [one for _, line in lines for one in line.get("accepted", ())]
