@@ -61,8 +61,13 @@ class Column:
     def __str__(self) -> str:
         return f"{self.store}, {self.kind}"
 
-    def tallies(self) -> Iterator[Tally]:
-        """Strike; yield the tally from time to time."""
+    @property
+    def needs_own_server(self) -> bool:
+        """Whether the server is struck, so that nobody else may use it."""
+        return KINDS[self.kind].setting is ServerKills
+
+    def tallies(self, server: Server | None) -> Iterator[Tally]:
+        """Strike, with databases of this server; yield the tally from time to time."""
         kind, sabotage = KINDS[self.kind], self.sabotage
 
         def before(line: Line) -> None:
@@ -70,14 +75,11 @@ class Column:
             if sabotage is not None:
                 sabotage.begin(line)
 
+        phases = () if sabotage is None else sabotage.phases
         with ExitStack() as stack:
-            server = None
-            if self.store == "postgresql":
-                # What a killed process wrote is there, flushed or not.
+            if self.needs_own_server:
                 server = stack.enter_context(Server(fast=True))
-            setting = kind.setting(
-                server, before, () if sabotage is None else sabotage.phases
-            )
+            setting = kind.setting(server, before, phases)
 
             def begin(seed: int) -> Trial:
                 return kind.trial(setting, seed, self.course.n_steps)
@@ -88,10 +90,17 @@ class Column:
 def tallies(columns: Sequence[Column], n_jobs: int) -> Iterator[tuple[Column, Tally]]:
     """Let some columns run at a time; yield the tally of each as it grows."""
     waiting, running = list(columns), dict[int, Running]()
-    try:
+    with ExitStack() as stack:
+        server = None
+        if any(
+            one.store == "postgresql" for one in columns if not one.needs_own_server
+        ):
+            # What a killed process wrote is there, flushed or not.
+            server = stack.enter_context(Server(fast=True))
         while waiting or running:
             while waiting and len(running) < n_jobs:
-                started = Running(waiting.pop(0))
+                started = Running(waiting.pop(0), server)
+                stack.callback(started.end)
                 running[started.descriptor] = started
             for descriptor in select.select(list(running), [], [])[0]:
                 one = running[descriptor]
@@ -100,9 +109,6 @@ def tallies(columns: Sequence[Column], n_jobs: int) -> Iterator[tuple[Column, Ta
                     del running[descriptor]
                 else:
                     yield one.column, tally
-    finally:
-        for one in running.values():
-            one.end()
 
 
 class Running:
@@ -112,22 +118,23 @@ class Running:
     ----------
     column
         What it does.
+    server
+        Of PostgreSQL, if there is one.
     """
 
-    def __init__(self, column: Column) -> None:
+    def __init__(self, column: Column, server: Server | None) -> None:
         self.column = column
         self.descriptor, speaking = os.pipe()
         self._pid = os.fork()
         if not self._pid:
             os.close(self.descriptor)
-            _report(column, speaking)
+            _report(column, server if column.store == "postgresql" else None, speaking)
         os.close(speaking)
 
     def tally(self) -> Tally | None:
         """Return the next tally; None when the column has come to its end."""
         length = self._read(LENGTH)
         if not length:
-            self.end()
             return None
         said: Tally | str = pickle.loads(self._read(int.from_bytes(length)))
         if isinstance(said, str):
@@ -149,12 +156,12 @@ class Running:
         return data
 
 
-def _report(column: Column, descriptor: int) -> NoReturn:
+def _report(column: Column, server: Server | None, descriptor: int) -> NoReturn:
     """Be the process of a column."""
     with os.fdopen(descriptor, "wb") as line:
         said: Tally | str
         try:
-            for said in column.tallies():
+            for said in column.tallies(server):
                 _write(line, said)
         except BrokenPipeError:
             os._exit(1)

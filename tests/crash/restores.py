@@ -35,9 +35,10 @@ from .verdict import complaints_about
 COPIES, TIMES = 5, 3
 # In seconds: between copies, and how long a restore takes.
 LONGEST_REST, LONGEST_RESTORE = 0.2, 0.3
-# A restored model is as it was in the backup, so nothing is made anew; and a copy from
-# before a fit is refused, so there are few.
-COMMANDS = ("refit", "ship", "rotate signing key", "rotate tag key", "look", "look")
+# A restored model is as it was in the backup, so nothing is made anew.
+COMMANDS = ("ship", "rotate signing key", "rotate tag key", "look")
+# A copy from before a fit is refused: few stories have one.
+SHARE_OF_FITS = 0.25
 
 
 class LiveCopies:
@@ -52,11 +53,12 @@ class LiveCopies:
     """
 
     def __init__(self, setting: Kills, seed: int, n_steps: int) -> None:
-        self.story = tell(seed, n_steps, COMMANDS)
         self.memory = Memory()
         self._setting = setting
         self._seed = seed
         self._chance = random.Random(seed)
+        fits = ("refit",) if self._chance.random() < SHARE_OF_FITS else ()
+        self.story = tell(seed, n_steps, COMMANDS + fits)
         self._in_peace, _ = told_in_peace(setting, self.story)
 
     def lives(self, n_strikes: int) -> Iterator[Life]:

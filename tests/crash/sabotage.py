@@ -128,9 +128,9 @@ def leave_drafts(line: Line) -> None:
     put(making, "_tidy_up", lambda site: None)
 
 
-def restore_without_the_journal(line: Line) -> None:
+def restore_everybody(line: Line) -> None:
     """Put a backup back as it was, whoever was forgotten since."""
-    put(restoring, "unread_by_backup", lambda site: [])
+    put(restoring, "_people_again", lambda connection, news: {})
 
 
 def say_nothing_of_full_disks(line: Line) -> None:
@@ -178,9 +178,7 @@ SABOTAGES: Mapping[str, Sabotage] = {
     "trust-the-journal": Sabotage(trust_the_journal, (), "damaged-journals"),
     "work-out-of-turn": Sabotage(work_out_of_turn, (), "lost-locks", 60),
     "leave-drafts": Sabotage(leave_drafts, (), "restores", 24),
-    "restore-without-the-journal": Sabotage(
-        restore_without_the_journal, (), "restores"
-    ),
+    "restore-everybody": Sabotage(restore_everybody, (), "restores"),
     "say-nothing-of-full-disks": Sabotage(say_nothing_of_full_disks, (), "full-disks"),
 }
 
