@@ -3,13 +3,17 @@
 
 import random
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from sqlalchemy import delete, insert, select
 
 from expunge.exceptions import (
+    ExpungeError,
+    InvalidInput,
     JournalDamaged,
     LedgerCorrupt,
     NeedsRestore,
@@ -291,6 +295,40 @@ class TestRebuilding:
         Registry.rebuild_journal(folder)
         with Registry.restore(folder, folder.with_name("backup")) as registry:
             assert registry.status().outstanding == before != ()
+
+
+class TestTornBackups:
+    """Copied file by file while the registry was in use, or damaged since."""
+
+    @pytest.mark.parametrize(
+        "harm",
+        [
+            "UPDATE releases SET certificate = CAST(x'ff00ff' AS TEXT)",
+            "UPDATE releases SET certificate = replace(certificate, '1', '2')",
+            "UPDATE entries SET text = replace(text, 'a', 'b') WHERE sequence = 1",
+            "UPDATE rows SET sealed = zeroblob(length(sealed)) WHERE subject = 7",
+            "DELETE FROM pages",
+            "UPDATE requests SET id = CAST(x'ff' AS TEXT)",
+        ],
+    )
+    def test_are_refused(self, folder: Path, harm: str) -> None:
+        backup = folder.with_name("backup")
+        with closing(sqlite3.connect(backup / "expunge.db")) as connection:
+            assert connection.execute(harm).rowcount > 0
+            connection.commit()
+        before = everything(folder)
+        with pytest.raises(InvalidInput, match="take another one: nothing was"):
+            Registry.restore(folder, backup)
+        assert everything(folder) == before
+
+    def test_of_a_database_and_a_checkpoint_of_two_moments(self, folder: Path) -> None:
+        backup = folder.with_name("backup")
+        shutil.rmtree(backup / "checkpoints")
+        shutil.copytree(folder / "checkpoints", backup / "checkpoints")
+        before = everything(folder)
+        with pytest.raises(ExpungeError):
+            Registry.restore(folder, backup)
+        assert everything(folder) == before
 
 
 class TestKilledWhileRestoring:

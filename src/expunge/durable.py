@@ -76,12 +76,11 @@ def open_new(path: Path, mode: int = OWNER_ALONE) -> int:
 
 def open_kept(path: Path) -> int:
     """Open a file to read and write, made for its owner alone if there is none."""
-    flags = os.O_RDWR | os.O_CLOEXEC | NO_LINKS
-    with suppress(FileNotFoundError):
-        return os.open(path, flags)
-    with suppress(FileExistsError):  # somebody else makes it at this moment
-        os.close(open_new(path))
-    return os.open(path, flags)
+    while True:
+        with suppress(FileNotFoundError):
+            return os.open(path, os.O_RDWR | os.O_CLOEXEC | NO_LINKS)
+        with suppress(FileExistsError):  # somebody else makes it at this moment
+            os.close(open_new(path))
 
 
 def write_new(path: Path, data: bytes, mode: int = OWNER_ALONE) -> None:
@@ -191,7 +190,7 @@ def destroy(path: Path) -> None:
         return
     with os.fdopen(descriptor, "wb", buffering=0) as file:
         zero(file)
-    path.unlink()
+    path.unlink(missing_ok=True)  # somebody else may destroy it at this moment
 
 
 @contextmanager

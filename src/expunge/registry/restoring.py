@@ -50,7 +50,13 @@ from .news import record_statement, unread_by_backup
 from .replay import News, read_news, write_left
 from .rotating import tidy
 from .site import WAIT, Site, time_for
-from .staging import databases, last_known, put_in_place, staged
+from .staging import (
+    databases,
+    last_known,
+    put_in_place,
+    require_sound,
+    staged,
+)
 from .statement import MADE, Statement, read_statement
 from .working import Tell
 
@@ -104,11 +110,7 @@ def restore(site: Site, backup: Path, tell: Tell) -> None:
         known = last_known(site)
         site.journal.require(*known.marks)
         with staged(site, backup) as copy:
-            with copy.store.reading() as connection:
-                current = publications.checkpoints(connection)
-            sealed = Checkpoints(backup / "checkpoints", Vault(keys))
-            for name in current.values():
-                sealed.read(name)  # or refuse, while the registry is as it was
+            require_sound(copy, Checkpoints(backup / "checkpoints", Vault(keys)))
             ahead = _continuation(copy)
             _require_holds(copy, ahead, known.head)
             _require_keys(site, copy, ahead.ledger)

@@ -7,15 +7,30 @@ What does not fit is refused while everything is as it was.
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from sqlalchemy import Connection, select
+
+from ..certificate import Certificate
 from ..durable import destroy, scrubbed, write_new
-from ..exceptions import StoreFailed
-from ..stores import Store, chain, require_made, sqlite_engine, upgrade
+from ..exceptions import InvalidInput, LedgerCorrupt, StoreFailed
+from ..ledger import check_export
+from ..stores import (
+    Checkpoints,
+    Store,
+    chain,
+    publications,
+    require_made,
+    sqlite_engine,
+    upgrade,
+)
 from ..stores.journal import Mark
 from ..stores.notes import mark_in, overtaken
 from ..stores.schema import version
+from ..stores.tables import metadata
+from .held import take_up
 from .settings import Places
 from .site import WAIT, Site
 
@@ -75,6 +90,57 @@ def staged(site: Site, backup: Path) -> Iterator[Site]:
         for part in parts:
             destroy(part)
         raise
+
+
+def require_sound(site: Site, sealed: Checkpoints) -> None:
+    """Refuse a backup that is not of one moment, or damaged.
+
+    Files of a registry in use that were copied one after the other may look whole. So
+    everything is read: each line of each table, the ledger up to its last head, each
+    certificate, and the rows of each person, under the keys in the checkpoint.
+    """
+    try:
+        with site.store.reading() as connection:
+            if site.store.dialect == "sqlite":
+                check = connection.exec_driver_sql("PRAGMA integrity_check")
+                if (said := check.scalar()) != "ok":
+                    raise StoreFailed(str(said))
+            for table in metadata.sorted_tables:
+                for _ in connection.execute(select(table)):
+                    pass
+            _require_ledger(connection)
+            for name in publications.names(connection):
+                _require_rows(site, connection, name, sealed)
+    except (StoreFailed, LedgerCorrupt, ValueError) as error:
+        raise InvalidInput(
+            f"the backup is damaged, or was copied while the registry was in use "
+            f"({error}); take another one: nothing was restored"
+        ) from error
+
+
+def _require_ledger(connection: Connection) -> None:
+    """Refuse a ledger that does not stand, and certificates that are not in it."""
+    ledger = chain.ledger_in(connection)
+    if ledger.size:
+        verdict = check_export(chain.lines(connection), ledger.keys.to_pem())
+        if not verdict.stands:
+            raise LedgerCorrupt(verdict.says)
+    for text, digest in publications.all_certificates(connection):
+        if Certificate.from_json(text).digest() != digest:
+            raise LedgerCorrupt("a certificate was altered")
+
+
+def _require_rows(
+    site: Site, connection: Connection, name: str, sealed: Checkpoints
+) -> None:
+    """Refuse a model whose checkpoint does not open the rows of its people."""
+    line = publications.newest(connection, name)
+    data = sealed.read(line.checkpoint)
+    if line.content is None:
+        return  # its contract is spent, and nothing is kept of it
+    held = take_up(line, data, partial(site.everybody, name))
+    for _ in site.everybody(name, held.page_keys):
+        pass
 
 
 def put_in_place(site: Site) -> None:

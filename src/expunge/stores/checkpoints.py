@@ -23,6 +23,7 @@ from ..exceptions import NeedsRestore, StoreFailed
 from ..noise import salt
 from ..private import Private
 from .engine import translated
+from .notes import overtaken
 from .sealing import seal_to, unseal
 from .vault import Vault
 
@@ -96,6 +97,10 @@ class Checkpoints(Private):
                 file.truncate()
                 os.fsync(file.fileno())
             flush(self.folder)
+            if self.vault.keys(model).generation >= generation:
+                # Somebody else was faster, and the key is no longer that of the next.
+                destroy(self.folder / name)
+                raise overtaken()
         return name
 
     def _opened(self, name: str, model: str) -> int:

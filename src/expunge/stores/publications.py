@@ -5,7 +5,7 @@ A checkpoint is replaced by the next one and only by that: whoever worked on ano
 generation has been overtaken, and is refused.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
@@ -195,6 +195,12 @@ def certificate(connection: Connection, entry: ModelRegistered | ReleaseMade) ->
         releases.c.model == entry.model, releases.c.digest == entry.certificate
     )
     return str(connection.scalar(query))
+
+
+def all_certificates(connection: Connection) -> Iterator[tuple[str, str]]:
+    """Yield the certificate of every release, and the digest that it should have."""
+    query = select(releases.c.certificate, releases.c.digest)
+    yield from ((text, digest) for text, digest in connection.execute(query))
 
 
 def retire(
