@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, event, insert
 
+from expunge.ledger import ReleaseMade
 from expunge.stores import Store, people, publications, requests
+from expunge.stores.engine import analyse
 from expunge.stores.people import CHUNK
+from expunge.stores.tables import releases
 from tests.test_stores_tables import empty, store
 
 __all__ = ["empty", "store"]
@@ -118,3 +121,29 @@ def test_pages_are_gone_through_once() -> None:
     struck = people.without("m", found, contents, keys)
     assert sorted(struck.sealed) == list(range(n_pages))
     assert Counting.n_looks <= 2 * n_people
+
+
+@pytest.mark.slow
+def test_a_release_is_found_among_any_number(store: Store) -> None:
+    n_releases = 20_000
+    line = {"model": "m", "made": 0, "certificate": "{}", "superseded": 1}
+    with store.writing() as connection:
+        publications.add_model(connection, MODEL)
+        lines = [
+            line | {"number": number, "digest": f"{number:064x}"}
+            for number in range(n_releases)
+        ]
+        connection.execute(insert(releases), lines)
+        newest = line | {"number": n_releases, "digest": "f" * 64, "superseded": None}
+        connection.execute(insert(releases), newest)
+        analyse(connection, "releases (model, digest, superseded)")
+    entry = ReleaseMade(sequence=3, day="2024-01-01", model="m", certificate="f" * 64)
+    for step in (
+        lambda connection: publications.mark_entered(connection, entry),
+        lambda connection: publications.has_digest(connection, "m", f"{7:064x}"),
+    ):
+        with store.writing() as connection, counted(store, connection) as seen:
+            step(connection)
+        assert sum(seen) < 2 * MOST[store.dialect]
+    with store.reading() as connection:
+        assert publications.release(connection, "m", n_releases).sequence == 3

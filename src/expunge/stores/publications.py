@@ -161,12 +161,13 @@ def unentered(connection: Connection) -> list[Row[Any]]:
 
 
 def mark_entered(connection: Connection, entry: ModelRegistered | ReleaseMade) -> None:
-    """Write down where in the ledger a release is, if it is here without a place."""
+    """Write down where in the ledger the newest release of a model is, if it is."""
     connection.execute(
         update(releases)
         .where(
             releases.c.model == entry.model,
             releases.c.digest == entry.certificate,
+            releases.c.superseded.is_(None),
             releases.c.sequence.is_(None),
         )
         .values(sequence=entry.sequence)

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, inspect, text
 from ..exceptions import MissingExtra, NeedsRestore, OlderSchema
 from .engine import Store
 
-NEWEST = "0002"
+NEWEST = "0003"
 MIGRATIONS = Path(__file__).parent / "migrations"
 
 

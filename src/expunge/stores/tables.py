@@ -112,6 +112,7 @@ releases = Table(
     ForeignKeyConstraint(["model"], ["models.name"]),
     # One release of a model is not superseded, among any number that are.
     Index(None, "model", "superseded"),
+    Index(None, "digest"),
 )
 
 shipments = Table(
