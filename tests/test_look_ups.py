@@ -140,7 +140,7 @@ def test_a_release_is_found_among_any_number(store: Store) -> None:
     entry = ReleaseMade(sequence=3, day="2024-01-01", model="m", certificate="f" * 64)
     for step in (
         lambda connection: publications.mark_entered(connection, entry),
-        lambda connection: publications.has_digest(connection, "m", f"{7:064x}"),
+        lambda connection: publications.has_digest(connection, "m", f"{15_000:064x}"),
     ):
         with store.writing() as connection, counted(store, connection) as seen:
             step(connection)
