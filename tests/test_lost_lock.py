@@ -3,6 +3,7 @@
 
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -285,3 +286,28 @@ def test_a_process_that_hangs_in_a_transaction_does_not_hold_up_others_for_ever(
                     second.forget(["person 3"], OTHER)
             assert second.forget(["person 3"], OTHER)
             require_consistent(second)
+
+
+def test_nothing_is_called_done_that_another_process_is_still_doing(
+    registry: Registry, folder: Path
+) -> None:
+    """It applied the request after we looked, and did not complete it yet."""
+    registry.accept([Asked(("person 2",), ONE)])
+
+    def second_applies() -> None:
+        lose_lock(folder, second)
+        with pytest.MonkeyPatch.context() as inner, suppress(KeyboardInterrupt):
+            inner.setattr(Store, "erase", interrupted)
+            second.apply()
+
+    with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
+        overtake(patch, (working, "tidy"), second_applies)
+        with pytest.raises((Busy, StoreFailed)):
+            registry.apply()
+    registry.apply()
+    assert registry.receipt(ONE) is not None
+    require_consistent(registry)
+
+
+def interrupted(*arguments: object) -> None:
+    raise KeyboardInterrupt

@@ -127,6 +127,11 @@ class Site(Private):
             yield connection
         self.turn = turn
 
+    def require_turn(self) -> None:
+        """Refuse to go on if another process took over."""
+        if self.turn_now() != self.turn:
+            raise overtaken()
+
     def turn_now(self) -> str:
         """Return whose turn it is; another one each time that a worker wrote."""
         with self.store.reading() as connection:

@@ -32,6 +32,8 @@ def work(site: Site, wait: float, tell: Tell) -> dict[str, ExpungeError]:
     begin(site, wait)
     with site.store.reading() as connection:
         waiting = requests.at_stage(connection, requests.ACCEPTED)
+    if not waiting:
+        site.require_turn()  # or another process may have applied them, no more
     failed: dict[str, ExpungeError] = {}
     for start in range(0, len(waiting), BATCH):
         tell(start, len(waiting))
