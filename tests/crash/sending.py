@@ -215,7 +215,10 @@ class Sender:
         self._line.say("shipped", left.model, str(left.number))
 
     def _withdraw(self, step: Step) -> None:
-        name, number = next(out for out in self._out[::-1] if out[0] == step.model)
+        out = [number for name, number in self._out if name == step.model]
+        if not out:
+            return  # it was killed before it could say that this step is done
+        name, number = step.model, out[-1]
         self._open().withdraw(name, number)
         self._line.say("withdrawn", name, str(number))
 
