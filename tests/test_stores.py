@@ -18,6 +18,7 @@ from expunge import durable
 from expunge.exceptions import Busy, JournalDamaged, NeedsRestore, StoreFailed
 from expunge.ledger import UnusableKey
 from expunge.stores import Checkpoints, Journal, Vault
+from expunge.stores.digest import PIECE, Digest
 from expunge.stores.journal import BEGINNING, STATEMENT, Mark
 from expunge.stores.sealing import fresh_key, seal, unseal
 
@@ -25,6 +26,38 @@ from expunge.stores.sealing import fresh_key, seal, unseal
 def said(journal: Journal, start: int = 0) -> list[dict[str, Any]]:
     """Return what a journal says from a place on."""
     return [line for _, line in journal.read(start)]
+
+
+def digest_of(data: bytes) -> str:
+    digest = Digest()
+    digest.update(data)
+    return digest.hexdigest()
+
+
+class TestDigest:
+    def test_is_that_of_the_pieces(self) -> None:
+        data = random.Random(0).randbytes(2 * PIECE + 17)
+        parts = (data[:PIECE], data[PIECE : 2 * PIECE], data[2 * PIECE :])
+        joined = b"".join(sha256(part).digest() for part in parts)
+        assert digest_of(data) == sha256(joined).hexdigest()
+        assert digest_of(b"") == sha256(sha256().digest()).hexdigest()
+
+    def test_is_the_same_however_it_is_made(self, tmp_path: Path) -> None:
+        chance = random.Random(1)
+        data = chance.randbytes(4 * PIECE + 1000)
+        path = tmp_path / "file"
+        path.write_bytes(data)
+        with path.open("rb") as file:
+            for _ in range(20):
+                middle, end = sorted(chance.choices(range(len(data) + 1), k=2))
+                if chance.random() < 0.3:
+                    middle -= middle % PIECE
+                one = Digest()
+                one.read(file.fileno(), 0, middle)
+                other = one.copy()
+                one.read(file.fileno(), middle, end)
+                assert one.hexdigest() == digest_of(data[:end])
+                assert other.hexdigest() == digest_of(data[:middle])
 
 
 def journal_in(folder: Path) -> Journal:
@@ -126,7 +159,7 @@ class TestJournal:
             mine = [line["n"] for line in lines if line["who"] == who]
             assert mine == list(range(40))
         end = journal.path.stat().st_size
-        journal.require(Mark(end, sha256(journal.path.read_bytes()).hexdigest()))
+        journal.require(Mark(end, digest_of(journal.path.read_bytes())))
 
     def test_a_full_disk_leaves_it_as_it_was(
         self, journal: Journal, monkeypatch: pytest.MonkeyPatch
@@ -162,7 +195,7 @@ class TestMarks:
     def marks(self, journal: Journal) -> list[Mark]:
         content = journal.path.read_bytes()
         ends = [end for end, _ in journal.read(0)]
-        return [Mark(end, sha256(content[:end]).hexdigest()) for end in ends]
+        return [Mark(end, digest_of(content[:end])) for end in ends]
 
     def test_they_hold_for_what_was_written(
         self, journal: Journal, tmp_path: Path

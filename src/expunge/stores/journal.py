@@ -33,11 +33,11 @@ from typing import IO, Any, NamedTuple, Self, TypeAlias
 from ..durable import flush, open_kept, replace_file
 from ..exceptions import Busy, JournalDamaged
 from ..private import Private
+from .digest import Digest
 from .engine import translated
 from .lock import locked
 
 STATEMENT, REBUILT = "entries", "rebuilt"
-BLOCK = 1 << 20
 
 Stamp: TypeAlias = tuple[int, int, int]
 NO_FILE: Stamp = (0, 0, 0)
@@ -67,7 +67,7 @@ class Mark(NamedTuple):
         return cls(int(end), digest)
 
 
-BEGINNING = Mark(0, sha256().hexdigest())
+BEGINNING = Mark(0, Digest().hexdigest())
 
 
 class Journal(Private):
@@ -88,7 +88,7 @@ class Journal(Private):
         self.mark_path = mark_path
         self._lock = RLock()
         # How far the file was compared or written by this object, and as what file.
-        self._end, self._digest, self._stamp = 0, sha256(), NO_FILE
+        self._end, self._digest, self._stamp = 0, Digest(), NO_FILE
 
     def require(self, *marks: Mark) -> None:
         """Refuse a journal that does not hold everything up to each of the marks.
@@ -160,12 +160,13 @@ class Journal(Private):
         """Put these lines in the place of all; return the mark behind them."""
         kept = [line for line in lines if REBUILT not in line]
         data = b"".join(_written(line) for line in [{REBUILT: True}, *kept])
-        digest = sha256(data)
+        digest = Digest()
+        digest.update(data)
         mark = Mark(len(data), digest.hexdigest())
         with translated(), self._lock, locked(self.path):
             replace_file(self.path, data)
             self._note(mark)
-            self._end, self._digest, self._stamp = 0, sha256(), NO_FILE
+            self._end, self._digest, self._stamp = 0, Digest(), NO_FILE
         return mark
 
     def _compare(self, file: IO[bytes], marks: Sequence[Mark]) -> None:
@@ -177,15 +178,12 @@ class Journal(Private):
         stamp = _stamp(file.fileno())
         if stamp[1] < marks[-1].end:
             raise self._damaged(f"ends at byte {stamp[1]}, and held {marks[-1].end}")
-        place, digest = 0, sha256()
+        place, digest = 0, Digest()
         if self._has_only_grown(stamp) and marks[0].end >= self._end:
             place, digest = self._end, self._digest.copy()
-        file.seek(place)
         for mark in marks:
-            while place < mark.end:
-                block = file.read(min(mark.end - place, BLOCK))
-                digest.update(block)
-                place += len(block)
+            digest.read(file.fileno(), place, mark.end)
+            place = mark.end
             if digest.hexdigest() != mark.digest:
                 raise self._altered(file)
         self._end, self._digest, self._stamp = place, digest, stamp
