@@ -6,16 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sqlalchemy import delete, insert, select
 
 from expunge import Budget, LogisticRegression
 from expunge.ledger import RequestCompleted, check_export, check_receipt
 from expunge.registry import Registry
 from expunge.registry.working import work
+from expunge.stores.tables import metadata
 from expunge.unlearn import Custody
 
 # Wide enough that answers fit without a look at the rows: the anchor stays.
 BUDGET = Budget(epsilon=1.0, delta=1e-5, sigma=10.0)
 N_PEOPLE, N_FEATURES = 60, 4
+Dump = dict[str, list[dict[str, object]]]
 A_REQUEST = "0123456789abcdef0123456789abcdef"
 
 
@@ -77,6 +80,27 @@ def retrained(names: Sequence[str], *, half: bool = False) -> Any:
     model = estimator(alpha=0.1 if half else 0.05, budget=None)
     model.fit(X[stay], y[stay])
     return model._private_state().custody.draft.theta
+
+
+def dump_of(registry: Registry) -> Dump:
+    """Return all lines of all tables, as a backup of a database holds them."""
+    with registry._site.store.reading() as connection:
+        return {
+            table.name: [
+                dict(row) for row in connection.execute(select(table)).mappings()
+            ]
+            for table in metadata.sorted_tables
+        }
+
+
+def put_back(registry: Registry, dump: Dump) -> None:
+    """Put a database back as it was."""
+    with registry._site.store.writing() as connection:
+        for table in reversed(metadata.sorted_tables):
+            connection.execute(delete(table))
+        for table in metadata.sorted_tables:
+            if dump[table.name]:
+                connection.execute(insert(table), dump[table.name])
 
 
 def require_consistent(registry: Registry) -> None:

@@ -9,7 +9,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import delete, insert, select
 
 from expunge.exceptions import (
     ExpungeError,
@@ -22,19 +21,19 @@ from expunge.exceptions import (
 from expunge.registry import Asked, Registry
 from expunge.registry.returning import JournalIncomplete
 from expunge.stores import Journal
-from expunge.stores.tables import metadata
 from tests.registries import (
     by_name,
     data,
     data_without,
+    dump_of,
     estimator,
+    put_back,
     registry_at,
     require_consistent,
 )
 
 ONE = "a" * 32
 Damage = Callable[[bytes, random.Random, bytes], bytes | None]
-Dump = dict[str, list[dict[str, object]]]
 
 
 def flipped(content: bytes, chance: random.Random, older: bytes) -> bytes:
@@ -148,32 +147,15 @@ class TestIsNoticed:
 
 
 class TestOnPostgresql:
-    def dump(self, registry: Registry) -> Dump:
-        with registry._site.store.reading() as connection:
-            return {
-                table.name: [
-                    dict(r._mapping) for r in connection.execute(select(table))
-                ]
-                for table in metadata.sorted_tables
-            }
-
-    def load(self, registry: Registry, dump: Dump) -> None:
-        with registry._site.store.writing() as connection:
-            for table in reversed(metadata.sorted_tables):
-                connection.execute(delete(table))
-            for table in metadata.sorted_tables:
-                if dump[table.name]:
-                    connection.execute(insert(table), dump[table.name])
-
     def test_an_older_dump_with_a_shorter_journal(
         self, tmp_path: Path, database_url: str
     ) -> None:
         folder, backup = tmp_path / "registry", tmp_path / "backup"
         with registry_at(folder, database_url) as registry:
-            dump = self.dump(registry)
+            dump = dump_of(registry)
             shutil.copytree(folder, backup)
             registry.forget(["person 2"], ONE)
-            self.load(registry, dump)
+            put_back(registry, dump)
         for damage in DAMAGES:
             content = damaged(folder, damage)
             for come_back in (Registry.open, lambda at: Registry.restore(at, backup)):

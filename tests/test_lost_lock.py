@@ -28,7 +28,9 @@ from tests.registries import (
     by_name,
     custody_of,
     data_without,
+    dump_of,
     estimator,
+    put_back,
     registry_at,
     require_consistent,
 )
@@ -115,6 +117,7 @@ class TestOvertaken:
         self, registry: Registry, folder: Path
     ) -> None:
         """All sessions end at once, and the journal alone can tell who was first."""
+        dump = dump_of(registry)
         if registry._site.store.dialect == "sqlite":
             pytest.skip("a transaction on SQLite ends with its process")
         receipts: dict[str, str] = {}
@@ -128,6 +131,10 @@ class TestOvertaken:
             with pytest.raises((Busy, StoreFailed)):
                 registry.forget(["person 2"], ONE)
         self.require_done(folder, receipts)
+        put_back(registry, dump)
+        with Registry.restore(folder, folder.with_name("backup")) as restored:
+            assert restored.receipt(OTHER) == receipts[OTHER]
+            require_consistent(restored)
 
     @pytest.mark.parametrize("what", ["fit", "refit", "reanchor", "ship", "rotate"])
     def test_while_something_else_is_done(

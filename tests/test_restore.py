@@ -25,11 +25,13 @@ from tests.registries import (
     custody_of,
     data,
     data_without,
+    dump_of,
     estimator,
     registry_at,
     require_consistent,
     retrained,
 )
+from tests.registries import put_back as put_back_database
 
 
 @pytest.fixture
@@ -139,11 +141,11 @@ class TestNobodyComesBack:
         folder = tmp_path / "registry"
         with registry_at(folder, database_url) as registry:
             registry.forget(["person 1"])
-            dump = _dump(registry)
+            dump = dump_of(registry)
             shutil.copytree(folder, tmp_path / "backup")
             registry.forget(["person 2"])
         with Registry.open(folder) as registry:
-            _load(registry, dump)
+            put_back_database(registry, dump)
         with pytest.raises(NeedsRestore):
             Registry.open(folder)
         with Registry.restore(folder, tmp_path / "backup") as registry:
@@ -296,28 +298,3 @@ def test_the_ledger_goes_on_where_it_was(folder: Path, tmp_path: Path) -> None:
     with Registry.restore(folder, tmp_path / "backup") as registry:
         verdict = check_export(registry.export(), registry.public_pem(), seen=[head])
     assert verdict.stands, verdict.says
-
-
-def _dump(registry: Registry) -> dict[str, list[dict[str, object]]]:
-    from sqlalchemy import select
-
-    from expunge.stores.tables import metadata
-
-    with registry._site.store.reading() as connection:
-        return {
-            table.name: [dict(r._mapping) for r in connection.execute(select(table))]
-            for table in metadata.sorted_tables
-        }
-
-
-def _load(registry: Registry, dump: dict[str, list[dict[str, object]]]) -> None:
-    from sqlalchemy import delete, insert
-
-    from expunge.stores.tables import metadata
-
-    with registry._site.store.writing() as connection:
-        for table in reversed(metadata.sorted_tables):
-            connection.execute(delete(table))
-        for table in metadata.sorted_tables:
-            if dump[table.name]:
-                connection.execute(insert(table), dump[table.name])
