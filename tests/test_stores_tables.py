@@ -30,6 +30,7 @@ from expunge.stores import (
     people,
     postgresql_engine,
     publications,
+    requests,
     schema,
     sqlite_engine,
     tables,
@@ -256,6 +257,36 @@ class TestChain:
         with store.reading() as connection:
             with pytest.raises(LedgerCorrupt, match="altered"):
                 chain.entries_from(connection, 0, 100)
+
+
+def test_a_request_moves_on_once_from_each_stage(store: Store) -> None:
+    """Whoever was overtaken finds it at another stage, and writes nothing."""
+    lines = [
+        {"id": id_, "stage": requests.ACCEPTED, "accepted": 0, "deadline": 1}
+        | {"n_subjects": 1, "fingerprint": ""}
+        for id_ in ("a", "b")
+    ]
+    with store.writing() as connection:
+        requests.take_in(connection, lines, [("a", "tag"), ("b", "tag")])
+    done = [{"request": "a", "time": 2, "text": "first"}]
+    made: dict[str, dict[str, int]] = {"a": {"m": 1}}
+    with pytest.raises(Busy), store.writing() as connection:
+        requests.mark_completed(connection, done)
+    with store.writing() as connection:
+        requests.mark_applied(connection, made)
+    with pytest.raises(Busy), store.writing() as connection:
+        requests.mark_applied(connection, made | {"b": {}})
+    with store.writing() as connection:
+        requests.mark_completed(connection, done)
+    with pytest.raises(Busy), store.writing() as connection:
+        requests.mark_completed(connection, [done[0] | {"text": "second"}])
+    with store.reading() as connection:
+        assert requests.receipt(connection, "a") == "first"
+        stages = {
+            id_: line.stage
+            for id_, line in requests.look_up(connection, ["a", "b"]).items()
+        }
+    assert stages == {"a": requests.COMPLETED, "b": requests.ACCEPTED}
 
 
 def test_only_the_next_generation_replaces_a_checkpoint(store: Store) -> None:
