@@ -318,3 +318,23 @@ def test_nothing_is_called_done_that_another_process_is_still_doing(
 
 def interrupted(*arguments: object) -> None:
     raise KeyboardInterrupt
+
+
+def test_what_fails_for_being_overtaken_is_told_as_such(
+    tmp_path: Path, database_url: str
+) -> None:
+    """The key of the checkpoint that it was about to read is destroyed by now."""
+    folder = tmp_path / "registry"
+
+    def second_works() -> None:
+        lose_lock(folder, second)
+        second.forget(["person 3"], OTHER)
+
+    with registry_at(folder, database_url) as registry:
+        with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
+            overtake(patch, (Checkpoints, "read"), second_works)
+            registry._site.cache.clear()
+            with pytest.raises(Busy, match="another process took over"):
+                registry.forget(["person 2"], ONE)
+        assert registry.forget(["person 2"], ONE)
+        require_consistent(registry)
