@@ -2,7 +2,7 @@
 """The worker's lock is lost while its holder lives on: no harm comes of it."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -67,12 +67,12 @@ def lose_lock(folder: Path, other: Registry, end: Any = END_LOCK) -> None:
 
 
 def overtake(
-    patch: pytest.MonkeyPatch, place: tuple[Any, str], act: Callable[[], None]
+    patch: pytest.MonkeyPatch, place: tuple[Any, str], act: Callable[[], object]
 ) -> None:
     """Do something right before a function is called for the first time."""
     owner, name = place
     real = getattr(owner, name)
-    acts = iter([act])
+    acts: Iterator[Callable[[], object]] = iter([act])
 
     def late(*arguments: Any, **options: Any) -> Any:
         next(acts, lambda: None)()
@@ -338,3 +338,19 @@ def test_what_fails_for_being_overtaken_is_told_as_such(
                 registry.forget(["person 2"], ONE)
         assert registry.forget(["person 2"], ONE)
         require_consistent(registry)
+
+
+def test_opening_while_another_process_works_asks_for_no_restore(
+    tmp_path: Path, database_url: str
+) -> None:
+    """Between two looks a request is done, and the key of the first look is gone."""
+    folder = tmp_path / "registry"
+    with registry_at(folder, database_url) as registry:
+        with pytest.MonkeyPatch.context() as patch:
+            overtake(
+                patch,
+                (Checkpoints, "require_key"),
+                lambda: registry.forget(["person 3"], OTHER),
+            )
+            with Registry.open(folder) as second:
+                assert second.receipt(OTHER) == registry.receipt(OTHER)
