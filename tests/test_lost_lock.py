@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -354,3 +355,29 @@ def test_opening_while_another_process_works_asks_for_no_restore(
             )
             with Registry.open(folder) as second:
                 assert second.receipt(OTHER) == registry.receipt(OTHER)
+
+
+def test_threads_of_one_registry_never_work_at_once(
+    registry: Registry, folder: Path
+) -> None:
+    """They share models in memory, whatever becomes of the lock between processes."""
+    outcome: list[str] = []
+
+    def try_to_work() -> None:
+        try:
+            registry.apply(wait=0.2)
+            outcome.append("worked")
+        except Busy:
+            outcome.append("waited")
+
+    def meanwhile() -> None:
+        lose_lock(folder, second)
+        thread = Thread(target=try_to_work)
+        thread.start()
+        thread.join()
+
+    with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
+        overtake(patch, (applying, "commit"), meanwhile)
+        registry.forget(["person 2"], ONE)
+    assert outcome == ["waited"]
+    require_consistent(registry)
