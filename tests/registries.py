@@ -12,13 +12,14 @@ from expunge import Budget, LogisticRegression
 from expunge.ledger import RequestCompleted, check_export, check_receipt
 from expunge.registry import Registry
 from expunge.registry.working import work
+from expunge.stores import Store
 from expunge.stores.tables import metadata
 from expunge.unlearn import Custody
 
 # Wide enough that answers fit without a look at the rows: the anchor stays.
 BUDGET = Budget(epsilon=1.0, delta=1e-5, sigma=10.0)
 N_PEOPLE, N_FEATURES = 60, 4
-Dump = dict[str, list[dict[str, object]]]
+Dump = dict[str, list[dict[str, Any]]]
 A_REQUEST = "0123456789abcdef0123456789abcdef"
 
 
@@ -82,20 +83,23 @@ def retrained(names: Sequence[str], *, half: bool = False) -> Any:
     return model._private_state().custody.draft.theta
 
 
-def dump_of(registry: Registry) -> Dump:
-    """Return all lines of all tables, as a backup of a database holds them."""
-    with registry._site.store.reading() as connection:
+def dump_of(store: Store) -> Dump:
+    """Return all lines of all tables in order, as the backup of a database has them."""
+    with store.reading() as connection:
         return {
             table.name: [
-                dict(row) for row in connection.execute(select(table)).mappings()
+                dict(line)
+                for line in connection.execute(
+                    select(table).order_by(*table.primary_key.columns)
+                ).mappings()
             ]
             for table in metadata.sorted_tables
         }
 
 
-def put_back(registry: Registry, dump: Dump) -> None:
-    """Put a database back as it was."""
-    with registry._site.store.writing() as connection:
+def put_back(store: Store, dump: Dump) -> None:
+    """Put the tables of a database back as they were."""
+    with store.writing() as connection:
         for table in reversed(metadata.sorted_tables):
             connection.execute(delete(table))
         for table in metadata.sorted_tables:

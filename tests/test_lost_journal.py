@@ -152,10 +152,10 @@ class TestOnPostgresql:
     ) -> None:
         folder, backup = tmp_path / "registry", tmp_path / "backup"
         with registry_at(folder, database_url) as registry:
-            dump = dump_of(registry)
+            dump = dump_of(registry._site.store)
             shutil.copytree(folder, backup)
             registry.forget(["person 2"], ONE)
-            put_back(registry, dump)
+            put_back(registry._site.store, dump)
         for damage in DAMAGES:
             content = damaged(folder, damage)
             for come_back in (Registry.open, lambda at: Registry.restore(at, backup)):

@@ -141,11 +141,11 @@ class TestNobodyComesBack:
         folder = tmp_path / "registry"
         with registry_at(folder, database_url) as registry:
             registry.forget(["person 1"])
-            dump = dump_of(registry)
+            dump = dump_of(registry._site.store)
             shutil.copytree(folder, tmp_path / "backup")
             registry.forget(["person 2"])
         with Registry.open(folder) as registry:
-            put_back_database(registry, dump)
+            put_back_database(registry._site.store, dump)
         with pytest.raises(NeedsRestore):
             Registry.open(folder)
         with Registry.restore(folder, tmp_path / "backup") as registry:

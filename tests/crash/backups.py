@@ -11,16 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeAlias
-
-from sqlalchemy import delete, insert, select
 
 from expunge.registry.settings import Places, read_settings
 from expunge.registry.site import Site
 from expunge.stores import Store
-from expunge.stores.tables import metadata
-
-Tables: TypeAlias = dict[str, list[dict[str, Any]]]
+from tests.registries import Dump, dump_of
+from tests.registries import put_back as put_tables_back
 
 # Locks come and go, and SQLite's files change when their log is moved: what is in them
 # is compared as tables.
@@ -76,27 +72,15 @@ def put_database_back(folder: Path, backup: Path) -> None:
     """Put the tables of a registry on PostgreSQL back from a backup's dump."""
     if not _dump_of(backup).exists():
         return
-    dumped: Tables = pickle.loads(_dump_of(backup).read_bytes())
-    with _store(folder) as store, store.writing() as connection:
-        for table in reversed(metadata.sorted_tables):
-            connection.execute(delete(table))
-        for table in metadata.sorted_tables:
-            if dumped[table.name]:
-                connection.execute(insert(table), dumped[table.name])
+    dumped: Dump = pickle.loads(_dump_of(backup).read_bytes())
+    with _store(folder) as store:
+        put_tables_back(store, dumped)
 
 
-def tables(folder: Path) -> Tables:
+def tables(folder: Path) -> Dump:
     """Return all that a registry's database holds."""
-    with _store(folder) as store, store.reading() as connection:
-        return {
-            table.name: [
-                dict(line._mapping)
-                for line in connection.execute(
-                    select(table).order_by(*table.primary_key.columns)
-                )
-            ]
-            for table in metadata.sorted_tables
-        }
+    with _store(folder) as store:
+        return dump_of(store)
 
 
 def state(folder: Path) -> dict[str, object]:
