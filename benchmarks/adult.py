@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 from sklearn import linear_model as rivals
 
-from expunge.budget import Budget
 from expunge.linear_model import LogisticRegression
-from expunge.verification import verify
+from expunge.promise.budget import Budget
+from expunge.promise.verification import verify
 
 from .data import Dataset, adult
 from .report import Section, Table, Target, number

@@ -23,16 +23,7 @@ from typing import Literal
 
 import numpy as np
 
-from expunge import (
-    L2,
-    HalfSquared,
-    Jackknife,
-    Logistic,
-    Objective,
-    Rows,
-    learn,
-)
-from expunge._typing import Index, Vector
+from expunge import L2, HalfSquared, Jackknife, Logistic, Objective, Rows, learn
 from expunge.audit import (
     AuditReport,
     Case,
@@ -44,13 +35,13 @@ from expunge.audit import (
     models,
     reconstruction,
 )
-from expunge.budget import Budget
-from expunge.mechanisms import Newton, State, look
-from expunge.mechanisms.downdate import scaled_rows, woodbury_rows
-from expunge.noise import Noise, SeededNoise
-from expunge.radius import best_radius
-from expunge.radius.ingredients import strong_convexity, third_order
-from expunge.regularity import jackknife_radius, regularity_of
+from expunge.core.arrays import Index, Vector
+from expunge.promise.budget import Budget
+from expunge.promise.capacity import jackknife_radius, regularity_of
+from expunge.promise.noise import Noise, SeededNoise
+from expunge.promise.radius import best_radius, strong_convexity, third_order
+from expunge.removal import Newton, State, look
+from expunge.removal.state import scaled_rows, woodbury_rows
 
 from .report import Section, Table, Target, number
 from .timing import progress

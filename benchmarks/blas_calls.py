@@ -2,7 +2,7 @@
 """The BLAS and LAPACK calls a removal makes, recorded and played back bare.
 
 The limit of the machine: what remains when checks, Python and the O(d) work of a
-removal are gone. Calls go through ``expunge.linalg.symmetric`` alone, so that is
+removal are gone. Calls go through ``expunge.core.linalg`` alone, so that is
 where the recorder listens. NumPy's own products of single rows are not recorded:
 they are O(d).
 """
@@ -17,7 +17,7 @@ from unittest import mock
 
 from scipy.linalg import blas, lapack
 
-from expunge.linalg import symmetric
+from expunge.core import linalg
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,8 @@ def recorded() -> Iterator[list[Call]]:
     """Note the BLAS and LAPACK calls made inside, with their arguments."""
     calls: list[Call] = []
     with (
-        mock.patch.object(symmetric, "blas", Recorder(blas, calls)),
-        mock.patch.object(symmetric, "lapack", Recorder(lapack, calls)),
+        mock.patch.object(linalg, "blas", Recorder(blas, calls)),
+        mock.patch.object(linalg, "lapack", Recorder(lapack, calls)),
     ):
         yield calls
 

@@ -32,7 +32,7 @@ from expunge.ledger import (
     export,
 )
 from expunge.registry import Asked, Registry
-from expunge.stores import chain
+from expunge.registry.storage import ledger_table
 
 from .registry import registry_of
 from .report import Section, Target, timings_table
@@ -155,7 +155,7 @@ def logs(folder: Path, url: str | None, n: int = ENTRIES) -> Section:
         lines = export(entries).splitlines()
         site = registry._site
         with site.store.writing() as connection:
-            book = chain.Appending(chain.ledger_in(connection))
+            book = ledger_table.Appending(ledger_table.ledger_in(connection))
             for entry in entries:
                 book.append(entry)
             book.write(connection, book.ledger.head(site.signing_key(book.ledger), DAY))

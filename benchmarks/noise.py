@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from expunge.budget import Budget
-from expunge.noise import POOL, SecureNoise
+from expunge.promise.budget import Budget
+from expunge.promise.noise import POOL, SecureNoise
 
 from .report import Section, Target, timings_table
 from .timing import Measurement, collection_off, progress, timed

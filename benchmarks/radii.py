@@ -14,18 +14,18 @@ from pathlib import Path
 import numpy as np
 
 from expunge import L2, Jackknife, Logistic, Newton, Objective, learn
-from expunge.blocks import largest_move
-from expunge.mechanisms import Draft, Mechanism, State, look
-from expunge.radius import (
+from expunge.core.rows import Rows
+from expunge.core.solver import minimise
+from expunge.core.sums import largest_move
+from expunge.promise.capacity import jackknife_radius, newton_radius, regularity_of
+from expunge.promise.radius import (
     measured,
     measured_local,
     measured_on_rows,
     residual_local,
     two_step,
 )
-from expunge.regularity import jackknife_radius, newton_radius, regularity_of
-from expunge.rows import Rows
-from expunge.solvers import minimise
+from expunge.removal import Draft, Mechanism, State, look
 from tests.evidence import Outcome, outcome, ratios
 from tests.instances import FITTING, MECHANISMS
 

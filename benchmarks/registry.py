@@ -23,9 +23,9 @@ import numpy as np
 import psycopg
 
 from expunge import Budget, LogisticRegression, Rows
+from expunge.private_model.unlearn import forget
 from expunge.registry import Asked, Registry
 from expunge.registry.held import Held, checkpoint
-from expunge.unlearn import forget
 
 from .report import Section, Target, timings_table
 from .timing import Measurement, collection_off, progress, take_turns, timed

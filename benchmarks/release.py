@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge import L1, L2, Logistic, Newton, Objective, Rows
-from expunge.budget import Budget
-from expunge.noise import SeededNoise, on_grid
-from expunge.solvers import minimise
-from expunge.unlearn import Custody, begin, forget, release
-from expunge.verification import verify
+from expunge.core.solver import minimise
+from expunge.private_model.unlearn import Custody, begin, forget, release
+from expunge.promise.budget import Budget
+from expunge.promise.noise import SeededNoise, on_grid
+from expunge.promise.verification import verify
 
 from .data import Dataset, mnist_3_vs_8, warfarin
 from .report import Section, Table, Target, number

@@ -17,8 +17,8 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from expunge import Newton, Objective, Polish, Rows, Summary
-from expunge.blocks import loss_slopes
-from expunge.solvers import minimise
+from expunge.core.solver import minimise
+from expunge.core.sums import loss_slopes
 
 from .timing import Measurement, progress, timed
 

@@ -28,8 +28,8 @@ from expunge import (
     Summary,
     summarise,
 )
-from expunge.mechanisms import Mechanism, state_size
-from expunge.solvers import minimise
+from expunge.core.solver import minimise
+from expunge.removal import Mechanism, state_size
 
 from .data import Dataset
 from .plot import draw

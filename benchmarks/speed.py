@@ -16,21 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas
 
-from expunge import (
-    L2,
-    Jackknife,
-    Logistic,
-    Newton,
-    Objective,
-    Rows,
-    Summary,
-    summarise,
-)
-from expunge.budget import Budget
-from expunge.mechanisms import Mechanism
-from expunge.noise import SecureNoise, release_noise
-from expunge.solvers import minimise
-from expunge.unlearn import begin, forget, release
+from expunge import L2, Jackknife, Logistic, Newton, Objective, Rows, Summary, summarise
+from expunge.core.solver import minimise
+from expunge.private_model.unlearn import begin, forget, release
+from expunge.promise.budget import Budget
+from expunge.promise.noise import SecureNoise, release_noise
+from expunge.removal import Mechanism
 
 from . import blas_calls
 from .data import Dataset, mnist_3_vs_8

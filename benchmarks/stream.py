@@ -5,7 +5,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge import Objective, Summary, residual
-from expunge.mechanisms import Mechanism, State
+from expunge.removal import Mechanism, State
 
 from .data import Dataset
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from expunge import L2, Jackknife, Logistic, Newton, Objective, summarise
-from expunge.mechanisms import Mechanism
-from expunge.solvers import minimise
+from expunge.core.solver import minimise
+from expunge.removal import Mechanism
 
 from .data import mnist_3_vs_8
 from .report import Section, Table, Target

@@ -24,13 +24,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, PredefinedSplit
 
 from expunge import L1, L2, Budget, Logistic, Objective, Rows
-from expunge.blocks import predict
-from expunge.mechanisms import state_size
-from expunge.solvers import minimise
+from expunge.core.solver import minimise
+from expunge.core.sums import predict
+from expunge.removal import state_size
 from expunge.tuning import TunedClassifier
-from expunge.tuning.choice import Choice, choose
-from expunge.tuning.folds import Split, folds_of
-from expunge.tuning.survey import side_by_side
+from expunge.tuning.choice import Choice, Split, choose, folds_of
+from expunge.tuning.evaluate import side_by_side
 from expunge.tuning.tune import Tuning, retune, tune
 
 from .curve import Panel, draw_curves

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from expunge import L1, Jackknife, Logistic, Newton, Objective, Rows, Summary, summarise
-from expunge.mechanisms import Mechanism
-from expunge.solvers import minimise
+from expunge.core.solver import minimise
+from expunge.removal import Mechanism
 
 from .data import Dataset, warfarin
 from .report import Section, Table, Target, number, timings_table

@@ -25,8 +25,8 @@ from expunge import (
     Rows,
     learn,
 )
-from expunge.mechanisms import Mechanism
-from expunge.radius import best_radius
+from expunge.promise.radius import best_radius
+from expunge.removal import Mechanism
 
 COUNTS = (1, 3, 10, 30, 100)
 ALPHAS = (1e-3, 1e-2, 1e-1)

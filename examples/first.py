@@ -25,7 +25,7 @@ from expunge import (
     learn,
     verify,
 )
-from expunge.mechanisms import Mechanism
+from expunge.removal import Mechanism
 
 MECHANISMS: dict[str, Mechanism] = {
     "jackknife": Jackknife(),

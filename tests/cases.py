@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge import L2, Logistic, Objective, Rows, Summary, learn, summarise
-from expunge._typing import Matrix, Vector
-from expunge.mechanisms import Mechanism
-from expunge.regularity import Regularity, regularity_of
-from expunge.solvers import minimise
+from expunge.core.arrays import Matrix, Vector
+from expunge.core.solver import minimise
+from expunge.promise.capacity import Regularity, regularity_of
+from expunge.removal import Mechanism
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,19 @@
 from collections.abc import Iterable
 
 from expunge import L2, Logistic, Objective
-from expunge.accountant import Accountant, release_event
-from expunge.budget import Budget
-from expunge.certificate import Certificate, Scope, certify
-from expunge.events import Event, Fitted, NoisyTuning, Removed, TunedRemovably
-from expunge.noise import Source
-from expunge.record import Record
+from expunge.promise.accountant import (
+    Accountant,
+    Event,
+    Fitted,
+    NoisyTuning,
+    Removed,
+    TunedRemovably,
+    release_event,
+)
+from expunge.promise.budget import Budget
+from expunge.promise.certificate import Certificate, Scope, certify
+from expunge.promise.noise import Source
+from expunge.promise.record import Record
 
 OBJECTIVE = Objective(Logistic(), L2(), alpha=1e-3, intercept=True)
 N_PARAMETERS = 9

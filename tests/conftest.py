@@ -9,13 +9,7 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import StandardScaler
 
-from tests.stores import (
-    database_url,
-    postgres_url,
-    registry,
-    registry_url,
-    template,
-)
+from tests.stores import database_url, postgres_url, registry, registry_url, template
 
 __all__ = [
     "cancer",

@@ -12,18 +12,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from expunge import Objective, Rows, Summary, summarise
-from expunge._typing import Index, Matrix, Vector
-from expunge.blocks import largest_move
+from expunge.core.arrays import Index, Matrix, Vector
+from expunge.core.solver import minimise, require_converged
+from expunge.core.sums import largest_move
 from expunge.exceptions import ExpungeError
-from expunge.mechanisms import Draft, State, look
-from expunge.radius import (
+from expunge.promise.radius import (
     measured,
     measured_local,
     measured_on_rows,
     residual_local,
     two_step,
 )
-from expunge.solvers import minimise, require_converged
+from expunge.removal import Draft, State, look
 from tests.instances import LOSSES, MECHANISMS, N_FEATURES, PENALTIES, Combination
 
 WITHOUT_ROWS = ("measured", "measured-local")

@@ -12,31 +12,22 @@ from typing import TypeAlias
 
 import numpy as np
 
-from expunge import (
-    HalfSquared,
-    Huber,
-    Multinomial,
-    Objective,
-    OneVsRest,
-    Rows,
-    learn,
-)
-from expunge._typing import Matrix, Vector
-from expunge.blocks import largest_move
+from expunge import HalfSquared, Huber, Multinomial, Objective, OneVsRest, Rows, learn
+from expunge.core.arrays import Matrix, Vector
+from expunge.core.losses import Loss
+from expunge.core.penalties import GroupLasso
+from expunge.core.sums import largest_move
 from expunge.exceptions import ExpungeError
-from expunge.losses import Loss
-from expunge.mechanisms import Draft, State, look
-from expunge.mechanisms.downdate import initial_state, with_sums
-from expunge.penalties import GroupLasso
-from expunge.radius import (
+from expunge.promise.radius import (
     measured,
     measured_local,
     measured_on_rows,
     residual_local,
     two_step,
 )
-from expunge.tuning.choice import choose
-from expunge.tuning.folds import Split
+from expunge.removal import Draft, State, look
+from expunge.removal.state import initial_state, with_sums
+from expunge.tuning.choice import Split, choose
 from expunge.tuning.loo import leave_one_out
 from expunge.tuning.tune import Tuning, retune, tune
 from tests.exact import LD, exact_loss, exact_minimiser, length

@@ -6,7 +6,7 @@ from functools import reduce
 from typing import Any
 
 from expunge.ledger import Entry, Head, RequestCompleted, SigningKey, issue, sign
-from expunge.ledger.book import leaf
+from expunge.ledger.ledger import leaf
 from expunge.ledger.merkle import Frontier, inclusion_proof, nodes_of
 
 

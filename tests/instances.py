@@ -32,11 +32,11 @@ from expunge import (
     Summary,
     learn,
 )
-from expunge._typing import Matrix, Vector
-from expunge.losses import Loss
-from expunge.mechanisms import Mechanism
-from expunge.objective import Scaling
-from expunge.penalties import Penalty
+from expunge.core.arrays import Matrix, Vector
+from expunge.core.losses import Loss
+from expunge.core.objective import Scaling
+from expunge.core.penalties import Penalty
+from expunge.removal import Mechanism
 
 N_SAMPLES = 160
 N_FEATURES = 6

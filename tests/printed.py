@@ -10,13 +10,14 @@ from math import log, sqrt
 
 import numpy as np
 
-from expunge._typing import Matrix, Vector
-from expunge.blocks import loss_hessian, loss_slopes
-from expunge.linalg import Symmetric, scaled_prox
-from expunge.objective import Objective
-from expunge.regularity import Regularity
-from expunge.rows import Rows
-from expunge.solvers import scaled_kink
+from expunge.core.arrays import Matrix, Vector
+from expunge.core.linalg import Symmetric
+from expunge.core.objective import Objective
+from expunge.core.prox import scaled_prox
+from expunge.core.rows import Rows
+from expunge.core.solver import scaled_kink
+from expunge.core.sums import loss_hessian, loss_slopes
+from expunge.promise.capacity import Regularity
 
 Vectors = list[Vector]
 

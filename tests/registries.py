@@ -10,11 +10,11 @@ from sqlalchemy import delete, insert, select
 
 from expunge import Budget, LogisticRegression
 from expunge.ledger import RequestCompleted, check_export, check_receipt
+from expunge.private_model.unlearn import Custody
 from expunge.registry import Registry
-from expunge.registry.working import work
-from expunge.stores import Store
-from expunge.stores.tables import metadata
-from expunge.unlearn import Custody
+from expunge.registry.storage import Store
+from expunge.registry.storage.tables import metadata
+from expunge.registry.worker import work
 
 # Wide enough that answers fit without a look at the rows: the anchor stays.
 BUDGET = Budget(epsilon=1.0, delta=1e-5, sigma=10.0)

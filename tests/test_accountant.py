@@ -12,9 +12,15 @@ from dp_accounting.pld import PLDAccountant
 from hypothesis import given
 from hypothesis import strategies as st
 
-from expunge.accountant import Accountant, release_event
-from expunge.budget import Budget
-from expunge.events import (
+from expunge.exceptions import (
+    ExpungeError,
+    InvalidInput,
+    NotCertifiable,
+    ScheduleExhausted,
+    Unsupported,
+)
+from expunge.promise.accountant import (
+    Accountant,
     Event,
     Fitted,
     NoisyTuning,
@@ -26,15 +32,10 @@ from expunge.events import (
     TunedOnData,
     TunedRemovably,
     Unprotected,
+    release_event,
 )
-from expunge.exceptions import (
-    ExpungeError,
-    InvalidInput,
-    NotCertifiable,
-    ScheduleExhausted,
-    Unsupported,
-)
-from expunge.gaussian import delta_of, epsilon_of, mu_of
+from expunge.promise.budget import Budget
+from expunge.promise.gaussian import delta_of, epsilon_of, mu_of
 from tests.test_events import KINDS
 
 DELTA = 1e-5

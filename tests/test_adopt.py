@@ -23,16 +23,12 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.class_weight import compute_sample_weight
 
 from expunge.adopt import AdoptionWarning, from_sklearn, to_sklearn
-from expunge.budget import Budget
-from expunge.certificate import CHOSEN
+from expunge.core.losses import Huber
 from expunge.exceptions import InvalidInput, NoPrivateState, Unsupported
-from expunge.linear_model import (
-    LinearRegression,
-    LogisticRegression,
-    SoftmaxRegression,
-)
-from expunge.losses import Huber
-from expunge.verification import verify
+from expunge.linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
+from expunge.promise.budget import Budget
+from expunge.promise.certificate import CHOSEN
+from expunge.promise.verification import verify
 
 GONE = np.arange(30)
 EXACT: dict[str, Any] = {"tol": 1e-12, "max_iter": 100_000}

@@ -27,7 +27,6 @@ from benchmarks.audit import (
     rank_one_step,
 )
 from expunge import L2, HalfSquared, Jackknife, Logistic, Multinomial, Newton, Objective
-from expunge._typing import Vector
 from expunge.audit import (
     Case,
     Models,
@@ -40,7 +39,9 @@ from expunge.audit import (
     reconstruct,
     reconstruction,
 )
-from expunge.audit.evidence import (
+from expunge.audit.trial import (
+    BLOCK,
+    NOT_SHOWN,
     WIDE,
     at_least,
     at_most,
@@ -48,17 +49,17 @@ from expunge.audit.evidence import (
     difference,
     judged,
     ratio,
+    releases,
 )
-from expunge.audit.trial import BLOCK, NOT_SHOWN, releases
-from expunge.budget import Budget
+from expunge.core.arrays import Vector
 from expunge.exceptions import InvalidInput
-from expunge.gaussian import delta_of, epsilon_of
-from expunge.mechanisms import Draft, look
-from expunge.noise import SeededNoise
-from expunge.radius import best_radius
-from expunge.radius.ingredients import strong_convexity, third_order
-from expunge.regularity import jackknife_radius, regularity_of
-from expunge.unlearn import begin, forget, release
+from expunge.private_model.unlearn import begin, forget, release
+from expunge.promise.budget import Budget
+from expunge.promise.capacity import jackknife_radius, regularity_of
+from expunge.promise.gaussian import delta_of, epsilon_of
+from expunge.promise.noise import SeededNoise
+from expunge.promise.radius import best_radius, strong_convexity, third_order
+from expunge.removal import Draft, look
 from tests.instances import labelled
 
 BUDGET = Budget(sigma=0.5, allow_seeded=True)

@@ -22,7 +22,7 @@ from sqlalchemy import Column, LargeBinary, event, select, update
 from expunge.exceptions import ExpungeError, LedgerCorrupt, NeedsRestore, StoreFailed
 from expunge.ledger import UnusableKey
 from expunge.registry import Asked, Registry
-from expunge.stores import Store, tables
+from expunge.registry.storage import Store, tables
 from tests.postgres import Missing, Server
 from tests.registries import (
     by_name,

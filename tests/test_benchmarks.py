@@ -23,8 +23,8 @@ from benchmarks.stream import Stream, shuffled
 from benchmarks.table import same_in_two_digits
 from benchmarks.timing import Measurement, collection_off, take_turns, timed
 from expunge import L1, L2, Jackknife, Logistic, Newton, Objective, learn
+from expunge.core.solver import minimise
 from expunge.ledger import Entry, RequestCompleted, check_export, export
-from expunge.solvers import minimise
 
 
 def write_idx(path: Path, values: np.ndarray) -> None:

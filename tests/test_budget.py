@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from expunge._typing import Vector
-from expunge.budget import GRID_BITS, GRID_TOLL, Budget
+from expunge.core.arrays import Vector
 from expunge.exceptions import InvalidInput
-from expunge.gaussian import delta_of, mu_of
+from expunge.promise.budget import GRID_BITS, GRID_TOLL, Budget
+from expunge.promise.gaussian import delta_of, mu_of
 
 SIGMAS = st.floats(1e-200, 1e200)
 

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from expunge.canonical import (
+from expunge.exceptions import InvalidInput
+from expunge.promise.canonical import (
     Check,
     Document,
     count,
@@ -28,7 +29,6 @@ from expunge.canonical import (
     optional,
     sentences,
 )
-from expunge.exceptions import InvalidInput
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,13 +7,20 @@ import numpy as np
 import pytest
 
 from expunge import L2, HalfSquared, Jackknife, Logistic, Multinomial, Objective
-from expunge._typing import Vector
-from expunge.capacity import Plan, deletion_capacity, excess_risk_bound, noise_cost
+from expunge.core.arrays import Vector
+from expunge.core.rows import Rows
+from expunge.core.solver import minimise
 from expunge.exceptions import InvalidInput, Unsupported
-from expunge.gaussian import mu_of
-from expunge.regularity import jackknife_radius, newton_radius, regularity_of
-from expunge.rows import Rows
-from expunge.solvers import minimise
+from expunge.promise.capacity import (
+    Plan,
+    deletion_capacity,
+    excess_risk_bound,
+    jackknife_radius,
+    newton_radius,
+    noise_cost,
+    regularity_of,
+)
+from expunge.promise.gaussian import mu_of
 from tests.cases import Removal, logistic_data
 
 RIDGED = Objective(Logistic(), L2(), alpha=0.5)

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from expunge import L2, GroupLasso, Logistic, Multinomial, Objective
-from expunge.budget import Budget
-from expunge.certificate import (
+from expunge.exceptions import InvalidInput, Unsupported
+from expunge.promise.accountant import TunedOnData
+from expunge.promise.budget import Budget
+from expunge.promise.certificate import (
     CHOSEN,
     CONTRACT,
     NOT_COVERED,
@@ -28,8 +30,6 @@ from expunge.certificate import (
     describe,
     schema,
 )
-from expunge.events import TunedOnData
-from expunge.exceptions import InvalidInput, Unsupported
 from tests import certificates
 from tests.certificates import ALL, BARE, EACH, JOINT, N_PARAMETERS, OBJECTIVE
 from tests.instances import LOSSES, PENALTIES

@@ -24,10 +24,10 @@ from expunge import (
     load,
     verify,
 )
-from expunge.certificate import CLASS_REFUSED
 from expunge.exceptions import EmptyClass, InvalidInput, Unsupported
 from expunge.files import read_shipped, ship
 from expunge.preprocessing import OneHotEncoder, StandardScaler, forgettable_pipeline
+from expunge.promise.certificate import CLASS_REFUSED
 from expunge.registry import Registry
 from expunge.tuning import TunedClassifier
 from tests.registries import custody_of

@@ -19,9 +19,9 @@ from benchmarks.experiments.run import Outcome, Request
 from benchmarks.experiments.settings import WORDS
 from benchmarks.report import Section, Table, Target
 from expunge import exceptions
-from expunge.cli import bench
+from expunge.cli import demo
 from expunge.cli.app import COMMANDS, app
-from expunge.cli.exits import (
+from expunge.cli.options import (
     CODES,
     DATA_MISSING,
     DONE,
@@ -41,10 +41,10 @@ from tests.cli_page import QUOTED, help_of, renewed
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/bench.md").read_text()
-RUN = Callable[[Request, bench.Watch], Outcome]
+RUN = Callable[[Request, demo.Watch], Outcome]
 
 
-def found(request: Request, watch: bench.Watch) -> Outcome:
+def found(request: Request, watch: demo.Watch) -> Outcome:
     """Return an outcome with one target missed."""
     watch("a piece", 0, 1)
     table = Table(("setting", "asked"), [(request.word, request.scale)])
@@ -60,7 +60,7 @@ def call(
 
     def call(*options: str, run: RUN = found) -> SimpleNamespace:
         fake = SimpleNamespace(Request=Request, run=run)
-        monkeypatch.setattr(bench, "harness", lambda: fake)
+        monkeypatch.setattr(demo, "harness", lambda: fake)
         done = CliRunner().invoke(app, ["bench", *options, "--out", str(tmp_path)])
         return SimpleNamespace(
             code=done.exit_code,
@@ -95,7 +95,7 @@ def test_json_is_all_that_is_printed(call: Call) -> None:
 def test_options_reach_the_harness(call: Call, tmp_path: Path) -> None:
     asked: list[Request] = []
 
-    def run(request: Request, watch: bench.Watch) -> Outcome:
+    def run(request: Request, watch: demo.Watch) -> Outcome:
         asked.append(request)
         return found(request, watch)
 
@@ -105,7 +105,7 @@ def test_options_reach_the_harness(call: Call, tmp_path: Path) -> None:
 
 
 def test_missing_data_are_named_without_a_trace(call: Call) -> None:
-    def run(request: Request, watch: bench.Watch) -> Outcome:
+    def run(request: Request, watch: demo.Watch) -> Outcome:
         raise DataNotFound("mnist/x.gz is wanted")
 
     done = call("mnist", run=run)
@@ -118,7 +118,7 @@ def test_missing_data_are_named_without_a_trace(call: Call) -> None:
 
 
 def test_part_that_could_not_run_is_told_and_counts(call: Call) -> None:
-    def run(request: Request, watch: bench.Watch) -> Outcome:
+    def run(request: Request, watch: demo.Watch) -> Outcome:
         return Outcome([], ["svhn-dp: torch is not installed"], [])
 
     done = call("all", run=run)
@@ -137,7 +137,7 @@ def test_part_that_could_not_run_is_told_and_counts(call: Call) -> None:
 def test_failures_end_in_their_codes(
     call: Call, error: BaseException, code: int, said: str
 ) -> None:
-    def run(request: Request, watch: bench.Watch) -> Outcome:
+    def run(request: Request, watch: demo.Watch) -> Outcome:
         raise error
 
     done = call("mnist", run=run)
@@ -152,16 +152,16 @@ def test_wrong_word_is_a_usage_error(call: Call) -> None:
 
 def test_elsewhere_than_in_a_checkout_it_says_so(tmp_path: Path) -> None:
     with pytest.raises(Failed, match="from a checkout") as failure:
-        bench.harness(tmp_path)
+        demo.harness(tmp_path)
     assert failure.value.code == NOT_INSTALLED
 
 
 def test_checkout_has_a_harness() -> None:
-    assert bench.harness().Request is Request
+    assert demo.harness().Request is Request
 
 
 def test_words_are_those_of_the_harness() -> None:
-    assert [word.value for word in bench.Word] == list(WORDS)
+    assert [word.value for word in demo.Word] == list(WORDS)
 
 
 def test_command_is_imported_without_what_it_runs() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from expunge.cli.exits import DATA_MISSING, DOES_NOT_STAND, DONE, WRONG_INPUT
+from expunge.cli.options import DATA_MISSING, DOES_NOT_STAND, DONE, WRONG_INPUT
 from expunge.ledger import Ledger, ReleaseMade, export, issue, sign
-from expunge.ledger.book import leaf
+from expunge.ledger.ledger import leaf
 from expunge.ledger.merkle import inclusion_proof, nodes_of
 from tests import certificates
 from tests.calling import call

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from expunge.cli import asking
-from expunge.cli.exits import (
+from expunge.cli import requests
+from expunge.cli.fit import Kind, kind_of
+from expunge.cli.options import (
     BUSY,
     DATA_MISSING,
     DONE,
@@ -21,8 +22,7 @@ from expunge.cli.exits import (
     UNKNOWN,
     WRONG_INPUT,
 )
-from expunge.cli.kinds import Kind, kind_of
-from expunge.cli.people import chunks
+from expunge.cli.requests import chunks
 from expunge.exceptions import InvalidInput, StoreFailed
 from expunge.ledger import Receipt
 from expunge.registry import Asked, Registry
@@ -453,7 +453,7 @@ class TestForget:
             return accept(registry, asked)
 
         monkeypatch.setattr(Registry, "accept", full)
-        monkeypatch.setattr(asking, "chunks", lambda asked: chunks(asked, 2))
+        monkeypatch.setattr(requests, "chunks", lambda asked: chunks(asked, 2))
         Path("ids.txt").write_text("\n".join(map(person, range(5))))
         done = call("forget", "--from", "ids.txt")
         assert done.code == STORE_FAILED

@@ -12,15 +12,15 @@ import pytest
 from sklearn.base import clone
 
 from expunge import Budget, LogisticRegression, load, verify
-from expunge.certificate import (
+from expunge.exceptions import InvalidInput, UnknownSubject
+from expunge.files import read_shipped, ship
+from expunge.preprocessing import StandardScaler, forgettable_pipeline
+from expunge.promise.certificate import (
     BEFORE_PIPELINE,
     OTHER_RELEASES,
     PREPROCESSING,
     ROWS_NOT_KEPT,
 )
-from expunge.exceptions import InvalidInput, UnknownSubject
-from expunge.files import read_shipped, ship
-from expunge.preprocessing import StandardScaler, forgettable_pipeline
 
 N_ROWS = 40
 

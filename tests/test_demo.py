@@ -19,32 +19,30 @@ from typer.testing import CliRunner
 
 from expunge.cli import demo
 from expunge.cli.demo import Demo
-from expunge.cli.exits import DOES_NOT_STAND, DONE, WRONG_INPUT, Failed
-from expunge.cli.report import telling
-from expunge.cli.report.acts import ALPHA, CONTRACT, MODEL, standing
-from expunge.cli.report.forging import (
+from expunge.cli.options import DOES_NOT_STAND, DONE, WRONG_INPUT, Failed
+from expunge.demo import run as demo_run
+from expunge.demo import values
+from expunge.demo.checks import (
     ALTERED_EXPORT,
     EXPORT,
     FORGED_RECEIPT,
     RECEIPT,
+    ROW_NORM,
     SHORTENED_EXPORT,
+    Witness,
+    patients,
 )
-from expunge.cli.report.page import CAPTIONS, NO_PLOTS, page, sampled
-from expunge.cli.report.people import ROW_NORM, patients
-from expunge.cli.report.plots import PLOTS, drawings
-from expunge.cli.report.svg import COLOURS
-from expunge.cli.report.telling import Script, Voice, Watch, told
-from expunge.cli.report.tree import sketch
-from expunge.cli.report.values import Story
-from expunge.cli.report.witness import Witness
-from expunge.cli.report.words import (
-    accuracies,
-    first_sentence,
-    milliseconds,
-    nearness,
-    percent,
-    ratio,
-    speeds,
+from expunge.demo.page import CAPTIONS, NO_PLOTS, page, sampled
+from expunge.demo.plots import COLOURS, PLOTS, drawings
+from expunge.demo.run import (
+    ALPHA,
+    CONTRACT,
+    MODEL,
+    Script,
+    Voice,
+    Watch,
+    standing,
+    told,
 )
 from expunge.ledger import Receipt, check_export, check_receipt, signing_key
 from expunge.ledger.merkle import Frontier, inclusion_proof, leaf_hash, nodes_of
@@ -62,7 +60,7 @@ class Run:
     """One run: where it was, what it measured, what it said, and its page."""
 
     folder: Path
-    story: Story
+    story: values.Story
     said: list[tuple[str, str]]
     watched: list[tuple[int, int]]
     html: str
@@ -130,7 +128,7 @@ def read(html: str) -> Reader:
     return reader
 
 
-def listed(story: Story) -> str:
+def listed(story: values.Story) -> str:
     return json.dumps(story.to_json(), allow_nan=False)
 
 
@@ -174,7 +172,7 @@ class TestStory:
 
     def test_json_holds_every_part(self, run: Run) -> None:
         raw = json.loads(listed(run.story))
-        assert set(raw) == {field.name for field in fields(Story)}
+        assert set(raw) == {field.name for field in fields(values.Story)}
         assert raw["batch"]["distance"] == run.story.batch.distance
         assert raw["certificate"]["n_subjects_removed"] == N_GONE
 
@@ -185,7 +183,7 @@ class TestStory:
             (failure,) = broken.failures()
             assert f"FAILED: {failure}" in read(page(broken, {})).text
             n_steps = len(broken.steps)
-            assert f"In {n_steps} of {n_steps + 1} releases" in nearness(broken)
+            assert f"In {n_steps} of {n_steps + 1} releases" in values.nearness(broken)
 
     def test_broken_paper_is_found(self, run: Run) -> None:
         story = run.story
@@ -237,7 +235,7 @@ class TestWitness:
     def test_record_of_another_model_is_refused(self, run: Run) -> None:
         with Registry.open(run.folder / "registry") as registry:
             record = registry.record(MODEL)
-        with pytest.raises(Failed, match="computed something else"):
+        with pytest.raises(RuntimeError, match="computed something else"):
             Witness.of(patients(), ALPHA, CONTRACT).after(5).require_same(record)
 
     def test_order_within_a_batch_does_not_matter(self) -> None:
@@ -254,7 +252,7 @@ class TestTree:
         for each in leaves:
             frontier = frontier.append(each)
         for index in range(size):
-            nodes = list(sketch(leaves, index).walk())
+            nodes = list(values.sketch(leaves, index).walk())
             given = {node.digest for node in nodes if node.role == "proof"}
             proof = inclusion_proof(nodes_of(leaves), index, size)
             assert given == {sibling.hex() for sibling in proof}
@@ -263,7 +261,9 @@ class TestTree:
             assert entry.digest == leaves[index].hex()
 
     def test_no_two_boxes_stand_in_one_place(self) -> None:
-        nodes = list(sketch([leaf_hash(bytes([i])) for i in range(77)], 70).walk())
+        nodes = list(
+            values.sketch([leaf_hash(bytes([i])) for i in range(77)], 70).walk()
+        )
         assert len({(node.x, node.depth) for node in nodes}) == len(nodes)
         closed = [node for node in nodes if not node.children]
         assert [node.x for node in closed] == list(range(len(closed)))
@@ -337,15 +337,24 @@ class TestPage:
     def test_says_what_was_measured(self, run: Run) -> None:
         text, story = read(run.html).text, run.story
         times, last = story.typical, story.batch
-        sentences = [nearness(story), accuracies(story), story.opened.says]
-        sentences += [words[1:] for words in speeds(story)]
+        sentences = [
+            values.nearness(story),
+            values.accuracies(story),
+            story.opened.says,
+        ]
+        sentences += [words[1:] for words in values.speeds(story)]
         sentences += [forgery.says for forgery in story.forgeries]
         sentences += [*story.opened.not_covered, *story.certificate.assumptions]
         figures = [f"{step.distance:.2g}" for step in sampled(story.answers)]
         figures += [f"{step.radius:.2g}" for step in sampled(story.answers)]
-        figures += [percent(step.accuracy) for step in sampled(story.answers)]
-        figures += [milliseconds(stage.stop - stage.start) for stage in story.life]
-        figures += [ratio(times.alone, times.retraining), percent(last.accuracy)]
+        figures += [values.percent(step.accuracy) for step in sampled(story.answers)]
+        figures += [
+            values.milliseconds(stage.stop - stage.start) for stage in story.life
+        ]
+        figures += [
+            values.ratio(times.alone, times.retraining),
+            values.percent(last.accuracy),
+        ]
         figures += [str(one.with_rows) for one in story.outlook.foreseen]
         for part in [*sentences, *figures]:
             assert part in text, part
@@ -354,14 +363,14 @@ class TestPage:
         reader = read(drawings(run.story)["life"])
         for stage in run.story.life:
             assert stage.name in reader.text
-            assert milliseconds(stage.stop - stage.start) in reader.text
+            assert values.milliseconds(stage.stop - stage.start) in reader.text
         tree = read(drawings(run.story)["tree"]).text
         for node in run.story.tree.walk():
             assert node.digest[:4] in tree
         times = run.story.typical
         bars = read(drawings(run.story)["times"]).text
         for seconds in (times.alone, times.in_batch, times.removal, times.retraining):
-            assert milliseconds(seconds) in bars
+            assert values.milliseconds(seconds) in bars
 
     def test_names_nobody_and_gives_no_secret_away(self, run: Run) -> None:
         shown = run.html + listed(run.story) + "".join(text for _, text in run.said)
@@ -414,7 +423,7 @@ class TestCommand:
     @pytest.fixture(autouse=True)
     def played(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let the command tell the story of this module instead of a new one."""
-        monkeypatch.setattr(telling, "told", lambda folder, script, voice: run.story)
+        monkeypatch.setattr(demo_run, "told", lambda folder, script, voice: run.story)
 
     def test_writes_the_report_and_says_where(
         self, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -437,7 +446,7 @@ class TestCommand:
         self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         broken = replace(run.story, n_receipts=0)
-        monkeypatch.setattr(telling, "told", lambda folder, script, voice: broken)
+        monkeypatch.setattr(demo_run, "told", lambda folder, script, voice: broken)
         assert Demo(out=tmp_path).perform() == DOES_NOT_STAND
 
     def test_folder_in_use_is_left_alone(self, tmp_path: Path) -> None:
@@ -476,7 +485,9 @@ def test_lines_are_wrapped_beside_their_headings(
     assert first.startswith("Heading     word")
     assert rest
     assert all(line.startswith(" " * demo.MARGIN + "word") for line in rest)
-    assert first_sentence("It stands. And more.") == first_sentence("It stands.")
+    assert values.first_sentence("It stands. And more.") == values.first_sentence(
+        "It stands."
+    )
 
 
 def test_page_documents_every_option() -> None:

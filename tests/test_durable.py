@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from expunge.durable import beside, drafted, open_new, replace_file, sweep
+from expunge.disk import beside, drafted, open_new, replace_file, sweep
 from expunge.ledger import signing_key, tag_key
 from expunge.registry import Registry
 from tests.registries import require_consistent

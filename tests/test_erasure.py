@@ -15,9 +15,9 @@ import pytest
 from expunge.exceptions import Busy
 from expunge.ledger import subject_tags
 from expunge.registry import Registry
-from expunge.stores import people
-from expunge.stores.people import PageKeys
-from expunge.stores.sealing import KEY_BYTES
+from expunge.registry.storage import people_table
+from expunge.registry.storage.people_table import PageKeys
+from expunge.registry.storage.vault import KEY_BYTES
 from tests.postgres import Missing, Server, connect
 from tests.registries import data, registry_at
 from tests.stores import without_postgres
@@ -55,8 +55,8 @@ def keys_of(registry: Registry, name: str) -> tuple[list[bytes], list[bytes]]:
         tags = subject_tags(name, site.tag_keys())
         for model in MODELS:
             keys: PageKeys = site.held(model).page_keys
-            (one,) = people.find(connection, model, tags)
-            page = people.pages_of(connection, model, [one], keys)[one.page]
+            (one,) = people_table.find(connection, model, tags)
+            page = people_table.pages_of(connection, model, [one], keys)[one.page]
             of_rows.append(page[one.slot * KEY_BYTES : (one.slot + 1) * KEY_BYTES])
             vault = site.checkpoints.vault
             of_state += [keys[one.page].tobytes(), vault.keys(model).present]
@@ -70,7 +70,7 @@ def sealed_rows(registry: Registry) -> list[bytes]:
         return [
             one.sealed[:64]
             for model in MODELS
-            for one in people.find(connection, model, tags)
+            for one in people_table.find(connection, model, tags)
         ]
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from expunge import events
-from expunge.events import Event, Fitted, NoisyTuning, Released, Removed
 from expunge.exceptions import InvalidInput
+from expunge.promise import accountant
+from expunge.promise.accountant import Event, Fitted, NoisyTuning, Released, Removed
 
 
 def is_event(kind: object) -> bool:
@@ -17,7 +17,7 @@ def is_event(kind: object) -> bool:
 
 
 KINDS: dict[str, Any] = {
-    name: kind for name, kind in vars(events).items() if is_event(kind)
+    name: kind for name, kind in vars(accountant).items() if is_event(kind)
 }
 
 # The constitution: names and fields that ledgers rely on. Rows are added, never taken
@@ -76,4 +76,4 @@ def test_counts_are_counts() -> None:
 
 
 def test_module_states_its_constitution() -> None:
-    assert "never removed" in str(events.__doc__)
+    assert "never removed" in str(accountant.__doc__)

@@ -37,7 +37,7 @@ from benchmarks.fight.measure import EPSILONS, Round, held_until, within
 from benchmarks.fight.measure_ring import BegunAnew, Entry, entry
 from benchmarks.fight.protocol import Problem, Promise, noised
 from benchmarks.report import Section, Table, Target
-from expunge._typing import Index, Vector
+from expunge.core.arrays import Index, Vector
 from expunge.exceptions import NotConverged, Unsupported
 from tests.cases import logistic_data, ridge_logistic
 

@@ -23,13 +23,13 @@ from benchmarks.fight.descent import Descent, contraction
 from benchmarks.fight.printed import Printed
 from benchmarks.fight.protocol import Contender, Problem, Promise, Session, noised
 from expunge import L1, L2, HalfSquared, Logistic, Objective
-from expunge._typing import Index, Vector
-from expunge.blocks import loss_slopes
+from expunge.core.arrays import Index, Vector
+from expunge.core.penalties import Penalty
+from expunge.core.solver import minimise
+from expunge.core.sums import loss_slopes
 from expunge.exceptions import NotCertifiable, UnknownRows, Unsupported
-from expunge.gaussian import mu_of
-from expunge.penalties import Penalty
-from expunge.regularity import Regularity, jackknife_radius, regularity_of
-from expunge.solvers import minimise
+from expunge.promise.capacity import Regularity, jackknife_radius, regularity_of
+from expunge.promise.gaussian import mu_of
 from tests.cases import distance, logistic_data
 from tests.printed import proximal_update, smooth_update
 

@@ -17,9 +17,9 @@ from benchmarks.fight.guo import (
 )
 from benchmarks.fight.protocol import Problem, Promise
 from expunge import L2, Huber, Logistic, Objective, Rows
-from expunge._typing import Vector
+from expunge.core.arrays import Vector
+from expunge.core.solver import minimise
 from expunge.exceptions import Unsupported
-from expunge.solvers import minimise
 from tests.cases import distance, logistic_data
 
 NOTHING = np.zeros(4)

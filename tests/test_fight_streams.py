@@ -8,10 +8,10 @@ from benchmarks.fight.contenders_ours import NEWTON
 from benchmarks.fight.protocol import Problem, Promise
 from benchmarks.fight.streams import STREAMS, fit, influences
 from expunge import L1, L2, HalfSquared, Logistic, Objective
-from expunge.blocks import norm_moment
+from expunge.core.penalties import Penalty
+from expunge.core.solver import minimise
+from expunge.core.sums import norm_moment
 from expunge.exceptions import InvalidInput
-from expunge.penalties import Penalty
-from expunge.solvers import minimise
 from tests.cases import distance, logistic_data
 
 

@@ -21,8 +21,8 @@ from sklearn.preprocessing import StandardScaler
 
 from expunge import L1, Polish, SquaredHinge
 from expunge.adopt import from_sklearn
-from expunge.budget import Budget
-from expunge.canonical import dumps
+from expunge.core.linalg import Symmetric
+from expunge.core.penalties import ElasticNet, GroupLasso, NuclearNorm
 from expunge.exceptions import (
     CapacityExceeded,
     InvalidInput,
@@ -33,16 +33,12 @@ from expunge.exceptions import (
     UnknownSubject,
     Unsupported,
 )
-from expunge.files import folder, load, save
-from expunge.files.packing import packed, unpacked
-from expunge.linalg import Symmetric
-from expunge.linear_model import (
-    LinearRegression,
-    LogisticRegression,
-    SoftmaxRegression,
-)
-from expunge.penalties import ElasticNet, GroupLasso, NuclearNorm
-from expunge.verification import verify
+from expunge.files import format, load, save
+from expunge.files.format import packed, unpacked
+from expunge.linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
+from expunge.promise.budget import Budget
+from expunge.promise.canonical import dumps
+from expunge.promise.verification import verify
 
 FILES = ["private.json", "private.safetensors", "release.json", "release.safetensors"]
 SEEDED = Budget(sigma=5.0, releases=3, allow_seeded=True)
@@ -194,7 +190,7 @@ def test_release_tells_nothing_private(tmp_path: Path) -> None:
     shown = b"".join((tmp_path / name).read_bytes() for name in FILES[2:])
     hidden = b"".join((tmp_path / name).read_bytes() for name in FILES[:2])
     private = {
-        name: folder.digest((tmp_path / name).read_bytes()) for name in FILES[:2]
+        name: format.digest((tmp_path / name).read_bytes()) for name in FILES[:2]
     }
     secrets = [
         b"987654321",

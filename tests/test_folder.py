@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from expunge.canonical import dumps
 from expunge.exceptions import InvalidInput
-from expunge.files import CorruptFiles, folder, load
+from expunge.files import CorruptFiles, format, load
 from expunge.linear_model import LogisticRegression
+from expunge.promise.canonical import dumps
 from tests.test_files import CANCER, FILES, WORDS, contents, draft
 
 
@@ -81,11 +81,11 @@ def test_another_version_is_refused(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["release", "private"])
 def test_sealed_nonsense_is_refused(kind: str, tmp_path: Path) -> None:
     LogisticRegression().fit(*CANCER).save(tmp_path)
-    content = folder.unsealed(kind, (tmp_path / f"{kind}.json").read_bytes())
+    content = format.unsealed(kind, (tmp_path / f"{kind}.json").read_bytes())
     part = "parameters" if kind == "release" else "custody"
     forgeries: list[Any] = [{"class": "Popen", "fields": {}}, {}, None]
     for forged in forgeries:
-        forgery = folder.sealed(kind, content | {part: forged})
+        forgery = format.sealed(kind, content | {part: forged})
         (tmp_path / f"{kind}.json").write_bytes(forgery)
         with pytest.raises(CorruptFiles, match="holds no"):
             load(tmp_path)
@@ -135,8 +135,8 @@ class TestInterruption:
     def test_killed_before_the_decision(self, tmp_path: Path) -> None:
         model = LogisticRegression().fit(*CANCER)
         model.save(tmp_path)
-        (tmp_path / folder.SAVING).mkdir()
-        (tmp_path / folder.SAVING / "private.json").write_bytes(b"half")
+        (tmp_path / format.SAVING).mkdir()
+        (tmp_path / format.SAVING / "private.json").write_bytes(b"half")
         load(tmp_path)
         model.save(tmp_path)
         assert sorted(os.listdir(tmp_path)) == FILES

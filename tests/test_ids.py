@@ -18,7 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge.exceptions import InvalidInput
-from expunge.ids import LONGEST, is_row_name, objection, people, person, row_name
+from expunge.private_model.subjects import (
+    LONGEST,
+    is_row_name,
+    objection,
+    people,
+    person,
+    row_name,
+)
 
 pa: Any = import_module("pyarrow")  # it ships no types
 COMPOSED, DECOMPOSED = "Zo\u00eb", "Zoe\u0308"

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from expunge.cli.exits import (
+from expunge.cli.options import (
     DATA_MISSING,
     DOES_NOT_STAND,
     DONE,
@@ -24,8 +24,8 @@ from expunge.cli.exits import (
     UNKNOWN,
     WRONG_INPUT,
 )
-from expunge.cli.printing import Table, say_json, some
-from expunge.files.shipping import read_shipped
+from expunge.cli.output import Table, say_json, some
+from expunge.files.export import read_shipped
 from expunge.ledger import read_entry
 from expunge.registry import Registry
 from tests.calling import call, copied, make_registry, person, whole, write_table

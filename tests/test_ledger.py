@@ -27,9 +27,9 @@ from expunge.ledger import (
     read_entry,
     sign,
 )
-from expunge.ledger.book import leaf
+from expunge.ledger.documents import DAY, Page, day_of, midnight
+from expunge.ledger.ledger import leaf
 from expunge.ledger.merkle import consistency_proof, nodes_of
-from expunge.ledger.pages import DAY, Page, day_of, midnight
 from tests import certificates
 
 START = "2023-11-14"

@@ -18,7 +18,7 @@ from expunge.ledger import (
     export,
     sign,
 )
-from expunge.ledger.pages import Page
+from expunge.ledger.documents import Page
 from tests.test_ledger import (
     NEW,
     OLD,

@@ -30,7 +30,7 @@ from expunge.ledger import (
     subject_tags,
     tag_key,
 )
-from expunge.ledger.tags import request_tag
+from expunge.ledger.secrets import request_tag
 
 # RFC 8032, section 7.1, test 2.
 SEED = bytes.fromhex("4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb")

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from expunge.canonical import dumps
 from expunge.exceptions import InvalidInput
 from expunge.ledger import (
     Entry,
@@ -20,10 +19,10 @@ from expunge.ledger import (
     export,
     merkle,
 )
-from expunge.ledger.checking import LINES
-from expunge.ledger.pages import Page
-from expunge.ledger.signatures import SHARE
-from expunge.ledger.spelling import glance, read_page
+from expunge.ledger.documents import Page, glance, read_page
+from expunge.ledger.entries import SHARE
+from expunge.ledger.export import LINES
+from expunge.promise.canonical import dumps
 from tests.test_ledger import HEAD, KINDS, OLD, request, written
 from tests.test_ledger_export import PAGES, alternatives
 

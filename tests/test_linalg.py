@@ -4,13 +4,19 @@
 import numpy as np
 import pytest
 
-from expunge._typing import Matrix, Vector
+from expunge.core import prox as prox_module
+from expunge.core.arrays import Matrix, Vector
+from expunge.core.linalg import Symmetric, conjugate_gradients
+from expunge.core.penalties import L1, GroupLasso, NuclearNorm, Penalty
+from expunge.core.prox import (
+    Kink,
+    Minimum,
+    anderson,
+    coordinate_sweep,
+    model_residual,
+    scaled_prox,
+)
 from expunge.exceptions import NotPositiveDefinite
-from expunge.linalg import Kink, Minimum, Symmetric, conjugate_gradients, scaled_prox
-from expunge.linalg import prox as prox_module
-from expunge.linalg.fixed_point import anderson
-from expunge.linalg.prox import coordinate_sweep, model_residual
-from expunge.penalties import L1, GroupLasso, NuclearNorm, Penalty
 
 SIZE = 12
 

@@ -23,7 +23,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from expunge import GroupLasso, Jackknife, NuclearNorm
-from expunge.budget import Budget
 from expunge.exceptions import (
     CapacityExceeded,
     InvalidInput,
@@ -33,13 +32,10 @@ from expunge.exceptions import (
     UnknownSubject,
     Unsupported,
 )
-from expunge.linear_model import (
-    LinearRegression,
-    LogisticRegression,
-    SoftmaxRegression,
-)
+from expunge.linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
 from expunge.plan import PlanningLooksAtData
-from expunge.verification import verify
+from expunge.promise.budget import Budget
+from expunge.promise.verification import verify
 
 SEEDED = Budget(sigma=1.0, allow_seeded=True)
 

@@ -24,30 +24,18 @@ from expunge import (
     learn,
     summarise,
 )
-from expunge._typing import Matrix, Vector
-from expunge.blocks import loss_hessian
-from expunge.exceptions import (
-    CannotRemove,
-    ExpungeError,
-    InvalidInput,
-    Unsupported,
-)
-from expunge.linalg import Symmetric
-from expunge.losses import Loss
-from expunge.mechanisms import State
-from expunge.mechanisms.downdate import initial_state, with_sums
-from expunge.objective import Scaling
-from expunge.solvers import minimise, require_converged, with_quadratic
-from expunge.summary import Summary
-from expunge.tuning import loo_error
-from expunge.tuning.loo import (
-    LeftOut,
-    bars,
-    closer,
-    leave_one_out,
-    looks,
-    steps,
-)
+from expunge.core.arrays import Matrix, Vector
+from expunge.core.linalg import Symmetric
+from expunge.core.losses import Loss
+from expunge.core.objective import Scaling
+from expunge.core.solver import minimise, require_converged, with_quadratic
+from expunge.core.sums import loss_hessian
+from expunge.exceptions import CannotRemove, ExpungeError, InvalidInput, Unsupported
+from expunge.removal import State
+from expunge.removal.state import initial_state, with_sums
+from expunge.removal.summary import Summary
+from expunge.tuning import loo, loo_bounds, loo_error, loo_problems
+from expunge.tuning.loo import LeftOut, leave_one_out
 from tests.instances import LOSSES, PENALTIES, SCALINGS, labelled
 
 ONE_OUTPUT = ("logistic", "half_squared", "huber", "squared_hinge")
@@ -142,7 +130,7 @@ def test_smooth_models_against_a_fit_without_each_row(
     state = fitted(learn(objective, rows))
     found = leave_one_out(state, rows)
     assert violated(state, rows, found) == 0
-    assert (found.bars <= looks.TOO_WIDE * (1.0 + found.losses)).all()
+    assert (found.bars <= loo.TOO_WIDE * (1.0 + found.losses)).all()
     assert loss.curvature_jump > 0.0 or found.bars.max() < 1e-4
     assert np.median(found.bars) < 1e-8
 
@@ -280,8 +268,8 @@ def test_no_random_case_breaks_a_bar(
         oracle = exact(state, rows)
         # By the first look alone, with the second, and with refits.
         for most, refits in ((0, 0), (512, 0), (512, 32)):
-            monkeypatch.setattr(looks, "CLOSER", most)
-            monkeypatch.setattr(looks, "REFITS", refits)
+            monkeypatch.setattr(loo, "CLOSER", most)
+            monkeypatch.setattr(loo, "REFITS", refits)
             errors, bars = judged(oracle, leave_one_out(state, rows))
             assert (errors <= bars).all()
         pairs.append((errors, bars))
@@ -296,21 +284,21 @@ def test_no_random_case_breaks_a_bar(
 
 def _first_look_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no row have another look, so that the first one's bars stand."""
-    monkeypatch.setattr(looks, "CLOSER", 0)
-    monkeypatch.setattr(looks, "REFITS", 0)
+    monkeypatch.setattr(loo, "CLOSER", 0)
+    monkeypatch.setattr(loo, "REFITS", 0)
 
 
 MUTANTS: dict[str, tuple[str, Any, str, Any]] = {
-    "no third-order term": ("logistic", bars, "_psi", np.zeros_like),
+    "no third-order term": ("logistic", loo_bounds, "_psi", np.zeros_like),
     "a curvature that never jumps": (
         "huber",
-        bars,
+        loo_bounds,
         "_near_moves",
         lambda shared, kinks, gone, S: np.full((len(S), kinks.index.size), -np.inf),
     ),
     "no residual": (
         "half_squared",
-        bars,
+        loo_bounds,
         "dual_norms",
         lambda shared, base, found: found.slack / np.sqrt(base.floor),
     ),
@@ -322,7 +310,7 @@ def test_mutants_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     loss, module, attribute, value = MUTANTS[name]
     _first_look_alone(monkeypatch)
     # One step alone: with weights under "mean" scaling it leaves a residual.
-    monkeypatch.setattr(steps, "REPEATS", 1)
+    monkeypatch.setattr(loo_problems, "REPEATS", 1)
     objective = Objective(LOSSES[loss][0], L2(), 0.05, intercept=True)
     rows = problem(objective, np.random.default_rng(5), 120, weighted=True)
     state = fitted(learn(objective, rows))
@@ -334,14 +322,14 @@ def test_mutants_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_measured_gradient_must_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(closer, "LOOKS", 0)
-    monkeypatch.setattr(looks, "REFITS", 0)
+    monkeypatch.setattr(loo, "LOOKS", 0)
+    monkeypatch.setattr(loo, "REFITS", 0)
     objective = Objective(Logistic(), L2(), 0.05, intercept=True)
     rows = problem(objective, np.random.default_rng(5), 60)
     state = fitted(learn(objective, rows))
     assert violated(state, rows, leave_one_out(state, rows)) == 0
     monkeypatch.setattr(
-        closer,
+        loo,
         "dual_norms",
         lambda shared, base, found: found.slack / np.sqrt(base.floor),
     )
@@ -353,7 +341,7 @@ def test_each_look_narrows_the_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = problem(objective, np.random.default_rng(6), 60)
     state = fitted(learn(objective, rows))
     every = leave_one_out(state, rows)
-    monkeypatch.setattr(looks, "REFITS", 0)
+    monkeypatch.setattr(loo, "REFITS", 0)
     without_refits = leave_one_out(state, rows)
     _first_look_alone(monkeypatch)
     first = leave_one_out(state, rows)

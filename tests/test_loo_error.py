@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from expunge import LogisticRegression
-from expunge._typing import Matrix, Vector
+from expunge.core.arrays import Matrix, Vector
 from expunge.exceptions import InvalidInput, NoPrivateState
 from expunge.tuning import loo_error
 

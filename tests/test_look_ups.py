@@ -10,10 +10,10 @@ import pytest
 from sqlalchemy import Connection, event, insert
 
 from expunge.ledger import ReleaseMade
-from expunge.stores import Store, people, publications, requests
-from expunge.stores.engine import analyse
-from expunge.stores.people import CHUNK
-from expunge.stores.tables import releases
+from expunge.registry.storage import Store, people_table, releases_table, requests_table
+from expunge.registry.storage.engine import analyse
+from expunge.registry.storage.people_table import CHUNK
+from expunge.registry.storage.tables import releases
 from tests.test_stores_tables import empty, store
 
 __all__ = ["empty", "store"]
@@ -29,15 +29,21 @@ MOST = {"sqlite": 120.0, "postgresql": 8.0}
 MODEL = {"name": "m", "created": 0, "number": 1, "generation": 1, "checkpoint": ""}
 
 
-def taken_in(store: Store) -> people.PageKeys:
+def taken_in(store: Store) -> people_table.PageKeys:
     """Take in a model, and a request of everybody; return the page keys."""
-    line: dict[str, Any] = {"stage": requests.ACCEPTED, "accepted": 0, "deadline": 0}
+    line: dict[str, Any] = {
+        "stage": requests_table.ACCEPTED,
+        "accepted": 0,
+        "deadline": 0,
+    }
     line |= {"n_subjects": 1, "fingerprint": ""}
     with store.writing() as connection:
-        publications.add_model(connection, MODEL)
-        keys = people.enrol(connection, "m", [(tag, b"rows") for tag in TAGS])
+        releases_table.add_model(connection, MODEL)
+        keys = people_table.enrol(connection, "m", [(tag, b"rows") for tag in TAGS])
         named = zip(IDS, TAGS, strict=True)
-        requests.take_in(connection, [line | {"id": one} for one in IDS], [*named])
+        requests_table.take_in(
+            connection, [line | {"id": one} for one in IDS], [*named]
+        )
     return keys
 
 
@@ -77,21 +83,21 @@ def test_a_batch_reads_no_table_to_find_a_few_lines(store: Store) -> None:
     page_keys = taken_in(store)
     some, ids = TAGS[SOME], IDS[SOME]
     with store.reading() as connection:
-        found = people.find(connection, "m", [*some, "stranger"])
-        pages = people.pages_of(connection, "m", found, page_keys)
-        assert people.holders(connection, some) == {tag: {"m"} for tag in some}
-        assert requests.tags_of(connection, ids) == dict(
+        found = people_table.find(connection, "m", [*some, "stranger"])
+        pages = people_table.pages_of(connection, "m", found, page_keys)
+        assert people_table.holders(connection, some) == {tag: {"m"} for tag in some}
+        assert requests_table.tags_of(connection, ids) == dict(
             zip(ids, ([tag] for tag in some), strict=True)
         )
     assert [one.tag for one in found] == some
-    struck = people.without("m", found, pages, page_keys)
+    struck = people_table.without("m", found, pages, page_keys)
     steps: dict[str, Callable[[Connection], object]] = {
-        "known": lambda connection: people.holders(connection, some),
-        "sent before": lambda connection: requests.look_up(connection, ids),
-        "named": lambda connection: requests.tags_of(connection, ids),
-        "rows": lambda connection: people.find(connection, "m", some),
-        "struck": lambda connection: people.strike(connection, "m", struck),
-        "applied": lambda connection: requests.mark_applied(
+        "known": lambda connection: people_table.holders(connection, some),
+        "sent before": lambda connection: requests_table.look_up(connection, ids),
+        "named": lambda connection: requests_table.tags_of(connection, ids),
+        "rows": lambda connection: people_table.find(connection, "m", some),
+        "struck": lambda connection: people_table.strike(connection, "m", struck),
+        "applied": lambda connection: requests_table.mark_applied(
             connection, {one: {"m": 2} for one in ids}
         ),
     }
@@ -100,13 +106,13 @@ def test_a_batch_reads_no_table_to_find_a_few_lines(store: Store) -> None:
             step(connection)
         assert 0.0 < sum(seen) / len(some) < MOST[store.dialect], name
     with store.reading() as connection:
-        assert people.count(connection, "m") == N - len(some)
+        assert people_table.count(connection, "m") == N - len(some)
 
 
 def test_pages_are_gone_through_once() -> None:
     """Each person's key is looked for on one page, not on all."""
 
-    class Counting(people.Found):
+    class Counting(people_table.Found):
         n_looks = 0
 
         def __getattribute__(self, name: str) -> Any:
@@ -116,9 +122,9 @@ def test_pages_are_gone_through_once() -> None:
 
     n_pages, n_people = 20, 200
     found = [Counting(i, "", i % n_pages, i // n_pages, b"") for i in range(n_people)]
-    contents = dict.fromkeys(range(n_pages), bytes(32 * people.PAGE))
+    contents = dict.fromkeys(range(n_pages), bytes(32 * people_table.PAGE))
     keys = np.zeros((n_pages, 32), np.uint8)
-    struck = people.without("m", found, contents, keys)
+    struck = people_table.without("m", found, contents, keys)
     assert sorted(struck.sealed) == list(range(n_pages))
     assert Counting.n_looks <= 2 * n_people
 
@@ -128,7 +134,7 @@ def test_a_release_is_found_among_any_number(store: Store) -> None:
     n_releases = 20_000
     line = {"model": "m", "made": 0, "certificate": "{}", "superseded": 1}
     with store.writing() as connection:
-        publications.add_model(connection, MODEL)
+        releases_table.add_model(connection, MODEL)
         lines = [
             line | {"number": number, "digest": f"{number:064x}"}
             for number in range(n_releases)
@@ -139,11 +145,11 @@ def test_a_release_is_found_among_any_number(store: Store) -> None:
         analyse(connection, "releases (model, digest, superseded)")
     entry = ReleaseMade(sequence=3, day="2024-01-01", model="m", certificate="f" * 64)
     for step in (
-        lambda connection: publications.mark_entered(connection, entry),
-        lambda connection: publications.has_digest(connection, "m", f"{15_000:064x}"),
+        lambda connection: releases_table.mark_entered(connection, entry),
+        lambda connection: releases_table.has_digest(connection, "m", f"{15_000:064x}"),
     ):
         with store.writing() as connection, counted(store, connection) as seen:
             step(connection)
         assert sum(seen) < 2 * MOST[store.dialect]
     with store.reading() as connection:
-        assert publications.release(connection, "m", n_releases).sequence == 3
+        assert releases_table.release(connection, "m", n_releases).sequence == 3

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from expunge import HalfSquared, Huber, Logistic, Multinomial, SquaredHinge
+from expunge.core.losses import Loss
 from expunge.exceptions import InvalidInput
-from expunge.losses import Loss
 from tests.instances import LOSSES
 
 BAD_LABELS: list[tuple[Loss, object, str]] = [

@@ -19,8 +19,8 @@ from expunge.exceptions import (
     StoreFailed,
 )
 from expunge.registry import Asked, Registry
-from expunge.registry.returning import JournalIncomplete
-from expunge.stores import Journal
+from expunge.registry.requests import JournalIncomplete
+from expunge.registry.storage import Journal
 from tests.registries import (
     by_name,
     data,
@@ -178,7 +178,7 @@ class TestRestoring:
         with Registry.open(backup) as other:
             mark = other._site.journal.append([])
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("expunge.registry.staging.mark_in", lambda connection: mark)
+            patch.setattr("expunge.registry.restore.mark_in", lambda connection: mark)
             with pytest.raises(LedgerCorrupt, match="signed head"):
                 Registry.restore(folder, backup)
 
@@ -317,8 +317,8 @@ class TestKilledWhileRestoring:
     def test_leaves_nothing_behind_for_good(self, folder: Path) -> None:
         """Neither the staged database nor a draft outlives the next opening."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("expunge.registry.restoring.put_in_place", _killed)
-            patch.setattr("expunge.registry.staging.destroy", lambda path: None)
+            patch.setattr("expunge.registry.restore.put_in_place", _killed)
+            patch.setattr("expunge.registry.restore.destroy", lambda path: None)
             with pytest.raises(KeyboardInterrupt):
                 Registry.restore(folder, folder.with_name("backup"))
         drafts = [folder / ".expunge.db.new-wal", folder / "keys" / ".vault.json.new"]

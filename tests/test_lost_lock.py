@@ -12,19 +12,10 @@ import pytest
 from sqlalchemy import text
 
 from expunge.exceptions import Busy, ExpungeError, StoreFailed
-from expunge.ledger.pages import day_of
-from expunge.registry import (
-    Asked,
-    Registry,
-    accepting,
-    applying,
-    completing,
-    fitting,
-    rotating,
-    working,
-)
-from expunge.stores import Checkpoints, Journal, Store, engine
-from expunge.stores.lock import ADVISORY
+from expunge.ledger.documents import day_of
+from expunge.registry import Asked, Registry, models, recovery, requests, worker
+from expunge.registry.storage import Checkpoints, Journal, Store, engine
+from expunge.registry.storage.lock import ADVISORY
 from tests.registries import (
     by_name,
     custody_of,
@@ -40,12 +31,12 @@ ONE, OTHER = "a" * 32, "b" * 32
 REST = data_without("person 1", "person 2", "person 3")
 # Where a worker is overtaken: before it calls one of these, or right after.
 PLACES: dict[str, tuple[Any, str]] = {
-    "catching up": (working, "catch_up"),
+    "catching up": (worker, "catch_up"),
     "computing": (Checkpoints, "write"),
-    "committing": (applying, "commit"),
+    "committing": (worker, "commit"),
     "erasing": (Store, "erase"),
     "destroying keys": (Checkpoints, "settle"),
-    "stating": (completing, "conclude"),
+    "stating": (worker, "conclude"),
 }
 END_LOCK = text(
     "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' "
@@ -152,11 +143,11 @@ class TestOvertaken:
 
         steps: dict[str, tuple[tuple[Any, str], Callable[[], object]]] = {
             "fit": (
-                (fitting, "require_nobody_returns"),
+                (models, "require_nobody_returns"),
                 lambda: registry.fit("third", estimator(), **by_name(REST)),
             ),
             "refit": (
-                (fitting, "require_nobody_returns"),
+                (models, "require_nobody_returns"),
                 lambda: registry.refit("half", estimator(), **by_name(REST)),
             ),
             "reanchor": ((Checkpoints, "write"), lambda: registry.reanchor("all")),
@@ -164,7 +155,7 @@ class TestOvertaken:
                 (Store, "writing"),
                 lambda: registry.ship("all", tmp_path / "m.safetensors"),
             ),
-            "rotate": ((rotating, "conclude"), registry.rotate_signing_key),
+            "rotate": ((recovery, "conclude"), registry.rotate_signing_key),
         }
         place, step = steps[what]
         with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
@@ -183,7 +174,7 @@ class TestOvertaken:
             second.apply()
 
         with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
-            overtake(patch, (rotating, "conclude"), second_works)
+            overtake(patch, (recovery, "conclude"), second_works)
             with pytest.raises((Busy, StoreFailed)):
                 registry.rotate_signing_key()
         self.require_done(folder, {})
@@ -256,13 +247,13 @@ def test_many_senders_of_one_request_all_get_its_status(
 
         def meanwhile(time: int) -> str:
             for one in senders:
-                patch.setattr(accepting, "day_of", real)
+                patch.setattr(requests, "day_of", real)
                 other.accept([one])
-                patch.setattr(accepting, "day_of", meanwhile)
+                patch.setattr(requests, "day_of", meanwhile)
                 break
             return real(time)
 
-        patch.setattr(accepting, "day_of", meanwhile)
+        patch.setattr(requests, "day_of", meanwhile)
         statuses = registry.accept(asked)
     assert [one.request for one in statuses] == [one.request for one in asked]
     registry.apply()
@@ -280,7 +271,7 @@ def test_a_request_sent_under_a_new_key_is_the_same_request(
         second.accept([asked])
 
     with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
-        overtake(patch, (accepting, "_taken_in"), second_sends)
+        overtake(patch, (requests, "_taken_in"), second_sends)
         (status,) = registry.accept([asked])
     assert status.request == ONE and status.n_subjects == 1
 
@@ -312,7 +303,7 @@ def test_nothing_is_called_done_that_another_process_is_still_doing(
             second.apply()
 
     with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
-        overtake(patch, (working, "tidy"), second_applies)
+        overtake(patch, (worker, "tidy"), second_applies)
         with pytest.raises((Busy, StoreFailed)):
             registry.apply()
     registry.apply()
@@ -380,7 +371,7 @@ def test_threads_of_one_registry_never_work_at_once(
         thread.join()
 
     with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
-        overtake(patch, (applying, "commit"), meanwhile)
+        overtake(patch, (worker, "commit"), meanwhile)
         registry.forget(["person 2"], ONE)
     assert outcome == ["waited"]
     require_consistent(registry)

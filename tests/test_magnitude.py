@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from expunge.exceptions import InvalidInput, NotConverged
-from expunge.magnitude import (
+from expunge.core.arrays import (
     LARGEST,
     SMALLEST,
     decomposition,
@@ -16,6 +15,7 @@ from expunge.magnitude import (
     require_magnitude,
     row_norms,
 )
+from expunge.exceptions import InvalidInput, NotConverged
 
 SCALES = [5e-324, 1e-310, 1e-200, 1e-163, 1e-100, 1.0, 1e100, 1e163, 1e307]
 

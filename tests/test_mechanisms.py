@@ -30,8 +30,8 @@ from expunge.exceptions import (
     NotPositiveDefinite,
     RowsRequired,
 )
-from expunge.mechanisms import Mechanism, State
-from expunge.mechanisms import newton as newton_module
+from expunge.removal import Mechanism, State
+from expunge.removal import newton as newton_module
 from tests.instances import MECHANISMS, labelled, learned, objective_of, retrained
 
 EVERY = pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=MECHANISMS)

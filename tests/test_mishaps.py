@@ -17,8 +17,8 @@ from expunge.exceptions import (
     ScheduleExhausted,
 )
 from expunge.ledger import UnusableKey, check_receipt
-from expunge.registry import Asked, Registry, news, rotating
-from expunge.stores import Checkpoints, Journal, Store
+from expunge.registry import Asked, Registry, recovery, statements
+from expunge.registry.storage import Checkpoints, Journal, Store
 from tests.registries import (
     BUDGET,
     by_name,
@@ -79,7 +79,7 @@ class TestRequestsThatOnlyTheJournalHas:
 
     def half_accept(self, folder: Path, asked: Asked) -> None:
         with Registry.open(folder) as registry:
-            with crash_in(news, "write_mark"):
+            with crash_in(statements, "write_mark"):
                 registry.accept([asked])
 
     @pytest.mark.parametrize("between", ["nothing", "fit", "refit", "rotate"])
@@ -341,7 +341,7 @@ class TestKeys:
         self, folder: Path, name: str
     ) -> None:
         with Registry.open(folder) as registry:
-            with crash_in(rotating, name):
+            with crash_in(recovery, name):
                 registry.rotate_signing_key()
         with Registry.open(folder) as registry:
             receipt = registry.forget(["person 2"])
@@ -372,7 +372,7 @@ def test_the_order_of_people_does_not_make_another_request(folder: Path) -> None
 def test_a_key_of_tags_is_noted_before_it_tags_anybody(folder: Path) -> None:
     """Rotating was killed between the file and the note."""
     with Registry.open(folder) as registry:
-        with crash_in(rotating, "note_tag_keys"):
+        with crash_in(recovery, "note_tag_keys"):
             registry.rotate_tag_key()
         registry.fit("third", estimator(), **by_name(REST))
     (folder / "keys" / "tags-1").unlink()

@@ -26,10 +26,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from expunge._typing import Vector
-from expunge.budget import Budget
+from expunge.core.arrays import Vector
 from expunge.exceptions import ExpungeError, InvalidInput, MissingExtra
-from expunge.noise import (
+from expunge.promise.budget import Budget
+from expunge.promise.noise import (
     POOL,
     Noise,
     SecureNoise,
@@ -244,7 +244,7 @@ class TestPool:
 FORK = """
 import os
 import time
-from expunge.noise import POOL, SecureNoise
+from expunge.promise.noise import POOL, SecureNoise
 
 noise = SecureNoise(1.0, 2.0**-27)
 
@@ -304,7 +304,7 @@ def test_forked_child_draws_its_own() -> None:
 
 
 def test_import_of_the_package_leaves_opendp_alone() -> None:
-    run("import sys, expunge.noise; assert 'opendp' not in sys.modules")
+    run("import sys, expunge.promise.noise; assert 'opendp' not in sys.modules")
 
 
 def test_missing_opendp_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,19 +23,22 @@ from expunge import (
     Retrain,
     residual,
 )
-from expunge._typing import Matrix, Vector
-from expunge.capacity import Plan, deletion_capacity, excess_risk_bound
+from expunge.core.arrays import Matrix, Vector
+from expunge.core.linalg import Symmetric
+from expunge.core.prox import scaled_prox
+from expunge.core.solver import scaled_kink, with_quadratic
 from expunge.exceptions import CannotRemove, InvalidInput
-from expunge.gaussian import delta_of, mu_of
-from expunge.linalg import Symmetric, scaled_prox
-from expunge.mechanisms import Mechanism
-from expunge.regularity import (
+from expunge.promise.capacity import (
+    Plan,
+    deletion_capacity,
     drift_radius,
+    excess_risk_bound,
     jackknife_radius,
     newton_radius,
     regularity_of,
 )
-from expunge.solvers import scaled_kink, with_quadratic
+from expunge.promise.gaussian import delta_of, mu_of
+from expunge.removal import Mechanism
 from tests.cases import Removal, distance, logistic_data, removal, ridge_logistic
 
 UNIT = regularity_of(ridge_logistic(0.5), row_norm=1.0)

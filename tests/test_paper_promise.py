@@ -13,17 +13,19 @@ import pytest
 from scipy.stats import chi2
 
 from expunge import L2, HalfSquared, Huber, Jackknife, Logistic, Newton, Objective
-from expunge._typing import Vector
-from expunge.capacity import Plan, deletion_capacity, excess_risk_bound
+from expunge.core.arrays import Vector
+from expunge.core.solver import minimise
 from expunge.exceptions import InvalidInput
-from expunge.gaussian import delta_of, mu_of
-from expunge.regularity import (
+from expunge.promise.capacity import (
+    Plan,
     Regularity,
+    deletion_capacity,
     drift_radius,
+    excess_risk_bound,
     jackknife_radius,
     regularity_of,
 )
-from expunge.solvers import minimise
+from expunge.promise.gaussian import delta_of, mu_of
 from tests import printed
 from tests.cases import Removal, distance, logistic_data, removal, ridge_logistic
 

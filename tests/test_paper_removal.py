@@ -9,31 +9,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from expunge import (
-    L1,
-    L2,
-    HalfSquared,
-    Jackknife,
-    Logistic,
-    Newton,
-    Objective,
-    Rows,
-)
-from expunge._typing import Vector
-from expunge.blocks import loss_hessian
+from expunge import L1, L2, HalfSquared, Jackknife, Logistic, Newton, Objective, Rows
+from expunge.core.arrays import Vector
+from expunge.core.linalg import Cholesky, Symmetric
+from expunge.core.prox import scaled_prox
+from expunge.core.solver import scaled_kink
+from expunge.core.sums import loss_hessian
 from expunge.exceptions import Unsupported
-from expunge.linalg import Cholesky, Symmetric, scaled_prox
-from expunge.mechanisms import State, state_size
-from expunge.regularity import drift_radius, jackknife_radius
-from expunge.solvers import scaled_kink
+from expunge.promise.capacity import drift_radius, jackknife_radius
+from expunge.removal import State, state_size
 from tests import printed
-from tests.cases import (
-    Removal,
-    distance,
-    logistic_data,
-    removal,
-    ridge_logistic,
-)
+from tests.cases import Removal, distance, logistic_data, removal, ridge_logistic
 
 
 def lasso(alpha: float = 0.02, ridge: float = 0.01) -> Objective:

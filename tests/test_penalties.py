@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from expunge import L1, L2, ElasticNet, GroupLasso, Huber, NuclearNorm, Objective
+from expunge.core.penalties import Penalty
 from expunge.exceptions import InvalidInput
-from expunge.penalties import Penalty
 
 THETA = np.array([[3.0], [-4.0], [0.0]])
 

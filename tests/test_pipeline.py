@@ -27,7 +27,6 @@ from sklearn.preprocessing import FunctionTransformer, Normalizer
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from expunge import Budget, verify
-from expunge.certificate import ASSUMPTIONS, CHOSEN
 from expunge.exceptions import (
     CannotRemove,
     EmptyClass,
@@ -46,6 +45,7 @@ from expunge.preprocessing import (
     forgettable_pipeline,
 )
 from expunge.preprocessing.steps import UNNOISED, handling, transformed
+from expunge.promise.certificate import ASSUMPTIONS, CHOSEN
 
 N_ROWS = 120
 MARK = 4321.0987654321

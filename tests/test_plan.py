@@ -16,20 +16,28 @@ from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.metrics import accuracy_score, log_loss, r2_score
 
-from expunge import L1, L2, Budget, ExpungeError, Objective, Rows, capacity
-from expunge._typing import Index
-from expunge.blocks import predict
-from expunge.capacity import Plan, capacity_by_privacy, contract_risk_bound
+from expunge import (
+    L1,
+    L2,
+    Budget,
+    ExpungeError,
+    HalfSquared,
+    Logistic,
+    Multinomial,
+    Objective,
+    Rows,
+)
+from expunge.core.arrays import Index
+from expunge.core.solver import minimise
+from expunge.core.sums import predict
 from expunge.exceptions import InvalidInput, MissingExtra, Unsupported
-from expunge.gaussian import delta_of, mu_of
-from expunge.losses import HalfSquared, Logistic, Multinomial
-from expunge.mechanisms import Jackknife, Mechanism, Newton, Polish, Rescaled, Retrain
-from expunge.noise import SeededNoise
 from expunge.plan import Options, PlanningLooksAtData, PlanReport, plan, removal_orders
-from expunge.plan.reach import Radii, Reach, Trial, round_counts
-from expunge.regularity import drift_radius, regularity_of
-from expunge.solvers import minimise
-from expunge.unlearn import Custody, begin, fits, forget, release
+from expunge.plan.removals import Radii, Reach, Trial, round_counts
+from expunge.private_model.unlearn import Custody, begin, fits, forget, release
+from expunge.promise import capacity
+from expunge.promise.gaussian import delta_of, mu_of
+from expunge.promise.noise import SeededNoise
+from expunge.removal import Jackknife, Mechanism, Newton, Polish, Rescaled, Retrain
 from tests.instances import labelled
 
 BUDGET = Budget(sigma=0.1, allow_seeded=True)
@@ -428,18 +436,18 @@ def test_what_cannot_be_planned_is_refused() -> None:
 
 # Capacity by constants alone.
 
-REGULAR = regularity_of(Objective(Logistic(), L2(), alpha=0.5), 1.0)
+REGULAR = capacity.regularity_of(Objective(Logistic(), L2(), alpha=0.5), 1.0)
 
 
 def test_ignoring_requests_is_linear_in_the_noise() -> None:
     counts = []
     for sigma in (1.0, 2.0, 4.0):
         room = replace(BUDGET, sigma=sigma).radius_budget(20)
-        count = capacity_by_privacy(REGULAR, 100_000, room)
+        count = capacity.capacity_by_privacy(REGULAR, 100_000, room)
         # L m / (mu n) <= room
         assert count == floor(room * 0.5 * 100_000 / 2.0)
-        assert drift_radius(REGULAR, count, 100_000) <= room
-        assert drift_radius(REGULAR, count + 1, 100_000) > room
+        assert capacity.drift_radius(REGULAR, count, 100_000) <= room
+        assert capacity.drift_radius(REGULAR, count + 1, 100_000) > room
         counts.append(count)
     assert counts[2] == pytest.approx(2 * counts[1], abs=2)
     assert counts[1] == pytest.approx(2 * counts[0], abs=2)
@@ -450,7 +458,7 @@ def test_ignored_removals_are_hidden_by_the_noise(rng: np.random.Generator) -> N
     X, y = labelled("logistic", rng, 400)
     X /= np.linalg.norm(X, axis=1)[:, None]
     rows, budget = objective.rows(X, y), Budget(sigma=0.2)
-    count = capacity_by_privacy(REGULAR, 400, budget.radius_budget(6))
+    count = capacity.capacity_by_privacy(REGULAR, 400, budget.radius_budget(6))
     assert 2 <= count < 40
     theta = minimise(objective, rows).theta
     custody = begin(objective, rows)
@@ -462,23 +470,27 @@ def test_ignored_removals_are_hidden_by_the_noise(rng: np.random.Generator) -> N
 
 
 def test_two_inexact_fits_leave_less_to_ignore() -> None:
-    exact = capacity_by_privacy(REGULAR, 10_000, 0.1)
-    assert capacity_by_privacy(REGULAR, 10_000, 0.1, tau=0.01) < exact
-    assert capacity_by_privacy(REGULAR, 10, 1e9) == 9
+    exact = capacity.capacity_by_privacy(REGULAR, 10_000, 0.1)
+    assert capacity.capacity_by_privacy(REGULAR, 10_000, 0.1, tau=0.01) < exact
+    assert capacity.capacity_by_privacy(REGULAR, 10, 1e9) == 9
     with pytest.raises(InvalidInput, match="both fits"):
-        capacity_by_privacy(REGULAR, 10_000, 0.1, tau=0.06)
-    squared = regularity_of(Objective(HalfSquared(), L2(), alpha=1.0), 1.0)
+        capacity.capacity_by_privacy(REGULAR, 10_000, 0.1, tau=0.06)
+    squared = capacity.regularity_of(Objective(HalfSquared(), L2(), alpha=1.0), 1.0)
     with pytest.raises(Unsupported, match="slope is unbounded"):
-        capacity_by_privacy(squared, 10_000, 0.1)
+        capacity.capacity_by_privacy(squared, 10_000, 0.1)
 
 
 def test_risk_under_a_contract_is_the_papers_at_its_own_sigma() -> None:
-    known = Plan(REGULAR, 10_000, 20, epsilon=1.0, delta=1e-5)
-    radius = drift_radius(REGULAR, 7, 10_000)
+    known = capacity.Plan(REGULAR, 10_000, 20, epsilon=1.0, delta=1e-5)
+    radius = capacity.drift_radius(REGULAR, 7, 10_000)
     sigma = radius / mu_of(1.0, 1e-5)
-    bound = contract_risk_bound(known, 7, radius=radius, sigma=sigma)
-    assert bound == pytest.approx(capacity.excess_risk_bound(known, 7, drift_radius))
-    assert bound < contract_risk_bound(known, 7, radius=radius, sigma=2 * sigma)
+    bound = capacity.contract_risk_bound(known, 7, radius=radius, sigma=sigma)
+    assert bound == pytest.approx(
+        capacity.excess_risk_bound(known, 7, capacity.drift_radius)
+    )
+    assert bound < capacity.contract_risk_bound(
+        known, 7, radius=radius, sigma=2 * sigma
+    )
 
 
 def test_the_report_holds_what_constants_say() -> None:
@@ -487,11 +499,11 @@ def test_the_report_holds_what_constants_say() -> None:
     rows = objective.rows(X / np.linalg.norm(X, axis=1)[:, None], y)
     report = plan(objective, rows, budget, None, QUIET)
     room, tau = budget.radius_budget(6), budget.solver_error(6)
-    assert report.ignored == capacity_by_privacy(REGULAR, N_ROWS, room, tau)
+    assert report.ignored == capacity.capacity_by_privacy(REGULAR, N_ROWS, room, tau)
     assert 0 < report.ignored < _reach(report, "worst").without_rows
     most = max(reach.without_rows for reach in report.reaches)
-    known = Plan(REGULAR, N_ROWS, 6, epsilon=1.0, delta=1e-5)
-    bound = contract_risk_bound(known, most, radius=room, sigma=0.5)
+    known = capacity.Plan(REGULAR, N_ROWS, 6, epsilon=1.0, delta=1e-5)
+    bound = capacity.contract_risk_bound(known, most, radius=room, sigma=0.5)
     assert report.risk == pytest.approx(bound)
     for name in ("free", "half_squared"):
         assert _planned(name).ignored is None

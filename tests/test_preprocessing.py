@@ -30,13 +30,8 @@ from expunge.exceptions import (
     UnknownRows,
     Unsupported,
 )
-from expunge.preprocessing import (
-    Changes,
-    MeanImputer,
-    OneHotEncoder,
-    StandardScaler,
-)
-from expunge.preprocessing.exact import BLOCK, UNIT, exact_sums
+from expunge.preprocessing import Changes, MeanImputer, OneHotEncoder, StandardScaler
+from expunge.preprocessing.exact_sums import BLOCK, UNIT, exact_sums
 
 Table: TypeAlias = NDArray[Any]
 

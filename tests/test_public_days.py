@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from expunge.ledger import RequestCompleted, Restored, check_receipt
-from expunge.registry import Asked, Registry, site
+from expunge.registry import Asked, Registry, context
 from tests.calling import call
 from tests.registries import A_REQUEST, registry_at, require_consistent
 
@@ -44,7 +44,7 @@ def milliseconds(moment: datetime) -> int:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Return the clock of all registries, at noon."""
     clock = Clock(milliseconds(NOON))
-    monkeypatch.setattr(site, "time_ns", clock)
+    monkeypatch.setattr(context, "time_ns", clock)
     return clock
 
 

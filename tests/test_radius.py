@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from expunge import L2, HalfSquared, Jackknife, Logistic, Newton, Objective, learn
-from expunge.blocks import KINK_EDGES, kink_masses, largest_move, largest_norm
-from expunge.mechanisms import Draft, State, look
-from expunge.radius import best_radius, ingredients, kinds, measured, measured_local
+from expunge.core.sums import KINK_EDGES, kink_masses, largest_move, largest_norm
+from expunge.promise import radius
+from expunge.promise.radius import best_radius, measured, measured_local
+from expunge.removal import Draft, State, look
 from tests.evidence import Outcome, outcome
 from tests.instances import FITTING, LOSSES, Combination, labelled, learned, retrained
 
@@ -50,13 +51,13 @@ def test_radii_are_within_a_small_factor(mechanism: Jackknife | Newton) -> None:
     # Measured here, the larger of the two mechanisms: 17, 70, 4.4 and 2.8.
     assert error <= measured(state, draft) <= 30.0 * error
     assert error <= measured_local(state, draft, R) <= 100.0 * error
-    assert error <= kinds.measured_on_rows(state, draft) <= 10.0 * error
-    assert error <= kinds.two_step(state, draft) <= 4.0 * error
+    assert error <= radius.measured_on_rows(state, draft) <= 10.0 * error
+    assert error <= radius.two_step(state, draft) <= 4.0 * error
 
 
 def test_a_free_intercept_is_certified_locally() -> None:
     state, draft, error = _removed(Newton(), intercept=True)
-    assert measured(state, draft) == kinds.measured_on_rows(state, draft) == inf
+    assert measured(state, draft) == radius.measured_on_rows(state, draft) == inf
     assert error <= best_radius(state, draft).value < inf
     assert best_radius(state, draft).kind == "measured-local"
 
@@ -94,7 +95,7 @@ MUTANTS: dict[str, tuple[str, str, Any]] = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module, attribute, value = MUTANTS[name]
-    modules = {"kinds": kinds, "ingredients": ingredients}
+    modules = {"kinds": radius, "ingredients": radius}
     monkeypatch.setattr(modules[module], attribute, value)
     losses = ("huber",) if "jumps" in name else ("logistic", "multinomial")
     names = ("newton",) if name != "no residual" else ("jackknife",)
@@ -108,8 +109,8 @@ def test_mutants_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_dropping_the_rounding_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     # Squared loss: Newton is exact, so that rounding is all there is to bound.
     for error in ("residual_error", "gradient_error"):
-        monkeypatch.setattr(kinds, error, lambda *_: 0.0)
-    monkeypatch.setattr(kinds, "product_error", lambda _: 0.0)
+        monkeypatch.setattr(radius, error, lambda *_: 0.0)
+    monkeypatch.setattr(radius, "product_error", lambda _: 0.0)
     chosen = [
         each
         for each in FITTING

@@ -24,14 +24,13 @@ from expunge import (
     Rows,
     learn,
 )
-from expunge._typing import Matrix, Vector
-from expunge.capacity import noise_cost
+from expunge.core.arrays import Matrix, Vector
+from expunge.core.linalg import conjugate_gradients
+from expunge.core.losses import Logistic
 from expunge.exceptions import ExpungeError, InvalidInput, NotConverged
-from expunge.linalg import conjugate_gradients
-from expunge.losses import Logistic
-from expunge.mechanisms import Mechanism
-from expunge.radius import best_radius
-from expunge.regularity import Regularity, newton_radius
+from expunge.promise.capacity import Regularity, newton_radius, noise_cost
+from expunge.promise.radius import best_radius
+from expunge.removal import Mechanism
 from expunge.tuning.choice import Interval, near
 from tests.exact import SUITABLE, exact_minimiser, length
 from tests.extremes import bar_verdict, interval_verdict, verdict

@@ -16,7 +16,7 @@ from expunge.cli.app import app
 from expunge.exceptions import Busy, ExpungeError, StoreFailed
 from expunge.ledger import check_export
 from expunge.registry import Asked, Registry
-from expunge.stores import Store, sqlite_engine
+from expunge.registry.storage import Store, sqlite_engine
 from tests.registries import by_name, data_without, estimator, require_consistent
 from tests.users import NOBODY, as_nobody, give, in_a_child, needs_root, reachable_copy
 

@@ -12,7 +12,6 @@ from typing import Any
 import jsonschema
 import pytest
 
-from expunge.certificate import NOT_COVERED, Certificate
 from expunge.exceptions import InvalidInput
 from expunge.ledger import (
     Head,
@@ -22,13 +21,14 @@ from expunge.ledger import (
     SigningKey,
     check_receipt,
     issue,
-    opening,
+    receipts,
     sign,
 )
-from expunge.ledger.book import leaf
+from expunge.ledger.ledger import leaf
 from expunge.ledger.merkle import inclusion_proof, nodes_of
-from expunge.ledger.receipt import schema
-from expunge.verification import verify
+from expunge.ledger.receipts import schema
+from expunge.promise.certificate import NOT_COVERED, Certificate
+from expunge.promise.verification import verify
 from tests import certificates
 from tests.test_ledger import (
     EACH,
@@ -97,7 +97,7 @@ class TestStanding:
         assert "completed on 2023-11-15, 27 days before its deadline" in verdict.says
         for name, certificate in CERTIFICATES.items():
             assert f"Model {name}: {verify(certificate).says}" in verdict.says
-        assert verdict.not_covered[: len(opening.NOT_COVERED)] == opening.NOT_COVERED
+        assert verdict.not_covered[: len(receipts.NOT_COVERED)] == receipts.NOT_COVERED
         assert set(NOT_COVERED) < set(verdict.not_covered)
         assert len(set(verdict.not_covered)) == len(verdict.not_covered)
         assert all(sentence in verdict.says for sentence in verdict.not_covered)

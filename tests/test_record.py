@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from expunge.exceptions import InvalidInput
-from expunge.noise import salt
-from expunge.record import Record
+from expunge.promise.noise import salt
+from expunge.promise.record import Record
 from tests.certificates import SALT, record
 
 

@@ -18,9 +18,9 @@ from expunge.exceptions import (
     Unsupported,
 )
 from expunge.ledger import ReleaseMade
-from expunge.registry import Asked, Registry, applying
-from expunge.stores import Checkpoints
-from expunge.stores.sealing import unseal
+from expunge.registry import Asked, Registry, worker
+from expunge.registry.storage import Checkpoints
+from expunge.registry.storage.vault import unseal
 from expunge.tuning import TunedClassifier
 from tests.registries import (
     BUDGET,
@@ -210,13 +210,13 @@ class TestSpentContracts:
             asked = [Asked((f"person {i}",)) for i in range(30)]
             registry.accept(asked)
             computed = []
-            changed = applying.changed
+            changed = worker.changed
 
             def counted(site: Any, name: str, tags: Any) -> Any:
                 computed.append(name)
                 return changed(site, name, tags)
 
-            monkeypatch.setattr(applying, "changed", counted)
+            monkeypatch.setattr(worker, "changed", counted)
             with pytest.raises(ScheduleExhausted, match="'spent'"):
                 registry.apply()
             assert computed == ["all"] and made(registry, "all") == 1

@@ -15,9 +15,9 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.utils.class_weight import compute_sample_weight
 
 from expunge import from_sklearn, load, verify
-from expunge.certificate import CHOSEN, OTHER_RELEASES
 from expunge.exceptions import InvalidInput
 from expunge.files import read_shipped, ship
+from expunge.promise.certificate import CHOSEN, OTHER_RELEASES
 from expunge.registry import Registry
 from expunge.tuning import TunedClassifier
 from tests.registries import BUDGET, by_name, custody_of, data, estimator

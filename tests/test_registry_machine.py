@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from expunge.exceptions import InvalidInput, UnknownRequest, UnknownSubject
 from expunge.ledger import RequestCompleted, check_export
 from expunge.registry import Asked, Registry
-from expunge.stores import Checkpoints, Journal, Store, Vault
+from expunge.registry.storage import Checkpoints, Journal, Store, Vault
 from tests.registries import custody_of, estimator
 
 N = 12

@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 
 from expunge.exceptions import InvalidInput, StoreFailed, UnknownSubject
-from expunge.ids import SPELLING
 from expunge.ledger import Receipt
+from expunge.private_model.subjects import SPELLING
 from expunge.registry import Asked, Registry
-from expunge.registry.fitting import NO_PEOPLE
+from expunge.registry.models import NO_PEOPLE
 from expunge.tuning import TunedClassifier
 from tests.registries import (
     A_REQUEST,

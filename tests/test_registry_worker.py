@@ -10,7 +10,7 @@ import pytest
 from expunge import LinearRegression
 from expunge.exceptions import Busy, CannotRemove, ExpungeError, ScheduleExhausted
 from expunge.registry import Asked, Registry
-from expunge.registry import working as working_module
+from expunge.registry import worker as working_module
 from tests.registries import (
     A_REQUEST,
     BUDGET,
@@ -98,13 +98,13 @@ class TestOneWorker:
         self, registry: Registry, tmp_path: Path
     ) -> None:
         """As when a session with PostgreSQL broke and another got the lock."""
-        from expunge.registry.applying import changed, commit
-        from expunge.stores import requests
+        from expunge.registry.storage import requests_table
+        from expunge.registry.worker import changed, commit
 
         first = Asked(("person 3",))
         registry.accept([first])
         with registry._site.store.reading() as connection:
-            tags = requests.tags_of(connection, [first.request])[first.request]
+            tags = requests_table.tags_of(connection, [first.request])[first.request]
         change = changed(registry._site, "all", tags)
         with Registry.open(tmp_path / "registry") as other:
             other.apply()

@@ -19,9 +19,9 @@ from expunge import (
     Newton,
     Objective,
 )
+from expunge.core.objective import Scaling
 from expunge.exceptions import InvalidInput, Unsupported
-from expunge.objective import Scaling
-from expunge.regularity import (
+from expunge.promise.capacity import (
     Regularity,
     drift_radius,
     jackknife_radius,

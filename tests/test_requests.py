@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from expunge.budget import Budget
 from expunge.exceptions import (
     CannotRemove,
     CapacityExceeded,
@@ -14,7 +13,8 @@ from expunge.exceptions import (
     InvalidInput,
 )
 from expunge.linear_model import LinearRegression, LogisticRegression
-from expunge.verification import verify
+from expunge.promise.budget import Budget
+from expunge.promise.verification import verify
 
 SEEDED = Budget(sigma=1.0, allow_seeded=True)
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from expunge.certificate import OTHER_RELEASES
 from expunge.exceptions import (
     InvalidInput,
     LedgerCorrupt,
@@ -18,6 +17,7 @@ from expunge.exceptions import (
     StoreFailed,
 )
 from expunge.ledger import Restored, check_export
+from expunge.promise.certificate import OTHER_RELEASES
 from expunge.registry import Asked, Registry
 from tests.registries import (
     BUDGET,

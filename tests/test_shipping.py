@@ -18,22 +18,13 @@ from safetensors.numpy import save_file
 from scipy.special import expit
 from sklearn.exceptions import NotFittedError
 
-from expunge.budget import Budget
-from expunge.certificate import Certificate
-from expunge.exceptions import (
-    InvalidInput,
-    MissingExtra,
-    NoPrivateState,
-    Unsupported,
-)
+from expunge.exceptions import InvalidInput, MissingExtra, NoPrivateState, Unsupported
 from expunge.files import CorruptFiles
-from expunge.files.contents import LEARNED
-from expunge.files.shipping import _sealed, _split, read_shipped, ship
-from expunge.linear_model import (
-    LinearRegression,
-    LogisticRegression,
-    SoftmaxRegression,
-)
+from expunge.files.export import _sealed, _split, read_shipped, ship
+from expunge.files.model import LEARNED
+from expunge.linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
+from expunge.promise.budget import Budget
+from expunge.promise.certificate import Certificate
 from expunge.tuning import TunedClassifier, TunedRegressor
 from tests.test_files import CANCER, DIABETES, IRIS, MODELS, TWO, WORDS, Mine, draft
 from tests.test_folder import stop

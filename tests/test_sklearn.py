@@ -5,11 +5,7 @@ from typing import Any
 
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from expunge.linear_model import (
-    LinearRegression,
-    LogisticRegression,
-    SoftmaxRegression,
-)
+from expunge.linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
 from expunge.tuning import TunedClassifier, TunedRegressor
 
 

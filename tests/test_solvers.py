@@ -22,16 +22,16 @@ from expunge import (
     Objective,
     learn,
 )
-from expunge._typing import Matrix, Vector
-from expunge.blocks import loss_gradient, loss_slopes
+from expunge.core.arrays import Matrix, Vector
+from expunge.core.penalties import Penalty
+from expunge.core.solver import Solution, minimise, require_converged
+from expunge.core.sums import loss_gradient, loss_slopes
 from expunge.exceptions import (
     InvalidInput,
     NotConverged,
     NotPositiveDefinite,
     Unsupported,
 )
-from expunge.penalties import Penalty
-from expunge.solvers import Solution, minimise, require_converged
 from tests.instances import LOSSES, PENALTIES, labelled, objective_of
 
 MODELS = [

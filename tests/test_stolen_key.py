@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from expunge.cli.exits import DOES_NOT_STAND, DONE
+from expunge.cli.options import DOES_NOT_STAND, DONE
 from expunge.ledger import (
     Entry,
     KeyRotated,
@@ -23,9 +23,9 @@ from expunge.ledger import (
     sign,
     signing_key,
 )
-from expunge.ledger.book import leaf
+from expunge.ledger.ledger import leaf
 from expunge.ledger.merkle import consistency_proof, nodes_of
-from expunge.ledger.opening import AS_OF_THE_LIST, RETIRED
+from expunge.ledger.receipts import AS_OF_THE_LIST, RETIRED
 from tests.calling import call
 from tests.forgery import forged_receipt, made_up, signed_head
 from tests.registries import registry_at

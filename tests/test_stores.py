@@ -14,13 +14,12 @@ from typing import Any
 
 import pytest
 
-from expunge import durable
+from expunge import disk
 from expunge.exceptions import Busy, JournalDamaged, NeedsRestore, StoreFailed
 from expunge.ledger import UnusableKey
-from expunge.stores import Checkpoints, Journal, Vault
-from expunge.stores.digest import PIECE, Digest
-from expunge.stores.journal import BEGINNING, STATEMENT, Mark
-from expunge.stores.sealing import fresh_key, seal, unseal
+from expunge.registry.storage import Checkpoints, Journal, Vault
+from expunge.registry.storage.journal import BEGINNING, PIECE, STATEMENT, Digest, Mark
+from expunge.registry.storage.vault import fresh_key, seal, unseal
 
 
 def said(journal: Journal, start: int = 0) -> list[dict[str, Any]]:
@@ -144,7 +143,7 @@ class TestJournal:
     def test_processes_that_append_at_once_do_not_mix(self, journal: Journal) -> None:
         program = (
             "import sys; from pathlib import Path; "
-            "from expunge.stores import Journal; "
+            "from expunge.registry.storage import Journal; "
             "j = Journal(Path(sys.argv[1]), Path(sys.argv[1] + '.mark')); "
             "[j.append([{'who': sys.argv[2], 'n': n, 'pad': 'x' * 997 * (n % 7)}]) "
             "for n in range(40)]"
@@ -343,7 +342,7 @@ class TestVault:
         else:
             monkeypatch.setattr(os, "fsync", crash)
         # As if the process had died: nobody clears up.
-        monkeypatch.setattr(durable, "destroy", lambda path: None)
+        monkeypatch.setattr(disk, "destroy", lambda path: None)
         with pytest.raises(KeyboardInterrupt):
             vault.settle(lambda: {"m": 1})
         monkeypatch.undo()

@@ -19,24 +19,23 @@ from sqlalchemy import MetaData, delete, insert, select, text, update
 
 from expunge.exceptions import Busy, LedgerCorrupt, OlderSchema, StoreFailed
 from expunge.ledger import Ledger, ModelRegistered, check_export, signing_key
-from expunge.ledger.book import leaf
+from expunge.ledger.documents import DAY, day_of
+from expunge.ledger.ledger import leaf
 from expunge.ledger.merkle import includes
-from expunge.ledger.pages import DAY, day_of
 from expunge.registry import Registry
-from expunge.stores import (
+from expunge.registry.storage import (
     Store,
     alone,
-    chain,
-    people,
+    ledger_table,
+    people_table,
     postgresql_engine,
-    publications,
-    requests,
-    schema,
+    releases_table,
+    requests_table,
     sqlite_engine,
     tables,
 )
-from expunge.stores.notes import write_note
-from expunge.stores.sealing import KEY_BYTES
+from expunge.registry.storage.tables import write_note
+from expunge.registry.storage.vault import KEY_BYTES
 from tests.registries import registry_at, require_consistent
 
 
@@ -57,19 +56,19 @@ def empty(tmp_path: Path, registry_url: str | None) -> Iterator[Store]:
 
 @pytest.fixture
 def store(empty: Store) -> Store:
-    schema.upgrade(empty)
+    tables.upgrade(empty)
     return empty
 
 
 class TestPeople:
-    N = 2 * people.PAGE + 3
+    N = 2 * people_table.PAGE + 3
 
     @pytest.fixture
-    def keys(self, store: Store) -> dict[str, people.PageKeys]:
+    def keys(self, store: Store) -> dict[str, people_table.PageKeys]:
         """Enrol everybody in "m", and the first five in "n" as well."""
         with store.writing() as connection:
             for name in ("m", "n"):
-                publications.add_model(
+                releases_table.add_model(
                     connection,
                     {
                         "name": name,
@@ -80,41 +79,43 @@ class TestPeople:
                     },
                 )
             return {
-                "m": people.enrol(connection, "m", self.members(range(self.N))),
-                "n": people.enrol(connection, "n", self.members(range(5))),
+                "m": people_table.enrol(connection, "m", self.members(range(self.N))),
+                "n": people_table.enrol(connection, "n", self.members(range(5))),
             }
 
     def members(self, numbers: Sequence[int]) -> list[tuple[str, bytes]]:
         return [(f"tag {number}", b"row %d" % number) for number in numbers]
 
     def remove(
-        self, store: Store, keys: people.PageKeys, numbers: Sequence[int]
-    ) -> people.PageKeys:
+        self, store: Store, keys: people_table.PageKeys, numbers: Sequence[int]
+    ) -> people_table.PageKeys:
         with store.writing() as connection:
-            found = people.find(connection, "m", [f"tag {one}" for one in numbers])
-            pages = people.pages_of(connection, "m", found, keys)
-            struck = people.without("m", found, pages, keys)
-            people.strike(connection, "m", struck)
+            found = people_table.find(
+                connection, "m", [f"tag {one}" for one in numbers]
+            )
+            pages = people_table.pages_of(connection, "m", found, keys)
+            struck = people_table.without("m", found, pages, keys)
+            people_table.strike(connection, "m", struck)
         return struck.page_keys
 
-    def left(self, store: Store, keys: people.PageKeys) -> list[bytes]:
+    def left(self, store: Store, keys: people_table.PageKeys) -> list[bytes]:
         with store.reading() as connection:
-            found = people.everybody(connection, "m")
+            found = people_table.everybody(connection, "m")
         return self.opened(store, "m", found, keys)
 
     def opened(
         self,
         store: Store,
         model: str,
-        found: Sequence[people.Found],
-        keys: people.PageKeys,
+        found: Sequence[people_table.Found],
+        keys: people_table.PageKeys,
     ) -> list[bytes]:
         with store.reading() as connection:
-            pages = people.pages_of(connection, model, found, keys)
-        return list(people.opened(model, found, pages))
+            pages = people_table.pages_of(connection, model, found, keys)
+        return list(people_table.opened(model, found, pages))
 
     def test_people_at_the_borders_of_pages(
-        self, store: Store, keys: dict[str, people.PageKeys]
+        self, store: Store, keys: dict[str, people_table.PageKeys]
     ) -> None:
         border = [0, 255, 256, 257, 511, 512, self.N - 1]
         assert keys["m"].shape == (3, KEY_BYTES)
@@ -123,54 +124,56 @@ class TestPeople:
         assert self.left(store, after) == [b"row %d" % one for one in rest]
         assert not np.any(np.all(after == keys["m"], axis=1))  # each page was renewed
         with store.reading() as connection:
-            some = people.find(connection, "m", ["tag 1"])
+            some = people_table.find(connection, "m", ["tag 1"])
         with pytest.raises(StoreFailed, match="page 0 of m"):
             self.opened(store, "m", some, keys["m"])
 
     def test_a_page_without_the_removed_keeps_its_key(
-        self, store: Store, keys: dict[str, people.PageKeys]
+        self, store: Store, keys: dict[str, people_table.PageKeys]
     ) -> None:
         after = self.remove(store, keys["m"], [300])
         same = np.all(after == keys["m"], axis=1)
         assert same.tolist() == [True, False, True]
 
     def test_everybody_of_a_page(
-        self, store: Store, keys: dict[str, people.PageKeys]
+        self, store: Store, keys: dict[str, people_table.PageKeys]
     ) -> None:
         after = self.remove(store, keys["m"], range(256, 512))
         rest = [*range(256), *range(512, self.N)]
         assert self.left(store, after) == [b"row %d" % one for one in rest]
 
     def test_a_person_in_two_models_stays_in_the_other(
-        self, store: Store, keys: dict[str, people.PageKeys]
+        self, store: Store, keys: dict[str, people_table.PageKeys]
     ) -> None:
         self.remove(store, keys["m"], [3, 7])
         with store.reading() as connection:
-            assert people.holders(connection, ["tag 3", "tag 7"]) == {"tag 3": {"n"}}
-            assert people.count(connection, "m") == self.N - 2
+            assert people_table.holders(connection, ["tag 3", "tag 7"]) == {
+                "tag 3": {"n"}
+            }
+            assert people_table.count(connection, "m") == self.N - 2
             tags = set(connection.scalars(select(tables.subjects.c.tag)))
             assert "tag 3" in tags and "tag 7" not in tags
-            found = people.find(connection, "n", ["tag 3"])
+            found = people_table.find(connection, "n", ["tag 3"])
         assert self.opened(store, "n", found, keys["n"]) == [b"row 3"]
 
     def test_clearing_a_model_leaves_the_other(
-        self, store: Store, keys: dict[str, people.PageKeys]
+        self, store: Store, keys: dict[str, people_table.PageKeys]
     ) -> None:
         with store.writing() as connection:
-            people.clear(connection, "m")
+            people_table.clear(connection, "m")
         with store.reading() as connection:
-            assert people.count(connection, "m") == 0
-            assert people.count(connection, "n") == 5
+            assert people_table.count(connection, "m") == 0
+            assert people_table.count(connection, "n") == 5
             tags = set(connection.scalars(select(tables.subjects.c.tag)))
         assert tags == {f"tag {one}" for one in range(5)}
 
     def test_a_page_that_is_missing(
-        self, store: Store, keys: dict[str, people.PageKeys]
+        self, store: Store, keys: dict[str, people_table.PageKeys]
     ) -> None:
         with store.writing() as connection:
             connection.execute(delete(tables.pages).where(tables.pages.c.page == 1))
         with store.reading() as connection:
-            found = people.find(connection, "m", ["tag 300"])
+            found = people_table.find(connection, "m", ["tag 300"])
         with pytest.raises(StoreFailed, match="lacks pages of keys of model 'm'"):
             self.opened(store, "m", found, keys["m"])
 
@@ -199,10 +202,10 @@ class TestChain:
         """Append in batches and check every proof; return the public key."""
         key = signing_key(path / "signing.pem")
         with store.writing() as connection:
-            write_note(connection, chain.FIRST_KEY, key.public.raw.hex())
+            write_note(connection, ledger_table.FIRST_KEY, key.public.raw.hex())
         for start, size in zip((0, *sizes), sizes, strict=False):
             with store.writing() as connection:
-                book = chain.Appending(chain.ledger_in(connection))
+                book = ledger_table.Appending(ledger_table.ledger_in(connection))
                 new = [self.entry(sequence) for sequence in range(start, size)]
                 for entry in new:
                     book.append(entry)
@@ -214,13 +217,15 @@ class TestChain:
             with store.reading() as connection:
                 fresh = Ledger.begin(key.public)
                 whole = reduce(Ledger.append, map(self.entry, range(size)), fresh)
-                assert chain.ledger_in(connection) == whole
-                last = chain.lines(connection).decode().splitlines()[-1]
+                assert ledger_table.ledger_in(connection) == whole
+                last = ledger_table.lines(connection).decode().splitlines()[-1]
                 assert last == head.to_json()
         with store.reading() as connection:
-            verdict = check_export(chain.lines(connection), key.public.to_pem())
+            verdict = check_export(ledger_table.lines(connection), key.public.to_pem())
             assert verdict.stands, verdict.says
-            numbers = [one.sequence for one in chain.entries_from(connection, 3, 100)]
+            numbers = [
+                one.sequence for one in ledger_table.entries_from(connection, 3, 100)
+            ]
         assert numbers == list(range(3, sizes[-1]))
         return key.public.to_pem()
 
@@ -242,7 +247,7 @@ class TestChain:
             assert connection.execute(delete(tables.nodes).where(*gone)).rowcount == 1
         with store.reading() as connection:
             with pytest.raises(LedgerCorrupt, match="lacks hashes"):
-                chain.ledger_in(connection)
+                ledger_table.ledger_in(connection)
 
     def test_altered_entries_are_noticed(self, store: Store, tmp_path: Path) -> None:
         pem = self.grown(store, tmp_path, [3, 7])
@@ -251,62 +256,62 @@ class TestChain:
         with store.writing() as connection:
             connection.execute(update(tables.entries).where(where).values(text=other))
         with store.reading() as connection:
-            assert not check_export(chain.lines(connection), pem).stands
+            assert not check_export(ledger_table.lines(connection), pem).stands
         with store.writing() as connection:
             connection.execute(update(tables.entries).where(where).values(text="{"))
         with store.reading() as connection:
             with pytest.raises(LedgerCorrupt, match="altered"):
-                chain.entries_from(connection, 0, 100)
+                ledger_table.entries_from(connection, 0, 100)
 
 
 def test_a_request_moves_on_once_from_each_stage(store: Store) -> None:
     """Whoever was overtaken finds it at another stage, and writes nothing."""
     lines = [
-        {"id": id_, "stage": requests.ACCEPTED, "accepted": 0, "deadline": 1}
+        {"id": id_, "stage": requests_table.ACCEPTED, "accepted": 0, "deadline": 1}
         | {"n_subjects": 1, "fingerprint": ""}
         for id_ in ("a", "b")
     ]
     with store.writing() as connection:
-        requests.take_in(connection, lines, [("a", "tag"), ("b", "tag")])
+        requests_table.take_in(connection, lines, [("a", "tag"), ("b", "tag")])
     done = [{"request": "a", "time": 2, "text": "first"}]
     made: dict[str, dict[str, int]] = {"a": {"m": 1}}
     with pytest.raises(Busy), store.writing() as connection:
-        requests.mark_completed(connection, done)
+        requests_table.mark_completed(connection, done)
     with store.writing() as connection:
-        requests.mark_applied(connection, made)
+        requests_table.mark_applied(connection, made)
     with pytest.raises(Busy), store.writing() as connection:
-        requests.mark_applied(connection, made | {"b": {}})
+        requests_table.mark_applied(connection, made | {"b": {}})
     with store.writing() as connection:
-        requests.mark_completed(connection, done)
+        requests_table.mark_completed(connection, done)
     with pytest.raises(Busy), store.writing() as connection:
-        requests.mark_completed(connection, [done[0] | {"text": "second"}])
+        requests_table.mark_completed(connection, [done[0] | {"text": "second"}])
     with store.reading() as connection:
-        assert requests.receipt(connection, "a") == "first"
+        assert requests_table.receipt(connection, "a") == "first"
         stages = {
             id_: line.stage
-            for id_, line in requests.look_up(connection, ["a", "b"]).items()
+            for id_, line in requests_table.look_up(connection, ["a", "b"]).items()
         }
-    assert stages == {"a": requests.COMPLETED, "b": requests.ACCEPTED}
+    assert stages == {"a": requests_table.COMPLETED, "b": requests_table.ACCEPTED}
 
 
 def test_only_the_next_generation_replaces_a_checkpoint(store: Store) -> None:
     first = {"name": "m", "created": 0, "number": 1, "generation": 5}
     with store.writing() as connection:
-        publications.add_model(connection, {**first, "checkpoint": "five"})
+        releases_table.add_model(connection, {**first, "checkpoint": "five"})
         after = {"checkpoint": "six", "number": 2}
-        publications.move_on(connection, "m", 5, after)
+        releases_table.move_on(connection, "m", 5, after)
         for other in (4, 5, 7):
             with pytest.raises(Busy, match="'m' meanwhile"):
-                publications.move_on(connection, "m", other, {"number": 3})
-        assert publications.checkpoints(connection) == {"m": "six"}
-        assert publications.number(connection, "m") == 2
+                releases_table.move_on(connection, "m", other, {"number": 3})
+        assert releases_table.checkpoints(connection) == {"m": "six"}
+        assert releases_table.number(connection, "m") == 2
 
 
 # Holds the worker's lock until it is killed: a folder, and a URL or nothing.
 HOLDER = """
 import sys, time
 from pathlib import Path
-from expunge.stores import alone
+from expunge.registry.storage import alone
 from tests.test_stores_tables import store_at
 folder, url = Path(sys.argv[1]), sys.argv[2] or None
 with alone(store_at(folder, url), folder / "lock", 5.0):
@@ -355,7 +360,7 @@ class TestLock:
 class TestSchema:
     def migrations(self) -> Config:
         config = Config()
-        config.set_main_option("script_location", str(schema.MIGRATIONS))
+        config.set_main_option("script_location", str(tables.MIGRATIONS))
         config.set_main_option("path_separator", "os")
         return config
 
@@ -366,11 +371,11 @@ class TestSchema:
 
     def test_the_newest_is_the_last_migration(self) -> None:
         scripts = ScriptDirectory.from_config(self.migrations())
-        assert scripts.get_current_head() == schema.NEWEST
+        assert scripts.get_current_head() == tables.NEWEST
 
     def test_upgrading_again_changes_nothing(self, store: Store) -> None:
-        schema.upgrade(store)
-        schema.require_newest(store)
+        tables.upgrade(store)
+        tables.require_newest(store)
 
     def contents(self, store: Store) -> dict[str, list[dict[str, Any]]]:
         with store.reading() as connection:
@@ -435,7 +440,7 @@ class TestEngine:
         self, tmp_path: Path
     ) -> None:
         store = store_at(tmp_path, None)
-        schema.upgrade(store)
+        tables.upgrade(store)
         found = {
             name: self.pragma(store, name)
             for name in ("journal_mode", "synchronous", "secure_delete", "foreign_keys")
@@ -474,7 +479,7 @@ class TestEngine:
         self, tmp_path: Path
     ) -> None:
         store, reader = store_at(tmp_path, None), store_at(tmp_path, None)
-        schema.upgrade(store)
+        tables.upgrade(store)
         patience = self.pragma(store, "busy_timeout")
         with reader.reading() as connection:
             connection.execute(select(tables.notes)).all()

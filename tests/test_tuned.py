@@ -21,8 +21,8 @@ from expunge import (
     Objective,
     verify,
 )
-from expunge._typing import Matrix, Vector
-from expunge.certificate import CHOSEN, TUNED
+from expunge.core.arrays import Matrix, Vector
+from expunge.core.solver import minimise
 from expunge.exceptions import (
     InvalidInput,
     NoPrivateState,
@@ -30,10 +30,10 @@ from expunge.exceptions import (
     ScheduleExhausted,
     UnknownSubject,
 )
-from expunge.linear_model import snapshot
-from expunge.solvers import minimise
+from expunge.private_model import snapshot
+from expunge.promise.certificate import CHOSEN, TUNED
 from expunge.tuning import TunedClassifier, TunedRegressor
-from expunge.tuning.holdings import TunedHoldings
+from expunge.tuning.tuned_model import TunedHoldings
 
 ALPHAS = (1.0, 0.1, 1e-2, 1e-3)
 BUDGET = Budget(sigma=0.5, allow_seeded=True)

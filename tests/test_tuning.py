@@ -23,19 +23,18 @@ from expunge import (
     Rows,
     SquaredHinge,
 )
-from expunge._typing import Index, Vector
-from expunge.blocks import predict
+from expunge.core.arrays import Index, Vector
+from expunge.core.linalg import Symmetric
+from expunge.core.losses import Loss
+from expunge.core.penalties import Penalty
+from expunge.core.solver import minimise
+from expunge.core.sums import predict
 from expunge.exceptions import CannotRemove, InvalidInput
-from expunge.linalg import Symmetric
-from expunge.losses import Loss
-from expunge.mechanisms import Draft, State
-from expunge.penalties import Penalty
-from expunge.solvers import minimise
-from expunge.tuning import look
-from expunge.tuning.choice import choose
-from expunge.tuning.folds import Split, fold_of, folds_of
+from expunge.removal import Draft, State
+from expunge.tuning import evaluate
+from expunge.tuning.choice import Split, choose, fold_of, folds_of
+from expunge.tuning.hessian_norm import Reach, Sight, reach_of
 from expunge.tuning.tune import Tuning, retune, tune
-from expunge.tuning.yardstick import Reach, Sight, reach_of
 
 ALPHAS = (1.0, 0.1, 1e-2, 1e-3, 1e-4)
 FOLDS = 4
@@ -276,7 +275,7 @@ def test_bars_are_broken_once_a_part_of_the_reach_is_left_out(
 
     each = KINDS["logistic"]()
     tuning = each.tuned()
-    monkeypatch.setattr(look, "reach_of", mutant)
+    monkeypatch.setattr(evaluate, "reach_of", mutant)
     broken = 0
     for gone in removals(each, seed=1).values():
         truth = errors_of(each.objectives, each.split.without(gone))

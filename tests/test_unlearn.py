@@ -23,7 +23,7 @@ from expunge import (
     SquaredHinge,
     learn,
 )
-from expunge.budget import Budget
+from expunge.core.objective import Scaling
 from expunge.exceptions import (
     CapacityExceeded,
     ExpungeError,
@@ -31,11 +31,19 @@ from expunge.exceptions import (
     NotCertifiable,
     ScheduleExhausted,
 )
-from expunge.mechanisms import Mechanism
-from expunge.noise import SeededNoise
-from expunge.objective import Scaling
-from expunge.unlearn import Custody, begin, fits, forget, reanchor, release, replay
-from expunge.verification import verify
+from expunge.private_model.unlearn import (
+    Custody,
+    begin,
+    fits,
+    forget,
+    reanchor,
+    release,
+    replay,
+)
+from expunge.promise.budget import Budget
+from expunge.promise.noise import SeededNoise
+from expunge.promise.verification import verify
+from expunge.removal import Mechanism
 from tests.instances import labelled, retrained
 
 BUDGET = Budget(sigma=0.5, allow_seeded=True)

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from expunge.accountant import Selection
-from expunge.budget import Budget
-from expunge.certificate import (
+from expunge.exceptions import InvalidInput
+from expunge.promise.accountant import Selection, TunedOnData
+from expunge.promise.budget import Budget
+from expunge.promise.certificate import (
     ASSUMPTIONS,
     CHOSEN,
     CLASS_REFUSED,
@@ -21,11 +22,9 @@ from expunge.certificate import (
     WITHOUT_CONTRACT,
     Certificate,
 )
-from expunge.certificate import NOT_COVERED as ALWAYS
-from expunge.events import TunedOnData
-from expunge.exceptions import InvalidInput
-from expunge.record import Record
-from expunge.verification import UNDERIVED, Verdict, verify
+from expunge.promise.certificate import NOT_COVERED as ALWAYS
+from expunge.promise.record import Record
+from expunge.promise.verification import UNDERIVED, Verdict, verify
 from tests import certificates
 from tests.certificates import ALL, BARE, EACH, JOINT, certificate, record
 

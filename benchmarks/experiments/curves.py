@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 from expunge import Rows
-from expunge._typing import Index, Vector
+from expunge.core.arrays import Index, Vector
 from expunge.exceptions import ExpungeError, Unsupported
 
 from ..fight.protocol import Contender, Problem, Session

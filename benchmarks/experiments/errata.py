@@ -14,12 +14,17 @@ import numpy as np
 from scipy.stats import chi2
 
 from expunge import L1, L2, HalfSquared, Jackknife, Logistic, Newton, Objective
-from expunge._typing import Vector
-from expunge.blocks import loss_hessian
-from expunge.capacity import Plan, deletion_capacity, excess_risk_bound
-from expunge.gaussian import delta_of, mu_of
-from expunge.mechanisms import state_size
-from expunge.regularity import jackknife_radius, regularity_of
+from expunge.core.arrays import Vector
+from expunge.core.sums import loss_hessian
+from expunge.promise.capacity import (
+    Plan,
+    deletion_capacity,
+    excess_risk_bound,
+    jackknife_radius,
+    regularity_of,
+)
+from expunge.promise.gaussian import delta_of, mu_of
+from expunge.removal import state_size
 from tests import printed
 from tests.cases import Removal, distance, logistic_data, removal, ridge_logistic
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge import L2, Logistic, Objective
+from expunge.core.solver import minimise, require_converged
 from expunge.exceptions import MissingExtra
-from expunge.solvers import minimise, require_converged
 
 from ..report import Section, Table, Target
 from ..timing import progress

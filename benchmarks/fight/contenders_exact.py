@@ -17,11 +17,10 @@ from typing import TypeAlias
 import numpy as np
 
 from expunge import L2, Logistic, Newton, Objective, Rows
-from expunge._typing import Index, Vector
-from expunge.blocks import loss_hessian, loss_slopes
-from expunge.linalg import Minimum, Symmetric
-from expunge.mechanisms import Draft
-from expunge.solvers import (
+from expunge.core.arrays import Index, Vector
+from expunge.core.linalg import Symmetric
+from expunge.core.prox import Minimum
+from expunge.core.solver import (
     Solution,
     minimise,
     proximal_model,
@@ -29,6 +28,8 @@ from expunge.solvers import (
     scaled_kink,
     with_quadratic,
 )
+from expunge.core.sums import loss_hessian, loss_slopes
+from expunge.removal import Draft
 
 from ..rivals import COMPETENT, scikit_learn
 from ..timing import timed

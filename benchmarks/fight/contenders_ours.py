@@ -22,14 +22,14 @@ from expunge import (
     Summary,
     summarise,
 )
-from expunge._typing import Index, Vector
+from expunge.core.arrays import Index, Vector
+from expunge.core.solver import Solution, minimise, require_converged
 from expunge.exceptions import Unsupported
-from expunge.gaussian import mu_of
-from expunge.mechanisms import Draft, Mechanism, look, state_size
-from expunge.radius import best_radius
-from expunge.regularity import jackknife_radius, regularity_of
-from expunge.solvers import Solution, minimise, require_converged
-from expunge.unlearn import REFUSALS, begin, forget
+from expunge.private_model.unlearn import REFUSALS, begin, forget
+from expunge.promise.capacity import jackknife_radius, regularity_of
+from expunge.promise.gaussian import mu_of
+from expunge.promise.radius import best_radius
+from expunge.removal import Draft, Mechanism, look, state_size
 
 from .contenders_rows import Remaining, row_bytes
 from .protocol import Problem, Promise, noised

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from expunge import Rows
-from expunge._typing import Index
+from expunge.core.arrays import Index
 from expunge.exceptions import UnknownRows
 
 

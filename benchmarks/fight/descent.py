@@ -25,11 +25,11 @@ from math import inf, isfinite, log, sqrt
 
 import numpy as np
 
-from expunge._typing import Index, Vector
-from expunge.blocks import largest_norm, loss_slopes
+from expunge.core.arrays import Index, Vector
+from expunge.core.solver import minimise, require_converged
+from expunge.core.sums import largest_norm, loss_slopes
 from expunge.exceptions import InvalidInput, Unsupported
-from expunge.regularity import Regularity, regularity_of
-from expunge.solvers import minimise, require_converged
+from expunge.promise.capacity import Regularity, regularity_of
 
 from .contenders_rows import Remaining, row_bytes
 from .protocol import Problem, Promise, noised

@@ -30,8 +30,11 @@ import numpy as np
 from scipy.linalg import eigh
 
 from expunge import Objective, Rows
-from expunge._typing import Index, Matrix, Vector
-from expunge.blocks import (
+from expunge.core.arrays import Index, Matrix, Vector
+from expunge.core.linalg import Symmetric
+from expunge.core.losses import Loss
+from expunge.core.solver import with_quadratic
+from expunge.core.sums import (
     largest_norm,
     loss_gradient,
     loss_hessian,
@@ -39,9 +42,6 @@ from expunge.blocks import (
     predict,
 )
 from expunge.exceptions import NotConverged, Unsupported
-from expunge.linalg import Symmetric
-from expunge.losses import Loss
-from expunge.solvers import with_quadratic
 
 from .contenders_rows import Remaining, row_bytes
 from .protocol import Problem, Promise, noised

@@ -15,7 +15,7 @@ from math import inf, isfinite
 
 import numpy as np
 
-from expunge._typing import Index, Vector
+from expunge.core.arrays import Index, Vector
 from expunge.exceptions import ExpungeError
 
 from ..experiments.curves import accuracy

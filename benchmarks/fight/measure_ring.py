@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from expunge._typing import Index, Vector
+from expunge.core.arrays import Index, Vector
 
 from .guo import Guo
 from .protocol import Contender, Problem, Promise, Session

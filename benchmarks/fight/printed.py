@@ -18,12 +18,13 @@ from math import inf, isfinite, sqrt
 import numpy as np
 
 from expunge import Rows
-from expunge._typing import Index, Vector
-from expunge.blocks import largest_norm
+from expunge.core.arrays import Index, Vector
+from expunge.core.linalg import Symmetric
+from expunge.core.prox import scaled_prox
+from expunge.core.solver import minimise, require_converged, scaled_kink
+from expunge.core.sums import largest_norm
 from expunge.exceptions import Unsupported
-from expunge.linalg import Symmetric, scaled_prox
-from expunge.regularity import regularity_of
-from expunge.solvers import minimise, require_converged, scaled_kink
+from expunge.promise.capacity import regularity_of
 from tests.printed import algorithm_radius, classic_factor, gradient, hessian
 
 from .protocol import Problem, Promise, noised

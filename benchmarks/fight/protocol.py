@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from expunge import Objective, Rows
-from expunge._typing import Index, Vector
+from expunge.core.arrays import Index, Vector
 from expunge.exceptions import NotCertifiable
 
 

@@ -12,11 +12,11 @@ from typing import TypeAlias
 import numpy as np
 
 from expunge import Summary, learn
-from expunge._typing import Index, Matrix
-from expunge.blocks import norm_moment, predict
+from expunge.core.arrays import Index, Matrix
+from expunge.core.linalg import Symmetric
+from expunge.core.solver import with_quadratic
+from expunge.core.sums import norm_moment, predict
 from expunge.exceptions import InvalidInput
-from expunge.linalg import Symmetric
-from expunge.solvers import with_quadratic
 
 from .protocol import Problem
 

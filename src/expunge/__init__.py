@@ -1,67 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certified machine unlearning of regularised convex models."""
+"""Certified machine unlearning of regularised convex models.
 
-from typing import TYPE_CHECKING
+``__init__.pyi`` lists the public names. Each is imported on first use: NumPy, SciPy and
+scikit-learn take a second to import, and ``--help`` need not wait for them.
+"""
 
-from ._faces import __getattr__ as __getattr__
+import re
+from importlib import import_module
+from importlib.resources import files
+from typing import Any
 
-if TYPE_CHECKING:
-    from .adopt import from_sklearn
-    from .budget import Budget
-    from .certificate import Certificate
-    from .exceptions import ExpungeError
-    from .files import load
-    from .learning import learn
-    from .linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
-    from .losses import (
-        HalfSquared,
-        Huber,
-        Logistic,
-        Multinomial,
-        OneVsRest,
-        SquaredHinge,
-    )
-    from .mechanisms import Jackknife, Newton, Polish, Rescaled, Retrain, residual
-    from .objective import Objective
-    from .penalties import L1, L2, ElasticNet, GroupLasso, NuclearNorm
-    from .record import Record
-    from .rows import Rows
-    from .summary import Summary, summarise
-    from .verification import verify
+_LISTED = re.compile(r"^from (\.[\w.]+) import (\w+) as", re.MULTILINE)
+_HOMES = {
+    name: home
+    for home, name in _LISTED.findall((files(__name__) / "__init__.pyi").read_text())
+}
 
 __version__ = "0.1.0"
+__all__ = sorted(_HOMES)
 
-__all__ = [
-    "L1",
-    "L2",
-    "Budget",
-    "Certificate",
-    "ElasticNet",
-    "ExpungeError",
-    "GroupLasso",
-    "HalfSquared",
-    "Huber",
-    "Jackknife",
-    "LinearRegression",
-    "Logistic",
-    "LogisticRegression",
-    "Multinomial",
-    "Newton",
-    "NuclearNorm",
-    "Objective",
-    "OneVsRest",
-    "Polish",
-    "Record",
-    "Rescaled",
-    "Retrain",
-    "Rows",
-    "SoftmaxRegression",
-    "SquaredHinge",
-    "Summary",
-    "from_sklearn",
-    "learn",
-    "load",
-    "residual",
-    "summarise",
-    "verify",
-]
+
+def __getattr__(name: str) -> Any:
+    """Return a public name from its home."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'expunge' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name], __name__), name)
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return [*__all__, "__version__"]

@@ -18,10 +18,10 @@ import numpy as np
 from sklearn.base import clone
 
 from expunge import Budget, LinearRegression, LogisticRegression, load
-from expunge.certificate import BEFORE_PIPELINE, OTHER_RELEASES, PREPROCESSING
 from expunge.exceptions import ExpungeError, InvalidInput
 from expunge.ledger import check_receipt, signing_key
 from expunge.preprocessing import StandardScaler, forgettable_pipeline
+from expunge.promise.certificate import BEFORE_PIPELINE, OTHER_RELEASES, PREPROCESSING
 from expunge.registry import Registry
 from tests.forgery import forged_receipt, made_up
 

@@ -18,15 +18,7 @@ from . import draws
 from .adopted import READERS, Given, adopted
 from .arithmetic import standardised
 from .draws import CLASSIFIERS, Generator, Task, chance, pick
-from .faces import (
-    WORDS,
-    Asking,
-    asked,
-    estimator,
-    hold,
-    labels_of,
-    on_the_rest,
-)
+from .faces import WORDS, Asking, asked, estimator, hold, labels_of, on_the_rest
 from .judge import Court, Refusal
 from .losses import Array, Loss
 from .oracle import Aim, Sample, minimise

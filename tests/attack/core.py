@@ -26,9 +26,8 @@ from expunge import (
     SquaredHinge,
     learn,
 )
-from expunge.blocks import largest_move
-from expunge.mechanisms import Draft, State, look
-from expunge.radius import (
+from expunge.core.sums import largest_move
+from expunge.promise.radius import (
     best_radius,
     measured,
     measured_local,
@@ -36,6 +35,7 @@ from expunge.radius import (
     residual_local,
     two_step,
 )
+from expunge.removal import Draft, State, look
 
 from . import draws
 from .draws import Generator, Task

@@ -7,12 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from expunge import (
-    Budget,
-    LinearRegression,
-    LogisticRegression,
-    SoftmaxRegression,
-)
+from expunge import Budget, LinearRegression, LogisticRegression, SoftmaxRegression
 from expunge.exceptions import CannotRemove, CapacityExceeded
 
 from .core import MECHANISMS, penalty_of

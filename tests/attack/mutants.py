@@ -135,7 +135,7 @@ def shrink_the_regulariser() -> None:
 
 def scale_as_at_the_last_anchor() -> None:
     """Under "sum", take alpha times weight at the last anchor for that at the fit."""
-    unlearn = import_module("expunge.unlearn")
+    unlearn = import_module("expunge.private_model.unlearn")
     real = unlearn._moved
 
     def moved(custody: Any, rows: Any, *given: Any, **options: Any) -> Any:
@@ -149,7 +149,7 @@ def scale_as_at_the_last_anchor() -> None:
 
 def count_rows_for_weight() -> None:
     """Subtract the number of rows where their weight should be subtracted."""
-    downdate = import_module("expunge.mechanisms.downdate")
+    downdate = import_module("expunge.removal.state")
     real = downdate.what_remains
 
     def what_remains(state: Any, removed: Any) -> tuple[float, int]:
@@ -189,7 +189,7 @@ def _narrow(low: float, value: float, high: float) -> Any:
 
 def weigh_from_the_last_refit() -> None:
     """Let "sum" scaling refer to the weight at the last refit, not the first fit."""
-    real = import_module("expunge.unlearn").refit
+    real = import_module("expunge.private_model.unlearn").refit
 
     def refit(custody: Any, objective: Any, remaining: Any, **options: Any) -> Any:
         new = real(custody, objective, remaining, **options)
@@ -208,7 +208,7 @@ def keep_every_class() -> None:
 
 def lose_no_class_without_rows() -> None:
     """Answer a request that empties a class though no rows are at hand."""
-    real = import_module("expunge.linear_model.labels").Labels.after
+    real = import_module("expunge.private_model.labels").Labels.after
 
     def after(self: Any, removed: Any, objective: Any, *, kept: bool) -> Any:
         if not kept:
@@ -226,7 +226,7 @@ def fit_one_class() -> None:
 def strike_before_it_counts() -> None:
     """Take rows out of the roster before the request is made so."""
     base = import_module("expunge.linear_model.base")
-    settle = import_module("expunge.linear_model.holdings").settle
+    settle = import_module("expunge.private_model.holdings").settle
     real = base.Forgetful._take_over
 
     def take_over(self: Any, after: Any) -> None:
@@ -284,7 +284,7 @@ def take_any_magnitude() -> None:
 
 def launder_claims() -> None:
     """Let a registry forget what was declared of a model."""
-    real = import_module("expunge.linear_model.snapshot").carry
+    real = import_module("expunge.private_model.snapshot").carry
     _put(
         "registry.fitting",
         "carry",
@@ -294,7 +294,7 @@ def launder_claims() -> None:
 
 def drop_weights_in_the_registry() -> None:
     """Let a registry fit a model without its weights."""
-    real = import_module("expunge.registry.fitting").fitted
+    real = import_module("expunge.registry.models").fitted
 
     def fitted(model: Any, *given: Any, **named: Any) -> Any:
         return real(clone(model), *given, **named | {"sample_weight": None})
@@ -305,7 +305,7 @@ def drop_weights_in_the_registry() -> None:
 def tell_milliseconds() -> None:
     """Write times, to the millisecond, where public documents have days."""
     entries = import_module("expunge.ledger.entries")
-    head = import_module("expunge.ledger.heads").Head
+    head = import_module("expunge.ledger.entries").Head
     days = ("day", "accepted", "deadline", "taken")
     for page in (*entries.KINDS.values(), head):
         loose = {name: _as_it_is for name in days if name in page.checks}
@@ -355,7 +355,7 @@ def count_people_again() -> None:
         "count_people",
         lambda self, gone: len({self.owners[place] for place in gone}),
     )
-    roster = import_module("expunge.roster").Roster
+    roster = import_module("expunge.private_model.training_rows").Roster
     _put(
         "roster:Roster",
         "count_people",
@@ -377,7 +377,7 @@ def count_each_copy_alone() -> None:
 
 def save_what_was_set() -> None:
     """Save the parameters of now with a release of before."""
-    contents = import_module("expunge.files.contents")
+    contents = import_module("expunge.files.model")
     real = contents.release_content
 
     def release_content(model: Any, shown: Any, arrays: Any) -> Any:
@@ -390,7 +390,7 @@ def save_what_was_set() -> None:
 
 def refuse_heavy_rows() -> None:
     """Refuse where nothing of the sums is left, though the rows are at hand."""
-    unlearn = import_module("expunge.unlearn")
+    unlearn = import_module("expunge.private_model.unlearn")
     cannot = import_module("expunge.exceptions").CannotRemove
     left = tuple(error for error in unlearn.REFUSALS if error is not cannot)
     _put("unlearn", "REFUSALS", left)
@@ -398,7 +398,7 @@ def refuse_heavy_rows() -> None:
 
 def name_steps_that_forget() -> None:
     """Say of a pipeline that its own steps do not forget with it."""
-    real = import_module("expunge.certificate").Scope.exclusions
+    real = import_module("expunge.promise.certificate").Scope.exclusions
 
     def exclusions(self: Any, description: Any) -> Any:
         return real(replace(self, in_pipeline=False), description)
@@ -408,7 +408,7 @@ def name_steps_that_forget() -> None:
 
 def forget_declarations() -> None:
     """Let a second fit forget what was declared of the first."""
-    real = import_module("expunge.linear_model.snapshot").carry
+    real = import_module("expunge.private_model.snapshot").carry
     for place in ("linear_model.base", "preprocessing.pipeline"):
         _put(place, "carry", lambda custody, before=None, search=None: real(custody))
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from expunge.registry.settings import Places, read_settings
-from expunge.registry.site import Site
-from expunge.stores import Store
+from expunge.registry.context import Site
+from expunge.registry.folder import Places, read_settings
+from expunge.registry.storage import Store
 from tests.registries import Dump, dump_of
 from tests.registries import put_back as put_tables_back
 

@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from expunge.exceptions import StoreFailed
-from expunge.stores import engine
+from expunge.registry.storage import engine
 
 from .client import Line, Memory
 from .phases import put

@@ -15,8 +15,8 @@ from typing import Any
 
 from expunge.exceptions import Busy, StoreFailed
 from expunge.registry import Registry
-from expunge.registry.settings import Places, read_settings
-from expunge.stores import lock
+from expunge.registry.folder import Places, read_settings
+from expunge.registry.storage import lock
 from tests.postgres import connect
 
 from .backups import back_up, put_database_back

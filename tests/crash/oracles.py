@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from expunge.linalg import Symmetric
-from expunge.mechanisms.state import Draft, State
+from expunge.core.linalg import Symmetric
+from expunge.private_model.unlearn import Custody
 from expunge.registry import Registry
-from expunge.registry.settings import Places, read_settings
-from expunge.registry.site import Site
-from expunge.stores import publications
-from expunge.unlearn import Custody
+from expunge.registry.context import Site
+from expunge.registry.folder import Places, read_settings
+from expunge.registry.storage import releases_table
+from expunge.removal.state import Draft, State
 
 from .story import Expected, Story, unfitted
 
@@ -30,7 +30,7 @@ def custodies(folder: Path) -> dict[str, Custody]:
     site = Site.at(places, read_settings(places))
     try:
         with site.store.reading() as connection:
-            names = publications.names(connection)
+            names = releases_table.names(connection)
         return {name: site.held(name).holdings.custody for name in names}
     finally:
         site.store.close()

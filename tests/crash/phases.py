@@ -10,53 +10,43 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from expunge.registry import (
-    accepting,
-    anchoring,
-    applying,
-    completing,
-    registry,
-    restoring,
-    rotating,
-    shipping,
-    working,
-)
-from expunge.stores import Checkpoints, Journal, Store, vault
+from expunge.registry import models, recovery, registry, requests, restore, worker
+from expunge.registry.storage import Checkpoints, Journal, Store, vault
 
 from .client import Line
 from .story import FITS, REQUESTS
 
 # Where each function is looked up when it is called, and what it does.
 OF_REQUESTS: tuple[tuple[Any, str, str], ...] = (
-    (accepting, "_taken_in", "accepting"),
-    (working, "catch_up", "catching up"),
-    (working, "apply_batch", "computing"),
+    (requests, "_taken_in", "accepting"),
+    (worker, "catch_up", "catching up"),
+    (worker, "apply_batch", "computing"),
     (Checkpoints, "write", "writing a checkpoint"),
-    (applying, "commit", "committing"),
+    (worker, "commit", "committing"),
     (Store, "erase", "erasing"),
     (Checkpoints, "settle", "destroying keys"),
-    (completing, "conclude", "entering the ledger"),
+    (worker, "conclude", "entering the ledger"),
 )
 OF_COMMANDS: tuple[tuple[Any, str, str], ...] = (
     (Journal, "append", "writing the journal"),
     (vault, "replace_file", "writing the vault"),
     (registry, "take_in", "taking a model in"),
-    (anchoring, "reanchor", "reanchoring"),
-    (shipping, "put_in_place", "writing what is shipped"),
-    (rotating, "signing_key", "making a signing key"),
-    (rotating, "tag_key", "making a tag key"),
-    (rotating, "conclude", "changing keys"),
-    (rotating, "tidy", "tidying keys"),
-    (restoring, "_continuation", "reading a backup"),
-    (restoring, "put_in_place", "replacing the database"),
-    (restoring, "replace_file", "replacing files"),
-    (restoring, "_bring_up", "bringing a backup up"),
+    (models, "reanchor", "reanchoring"),
+    (models, "put_in_place", "writing what is shipped"),
+    (recovery, "signing_key", "making a signing key"),
+    (recovery, "tag_key", "making a tag key"),
+    (recovery, "conclude", "changing keys"),
+    (recovery, "tidy", "tidying keys"),
+    (restore, "_continuation", "reading a backup"),
+    (restore, "put_in_place", "replacing the database"),
+    (restore, "replace_file", "replacing files"),
+    (restore, "_bring_up", "bringing a backup up"),
 )
 PHASES = (*OF_REQUESTS, *OF_COMMANDS)
 NAMES = ("opening", *(phase for _, _, phase in OF_REQUESTS))
 
 ENDING = ("erasing", "destroying keys", "entering the ledger", "writing the journal")
-RESTORING = tuple(phase for place, _, phase in PHASES if place is restoring)
+RESTORING = tuple(phase for place, _, phase in PHASES if place is restore)
 OF_STEPS = {
     **dict.fromkeys(REQUESTS, NAMES),
     **dict.fromkeys(FITS, ("taking a model in", "writing the vault", *ENDING)),

@@ -17,17 +17,15 @@ from expunge.registry import (
     Asked,
     Registry,
     RequestStatus,
-    applying,
-    completing,
-    making,
-    restoring,
-    statement,
-    working,
+    recovery,
+    restore,
+    statements,
+    worker,
 )
-from expunge.registry import site as site_module
-from expunge.registry.site import Site
-from expunge.stores import Checkpoints, Journal, requests
-from expunge.stores.notes import TURN, write_note
+from expunge.registry import context as site_module
+from expunge.registry.context import Site
+from expunge.registry.storage import Checkpoints, Journal, requests_table
+from expunge.registry.storage.tables import TURN, write_note
 
 from .client import Line
 from .phases import NAMES, put
@@ -40,39 +38,41 @@ def complete_without_applying(line: Line) -> None:
     """Say that requests are applied, and change no model."""
 
     def hollow(site: Site, waiting: Sequence[str]) -> None:
-        applying.commit(site, [], {request: {} for request in waiting})
+        worker.commit(site, [], {request: {} for request in waiting})
 
-    put(working, "apply_batch", hollow)
+    put(worker, "apply_batch", hollow)
 
 
 def complete_in_two_transactions(line: Line) -> None:
     """Write the ledger first, and that requests are completed later."""
-    write = requests.mark_completed
+    write = requests_table.mark_completed
 
     def conclude(site: Site, *rest: Any) -> None:
         late: list[Any] = []
-        put(requests, "mark_completed", lambda connection, done: late.extend(done))
+        put(
+            requests_table, "mark_completed", lambda connection, done: late.extend(done)
+        )
         real(site, *rest)
         _pause(line)
         if late:
             with site.store.writing() as connection:
                 write(connection, late)
 
-    real = statement.conclude
-    put(completing, "conclude", conclude)
+    real = statements.conclude
+    put(worker, "conclude", conclude)
 
 
 def destroy_keys_before_the_commit(line: Line) -> None:
     """Destroy a checkpoint's key while the next checkpoint is not committed."""
 
-    def commit(site: Site, changes: Sequence[applying.Change], *rest: Any) -> None:
+    def commit(site: Site, changes: Sequence[worker.Change], *rest: Any) -> None:
         later = {change.held.name: change.held.generation + 1 for change in changes}
         site.checkpoints.vault.settle(lambda: later)
         _pause(line)
         real(site, changes, *rest)
 
-    real = applying.commit
-    put(applying, "commit", commit)
+    real = worker.commit
+    put(worker, "commit", commit)
 
 
 def accept_in_memory(line: Line) -> None:
@@ -125,12 +125,12 @@ def work_out_of_turn(line: Line) -> None:
 
 def leave_drafts(line: Line) -> None:
     """Open a registry and leave there what killed processes left."""
-    put(making, "_tidy_up", lambda site: None)
+    put(recovery, "_tidy_up", lambda site: None)
 
 
 def restore_everybody(line: Line) -> None:
     """Put a backup back as it was, whoever was forgotten since."""
-    put(restoring, "_people_again", lambda connection, news: {})
+    put(restore, "_people_again", lambda connection, news: {})
 
 
 def say_nothing_of_full_disks(line: Line) -> None:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from expunge.exceptions import NeedsRestore, UnknownRequest
 from expunge.registry import Registry
-from expunge.stores.engine import Collision
+from expunge.registry.storage.engine import Collision
 
 from .backups import back_up, hidden, put_database_back
 from .client import Line, Memory

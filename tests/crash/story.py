@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from expunge import Budget, LinearRegression, LogisticRegression
-from expunge._typing import Matrix, Vector
+from expunge.core.arrays import Matrix, Vector
 from expunge.registry import Asked, Registry
 
 N_FEATURES = 4

@@ -19,10 +19,9 @@ from expunge.ledger import (
     subject_tags,
 )
 from expunge.registry import Registry
-from expunge.registry.keys import tag_keys
-from expunge.registry.settings import Places
-from expunge.stores import Checkpoints, Vault
-from expunge.stores.checkpoints import OWNER
+from expunge.registry.folder import Places, tag_keys
+from expunge.registry.storage import Checkpoints, Vault
+from expunge.registry.storage.vault import OWNER
 
 from .backups import hidden, tables
 from .client import Memory

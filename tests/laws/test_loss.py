@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from expunge._typing import Vector
-from expunge.losses import Loss
+from expunge.core.arrays import Vector
+from expunge.core.losses import Loss
 from tests.instances import LOSSES
 
 N_POINTS = 400

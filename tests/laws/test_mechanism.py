@@ -8,10 +8,10 @@ import pytest
 from scipy import sparse
 
 from expunge import ExpungeError, Jackknife, Rows, learn, residual
-from expunge._typing import Index, Vector
-from expunge.blocks import KINK_EDGES, loss_slopes
-from expunge.linalg import Symmetric
-from expunge.mechanisms import Draft, Mechanism, State, state_size
+from expunge.core.arrays import Index, Vector
+from expunge.core.linalg import Symmetric
+from expunge.core.sums import KINK_EDGES, loss_slopes
+from expunge.removal import Draft, Mechanism, State, state_size
 from tests.instances import (
     EXCLUDED,
     FITTING,

@@ -4,8 +4,8 @@
 import numpy as np
 import pytest
 
-from expunge._typing import Matrix
-from expunge.penalties import Penalty
+from expunge.core.arrays import Matrix
+from expunge.core.penalties import Penalty
 from tests.instances import N_FEATURES, PENALTIES
 
 ALL = pytest.mark.parametrize("penalty", PENALTIES.values(), ids=PENALTIES)

@@ -6,7 +6,6 @@ from the coefficients given, and takes the result into custody; from then on the
 can forget. ``to_sklearn`` makes a plain estimator of a release, for serving.
 """
 
-from .arrive import Adopting, Adoption, AdoptionWarning, from_sklearn
-from .leave import to_sklearn
+from .estimators import Adopting, Adoption, AdoptionWarning, from_sklearn, to_sklearn
 
 __all__ = ["Adopting", "Adoption", "AdoptionWarning", "from_sklearn", "to_sklearn"]

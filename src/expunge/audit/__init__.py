@@ -1,13 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Audit: try to break a promise on real models, and say how far that went."""
 
-from .attacks import (
-    Membership,
-    Reconstruction,
-    membership,
-    reconstruct,
-    reconstruction,
-)
+from .attacks import Membership, Reconstruction, membership, reconstruct, reconstruction
 from .trial import AuditReport, Case, Models, Pair, Trial, audit, examine, models
 
 __all__ = [

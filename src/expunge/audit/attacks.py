@@ -19,15 +19,14 @@ from math import log, sqrt
 import numpy as np
 from scipy.special import ndtr
 
-from .._typing import Matrix, Vector
-from ..blocks import loss_hessian
+from ..core.arrays import Matrix, Vector
+from ..core.linalg import Symmetric
+from ..core.objective import Objective
+from ..core.rows import Rows
+from ..core.solver import with_quadratic
+from ..core.sums import loss_hessian
 from ..exceptions import InvalidInput
-from ..linalg import Symmetric
-from ..objective import Objective
-from ..rows import Rows
-from ..solvers import with_quadratic
-from .evidence import difference, judged
-from .trial import Pair, Trial, releases, source_of
+from .trial import Pair, Trial, difference, judged, releases, source_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 
 import sys
 
-from .exits import NOT_INSTALLED
+from .options import NOT_INSTALLED
 
 __all__ = ["main"]
 

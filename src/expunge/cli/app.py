@@ -14,20 +14,12 @@ from typing import Any, Protocol
 import typer
 from typer.core import TyperGroup
 
-from .audit import Audit
-from .bench import Bench
-from .demo import Demo
-from .exits import INTERRUPTED, MEANINGS, WRONG_INPUT, exit_code, reason
+from .admin import Init, Log, Restore, Rotate, Status
+from .demo import Bench, Demo
 from .fit import Fit
-from .forget import Forget
-from .init import Init
-from .log import Log
-from .plan import Plan
-from .reanchor import Reanchor
-from .release import Release
-from .restore import Restore
-from .rotate import Rotate
-from .status import Status
+from .models import Audit, Plan, Reanchor, Release
+from .options import INTERRUPTED, MEANINGS, WRONG_INPUT, exit_code, reason
+from .requests import Forget
 from .verify import Verify
 
 # The library has no public name for what is wrong with a command line; a bad

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._typing import Matrix, Vector
+from ..core.arrays import Matrix, Vector
 from ..exceptions import InvalidInput, MissingExtra
-from ..ids import objection, person
+from ..private_model.subjects import objection, person
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
 SHOWN_NAMES, SHOWN_CHARACTERS = 20, 40

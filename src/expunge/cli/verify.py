@@ -1,18 +1,199 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``expunge verify``: whether a receipt, an export or a certificate stands."""
+"""``expunge verify``: whether a receipt, an export or a certificate stands.
 
-from dataclasses import dataclass
+Checks: what a file claims to be, and whether it stands.
+
+For whoever holds a file and a public key: no registry, no database, no network. What
+cannot be read does not stand; a file that was to be held against it must stand itself.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 
 import typer
 
-from .exits import DOES_NOT_STAND, DONE
-from .options import Options, content
-from .printing import paragraph, points, say, say_json
+from ..exceptions import InvalidInput
+from ..ledger import Head, Receipt, check_export, check_receipt
+from ..ledger.documents import read_page
+from ..ledger.export import LINES
+from ..promise.canonical import loads
+from ..promise.certificate import Certificate
+from ..promise.record import Record
+from ..promise.verification import Verdict, verify
+from .options import DOES_NOT_STAND, DONE, Options, content
+from .output import paragraph, points, say, say_json
 
 if TYPE_CHECKING:
-    from .checks import Finding
+    pass
+
+
+Kind: TypeAlias = Literal["receipt", "ledger export", "certificate", "unknown"]
+
+NEITHER = "it is neither a receipt, nor a ledger's export, nor a certificate"
+SAYS_NOTHING = " It says nothing about "
+
+AnyVerdict = TypeVar("AnyVerdict", bound=Verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """A file to be checked: where it came from, and its bytes."""
+
+    path: Path
+    data: bytes
+
+    @property
+    def kind(self) -> Kind:
+        """What the file claims to be."""
+        for text in (self.data, self.data.partition(b"\n")[0]):
+            try:
+                found = loads(text, "Paper")
+            except InvalidInput:
+                continue
+            if found.get("kind") == "receipt":
+                return "receipt"
+            if isinstance(found.get("kind"), str) and found["kind"] in LINES:
+                return "ledger export"
+            if "commitment" in found:
+                return "certificate"
+        return "unknown"
+
+    @property
+    def line(self) -> bytes:
+        """The bytes without the line ending that a shell or an editor adds."""
+        return self.data.removesuffix(b"\n").removesuffix(b"\r")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Whether a paper stands, on what conditions, and of what it does not speak."""
+
+    kind: Kind
+    verdict: Verdict
+    provided: tuple[str, ...] = ()
+    not_covered: tuple[str, ...] = ()
+
+    @property
+    def says(self) -> str:
+        """What it shows in words; what it says nothing about is a list of its own."""
+        return self.verdict.says.partition(SAYS_NOTHING)[0]
+
+
+def check(
+    paper: Paper, pem: bytes | None, seen: Sequence[Paper], record: bytes | None
+) -> Finding:
+    """Return whether a paper stands.
+
+    Parameters
+    ----------
+    paper
+        A receipt, a ledger's export or a certificate.
+    pem
+        Public keys of the ledger; a certificate bears no signature and needs none.
+    seen
+        Receipts and exports that the reader has from elsewhere.
+    record
+        The private record behind a certificate, where it was opened.
+    """
+    kind = paper.kind
+    if record is not None and kind != "certificate":
+        raise InvalidInput(f"{paper.path} is no certificate; --record belongs to one")
+    if kind == "unknown":
+        says = f"{paper.path} does not stand: {NEITHER}, or no longer."
+        return Finding(kind, Verdict((), (NEITHER,), says))
+    if kind == "certificate":
+        if seen:
+            raise InvalidInput("--seen is held against a receipt or an export")
+        return _certificate(paper, record)
+    if pem is None:
+        raise InvalidInput(
+            f"{paper.path} is signed; give the operator's public keys with --key, from "
+            "a source other than whoever handed it over"
+        )
+    return (_receipt if kind == "receipt" else _export)(paper, pem, seen)
+
+
+def _certificate(paper: Paper, record: bytes | None) -> Finding:
+    opened = None if record is None else Record.from_json(record)
+    try:
+        certificate = Certificate.from_json(paper.data)
+    except InvalidInput as error:
+        failure = f"this is not a certificate as it was issued: {error}"
+        says = f"The certificate does not stand: {failure}."
+        return Finding("certificate", Verdict((), (failure,), says))
+    verdict = verify(certificate, opened)
+    if not verdict.stands:
+        return Finding("certificate", verdict)
+    provided = _assumptions([certificate])
+    return Finding("certificate", verdict, provided, certificate.not_covered)
+
+
+def _receipt(paper: Paper, pem: bytes, seen: Sequence[Paper]) -> Finding:
+    verdict = check_receipt(paper.line, pem)
+    if not verdict.stands:
+        return Finding("receipt", verdict)
+    receipt = Receipt.from_json(paper.line)
+    held = [_compared(receipt.head, other, pem) for other in seen]
+    failures = tuple(failure for _, failure in held if failure)
+    found = verdict.findings + tuple(finding for finding, failure in held if finding)
+    if failures:
+        says = f"The receipt does not stand: {'; '.join(failures)}."
+        return Finding("receipt", Verdict(found, failures, says))
+    provided = _assumptions(receipt.certificates.values())
+    full = replace(verdict, findings=found)
+    return Finding("receipt", full, provided, verdict.not_covered)
+
+
+def _assumptions(certificates: Iterable[Certificate]) -> tuple[str, ...]:
+    """Return on what the promises rest, each sentence once; nothing without one."""
+    promising = [one for one in certificates if one.status == "certified"]
+    return tuple(dict.fromkeys(text for one in promising for text in one.assumptions))
+
+
+def _compared(head: Head, other: Paper, pem: bytes) -> tuple[str, str]:
+    """Hold the head of a receipt against an export: what agrees, and what does not."""
+    if other.kind != "ledger export":
+        raise InvalidInput(
+            f"{other.path} is no ledger export; a receipt is held against exports"
+        )
+    size = _standing(other, check_export(other.data, pem)).ledger.size
+    if size < head.size:
+        return f"{other.path} ends before the receipt: it could not be compared", ""
+    verdict = check_export(other.data, pem, seen=[head])
+    if verdict.stands:
+        return f"{other.path} is the same ledger", ""
+    return "", f"{other.path} is another ledger: {verdict.failures[0]}"
+
+
+def _export(paper: Paper, pem: bytes, seen: Sequence[Paper]) -> Finding:
+    heads = [head for other in seen for head in _heads(other, pem)]
+    return Finding("ledger export", check_export(paper.data, pem, seen=heads))
+
+
+def _heads(other: Paper, pem: bytes) -> Iterator[Head]:
+    """Yield the heads in a receipt or an export that stands."""
+    if other.kind == "receipt":
+        _standing(other, check_receipt(other.line, pem))
+        yield Receipt.from_json(other.line).head
+        return
+    if other.kind != "ledger export":
+        raise InvalidInput(f"{other.path} is neither a receipt nor a ledger export")
+    _standing(other, check_export(other.data, pem))
+    for line in other.data.splitlines():
+        page = read_page(line, LINES)
+        if isinstance(page, Head):
+            yield page
+
+
+def _standing(other: Paper, verdict: AnyVerdict) -> AnyVerdict:
+    """Return the verdict on a paper that is to be held against another one."""
+    if not verdict.stands:
+        raise InvalidInput(
+            f"{other.path} does not stand itself ({verdict.failures[0]}); leave it out"
+        )
+    return verdict
 
 
 @dataclass(frozen=True)
@@ -49,7 +230,7 @@ class Verify(Options):
 
     def perform(self) -> int:
         """Check the file and print what that shows."""
-        from .checks import Paper, check
+        pass
 
         found = check(
             Paper(self.file, content(self.file)),

@@ -10,8 +10,8 @@ The release knows nothing of the private half, not even a hash; with the release
 as one file, for whoever serves it.
 """
 
-from .folder import CorruptFiles
+from .export import read_shipped, ship
+from .format import CorruptFiles
 from .model import load, save
-from .shipping import read_shipped, ship
 
 __all__ = ["CorruptFiles", "load", "read_shipped", "save", "ship"]

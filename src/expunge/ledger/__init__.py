@@ -6,10 +6,9 @@ a request stands in it; an export lets anybody check the whole. All are values a
 functions, with key files beside them; where entries are kept is up to a store.
 """
 
-from .book import Ledger
-from .checking import ExportVerdict, check_export, export
 from .entries import (
     Entry,
+    Head,
     KeyRotated,
     ModelRegistered,
     ReleaseMade,
@@ -17,16 +16,13 @@ from .entries import (
     RequestCompleted,
     Restored,
     read_entry,
+    sign,
 )
-from .growth import check_growth
-from .heads import Head
-from .keyfiles import UnusableKey
-from .keys import PublicKey, SigningKey, signing_key
-from .opening import ReceiptVerdict, check_receipt
-from .receipt import Receipt, issue
-from .ring import KeyRing
-from .signatures import sign
-from .tags import TagKey, is_tag_of, subject_tag, subject_tags, tag_key
+from .export import ExportVerdict, check_export, export
+from .keys import KeyRing, PublicKey, SigningKey, signing_key
+from .ledger import Ledger, check_growth
+from .receipts import Receipt, ReceiptVerdict, check_receipt, issue
+from .secrets import TagKey, UnusableKey, is_tag_of, subject_tag, subject_tags, tag_key
 
 __all__ = [
     "Entry",

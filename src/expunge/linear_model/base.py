@@ -27,27 +27,30 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from .._typing import Matrix, Vector
-from ..budget import Budget
-from ..certificate import Certificate
+from ..core.arrays import Matrix, OneWriter, Private, Vector
+from ..core.losses import Loss, Multinomial
+from ..core.objective import Objective, Scaling
+from ..core.penalties import Penalty
+from ..core.rows import Rows
 from ..exceptions import CapacityExceeded, InvalidInput, NoPrivateState
-from ..losses import Loss, Multinomial
-from ..mechanisms import Mechanism
-from ..noise import SecureNoise, release_noise, salt
-from ..objective import Objective, Scaling
-from ..penalties import Penalty
 from ..plan import Options, PlanReport, plan
-from ..private import OneWriter, Private
-from ..record import Record
-from ..roster import Roster
-from ..rows import Rows
-from ..unlearn import Custody, Release, begin
+from ..private_model.holdings import (
+    Holdings,
+    without_people,
+    without_positions,
+    without_rows,
+)
+from ..private_model.labels import Labels
+from ..private_model.snapshot import Shown, Snapshot, carry, snapshot_of
+from ..private_model.subjects import list_of_ids, owners_of, positions_of
+from ..private_model.training_rows import Kept, Roster
+from ..private_model.unlearn import Custody, Release, begin
+from ..promise.budget import Budget
+from ..promise.certificate import Certificate
+from ..promise.noise import SecureNoise, release_noise, salt
+from ..promise.record import Record
+from ..removal import Mechanism
 from .choices import MECHANISMS, chosen, penalty_of
-from .holdings import Holdings, without_people, without_positions, without_rows
-from .kept import Kept
-from .labels import Labels
-from .owners import list_of_ids, owners_of, positions_of
-from .snapshot import Shown, Snapshot, carry, snapshot_of
 
 PRIVATE = ("_lock", "adoption_")
 """Attributes that stay behind when an estimator is pickled or copied."""

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TypeVar
 
+from ..core.losses import HalfSquared, Huber, Logistic, Loss, SquaredHinge
+from ..core.penalties import L1, L2, ElasticNet, Penalty
 from ..exceptions import InvalidInput
-from ..losses import HalfSquared, Huber, Logistic, Loss, SquaredHinge
-from ..mechanisms import Jackknife, Mechanism, Newton, Rescaled, Retrain
-from ..penalties import L1, L2, ElasticNet, Penalty
+from ..removal import Jackknife, Mechanism, Newton, Rescaled, Retrain
 
 Choice = TypeVar("Choice")
 

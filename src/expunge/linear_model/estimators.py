@@ -13,12 +13,12 @@ from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from .._typing import Matrix, Vector
+from ..core.arrays import Matrix, Vector
+from ..core.losses import HalfSquared, Loss, Multinomial
 from ..exceptions import InvalidInput, Unsupported
-from ..losses import HalfSquared, Loss, Multinomial
+from ..private_model.labels import Labels, learn_labels
 from .base import Forgetful
 from .choices import BINARY_LOSSES, REGRESSION_LOSSES, chosen
-from .labels import Labels, learn_labels
 
 # Names of losses whose predictors are log-odds.
 LOGISTIC = frozenset({"Logistic", "OneVsRest"})

@@ -2,10 +2,8 @@
 """Preprocessing that can forget, and pipelines that forget through it."""
 
 from .encoder import OneHotEncoder
-from .imputer import MeanImputer
 from .pipeline import ForgettablePipeline, forgettable_pipeline
-from .removable import Changes
-from .scaler import StandardScaler
+from .transformers import Changes, MeanImputer, StandardScaler
 
 __all__ = [
     "Changes",

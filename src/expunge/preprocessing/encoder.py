@@ -17,11 +17,10 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from .._typing import Index, Vector
+from ..core.arrays import Index, Private, Vector
 from ..exceptions import CannotRemove, InvalidInput, UnknownRows
-from ..private import Private
-from .exact import NOBODY_LEFT, STRANGERS, UNIT, exact_sums, total_weight
-from .removable import Removable
+from .exact_sums import NOBODY_LEFT, STRANGERS, UNIT, exact_sums, total_weight
+from .transformers import Removable
 
 Category: TypeAlias = Hashable
 Unknown: TypeAlias = Literal["ignore", "infrequent_if_exist", "error"]

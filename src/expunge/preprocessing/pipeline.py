@@ -17,26 +17,24 @@ from sklearn.base import clone
 from sklearn.pipeline import _name_estimators
 from sklearn.utils import Tags, get_tags, indexable
 from sklearn.utils.metaestimators import _BaseComposition, available_if
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    _num_samples,
-    check_is_fitted,
-)
+from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted
 
-from .._typing import Index
-from ..certificate import Certificate
-from ..events import TunedOnData
+from ..core.arrays import Index, OneWriter
 from ..exceptions import CannotRemove, InvalidInput, NoPrivateState
-from ..ids import person, row_name
 from ..linear_model.base import Forgetful
-from ..linear_model.kept import unknown_owners
-from ..linear_model.owners import list_of_ids, owners_of, positions_of
-from ..linear_model.snapshot import Snapshot, carry, require_weights
-from ..private import OneWriter
-from ..record import Record
-from ..unlearn import Custody
-from .refit import refitted, updated
-from .removable import Changes
+from ..private_model.snapshot import Snapshot, carry, require_weights
+from ..private_model.subjects import (
+    list_of_ids,
+    owners_of,
+    person,
+    positions_of,
+    row_name,
+)
+from ..private_model.training_rows import unknown_owners
+from ..private_model.unlearn import Custody
+from ..promise.accountant import TunedOnData
+from ..promise.certificate import Certificate
+from ..promise.record import Record
 from .steps import (
     Raw,
     Steps,
@@ -44,10 +42,13 @@ from .steps import (
     fitted,
     handling,
     not_covered,
+    refitted,
     retire,
     transformed,
+    updated,
     without,
 )
+from .transformers import Changes
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

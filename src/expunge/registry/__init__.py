@@ -5,7 +5,7 @@ Needs ``expunge[registry,files]``, and ``secure`` for certified releases.
 """
 
 from .registry import Registry
-from .statuses import Asked, ModelStatus, ReleaseStatus, RequestStatus, Status
+from .values import Asked, ModelStatus, ReleaseStatus, RequestStatus, Status
 
 __all__ = [
     "Asked",

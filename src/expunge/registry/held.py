@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._typing import Index
+from ..core.arrays import Index, Private
+from ..core.rows import Rows
 from ..exceptions import ScheduleExhausted, StoreFailed
-from ..files.contents import (
+from ..files.format import packed, unpacked
+from ..files.model import (
     Beside,
     Content,
     Loaded,
@@ -30,15 +32,11 @@ from ..files.contents import (
     safetensors,
     unframed,
 )
-from ..files.packing import packed, unpacked
-from ..linear_model.holdings import Fetch, Holdings
-from ..linear_model.kept import Kept
-from ..linear_model.snapshot import Shown, Snapshot
-from ..private import Private
-from ..roster import Roster
-from ..rows import Rows
-from ..stores.people import PageKeys
-from ..tuning.holdings import TunedHoldings
+from ..private_model.holdings import Fetch, Holdings
+from ..private_model.snapshot import Shown, Snapshot
+from ..private_model.training_rows import Kept, Roster
+from ..tuning.tuned_model import TunedHoldings
+from .storage.people_table import PageKeys
 
 HASH_BYTES = 32
 

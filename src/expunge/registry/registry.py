@@ -18,27 +18,29 @@ from typing import TYPE_CHECKING, Any, Self
 from numpy.typing import ArrayLike
 
 from ..exceptions import InvalidInput
-from ..files.contents import Loaded
-from ..ids import people
+from ..files.model import Loaded
 from ..ledger import Entry
-from ..record import Record
-from ..stores import chain, publications, requests
-from ..stores.notes import overtaken
-from . import accepting, looking
-from .anchoring import anchor_anew
-from .fitting import Given, fitted, require_name, take_in
+from ..private_model.subjects import people
+from ..promise.record import Record
+from . import requests, status
+from .context import WAIT, Site
+from .folder import Places, Settings, read_settings, require_safe
 from .held import released
-from .ids import require_request
-from .making import come_back, make, opened
-from .rebuilding import rebuild_journal
-from .restoring import restore
-from .returning import readmit, returning
-from .rotating import rotate_signing_key, rotate_tag_key
-from .settings import Places, Settings, read_settings, require_safe
-from .shipping import ship, withdraw
-from .site import WAIT, Site
-from .statuses import Asked, ReleaseStatus, RequestStatus, Status
-from .working import Tell, begin, work
+from .models import Given, anchor_anew, fitted, require_name, ship, take_in, withdraw
+from .recovery import (
+    come_back,
+    make,
+    opened,
+    rebuild_journal,
+    rotate_signing_key,
+    rotate_tag_key,
+)
+from .requests import readmit, require_request, returning
+from .restore import restore
+from .storage import ledger_table, releases_table, requests_table
+from .storage.tables import overtaken
+from .values import Asked, ReleaseStatus, RequestStatus, Status
+from .worker import Tell, begin, work
 
 if TYPE_CHECKING:  # they take half a second to import
     from ..audit import Case
@@ -210,7 +212,7 @@ class Registry:
     def names(self) -> list[str]:
         """Return the names of all models."""
         with self._site.store.reading() as connection:
-            return publications.names(connection)
+            return releases_table.names(connection)
 
     def accept(self, asked: Sequence[Asked]) -> tuple[RequestStatus, ...]:
         """Take in requests, all or none; on return they are on disk.
@@ -218,7 +220,7 @@ class Registry:
         A request that was sent before is not taken in again: its status is returned.
         Raises UnknownSubject if a person is in no model.
         """
-        return accepting.accept(self._site, asked)
+        return requests.accept(self._site, asked)
 
     def apply(self, wait: float = WAIT, tell: Tell | None = None) -> None:
         """Apply all requests that wait, as one batch, and complete them.
@@ -271,31 +273,31 @@ class Registry:
 
         Ids come back in their one spelling, each once.
         """
-        return accepting.known(self._site, people(subjects))
+        return requests.known(self._site, people(subjects))
 
     def request(self, request: str) -> RequestStatus:
         """Return how far a request is."""
-        return looking.request(self._site, request)
+        return status.request(self._site, request)
 
     def receipt(self, request: str) -> str | None:
         """Return the receipt of a request; None until it is completed."""
         require_request(request)
         with self._site.store.reading() as connection:
-            text = requests.receipt(connection, request)
+            text = requests_table.receipt(connection, request)
         if text is None:
             self.request(request)  # raises if there is none
         return text
 
     def status(self) -> Status:
         """Return the registry at one moment."""
-        return looking.look(self._site)
+        return status.look(self._site)
 
     def log(self, start: int = 0) -> Iterator[Entry]:
         """Yield the ledger's entries from one on."""
         while True:
             # A transaction for each page: whoever reads slowly holds up nobody.
             with self._site.store.reading() as connection:
-                page = chain.entries_from(connection, start, PAGE)
+                page = ledger_table.entries_from(connection, start, PAGE)
             yield from page
             if len(page) < PAGE:
                 return
@@ -304,18 +306,18 @@ class Registry:
     def export(self) -> bytes:
         """Return the whole ledger, as ``ledger.check_export`` reads it."""
         with self._site.store.reading() as connection:
-            return chain.lines(connection)
+            return ledger_table.lines(connection)
 
     def public_pem(self) -> str:
         """Return all public keys of the ledger, each with the sizes that it signs."""
         with self._site.store.reading() as connection:
-            return chain.ledger_in(connection).keys.to_pem()
+            return ledger_table.ledger_in(connection).keys.to_pem()
 
     def release(self, name: str) -> Loaded:
         """Return the newest release of a model, as an estimator that predicts."""
         with self._site.store.reading() as connection:
-            number = publications.number(connection, name)
-            line = publications.release(connection, name, number)
+            number = releases_table.number(connection, name)
+            line = releases_table.release(connection, name, number)
         return released(line)
 
     def ship(self, name: str, path: str | PathLike[str]) -> ReleaseStatus:
@@ -336,13 +338,13 @@ class Registry:
 
     def plan(self, name: str) -> "PlanReport":
         """Return how many removals the contract of a model allows, run on its rows."""
-        from .opening import plan_of
+        from .models import plan_of
 
         return plan_of(self._site, name)
 
     def record(self, name: str) -> Record:
         """Return the private record behind the newest release, for an auditor."""
-        from .opening import record_of
+        from .models import record_of
 
         return record_of(self._site, name)
 
@@ -351,7 +353,7 @@ class Registry:
 
         The rows are those that are left, and the objective is as it is for them.
         """
-        from .opening import case_of
+        from .models import case_of
 
         return case_of(self._site, name)
 

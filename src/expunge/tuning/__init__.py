@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tuning by cross-validation, with a choice that can be forgotten."""
 
+from .choice import fold_of
 from .estimators import Curve, TunedClassifier, TunedRegressor
-from .folds import fold_of
 from .loo import LeftOut, loo_error
 
 __all__ = [

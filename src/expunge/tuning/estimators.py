@@ -4,34 +4,64 @@
 Removal at a fixed alpha does not undo that people had a say in alpha (the paper's
 Proposition 1). These keep a removable model for every candidate and fold, so that the
 choice after a request is the one that tuning again would make.
+
+A bar on the terminal while a grid is fitted.
 """
 
+import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 import numpy as np
 
-from .._typing import Index, Vector
-from ..budget import Budget
+from ..core.arrays import Index, Private, Vector
+from ..core.losses import Loss
+from ..core.objective import Objective
+from ..core.penalties import Penalty
+from ..core.rows import Rows
 from ..exceptions import InvalidInput
 from ..linear_model import LinearRegression, LogisticRegression
 from ..linear_model.base import Forgetful, Prepared, scoped
 from ..linear_model.choices import MECHANISMS, chosen, penalty_of
-from ..linear_model.kept import Kept
-from ..losses import Loss
-from ..mechanisms import Mechanism
-from ..noise import Noise, SecureNoise, release_noise, salt
-from ..objective import Objective
-from ..penalties import Penalty
-from ..private import Private
-from ..roster import Roster
-from ..rows import Rows
-from ..unlearn import begin
-from .folds import Split, folds_of
-from .holdings import TunedHoldings, modelled, noised, proof
-from .progress import Bar
-from .rule import Method, Rule, grid
+from ..private_model.training_rows import Kept, Roster
+from ..private_model.unlearn import begin
+from ..promise.budget import Budget
+from ..promise.noise import Noise, SecureNoise, release_noise, salt
+from ..removal import Mechanism
+from .choice import Method, Rule, Split, folds_of, grid
+from .tuned_model import TunedHoldings, modelled, noised, proof
+
+WIDTH = 30
+
+
+class Bar:
+    """Counts what is done and, if asked to, draws it on standard error.
+
+    Safe to call from several threads.
+    """
+
+    def __init__(self, total: int, label: str, *, shown: bool) -> None:
+        self.total, self.label, self.shown = total, label, shown
+        self.done = 0
+        self.lock = threading.Lock()
+
+    def __call__(self) -> None:
+        """Count one more."""
+        with self.lock:
+            self.done += 1
+            if self.shown:
+                self._draw(sys.stderr)
+
+    def _draw(self, stream: TextIO) -> None:
+        """Draw the bar over the last one; end the line when all is done."""
+        filled = WIDTH * self.done // self.total
+        bar = "#" * filled + "." * (WIDTH - filled)
+        end = "\n" if self.done == self.total else ""
+        stream.write(f"\r{self.label} [{bar}] {self.done}/{self.total}{end}")
+        stream.flush()
+
 
 ALPHAS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
 

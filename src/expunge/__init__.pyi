@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The public names and where each lives; ``__init__`` imports them when asked."""
+
+from .adopt import from_sklearn as from_sklearn
+from .core.losses import HalfSquared as HalfSquared
+from .core.losses import Huber as Huber
+from .core.losses import Logistic as Logistic
+from .core.losses import Multinomial as Multinomial
+from .core.losses import OneVsRest as OneVsRest
+from .core.losses import SquaredHinge as SquaredHinge
+from .core.objective import Objective as Objective
+from .core.penalties import L1 as L1
+from .core.penalties import L2 as L2
+from .core.penalties import ElasticNet as ElasticNet
+from .core.penalties import GroupLasso as GroupLasso
+from .core.penalties import NuclearNorm as NuclearNorm
+from .core.rows import Rows as Rows
+from .exceptions import ExpungeError as ExpungeError
+from .files import load as load
+from .linear_model import LinearRegression as LinearRegression
+from .linear_model import LogisticRegression as LogisticRegression
+from .linear_model import SoftmaxRegression as SoftmaxRegression
+from .promise.budget import Budget as Budget
+from .promise.certificate import Certificate as Certificate
+from .promise.record import Record as Record
+from .promise.verification import verify as verify
+from .removal import Jackknife as Jackknife
+from .removal import Newton as Newton
+from .removal import Polish as Polish
+from .removal import Rescaled as Rescaled
+from .removal import Retrain as Retrain
+from .removal import residual as residual
+from .removal.summary import Summary as Summary
+from .removal.summary import learn as learn
+from .removal.summary import summarise as summarise
+
+__version__: str
+__all__: list[str]

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names for the arrays that travel between modules; nothing else lives here.
+
+Magnitude: norms that cannot underflow or overflow, and the range of what is taken.
+
+The square of 1e-163 is zero in floating point, and a bound made of such squares is
+zero as well: wrong. So norms are scaled before they are squared where that matters, and
+rows, factors and weights beyond 1e-50 and 1e50 are refused. Inside that range every
+product in a bound stays far from the ends of the range of floats, or what it can lose
+there is paid for by ``UNDERFLOW``. Derived in docs/decisions/0021-range-of-numbers.md.
+
+Private: what noise-free values, and those who hold them, have in common.
+
+Values show no figure when printed and cannot be pickled or deep-copied, so that none
+travels by accident in a log line, an error, a cache or a queue.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import inf, sqrt
+from typing import Any, NoReturn, SupportsIndex, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse import csr_array
+
+from ..exceptions import InvalidInput, NotConverged
+
+Index: TypeAlias = NDArray[np.intp]
+Vector: TypeAlias = NDArray[np.float64]
+Matrix: TypeAlias = NDArray[np.float64]
+Design: TypeAlias = NDArray[np.float64] | csr_array[Any, tuple[int, int]]
+
+
+class OneWriter:
+    """Something that threads share, and one of them at a time may change."""
+
+    @property
+    def _writing(self) -> threading.RLock:
+        """The lock to hold while changing anything; it belongs to this object."""
+        # One call that no thread can divide: two first users get the same lock.
+        lock: threading.RLock = self.__dict__.setdefault("_lock", threading.RLock())
+        return lock
+
+
+class Private:
+    """A value that stays in the process that made it."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(private)"
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """Refuse to be pickled."""
+        raise TypeError(
+            f"{type(self).__name__} is private and noise-free: it cannot be pickled "
+            "or copied; only a release may leave"
+        )
+
+
+SMALLEST, LARGEST = 1e-50, 1e50
+UNIT_ROUNDOFF = 2.0**-53
+# The smallest normal number. A product that falls below it is off by 2^-1075 at most,
+# so that this pays for 2^53 of them.
+UNDERFLOW = 2.0**-1022
+# Squares in between were computed without an underflow or overflow that matters.
+LEAST_SQUARE, LARGEST_SQUARE = 1e-200, 1e200
+
+
+def norm(v: Vector) -> float:
+    """Return |v| rounded up: never zero unless v is, infinite where v is not finite."""
+    square = float(np.vdot(v, v))
+    if LEAST_SQUARE < square < LARGEST_SQUARE:
+        return sqrt(square) * (1.0 + (v.size + 4) * UNIT_ROUNDOFF)
+    if square == 0.0 and not v.any():
+        return 0.0
+    largest = float(np.max(np.abs(v)))
+    return largest * norm(v / largest) if largest < inf else inf
+
+
+def row_norms(X: Design) -> Vector:
+    """Return the norm of each row, also where its square is no float."""
+    squares = row_squares(X)
+    norms = np.sqrt(squares)
+    if len(norms) == 1 and LEAST_SQUARE < float(squares[0]) < LARGEST_SQUARE:
+        return norms  # what most requests are; sooner than by the arrays below
+    odd = (squares <= LEAST_SQUARE) | ~(squares < LARGEST_SQUARE)
+    if odd.any():
+        norms[odd] = _scaled_norms(X[odd])
+    return norms
+
+
+def row_squares(X: Design) -> Vector:
+    """Return the sum of squares of each row, as it comes out."""
+    if sparse.issparse(X):
+        matrix: Any = X
+        return np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel()
+    if len(X) == 1:  # a quarter of the time
+        return np.array([np.vdot(X, X)])
+    squares: Vector = np.einsum("ij,ij->i", X, X)
+    return squares
+
+
+def require_magnitude(name: str, value: float) -> None:
+    """Raise InvalidInput unless a factor lies in the range of what is taken."""
+    if not SMALLEST <= value <= LARGEST:
+        raise InvalidInput(
+            f"{name}={value}; it must be between {SMALLEST:g} and {LARGEST:g}"
+        )
+
+
+@contextmanager
+def decomposition() -> Iterator[None]:
+    """Raise NotConverged where LAPACK gives up: numbers have left their range."""
+    try:
+        yield
+    except np.linalg.LinAlgError as error:
+        raise NotConverged(
+            "a matrix could not be decomposed: its numbers differ too much in size; "
+            "scale the columns to similar ranges, or raise alpha or ridge"
+        ) from error
+
+
+def _scaled_norms(X: Design) -> Vector:
+    """Return the norm of each row, divided by its largest entry before squaring."""
+    size: Any = abs(X)
+    largest: Any = size.max(axis=1) if size.shape[1] else np.zeros(len(size))
+    largest = largest.toarray() if sparse.issparse(X) else largest
+    largest = np.where(largest < inf, largest, inf)  # NaN is no number to divide by
+    unit = np.where((largest > 0.0) & (largest < inf), largest, 1.0)
+    if sparse.issparse(X):
+        size.data /= np.repeat(unit, np.diff(size.indptr))
+    else:
+        size /= unit[:, None]
+    norms: Vector = unit * np.sqrt(row_squares(size))
+    return np.where(largest < inf, norms, inf)

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Symmetric matrices: products, low-rank updates, factors, all by BLAS.
+
+A ``Symmetric`` is stored in Fortran order and only its lower triangle is
+meaningful, so that a product reads half the memory (dsymv) and a rank-one
+update writes half (dsyr). The class exists so that nobody multiplies the other
+half by mistake. The other half is zero: left as it was, it would tell what has been
+subtracted since. An update returns a copy unless its owner spends the original.
+
+Conjugate gradients with a preconditioner that is never trusted.
+
+The preconditioner only shapes the search; what is returned is judged by the
+residual of the true matrix.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from scipy.linalg import blas, lapack
+
+from ..exceptions import NotPositiveDefinite
+from .arrays import SMALLEST, Index, Matrix, Vector, norm
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Symmetric:
+    """A symmetric matrix, by its lower triangle in Fortran order."""
+
+    lower: Matrix
+
+    def __repr__(self) -> str:
+        return f"Symmetric({self.size} x {self.size})"
+
+    @classmethod
+    def from_dense(cls, matrix: Matrix) -> "Symmetric":
+        """Return the symmetric matrix with this one's lower triangle."""
+        return cls(np.asfortranarray(np.tril(matrix)))
+
+    @property
+    def size(self) -> int:
+        """The number of rows."""
+        return int(self.lower.shape[0])
+
+    @property
+    def diagonal(self) -> Vector:
+        """The diagonal, read-only."""
+        return self.lower.diagonal()
+
+    def copy(self) -> "Symmetric":
+        """Return the same matrix in memory of its own."""
+        return Symmetric(self.lower.copy(order="F"))
+
+    def dense(self) -> Matrix:
+        """Return both triangles as an ordinary array."""
+        return self.lower + np.tril(self.lower, -1).T
+
+    def __matmul__(self, other: Matrix) -> Matrix:
+        """Return the product with a vector or with a matrix's columns."""
+        product: Matrix
+        if other.ndim == 1:
+            product = blas.dsymv(1.0, self.lower, other, lower=1)
+        else:
+            product = blas.dsymm(1.0, self.lower, other, lower=1)
+        return product
+
+    def update(self, factor: float, Z: Matrix, *, spend: bool = False) -> "Symmetric":
+        """Return self + factor Z'Z for the rows of Z.
+
+        With ``spend`` the result takes over the memory of self, which is lost.
+        """
+        updated: Matrix
+        if len(Z) == 1:
+            updated = blas.dsyr(
+                factor, Z[0], a=self.lower, lower=1, overwrite_a=int(spend)
+            )
+        else:
+            # The transpose of a C-ordered Z is Fortran-ordered and not copied.
+            updated = blas.dsyrk(
+                factor,
+                Z.T,
+                beta=1.0,
+                c=self.lower,
+                lower=1,
+                overwrite_c=int(spend),
+            )
+        return Symmetric(updated)
+
+    def minus(self, other: Matrix) -> "Symmetric":
+        """Return self - other, for a symmetric array."""
+        return Symmetric(np.asfortranarray(self.lower - np.tril(other)))
+
+    def plus_diagonal(self, diagonal: Vector) -> "Symmetric":
+        """Return self + diag(diagonal)."""
+        shifted = self.copy()
+        np.einsum("ii->i", shifted.lower)[:] += diagonal
+        return shifted
+
+    def submatrix(self, index: Index) -> "Symmetric":
+        """Return the rows and columns at these increasing positions."""
+        return Symmetric(np.asfortranarray(self.lower[np.ix_(index, index)]))
+
+    def cholesky(self, *, spend: bool = False) -> "Cholesky":
+        """Return the Cholesky factor, or raise NotPositiveDefinite.
+
+        With ``spend`` it takes over the memory of self, which is lost.
+        """
+        factor, info = lapack.dpotrf(
+            self.lower, lower=1, clean=1, overwrite_a=int(spend)
+        )
+        if info != 0:
+            raise NotPositiveDefinite(
+                "the Hessian is not positive definite: some direction has no "
+                "curvature; set ridge > 0, or drop columns that repeat each other"
+            )
+        return Cholesky(factor)
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Cholesky:
+    """A Cholesky factor: factor once, solve many."""
+
+    factor: Matrix
+
+    def __repr__(self) -> str:
+        return f"Cholesky({len(self.factor)} x {len(self.factor)})"
+
+    def solve(self, b: Vector) -> Vector:
+        """Return the solution of A x = b."""
+        x: Vector
+        x, _ = lapack.dpotrs(self.factor, b, lower=1)
+        return x
+
+    def squared_lengths(self, X: Matrix) -> Vector:
+        """Return x'A^-1 x for each row x of X."""
+        whitened = blas.dtrsm(1.0, self.factor, X.T, lower=1)
+        lengths: Vector = np.einsum("ij,ij->j", whitened, whitened)
+        return lengths
+
+    def inverse(self) -> Symmetric:
+        """Return the dense inverse of A."""
+        inverse, _ = lapack.dpotri(self.factor, lower=1)
+        return Symmetric(inverse)
+
+
+Linear: TypeAlias = Callable[[Vector], Vector]
+
+ROUNDING = 2.0**-52
+
+
+NOT_THERE = (
+    "the Hessian of the remaining rows is not positive definite; were all removed "
+    "rows really in the training data? If so, retrain, or set ridge > 0"
+)
+
+
+class CgSolution(NamedTuple):
+    """What conjugate gradients found, and whether it got down to rounding."""
+
+    x: Vector
+    n_steps: int
+    converged: bool
+
+
+def conjugate_gradients(
+    product: Linear, b: Vector, *, precondition: Linear, start: Vector, max_steps: int
+) -> CgSolution:
+    """Solve A x = b for a positive definite A given by its product.
+
+    Stops when the residual is at rounding level or after ``max_steps``; raises
+    NotPositiveDefinite on a direction of no curvature.
+    """
+    size, direction, previous, steepest = norm(b), np.zeros_like(b), 1.0, 0.0
+    if 0.0 < size < SMALLEST:  # squares would underflow: solve for a longer one
+        unit = conjugate_gradients(
+            product,
+            b / size,
+            precondition=precondition,
+            start=np.zeros_like(b),
+            max_steps=max_steps,
+        )
+        return unit._replace(x=size * unit.x)
+    x = start.copy()
+    residual = b - product(x)
+    for n_steps in range(max_steps + 1):
+        # No product with A can tell residuals apart below |b| + |A| |x| roundings.
+        if norm(residual) <= ROUNDING * (size + steepest * norm(x)):
+            return CgSolution(x, n_steps, converged=True)
+        z = precondition(residual)
+        energy = float(residual @ z)
+        if not energy > 0.0:  # the preconditioner has drifted out of definiteness
+            return CgSolution(x, n_steps, converged=False)
+        direction = z + (energy / previous if n_steps else 0.0) * direction
+        curved = product(direction)
+        curvature = float(direction @ curved)
+        if not curvature > 0.0:
+            raise NotPositiveDefinite(NOT_THERE)
+        span = norm(direction)
+        steepest = max(steepest, curvature / span / span)
+        length = energy / curvature
+        x += length * direction
+        residual = residual - length * curved
+        previous = energy
+    return CgSolution(x, max_steps, converged=False)

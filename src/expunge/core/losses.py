@@ -1,0 +1,393 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""Losses of one row, as functions of the linear predictor.
+
+A loss knows nothing of features, weights or coefficients. It maps labels ``y``
+and predictors ``eta = X @ theta`` to values and derivatives in ``eta``.
+
+Shapes: ``eta`` is (n,) for a loss of one output and (n, k) for one of k; the
+slope has the shape of ``eta``; the curvature is (n,) or (n, k, k).
+
+The three bounds hold for every label and predictor, in the Euclidean norm of
+the predictor: ``slope_bound`` on \|l'\|, ``curvature_bound`` on the largest
+eigenvalue of l'' and ``third_bound`` on the Lipschitz constant of l''. A bound
+that does not exist is infinite, and what needs it must refuse.
+"""
+
+from dataclasses import dataclass
+from math import inf, isfinite, sqrt
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, log_softmax, softmax
+
+from ..exceptions import InvalidInput
+from .arrays import LARGEST, Vector, require_magnitude
+
+
+class Loss(Protocol):
+    """What a loss must state; see the module docstring for shapes."""
+
+    @property
+    def outputs(self) -> int:
+        """How many predictors a row has."""
+
+    @property
+    def shift_invariant(self) -> bool:
+        """Whether a constant added to all predictors of a row changes nothing."""
+
+    @property
+    def slope_bound(self) -> float:
+        """Largest norm of the slope."""
+
+    @property
+    def curvature_bound(self) -> float:
+        """Largest eigenvalue of the curvature."""
+
+    @property
+    def third_bound(self) -> float:
+        """Lipschitz constant of the curvature, infinite where it jumps."""
+
+    @property
+    def self_concordance(self) -> float:
+        """Largest third derivative over second, along one unit direction."""
+
+    @property
+    def curvature_jump(self) -> float:
+        """By how much the curvature may jump at a kink of the slope."""
+
+    def labels(self, y: ArrayLike) -> Vector:
+        """Return the labels as float64, or raise InvalidInput."""
+
+    def value(self, y: Vector, eta: Vector) -> Vector:
+        """Return the loss of each row, shape (n,)."""
+
+    def slope(self, y: Vector, eta: Vector) -> Vector:
+        """Return the derivative in eta."""
+
+    def curvature(self, y: Vector, eta: Vector) -> Vector:
+        """Return the second derivative in eta."""
+
+    def kink_distance(self, y: Vector, eta: Vector) -> Vector:
+        """Return how far each predictor is from a jump of the curvature."""
+
+
+class _Smooth:
+    """A loss whose curvature never jumps."""
+
+    __slots__ = ()
+
+    curvature_jump: ClassVar[float] = 0.0
+
+    def kink_distance(self, y: Vector, eta: Vector) -> Vector:
+        """Return infinity for each row."""
+        del y
+        return np.full(len(eta), inf)
+
+
+def _numbers(y: ArrayLike, outputs: int) -> Vector:
+    """Return labels as float64 of shape (n,) or (n, outputs)."""
+    try:
+        numbers: NDArray[Any] = np.asarray(y, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"labels must be numbers: {error}") from error
+    expected = "(n,)" if outputs == 1 else f"(n, {outputs})"
+    if numbers.ndim != (1 if outputs == 1 else 2) or (
+        numbers.ndim == 2 and numbers.shape[1] != outputs
+    ):
+        raise InvalidInput(
+            f"labels have shape {numbers.shape}; this loss needs {expected}"
+        )
+    return numbers
+
+
+def _finite(numbers: Vector) -> Vector:
+    """Return the labels if none is NaN or infinite."""
+    if not np.isfinite(numbers).all():
+        raise InvalidInput("labels hold NaN or infinity; drop or impute those rows")
+    return numbers
+
+
+def _targets(y: ArrayLike, outputs: int) -> Vector:
+    """Return finite targets that can be squared."""
+    targets = _finite(_numbers(y, outputs))
+    beyond = np.abs(targets) > LARGEST
+    if np.count_nonzero(beyond):
+        raise InvalidInput(
+            f"target {targets[beyond][0]:.3g} is beyond {LARGEST:g}; rescale them all"
+        )
+    return targets
+
+
+def _signs(y: ArrayLike) -> Vector:
+    """Return labels that are all -1 or +1."""
+    signs = _numbers(y, 1)
+    outside = np.abs(signs) != 1.0  # true for NaN as well
+    if np.count_nonzero(outside):
+        raise InvalidInput(
+            f"label {signs[outside][0]:g} is neither -1 nor +1; code the two "
+            "classes as -1 and +1"
+        )
+    return signs
+
+
+def _codes(y: ArrayLike, classes: int) -> Vector:
+    """Return labels that are all class codes 0 .. classes-1."""
+    codes = _finite(_numbers(y, 1))
+    outside = (codes != np.floor(codes)) | (codes < 0) | (codes >= classes)
+    if outside.any():
+        raise InvalidInput(
+            f"label {codes[outside][0]:g} is not a class code from 0 to {classes - 1}"
+        )
+    return codes
+
+
+def _require_classes(classes: int) -> None:
+    if classes < 2:
+        raise InvalidInput(f"classes={classes}; there must be at least two")
+
+
+@dataclass(frozen=True, slots=True)
+class Logistic(_Smooth):
+    """Logistic loss log(1 + exp(-y eta)) for labels -1 and +1."""
+
+    outputs: ClassVar[int] = 1
+    shift_invariant: ClassVar[bool] = False
+    slope_bound: ClassVar[float] = 1.0
+    curvature_bound: ClassVar[float] = 0.25
+    third_bound: ClassVar[float] = 1.0 / (6.0 * sqrt(3.0))
+    self_concordance: ClassVar[float] = 1.0
+
+    def labels(self, y: ArrayLike) -> Vector:
+        """Return the labels, each -1 or +1."""
+        return _signs(y)
+
+    def value(self, y: Vector, eta: Vector) -> Vector:
+        """Return log(1 + exp(-y eta)) without overflow."""
+        return np.logaddexp(0.0, -y * eta)
+
+    def slope(self, y: Vector, eta: Vector) -> Vector:
+        """Return -y / (1 + exp(y eta))."""
+        towards = -y
+        return towards * expit(towards * eta)
+
+    def curvature(self, y: Vector, eta: Vector) -> Vector:
+        """Return p (1 - p), p the predicted probability; y does not enter."""
+        return expit(eta) * expit(-eta)
+
+
+@dataclass(frozen=True, slots=True)
+class HalfSquared(_Smooth):
+    """Half squared error |eta - y|^2 / 2, for one output or several."""
+
+    outputs: int = 1
+    shift_invariant: ClassVar[bool] = False
+    slope_bound: ClassVar[float] = inf
+    curvature_bound: ClassVar[float] = 1.0
+    third_bound: ClassVar[float] = 0.0
+    self_concordance: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse fewer outputs than one."""
+        if self.outputs < 1:
+            raise InvalidInput(f"outputs={self.outputs}; a model needs at least one")
+
+    def labels(self, y: ArrayLike) -> Vector:
+        """Return the targets: finite numbers, (n,) or (n, outputs)."""
+        return _targets(y, self.outputs)
+
+    def value(self, y: Vector, eta: Vector) -> Vector:
+        """Return half the squared norm of the error."""
+        squares = (eta - y) ** 2
+        return 0.5 * (squares if squares.ndim == 1 else squares.sum(axis=1))
+
+    def slope(self, y: Vector, eta: Vector) -> Vector:
+        """Return the error."""
+        return eta - y
+
+    def curvature(self, y: Vector, eta: Vector) -> Vector:
+        """Return one, or the identity for each row."""
+        if self.outputs == 1:
+            return np.ones(len(eta))
+        return np.tile(np.eye(self.outputs), (len(eta), 1, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Huber:
+    """Huber loss: quadratic to ``threshold``, linear beyond; curvature jumps there."""
+
+    threshold: float = 1.35
+    outputs: ClassVar[int] = 1
+    shift_invariant: ClassVar[bool] = False
+    curvature_bound: ClassVar[float] = 1.0
+    third_bound: ClassVar[float] = inf
+    self_concordance: ClassVar[float] = inf
+    curvature_jump: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse a threshold that is not a positive number."""
+        if not (isfinite(self.threshold) and self.threshold > 0.0):
+            raise InvalidInput(f"threshold={self.threshold}; it must be positive")
+        require_magnitude("threshold", self.threshold)
+
+    @property
+    def slope_bound(self) -> float:
+        """The threshold: beyond it the slope is constant."""
+        return self.threshold
+
+    def labels(self, y: ArrayLike) -> Vector:
+        """Return the targets: finite numbers."""
+        return _targets(y, 1)
+
+    def value(self, y: Vector, eta: Vector) -> Vector:
+        """Return e^2/2 inside the threshold t and t|e| - t^2/2 outside."""
+        error = np.abs(eta - y)
+        inside = np.minimum(error, self.threshold)
+        return inside * (error - 0.5 * inside)
+
+    def slope(self, y: Vector, eta: Vector) -> Vector:
+        """Return the error, clipped at the threshold."""
+        return np.clip(eta - y, -self.threshold, self.threshold)
+
+    def curvature(self, y: Vector, eta: Vector) -> Vector:
+        """Return one inside the threshold and zero outside."""
+        return (np.abs(eta - y) <= self.threshold).astype(np.float64)
+
+    def kink_distance(self, y: Vector, eta: Vector) -> Vector:
+        """Return the distance of the error from the nearer threshold."""
+        return np.abs(np.abs(eta - y) - self.threshold)
+
+
+@dataclass(frozen=True, slots=True)
+class SquaredHinge:
+    """Squared hinge max(0, 1 - y eta)^2 (no half, as in LinearSVC), labels -1, +1."""
+
+    outputs: ClassVar[int] = 1
+    shift_invariant: ClassVar[bool] = False
+    slope_bound: ClassVar[float] = inf
+    curvature_bound: ClassVar[float] = 2.0
+    third_bound: ClassVar[float] = inf
+    self_concordance: ClassVar[float] = inf
+    curvature_jump: ClassVar[float] = 2.0
+
+    def labels(self, y: ArrayLike) -> Vector:
+        """Return the labels, each -1 or +1."""
+        return _signs(y)
+
+    def value(self, y: Vector, eta: Vector) -> Vector:
+        """Return the squared shortfall of the margin."""
+        return np.maximum(0.0, 1.0 - y * eta) ** 2
+
+    def slope(self, y: Vector, eta: Vector) -> Vector:
+        """Return -2 y max(0, 1 - y eta)."""
+        return -2.0 * y * np.maximum(0.0, 1.0 - y * eta)
+
+    def curvature(self, y: Vector, eta: Vector) -> Vector:
+        """Return two inside the margin and zero outside."""
+        return np.where(y * eta < 1.0, 2.0, 0.0)
+
+    def kink_distance(self, y: Vector, eta: Vector) -> Vector:
+        """Return the distance of the margin from one."""
+        return np.abs(1.0 - y * eta)
+
+
+@dataclass(frozen=True, slots=True)
+class Multinomial(_Smooth):
+    """Cross-entropy of the softmax over ``classes`` classes, labels 0 .. k-1.
+
+    All k columns are kept: adding a constant to a row's predictors changes
+    nothing, so the coefficients are pinned down by the penalty alone.
+    """
+
+    classes: int
+    shift_invariant: ClassVar[bool] = True
+    slope_bound: ClassVar[float] = sqrt(2.0)
+    curvature_bound: ClassVar[float] = 0.5
+    # The third central moment of a variable of unit norm under a distribution
+    # on k points is largest on two points: (sqrt 2)^3 / (6 sqrt 3).
+    third_bound: ClassVar[float] = sqrt(2.0) / (3.0 * sqrt(3.0))
+    # A unit direction spreads at most sqrt 2 between two classes.
+    self_concordance: ClassVar[float] = sqrt(2.0)
+
+    def __post_init__(self) -> None:
+        """Refuse fewer classes than two."""
+        _require_classes(self.classes)
+
+    @property
+    def outputs(self) -> int:
+        """One predictor a class."""
+        return self.classes
+
+    def labels(self, y: ArrayLike) -> Vector:
+        """Return the class codes 0 .. k-1 as float64."""
+        return _codes(y, self.classes)
+
+    def value(self, y: Vector, eta: Vector) -> Vector:
+        """Return minus the log probability of the row's class."""
+        rows = np.arange(len(eta))
+        value: Vector = -log_softmax(eta, axis=1)[rows, y.astype(np.intp)]
+        return value
+
+    def slope(self, y: Vector, eta: Vector) -> Vector:
+        """Return p - e_y."""
+        slope: Vector = softmax(eta, axis=1)
+        slope[np.arange(len(eta)), y.astype(np.intp)] -= 1.0
+        return slope
+
+    def curvature(self, y: Vector, eta: Vector) -> Vector:
+        """Return diag(p) - p p' for each row."""
+        p: Vector = softmax(eta, axis=1)
+        curvature: Vector = p[:, :, None] * (np.eye(self.classes) - p[:, None, :])
+        return curvature
+
+
+@dataclass(frozen=True, slots=True)
+class OneVsRest(_Smooth):
+    """Sum of a logistic loss for each of ``classes`` classes against the rest.
+
+    Labels 0 .. k-1. The outputs do not interact, so that its minimiser is k binary
+    models side by side, penalised and released together.
+    """
+
+    classes: int
+    shift_invariant: ClassVar[bool] = False
+    curvature_bound: ClassVar[float] = Logistic.curvature_bound
+    third_bound: ClassVar[float] = Logistic.third_bound
+    self_concordance: ClassVar[float] = Logistic.self_concordance
+
+    def __post_init__(self) -> None:
+        """Refuse fewer classes than two."""
+        _require_classes(self.classes)
+
+    @property
+    def outputs(self) -> int:
+        """One predictor a class."""
+        return self.classes
+
+    @property
+    def slope_bound(self) -> float:
+        """Each output's slope is at most one."""
+        return sqrt(self.classes)
+
+    def labels(self, y: ArrayLike) -> Vector:
+        """Return the class codes 0 .. k-1 as float64."""
+        return _codes(y, self.classes)
+
+    def value(self, y: Vector, eta: Vector) -> Vector:
+        """Return the sum of the binary losses."""
+        losses: Vector = Logistic().value(self._signs(y), eta).sum(axis=1)
+        return losses
+
+    def slope(self, y: Vector, eta: Vector) -> Vector:
+        """Return the slope of each binary loss."""
+        return Logistic().slope(self._signs(y), eta)
+
+    def curvature(self, y: Vector, eta: Vector) -> Vector:
+        """Return the binary curvatures on the diagonal."""
+        diagonal = Logistic().curvature(self._signs(y), eta)
+        curvature: Vector = diagonal[:, :, None] * np.eye(self.classes)
+        return curvature
+
+    def _signs(self, y: Vector) -> Vector:
+        """Return +1 for a row's own class and -1 for the others."""
+        return np.where(y[:, None] == np.arange(self.classes), 1.0, -1.0)

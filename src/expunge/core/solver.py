@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""Damped Newton and proximal Newton, which are one algorithm here.
+
+Each step minimises a quadratic model of the smooth part plus the kink, then
+searches along the way there until the objective falls. The model's Hessian is
+kept for as long as the steps contract (a chord) and computed afresh when they do
+not: a Hessian costs tens of gradients.
+
+The optimality residual |gradient + subgradient| is measured at the point that is
+returned. The loop runs on until it stops falling, so that rounding is what is
+left; the tolerance is only what ``require_converged`` insists on.
+
+Quadratic models of an objective: what one Newton step minimises.
+
+A model maps a point theta and the smooth gradient g there to
+
+    argmin_x  g'(x - theta) + (x - theta)'B(x - theta)/2 + scale alpha kink(x)
+
+and a subgradient of the scaled kink at the answer (zero if there is no kink).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from ..exceptions import InvalidInput, NotConverged, NotPositiveDefinite, Unsupported
+from .arrays import SMALLEST, Private, Vector, norm
+from .linalg import Symmetric
+from .objective import Objective
+from .prox import Kink, Minimum, scaled_prox
+from .rows import Rows
+from .sums import largest_hessian, loss_gradient, loss_hessian, slope_scale
+
+Model: TypeAlias = Callable[[Vector, Vector], Minimum]
+
+
+def scaled_kink(objective: Objective, scale: float = 1.0) -> Kink:
+    """Return scale times alpha times the kink of the penalty."""
+
+    def shrink(v: Vector, step: float | Vector) -> Vector:
+        return objective.shrink(v, scale * step)
+
+    return Kink(shrink, objective.penalty.separable)
+
+
+def smooth_model(B: Symmetric) -> Model:
+    """Return the model of a smooth objective: one Cholesky solve a step."""
+    factor = B.cholesky()
+
+    def argmin(theta: Vector, gradient: Vector) -> Minimum:
+        return Minimum(theta - factor.solve(gradient), np.zeros_like(theta))
+
+    return argmin
+
+
+def proximal_model(B: Symmetric, kink: Kink, start: Vector | None = None) -> Model:
+    """Return the model with a kink: one B-norm prox a step.
+
+    The prox looks for its answer near ``start``, or near theta if not given.
+    """
+
+    def argmin(theta: Vector, gradient: Vector) -> Minimum:
+        near = theta if start is None else start
+        return scaled_prox(B, B @ theta - gradient, kink, near)
+
+    return argmin
+
+
+def with_quadratic(
+    objective: Objective, hessian: Symmetric, scale: float = 1.0
+) -> Symmetric:
+    """Return the loss's Hessian plus scale times the objective's quadratic."""
+    diagonal, gauge = objective.quadratic_form(hessian.size)
+    shifted = hessian.plus_diagonal(scale * diagonal)
+    return shifted if gauge is None else shifted.update(scale, gauge[None, :])
+
+
+class Fresh(NamedTuple):
+    """A model made at a point, and whether its Hessian is the true one there."""
+
+    model: Model
+    exact: bool
+
+
+def hessian_model(objective: Objective, rows: Rows, theta: Vector) -> Fresh:
+    """Return the model with the Hessian of these rows at theta.
+
+    Where that is flat (every row beyond Huber's threshold, say), the largest Hessian
+    the loss can have takes its place: its steps are short, and always descend.
+    """
+    loss = loss_hessian(objective.loss, rows, theta) / rows.total_weight
+    B = with_quadratic(objective, Symmetric.from_dense(loss))
+    try:
+        _require_held(objective, B)
+        return Fresh(_model(objective, B), exact=True)
+    except NotPositiveDefinite:
+        steepest = largest_hessian(objective.loss, rows) / rows.total_weight
+        bound = with_quadratic(objective, Symmetric.from_dense(steepest))
+        return Fresh(_model(objective, bound), exact=False)
+
+
+def _model(objective: Objective, B: Symmetric) -> Model:
+    if objective.smooth:
+        return smooth_model(B)
+    return proximal_model(B, scaled_kink(objective))
+
+
+def _require_held(objective: Objective, B: Symmetric) -> None:
+    """Raise if a parameter that nothing penalises has no curvature either."""
+    if objective.n_free and not (B.diagonal[-objective.n_free :] > 0.0).all():
+        raise NotPositiveDefinite("the intercept has no curvature here")
+
+
+TOLERANCE = 1e-10
+STEP_TOLERANCE = 1e-6  # relative to 1 + |theta|
+MAX_STEPS = 200
+MAX_HALVINGS = 40
+REFRESH_ABOVE = 0.1  # a chord must contract the residual by more than this
+ARMIJO = 1e-4
+UNIT_ROUNDOFF = 2.0**-53
+LARGEST_HESSIAN = 2**32  # bytes: 23170 parameters
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Solution(Private):
+    """A point with the optimality residual measured there.
+
+    Attributes
+    ----------
+    theta
+        The parameters, (d k,).
+    gradient
+        Gradient of the smooth part at theta.
+    subgradient
+        A subgradient of alpha times the kink at theta; zero if smooth.
+    step
+        Length of the last step towards a model's minimiser. Where the objective
+        falls for ever its gradient vanishes too, but its steps do not.
+    n_steps, n_hessians
+        Steps taken and Hessians computed on the way.
+    """
+
+    theta: Vector
+    gradient: Vector
+    subgradient: Vector
+    step: float
+    n_steps: int
+    n_hessians: int
+
+    @property
+    def residual(self) -> float:
+        """|gradient + subgradient|: zero exactly at the minimiser."""
+        return norm(self.gradient + self.subgradient)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Point:
+    """An iterate; its subgradient is unknown (None) after a shortened step."""
+
+    theta: Vector
+    value: float
+    gradient: Vector
+    subgradient: Vector | None
+
+    @property
+    def residual(self) -> float:
+        if self.subgradient is None:
+            return np.inf
+        return norm(self.gradient + self.subgradient)
+
+
+def minimise(
+    objective: Objective,
+    rows: Rows,
+    start: Vector | None = None,
+    *,
+    chord: Model | None = None,
+    max_steps: int = MAX_STEPS,
+) -> Solution:
+    """Return the minimiser of the objective on these rows, with its residual.
+
+    Parameters
+    ----------
+    objective, rows
+        What to minimise.
+    start
+        Where to begin; zero if not given.
+    chord
+        A model to use until it stops contracting, instead of a first Hessian.
+    max_steps
+        After so many steps the best point so far is returned as it is.
+    """
+    here = _evaluate(objective, rows, _origin(objective, rows, start))
+    best, model, exact, step = here, chord, True, np.inf
+    n_hessians, n_steps, stalled = 0, 0, 0
+    while n_steps < max_steps and stalled < _patience(best):
+        fresh = model is None
+        if model is None:
+            model, exact = hessian_model(objective, rows, here.theta)
+            n_hessians += 1
+        target = model(here.theta, here.gradient)
+        # Only a step with the true Hessian says how near the minimiser is.
+        step = norm(target.x - here.theta) if exact else np.inf
+        there = _search(objective, rows, here, target)
+        if there is None and fresh:
+            break
+        if there is not None and not exact:
+            there = _stretched(objective, rows, here, there)
+        n_steps += 1
+        there = there or here
+        if _slow(here, there):
+            model = None
+        stalled = 0 if _progress(here, there, best) else stalled + 1
+        best = min(best, there, key=lambda point: point.residual)
+        here = there
+    best = here if np.isinf(best.residual) else best
+    best = _with_subgradient(objective, rows, best)
+    assert best.subgradient is not None
+    return Solution(
+        best.theta, best.gradient, best.subgradient, step, n_steps, n_hessians
+    )
+
+
+def require_converged(objective: Objective, rows: Rows, solution: Solution) -> None:
+    """Raise NotConverged unless the residual is at tolerance, or at rounding."""
+    theta, residual = solution.theta, solution.residual
+    size = norm(theta)
+    goal = TOLERANCE
+    if residual > goal:
+        slopes = slope_scale(objective.loss, rows, theta) / rows.total_weight
+        goal = 64.0 * UNIT_ROUNDOFF * (slopes + objective.quadratic * size)
+    if not (residual <= goal and solution.step <= STEP_TOLERANCE * (1.0 + size)):
+        # No figure: after a removal each would be one of the removed rows.
+        raise NotConverged(
+            "the solver stopped before its residual was small; a minimiser may not "
+            "exist (one class left beside an unpenalised intercept, say) or features "
+            "may differ too much in scale: standardise them, or raise alpha or ridge"
+        )
+
+
+def _progress(here: _Point, there: _Point, best: _Point) -> bool:
+    """Whether a step got somewhere: in residual or, far from the end, in value."""
+    if there.residual <= 0.5 * best.residual or np.isinf(best.residual):
+        return True
+    fallen = here.value - there.value
+    return best.residual > TOLERANCE and fallen > 1e-12 * abs(here.value)
+
+
+def _slow(here: _Point, there: _Point) -> bool:
+    """Whether the step contracted the residual too little to keep its Hessian."""
+    if np.isinf(there.residual):
+        return True
+    return there.residual > max(REFRESH_ABOVE * here.residual, TOLERANCE)
+
+
+def _patience(best: _Point) -> int:
+    """Return how many steps without progress end the loop."""
+    return 2 if best.residual <= TOLERANCE else 10
+
+
+def _origin(objective: Objective, rows: Rows, start: Vector | None) -> Vector:
+    """Return the start, or zeros of the right length."""
+    size = rows.X.shape[1] * objective.loss.outputs
+    if 8 * size**2 > LARGEST_HESSIAN:
+        raise Unsupported(
+            f"{size} parameters ({rows.X.shape[1]} columns x {objective.loss.outputs} "
+            f"outputs) need a Hessian of {8 * size**2 / 2**30:.1f} GiB, and a state "
+            f"holds up to four; the limit is {LARGEST_HESSIAN / 2**30:g} GiB each: "
+            "reduce the features"
+        )
+    if not rows.total_weight > 0.0:
+        raise InvalidInput("no rows with positive weight: there is nothing to fit")
+    if rows.total_weight < SMALLEST:
+        raise InvalidInput(
+            f"the weights sum to less than {SMALLEST:g}; multiply all of them by the "
+            "same factor"
+        )
+    if start is None:
+        return np.zeros(size)
+    if start.shape != (size,):
+        raise InvalidInput(f"start has shape {start.shape}; the model has ({size},)")
+    return start
+
+
+# A trial step may go so far that the loss overflows: then it is no improvement.
+@np.errstate(over="ignore", invalid="ignore")
+def _evaluate(
+    objective: Objective, rows: Rows, theta: Vector, subgradient: Vector | None = None
+) -> _Point:
+    """Return objective and smooth gradient at theta: one pass over the rows."""
+    total = rows.total_weight
+    loss, gradient = loss_gradient(objective.loss, rows, theta)
+    value = loss / total + objective.penalty_value(theta)
+    quadratic = objective.quadratic_gradient(theta)
+    if objective.smooth:
+        subgradient = np.zeros_like(theta)
+    return _Point(theta, value, gradient / total + quadratic, subgradient)
+
+
+def _search(
+    objective: Objective, rows: Rows, here: _Point, target: Minimum
+) -> _Point | None:
+    """Return the first point on the way to the target that falls enough."""
+    way = target.x - here.theta
+    slopes = here.gradient - objective.quadratic_gradient(here.theta)
+    predicted = float(slopes @ way)
+    predicted += objective.penalty_value(target.x) - objective.penalty_value(here.theta)
+    slack = 64.0 * UNIT_ROUNDOFF * abs(here.value)
+    length = 1.0
+    for _ in range(MAX_HALVINGS):
+        subgradient = target.subgradient if length == 1.0 else None
+        theta = target.x if length == 1.0 else here.theta + length * way
+        there = _evaluate(objective, rows, theta, subgradient)
+        if there.value <= here.value + ARMIJO * length * predicted + slack:
+            return there
+        length *= 0.5
+    return None
+
+
+def _stretched(objective: Objective, rows: Rows, here: _Point, there: _Point) -> _Point:
+    """Go on along a cautious step, doubling it for as long as the objective falls."""
+    way = there.theta - here.theta
+    for _ in range(MAX_HALVINGS):
+        way = 2.0 * way
+        beyond = _evaluate(objective, rows, here.theta + way)
+        if not beyond.value < there.value:
+            break
+        there = beyond
+    return there
+
+
+def _with_subgradient(objective: Objective, rows: Rows, point: _Point) -> _Point:
+    """Return a point whose subgradient is known, by a proximal gradient step.
+
+    Whatever its length, (v - z)/step is a subgradient at z = shrink(v, step), so
+    that the residual stays a measured one.
+    """
+    if point.subgradient is not None:
+        return point
+    step = 1.0 / _curvature_scale(objective, rows)
+    v = point.theta - step * point.gradient
+    z = objective.shrink(v, step)
+    return _evaluate(objective, rows, z, (v - z) / step)
+
+
+def _curvature_scale(objective: Objective, rows: Rows) -> float:
+    """Return an upper bound on the curvature of the smooth part."""
+    mean_square = float(rows.weight @ rows.norms() ** 2) / rows.total_weight
+    scale = objective.loss.curvature_bound * mean_square + objective.quadratic
+    return max(scale, SMALLEST**2)

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every pass over rows: a sum over blocks, reduced in a fixed order.
+
+A term maps a block of rows to a tuple of small values (a loss, a gradient, a
+Hessian); ``block_sum`` adds the tuples up. Nothing above this module loops over
+rows, so that files out of core, a cluster or a GPU can take its place alone.
+
+All sums are weighted and unnormalised: callers divide by the W they mean.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+from scipy import sparse
+
+from .arrays import Index, Matrix, Vector, decomposition, row_norms
+from .losses import Loss
+from .rows import Rows
+
+Terms = TypeVar("Terms", bound=tuple[float | Vector, ...])
+
+# 2048 rows of a thousand float64 features are 16 MiB: near the cache, and large
+# enough for BLAS to run at full speed.
+BLOCK_ROWS = 2048
+
+# Left edges of the bins in which distances to a kink are counted: the first holds
+# all that is nearer than the next, so that a bin never overstates a distance.
+KINK_EDGES: Vector = np.concatenate([[0.0], np.geomspace(1e-8, 1e8, 127)])
+
+
+def block_sum(term: Callable[[Rows], Terms], rows: Rows) -> Terms:
+    """Return the sum of ``term`` over blocks of rows, in order."""
+    if len(rows) <= BLOCK_ROWS:
+        return term(rows)
+    blocks = rows.blocks(BLOCK_ROWS)
+    total = term(next(blocks))
+    for block in blocks:
+        total = type(total)(a + b for a, b in zip(total, term(block), strict=True))
+    return total
+
+
+def predict(loss: Loss, rows: Rows, theta: Vector) -> Vector:
+    """Return the predictors X theta, (n,) or (n, k)."""
+    if loss.outputs == 1:
+        eta: Vector = rows.X @ theta
+        return eta
+    eta = rows.X @ theta.reshape(-1, loss.outputs)
+    return eta
+
+
+def loss_gradient(loss: Loss, rows: Rows, theta: Vector) -> tuple[float, Vector]:
+    """Return sum w loss and its gradient in theta."""
+
+    def term(block: Rows) -> tuple[float, Vector]:
+        eta = predict(loss, block, theta)
+        value = float(block.weight @ loss.value(block.y, eta))
+        return value, _lift(block, loss.slope(block.y, eta))
+
+    return block_sum(term, rows)
+
+
+def loss_slopes(loss: Loss, rows: Rows, theta: Vector) -> Vector:
+    """Return the gradient of sum w loss alone: what one removal costs."""
+
+    def slopes(block: Rows) -> Vector:
+        return _lift(block, loss.slope(block.y, predict(loss, block, theta)))
+
+    if len(rows) <= BLOCK_ROWS:
+        return slopes(rows)
+    return block_sum(lambda block: (slopes(block),), rows)[0]
+
+
+def slopes_at_each(
+    loss: Loss, rows: Rows, thetas: Matrix, valued: Index
+) -> tuple[Matrix, Vector]:
+    """Return the gradient of sum w loss at each of several thetas, (a, d k).
+
+    The rows are read once for all of them, by matrix products. At the thetas in
+    ``valued`` the sum itself is returned too, and zero at the others.
+    """
+
+    def term(block: Rows) -> tuple[Matrix, Vector]:
+        etas = _predict_each(loss, block, thetas)
+        values = np.zeros(len(thetas))
+        for place in valued:
+            values[place] = block.weight @ loss.value(block.y, etas[place])
+        slopes = [loss.slope(block.y, eta) for eta in etas]
+        return _lift_each(block, slopes), values
+
+    return block_sum(term, rows)
+
+
+def slope_scale(loss: Loss, rows: Rows, theta: Vector) -> float:
+    """Return sum w |slope| |x|: the size of what cancels in a gradient."""
+    return row_sizes(loss, rows, theta)[0]
+
+
+def row_sizes(loss: Loss, rows: Rows, theta: Vector) -> tuple[float, ...]:
+    """Return sum w |slope| |x|, sum w |x|^2, sum w |x|^3 and the largest |x|."""
+    largest = 0.0
+
+    def term(block: Rows) -> tuple[float, ...]:
+        nonlocal largest
+        slope = loss.slope(block.y, predict(loss, block, theta))
+        steep = row_norms(slope.reshape(len(block), -1))
+        norms = block.norms()
+        largest = max(largest, float(np.max(norms * (block.weight > 0.0), initial=0.0)))
+        sizes = (steep * norms, norms**2, norms**3)
+        return tuple(float(block.weight @ size) for size in sizes)
+
+    return (*block_sum(term, rows), largest)
+
+
+def loss_hessian(loss: Loss, rows: Rows, theta: Vector) -> Matrix:
+    """Return the Hessian of sum w loss, dense (d k, d k)."""
+
+    def term(block: Rows) -> tuple[Matrix]:
+        eta = predict(loss, block, theta)
+        return (_lift_curvature(block, loss.curvature(block.y, eta)),)
+
+    return block_sum(term, rows)[0]
+
+
+def largest_hessian(loss: Loss, rows: Rows) -> Matrix:
+    """Return the Hessian of sum w loss if every curvature were at its bound."""
+
+    def term(block: Rows) -> tuple[Matrix]:
+        bound = np.full(len(block), loss.curvature_bound)
+        lifted = np.kron(_gram(block, bound), np.eye(loss.outputs))
+        return (np.asarray(lifted, dtype=np.float64),)
+
+    return block_sum(term, rows)[0]
+
+
+def norm_moment(rows: Rows) -> Matrix:
+    """Return sum w |x| x x', (d, d): what bounds the third-order term."""
+    return block_sum(lambda block: (_gram(block, block.norms()),), rows)[0]
+
+
+def largest_norm(rows: Rows) -> float:
+    """Return the largest norm of a row with weight, zero if there is none."""
+    norms = [
+        float(np.max(block.norms() * (block.weight > 0.0), initial=0.0))
+        for block in rows.blocks(BLOCK_ROWS)
+    ]
+    return max(norms, default=0.0)
+
+
+def largest_move(loss: Loss, rows: Rows, step: Vector) -> float:
+    """Return the largest norm by which the step moves a row's predictors."""
+    moves = (predict(loss, block, step) for block in rows.blocks(BLOCK_ROWS))
+    norms = (row_norms(eta.reshape(len(eta), -1)) for eta in moves)
+    return max((float(np.max(norm, initial=0.0)) for norm in norms), default=0.0)
+
+
+def largest_moves(loss: Loss, rows: Rows, steps: Matrix) -> Vector:
+    """Return the largest move of a row's predictors for each of several steps."""
+    found = np.zeros(len(steps))
+    for block in rows.blocks(BLOCK_ROWS):
+        for place, eta in enumerate(_predict_each(loss, block, steps)):
+            norm = row_norms(eta.reshape(len(eta), -1))
+            found[place] = max(found[place], float(np.max(norm, initial=0.0)))
+    return found
+
+
+def kink_masses(loss: Loss, rows: Rows, theta: Vector) -> Vector:
+    """Return sum w |x|^2 by the distance to a kink over |x|, in KINK_EDGES' bins."""
+
+    def term(block: Rows) -> tuple[Vector]:
+        norms = block.norms()
+        distance = loss.kink_distance(block.y, predict(loss, block, theta))
+        ratio = distance / np.where(norms > 0.0, norms, 1.0)
+        bins = np.searchsorted(KINK_EDGES, ratio, side="right") - 1
+        mass = block.weight * norms**2
+        counts = np.bincount(bins, weights=mass, minlength=KINK_EDGES.size)
+        return (np.asarray(counts, dtype=np.float64),)
+
+    return block_sum(term, rows)[0]
+
+
+def curvature_rows(loss: Loss, rows: Rows, theta: Vector) -> Matrix:
+    """Return Z, (n k, d k), with Z'Z the Hessian of sum w loss: for few rows."""
+    eta = predict(loss, rows, theta)
+    curvature = loss.curvature(rows.y, eta)
+    X = rows.dense()
+    if loss.outputs == 1:
+        scaled: Matrix = X * np.sqrt(rows.weight * curvature)[:, None]
+        return scaled
+    with decomposition():
+        values, vectors = np.linalg.eigh(curvature)
+    values = np.sqrt(np.maximum(values, 0.0) * rows.weight[:, None])
+    roots = vectors * values[:, None, :]
+    lifted: Matrix = np.einsum("ia,icr->irac", X, roots)
+    return lifted.reshape(len(rows) * loss.outputs, -1)
+
+
+def tilted_slopes(
+    loss: Loss,
+    rows: Rows,
+    theta: Vector,
+    solve: Callable[[Matrix], Matrix],
+    limit: float,
+) -> tuple[Vector, float]:
+    """Return sum w x slope / (1 - leverage), and how many leverages exceed limit.
+
+    ``solve`` maps columns V to H^-1 V for the Hessian H of sum w loss + quadratic.
+    With k outputs the leverage of a row is w C X H^-1 X', C its curvature and X its
+    (k, d k) design; rows beyond the limit contribute their plain slope.
+    """
+
+    def term(block: Rows) -> tuple[Vector, float]:
+        eta, k = predict(loss, block, theta), loss.outputs
+        curvature = loss.curvature(block.y, eta).reshape(-1, k, k)
+        design = np.einsum("ia,ce->icae", block.dense(), np.eye(k))
+        flat = design.reshape(len(block) * k, -1)
+        image = solve(flat.T).T.reshape(design.shape)
+        spread = np.einsum("icab,ieab->ice", design, image)
+        leverage = block.weight[:, None, None] * (curvature @ spread)
+        slope = loss.slope(block.y, eta)
+        with decomposition():
+            beyond = np.linalg.eigvals(leverage).real.max(axis=1) >= limit
+            core = np.eye(k) - np.where(beyond[:, None, None], 0.0, leverage)
+            tilted = np.asarray(np.linalg.solve(core, slope.reshape(-1, k, 1)), float)
+        return _lift(block, tilted.reshape(slope.shape)), float(beyond.sum())
+
+    return block_sum(term, rows)
+
+
+def _predict_each(loss: Loss, rows: Rows, thetas: Matrix) -> Matrix:
+    """Return the predictors at each theta, (a, n) or (a, n, k)."""
+    a, k = len(thetas), loss.outputs
+    columns = thetas.reshape(a, -1, k).transpose(1, 0, 2).reshape(-1, a * k)
+    eta = np.ascontiguousarray((rows.X @ columns).T).reshape(a, k, len(rows))
+    return eta[:, 0] if k == 1 else eta.transpose(0, 2, 1)
+
+
+def _lift_each(rows: Rows, slopes: list[Vector]) -> Matrix:
+    """Return sum w x slope' for each array of slopes, flattened row by row."""
+    k = 1 if slopes[0].ndim == 1 else slopes[0].shape[1]
+    table = np.column_stack(slopes) * rows.weight[:, None]
+    lifted = np.asarray(rows.X.T @ table).reshape(-1, len(slopes), k)
+    return lifted.transpose(1, 0, 2).reshape(len(slopes), -1)
+
+
+def _lift(rows: Rows, slope: Vector) -> Vector:
+    """Return sum w x slope', flattened row by row."""
+    if slope.ndim == 1:
+        lifted: Vector = (rows.weight * slope) @ rows.X
+        return lifted
+    lifted = rows.X.T @ (rows.weight[:, None] * slope)
+    return lifted.ravel()
+
+
+def _lift_curvature(rows: Rows, curvature: Vector) -> Matrix:
+    """Return sum w (x x') kron curvature, one GEMM for each pair of outputs."""
+    if curvature.ndim == 1:
+        return _gram(rows, curvature)
+    d, k = rows.X.shape[1], curvature.shape[1]
+    hessian = np.empty((d, k, d, k))
+    for a in range(k):
+        for b in range(a + 1):
+            hessian[:, a, :, b] = _gram(rows, curvature[:, a, b])
+            hessian[:, b, :, a] = hessian[:, a, :, b].T
+    return hessian.reshape(d * k, d * k)
+
+
+def _gram(rows: Rows, factor: Vector) -> Matrix:
+    """Return sum w factor x x', dense."""
+    X, scale = rows.X, rows.weight * factor
+    if sparse.issparse(X):
+        scaled = sparse.diags_array(scale) @ X
+        return np.asarray(sparse.csr_array(X.T @ scaled).toarray())
+    if (scale >= 0.0).all():
+        root = X * np.sqrt(scale)[:, None]
+        return root.T @ root  # the same operand twice: NumPy calls dsyrk
+    return X.T @ (X * scale[:, None])

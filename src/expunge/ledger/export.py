@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checking: whether a ledger's export stands, and which entry does not.
+
+An export is a file of lines, each the canonical JSON of an entry or of a head, in the
+order in which they came. Entries are counted, dated and hashed; heads say what the hash
+must be, and rotations which key signs them. Reading stops at the first line that does
+not fit, since nothing after it can be judged.
+
+What was cut off at the end leaves no trace in what is left. It shows against a head
+that the reader has from elsewhere: from an earlier export, or from a receipt.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..exceptions import InvalidInput
+from ..promise.verification import Verdict
+from .documents import Page, read_page
+from .entries import KINDS, Entry, Head, KeyRotated, Owed, first_unverified, payload_in
+from .keys import KeyRing
+from .ledger import Ledger, misplacement, unsigned
+from .merkle import leaf_hash
+
+# What a line of an export may be.
+LINES: Mapping[str, type[Entry | Head]] = {"head": Head, **KINDS}
+
+NOT_SHOWN = (
+    "This does not show that nothing was cut off after the last head: a missing end "
+    "shows only against a later head, from another export or a receipt. Nor does it "
+    "show that everybody is shown the same ledger, that the operator's clock is right, "
+    "that no key was replaced since the list of keys given was published, or that what "
+    "the entries say was done."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportVerdict(Verdict):
+    """What the check of an export found.
+
+    Parameters
+    ----------
+    ledger
+        Where the ledger stands at the last head that holds; continue from it with the
+        lines that come later.
+    """
+
+    ledger: Ledger
+
+
+def export(pages: Iterable[Page]) -> bytes:
+    """Return entries and heads as the lines of a file, in this order."""
+    return b"".join(page.to_json().encode("ascii") + b"\n" for page in pages)
+
+
+def check_export(
+    lines: str | bytes,
+    public_pem: str | bytes,
+    *,
+    since: Ledger | None = None,
+    seen: Sequence[Head] = (),
+) -> ExportVerdict:
+    """Return whether an export stands, and if not, which entry.
+
+    Parameters
+    ----------
+    lines
+        The export.
+    public_pem
+        The public keys of the ledger, each with the sizes of the heads that it signs
+        (``KeyRing.to_pem``): keys change there, and nowhere else. One key alone must be
+        the first of the ledger, and rotations lead on from it.
+    since
+        Where an earlier export ended (``ExportVerdict.ledger``), if this one goes on
+        from there; otherwise it must begin at the beginning.
+    seen
+        Heads that the reader has from elsewhere; the export must agree with them.
+    """
+    listed = KeyRing.from_pem(public_pem)
+    start = Ledger.begin(listed.at(0)) if since is None else since
+    _require_comparable(start, listed, seen)
+    sizes: defaultdict[int, list[Head]] = defaultdict(list)
+    for head in seen:
+        sizes[head.size].append(head)
+    reading = _Reading(start, listed, dict(sizes))
+    data = lines.encode("utf-8", "surrogatepass") if isinstance(lines, str) else lines
+    *whole, rest = data.split(b"\n")
+    failure = reading.held()
+    for number, line in enumerate(whole, start=1):
+        if failure:
+            break
+        try:
+            page = read_page(line, LINES)
+        except InvalidInput as error:
+            due = reading.size
+            failure = f"line {number}, at entry {due}, is not to be read: {error}"
+        else:
+            failure = reading.turn(page, line)
+    if not failure:
+        failure = reading.unfinished(rest)
+    # A head whose signature fails comes before whatever else was found.
+    failure = reading.verified() or failure
+    return _verdict(reading, failure)
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """A head that fits, with the signature to verify, and what vouched before it."""
+
+    owed: Owed
+    failure: str
+    before: Ledger
+
+
+class _Reading:
+    """How far an export was read, and how far a head vouches for it.
+
+    Between heads nothing but the place, the day and the hash of each entry is kept. The
+    signatures of heads are verified many at a time, which several cores can share.
+    """
+
+    def __init__(
+        self, start: Ledger, listed: KeyRing, seen: Mapping[int, Sequence[Head]]
+    ) -> None:
+        self.vouched = start
+        self.listed = listed
+        self.seen = seen
+        self._ledger = start
+        self._day = start.day
+        self._leaves: list[bytes] = []
+        self._claims: list[_Claim] = []
+        # Where the keys in force may come to differ from those listed.
+        self._turns = {since for since, _ in listed.keys}
+
+    @property
+    def size(self) -> int:
+        """Number of entries read."""
+        return self._ledger.size + len(self._leaves)
+
+    def ledger(self) -> Ledger:
+        """Return the ledger up to here."""
+        if self._leaves:
+            grown = self._ledger.frontier.extended(self._leaves)
+            self._ledger = Ledger(grown, self._ledger.keys, self._day)
+            self._leaves = []
+        return self._ledger
+
+    def turn(self, page: Entry | Head, line: bytes) -> str:
+        """Go one page on, and return what is wrong with it."""
+        if isinstance(page, Head):
+            return self._vouch(page, line)
+        size = self.size
+        if isinstance(page, KeyRotated) or size + 1 in self._turns:
+            return self._change(page, line)
+        failure = misplacement(page, size, self._day)
+        if failure:
+            return failure
+        self._leaves.append(leaf_hash(line))
+        self._day = page.day
+        return self.held() if size + 1 in self.seen else ""
+
+    def _change(self, entry: Entry, line: bytes) -> str:
+        """Go on by an entry at which a key may change."""
+        ledger = self.ledger()
+        failure = ledger.objection(entry)
+        if failure:
+            return failure
+        grown = ledger.grown(entry, leaf_hash(line))
+        failure = _unlisted(grown, self.listed)
+        if failure:
+            return f"entry {entry.sequence} is wrong: {failure}"
+        self._ledger, self._day = grown, grown.day
+        return self.held()
+
+    def _vouch(self, head: Head, line: bytes) -> str:
+        """Let a head of the export vouch for what was read, if it does."""
+        failure = self._disputed(head)
+        if not failure:
+            self._claim(head, payload_in(line.decode("ascii")), unsigned(head))
+            self.vouched = self.ledger()
+        return failure
+
+    def _disputed(self, head: Head) -> str:
+        """Return what a head contradicts, and where that must be."""
+        ledger = self.ledger()
+        failure = ledger.contradiction(head)
+        first, last = self.vouched.size, ledger.size - 1
+        if not failure or head.tree == ledger.frontier.tree() or first > last:
+            return failure
+        where = (
+            f"entry {last}" if first == last else f"one of entries {first} to {last}"
+        )
+        return f"{failure}: {where} was changed, inserted, removed or moved"
+
+    def held(self) -> str:
+        """Return what the heads held by the reader say against this point."""
+        for head in self.seen.get(self.size, ()):
+            disagrees = "a head from elsewhere disagrees: "
+            failure = self._disputed(head)
+            if failure:
+                return disagrees + failure
+            self._claim(head, head.payload(), disagrees + unsigned(head))
+        return ""
+
+    def _claim(self, head: Head, payload: bytes, failure: str) -> None:
+        """Remember to verify the signature of a head that fits."""
+        key = self.ledger().keys.at(head.size)
+        owed = Owed(key, bytes.fromhex(head.signature), payload)
+        self._claims.append(_Claim(owed, failure, self.vouched))
+
+    def verified(self) -> str:
+        """Return which signature does not hold, the first one; go back to before it."""
+        place = first_unverified([claim.owed for claim in self._claims])
+        if place is None:
+            return ""
+        self.vouched = self._claims[place].before
+        return self._claims[place].failure
+
+    def unfinished(self, rest: bytes) -> str:
+        """Return what is wrong with the end of the export."""
+        size = self.size
+        if rest:
+            return f"the export breaks off within a line, after {size} entries"
+        longest = max(self.seen, default=0)
+        if longest > size:
+            return (
+                f"a head from elsewhere is over {longest} entries and the export has "
+                f"{size}: entries {size} to {longest - 1} were cut off"
+            )
+        if self.vouched.size < size or not size:
+            return f"no head vouches for what comes after {self.vouched.size} entries"
+        return ""
+
+
+def _unlisted(ledger: Ledger, listed: KeyRing) -> str:
+    """Return how the keys of a ledger are not those of the list, if it has several."""
+    if len(listed.keys) == 1 or ledger.keys == listed.until(ledger.size):
+        return ""
+    return (
+        f"after it key {ledger.keys.current.id} is in force, and by the list of keys "
+        f"given {listed.at(ledger.size).id} signs heads over {ledger.size} entries: "
+        "either that list is older, or this is not the operator's ledger"
+    )
+
+
+def _require_comparable(start: Ledger, listed: KeyRing, seen: Sequence[Head]) -> None:
+    """Refuse to begin where the keys or the heads held cannot be used."""
+    if start.keys.at(0) != listed.at(0):
+        raise InvalidInput(
+            f"the ledger to go on from began with key {start.keys.at(0).id}, and the "
+            f"first key given is {listed.at(0).id}; give the keys of that ledger"
+        )
+    if _unlisted(start, listed):
+        raise InvalidInput(
+            f"the ledger to go on from, of {start.size} entries, changed its keys "
+            "elsewhere than the list of keys given; check the whole export by that list"
+        )
+    early = [head.size for head in seen if head.size < start.size]
+    if early:
+        raise InvalidInput(
+            f"a head over {early[0]} entries cannot be held against an export that "
+            f"begins after {start.size}; check it against the whole export"
+        )
+
+
+def _verdict(reading: _Reading, failure: str) -> ExportVerdict:
+    """Return what was found, in words."""
+    vouched = reading.vouched
+    held = sum(len(reading.seen[size]) for size in reading.seen if size <= vouched.size)
+    findings = [
+        f"entries below {vouched.size} are those that the heads were signed for"
+    ]
+    if held:
+        findings.append(f"{held} heads from elsewhere agree")
+    if failure:
+        says = (
+            f"The export does not stand: {failure}. Heads vouch for the {vouched.size} "
+            "entries before; what comes after was not judged."
+        )
+    else:
+        says = (
+            f"All {vouched.size} entries are those that the operator signed for, the "
+            f"last one of {vouched.day}. {NOT_SHOWN}"
+        )
+    return ExportVerdict(tuple(findings), (failure,) if failure else (), says, vouched)

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Receipts: what a person or an auditor keeps, complete in itself.
+
+A receipt holds the ledger's entry about a request, the public certificates that the
+entry names, the proof that the entry is in the ledger, the signed head above it, and
+the operator's signature under everything. No more than the entry and the certificates
+say is in it: nothing names a person, nothing depends on a row but for the certificates'
+commitments. ``check_receipt`` needs the receipt, a public key and nothing else.
+
+Opening a receipt: whether it stands, what it promises, and what it does not.
+
+It needs no network, no ledger and no data. The signature is looked at first: where it
+does not hold, nothing else in the receipt is worth reading.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, ClassVar, TypeAlias
+
+from ..exceptions import InvalidInput
+from ..promise import certificate
+from ..promise.canonical import Check, exactly, hexadecimal, one_of
+from ..promise.certificate import Certificate
+from ..promise.verification import Verdict, verify
+from .documents import by_model, days_between, several, within
+from .entries import (
+    NO_KEY,
+    NO_SIGNATURE,
+    SIGNED_CHECKS,
+    Head,
+    RequestCompleted,
+    Signed,
+    sign,
+)
+from .keys import KeyRing, SigningKey
+from .ledger import leaf
+from .merkle import HASH_BYTES, Proof, includes
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Receipt(Signed):
+    """The answer to a request, with its proof.
+
+    Parameters
+    ----------
+    entry
+        What the ledger says of the request: its id, when it was accepted, completed
+        and due, for how many people, and the digest of each certificate.
+    certificates
+        For each model that was changed, its certificate.
+    head
+        A signed head of the ledger that covers the entry.
+    proof
+        Hashes that lead from the entry to the root in the head, in hexadecimal.
+    key, signature
+        The key of the head, and its signature of all the rest.
+    """
+
+    entry: RequestCompleted
+    certificates: Mapping[str, Certificate]
+    head: Head
+    proof: tuple[str, ...]
+    key: str = NO_KEY
+    signature: str = NO_SIGNATURE
+    kind: str = "receipt"
+    version: int = FORMAT
+
+    # A refused value may be pages long; its field and the reason are enough.
+    private: ClassVar[bool] = True
+    checks: ClassVar[Mapping[str, Check]] = {
+        **SIGNED_CHECKS,
+        "entry": within(RequestCompleted),
+        "certificates": by_model(within(Certificate)),
+        "head": within(Head),
+        "proof": several(hexadecimal(HASH_BYTES)),
+        "kind": one_of("receipt"),
+        "version": exactly(FORMAT),
+    }
+
+    def require_consistent(self) -> None:
+        """Refuse certificates that are not of the entry's models."""
+        if set(self.certificates) != set(self.entry.certificates):
+            raise InvalidInput(
+                f"Receipt: certificates of {sorted(self.certificates)}, and the entry "
+                f"is about {sorted(self.entry.certificates)}; it needs one for each"
+            )
+
+    @property
+    def path(self) -> Proof:
+        """The proof as hashes."""
+        return tuple(bytes.fromhex(sibling) for sibling in self.proof)
+
+
+def issue(
+    entry: RequestCompleted,
+    certificates: Mapping[str, Certificate],
+    *,
+    head: Head,
+    proof: Proof,
+    key: SigningKey,
+) -> Receipt:
+    """Return the signed receipt of a completed request.
+
+    Parameters
+    ----------
+    entry
+        As it stands in the ledger.
+    certificates
+        For each model that the entry names, the certificate whose digest it holds.
+    head
+        A head that covers the entry, signed by ``key``.
+    proof
+        ``inclusion_proof(nodes, entry.sequence, head.size)``.
+    key
+        The key in force.
+    """
+    unsigned = Receipt(
+        entry=entry,
+        certificates=certificates,
+        head=head,
+        proof=tuple(sibling.hex() for sibling in proof),
+    )
+    return sign(unsigned, key)
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of this version's receipts, that of certificates in it."""
+    file = resources.files("expunge") / "schemas" / "receipt.json"
+    found: dict[str, Any] = json.loads(file.read_text(encoding="ascii"))
+    # With a name of its own, what it refers to is looked for within itself.
+    found["$defs"]["certificate"] = certificate.schema() | {"$id": "certificate.json"}
+    return found
+
+
+# Each follows "It says nothing about ...", like those of a certificate.
+NOT_COVERED = (
+    "who was removed: nobody is named in it, and that it answers your request you know "
+    "from the operator alone",
+    "whether the operator shows everybody the same ledger; hold the head in it against "
+    "an export, or against the heads that others have",
+    "whether the operator's clock is right, the day of acceptance included",
+    "copies of data or models outside the models that it names",
+)
+
+# Said where the key has no end in the list that was given.
+AS_OF_THE_LIST = (
+    "whether its key was replaced since the list of keys given was published: only a "
+    "newer list would say where that key ends, so get one from the operator"
+)
+# Said where it has one: in its own range the key is good for ever.
+RETIRED = (
+    "whether its key, which is retired, was stolen: a thief could have signed it, for "
+    "entries from before the rotation; hold it against an export of the ledger"
+)
+
+Found: TypeAlias = list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptVerdict(Verdict):
+    """What the check of a receipt found.
+
+    Parameters
+    ----------
+    not_covered
+        Of what the receipt says nothing, its certificates' exclusions included; empty
+        where it does not stand.
+    """
+
+    not_covered: tuple[str, ...] = ()
+
+
+def check_receipt(receipt: str | bytes, public_pem: str | bytes) -> ReceiptVerdict:
+    """Return whether a receipt stands, and what that shows.
+
+    Parameters
+    ----------
+    receipt
+        As it was handed over, byte for byte.
+    public_pem
+        The public keys of the operator's ledger, each with the sizes of the heads that
+        it signs (``KeyRing.to_pem``), from a source other than the receipt.
+    """
+    ring = KeyRing.from_pem(public_pem)
+    try:
+        page = Receipt.from_json(receipt)
+    except InvalidInput as error:
+        return _refused((), (f"this is not a receipt as it was issued: {error}",))
+    failure = _unsigned(page, ring)
+    if failure:
+        return _refused((), (failure,))
+    found = [*_signed(page, ring), *_placed(page)]
+    verdicts = {name: verify(one) for name, one in page.certificates.items()}
+    for name, verdict in verdicts.items():
+        found.append(_named(page, name))
+        found += [(f"{name}: {finding}", "") for finding in verdict.findings]
+        found += [("", f"{name}: {failure}") for failure in verdict.failures]
+    findings = tuple(finding for finding, failure in found if not failure)
+    failures = tuple(failure for _, failure in found if failure)
+    if failures:
+        return _refused(findings, failures)
+    exclusions = _exclusions(page, ring)
+    promises = [f"Model {name}: {verdict.says}" for name, verdict in verdicts.items()]
+    says = " ".join(
+        (_story(page), *promises, f"It says nothing about {'; '.join(exclusions)}.")
+    )
+    return ReceiptVerdict(findings, (), says, exclusions)
+
+
+def _refused(findings: tuple[str, ...], failures: tuple[str, ...]) -> ReceiptVerdict:
+    says = f"The receipt does not stand: {'; '.join(failures)}."
+    return ReceiptVerdict(findings, failures, says)
+
+
+def _unsigned(page: Receipt, ring: KeyRing) -> str:
+    """Return what is wrong with the signatures of the receipt and its head."""
+    ids = [key.id for _, key in ring.keys]
+    if page.key not in ids:
+        return (
+            f"it names key {page.key}, and the keys given are {', '.join(ids)}; ask "
+            "the operator for the newest list of all keys of the ledger"
+        )
+    key = ring.at(page.head.size)
+    if page.key != key.id:
+        return (
+            f"its head is over {page.head.size} entries, and by the list of keys given "
+            f"key {key.id} signs there, not {page.key}, which the receipt names: that "
+            "key may have been stolen; ask the operator"
+        )
+    if not page.signed_by(key):
+        return f"it does not bear the signature of key {page.key}"
+    if not page.head.signed_by(key):
+        return f"its head does not bear the signature of key {page.key}"
+    return ""
+
+
+def _signed(page: Receipt, ring: KeyRing) -> Found:
+    """Say whose the signatures are, once they hold."""
+    first, last = ring.range_at(page.head.size)
+    sizes = (
+        f"{first} entries and more" if last is None else f"{first} to {last} entries"
+    )
+    return [
+        (f"it is signed by key {page.key}", ""),
+        (f"that key signs heads over {sizes}, by the list of keys given", ""),
+    ]
+
+
+def _placed(page: Receipt) -> Found:
+    """Hold the entry against the head."""
+    entry, head = page.entry, page.head
+    inside = includes(head.tree, entry.sequence, leaf(entry), page.path)
+    return [
+        (
+            f"the request is entry {entry.sequence} of a ledger of {head.size}, by the "
+            "proof and the signed head",
+            "" if inside else "the proof does not lead from the entry to the head",
+        ),
+        (
+            "the head was not signed before the entry was written",
+            "" if head.day >= entry.day else "the head is older than the entry",
+        ),
+    ]
+
+
+def _named(page: Receipt, name: str) -> tuple[str, str]:
+    """Hold a certificate against the digest in the entry."""
+    same = page.certificates[name].digest() == page.entry.certificates[name]
+    return (
+        f"{name}: the certificate is the one that the ledger names",
+        "" if same else f"{name}: the certificate is not the one in the ledger",
+    )
+
+
+def _story(page: Receipt) -> str:
+    """Return what happened to the request, in sentences."""
+    entry = page.entry
+    models = ", ".join(page.certificates) or "none"
+    return (
+        f"The operator states that request {entry.request}, accepted on "
+        f"{entry.accepted}, was completed on {entry.day}, "
+        f"{_punctuality(entry)} its deadline of {entry.deadline}. People it was about: "
+        f"{entry.n_subjects}. Models changed: {models}. The statement is entry "
+        f"{entry.sequence} of the ledger and cannot be taken back unnoticed."
+    )
+
+
+def _punctuality(entry: RequestCompleted) -> str:
+    """Return how a request's completion lies to its deadline; that day is in time."""
+    left = days_between(entry.day, entry.deadline)
+    if not left:
+        return "on the day of"
+    days = f"{abs(left)} day{'s' * (abs(left) > 1)}"
+    return f"{days} before" if left > 0 else f"{days} AFTER"
+
+
+def _exclusions(page: Receipt, ring: KeyRing) -> tuple[str, ...]:
+    """Return what is not covered, each sentence once."""
+    inner = [text for one in page.certificates.values() for text in one.not_covered]
+    _, last = ring.range_at(page.head.size)
+    about_key = AS_OF_THE_LIST if last is None else RETIRED
+    return tuple(dict.fromkeys((*NOT_COVERED, about_key, *inner)))

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kept: the training rows of a model that keeps its data, with their owners.
+
+Removed rows are overwritten with zeros where they lie, which costs as little as the
+row is long and leaves none of its bytes; the gaps close when the remaining rows are
+next gathered. The arrays are the model's own: the caller's are never written to.
+
+Roster: which rows are in the model, by keyed digest, so that no others leave it.
+
+Removing a row that was never there would steer the model, so every row that is handed
+over for removal must be on the roster. An entry is 16 bytes of keyed BLAKE2b over the
+row's numbers, label and weight; without the key it tells nothing, and it is struck
+when the row goes. Equal rows are counted.
+
+Where the rows themselves are not kept, the roster also knows which rows are one
+person's, by number, so that a person is counted once however their rows go.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from ..core.arrays import Index, Private
+from ..core.rows import Rows
+from ..exceptions import UnknownRows, UnknownSubject
+from .subjects import ROW, is_row_name
+
+
+class Kept(Private):
+    """Rows in memory of their own, and which of them belong to whom.
+
+    Attributes
+    ----------
+    rows, alive
+        The rows at the fit, and which of them are left.
+    owners, places
+        Whose row each is, and where each person's rows lie.
+    asked
+        People some of whose rows are gone, and some not.
+    """
+
+    __slots__ = ("alive", "asked", "owners", "places", "rows")
+
+    def __init__(
+        self, rows: Rows, owners: Sequence[str], asked: Iterable[str] = ()
+    ) -> None:
+        self.rows = Rows(rows.X.copy(), rows.y.copy(), rows.weight.copy())
+        self.alive: NDArray[np.bool] = np.ones(len(rows), dtype=bool)
+        self.owners = list(owners)
+        self.places = _places(self.owners)
+        self.asked = set(asked)
+
+    @property
+    def anonymous(self) -> bool:
+        """Whether the rows are nobody's: the model was fitted without subjects."""
+        return is_row_name(next(iter(self.places), ""))
+
+    def find(self, people: set[str]) -> Index:
+        """Return the positions of these people's rows; change nothing.
+
+        Raises UnknownSubject if one of them is not there.
+        """
+        missing = people - self.places.keys()
+        if missing:
+            raise unknown_owners(missing, people)
+        positions = [place for name in sorted(people) for place in self.places[name]]
+        return np.array(positions, dtype=np.intp)
+
+    def count_people(self, gone: Index) -> int:
+        """Return how many people ask for the first time by these rows."""
+        return len({self.owners[place] for place in gone} - self.asked)
+
+    def remaining(self, gone: Index) -> Rows:
+        """Return the rows that are left without these."""
+        alive = self.alive.copy()
+        alive[gone] = False
+        return self.rows.take(alive)
+
+    def strike(self, gone: Index) -> None:
+        """Overwrite these rows, and forget whose they were.
+
+        Interrupted, it can be done again; once done, doing it again changes nothing.
+        """
+        self.alive[gone] = False
+        self.rows.y[gone] = 0.0
+        self.rows.weight[gone] = 0.0
+        X = self.rows.X
+        if sparse.issparse(X):
+            for place in gone:
+                entries = slice(X.indptr[place], X.indptr[place + 1])
+                X.data[entries] = 0.0
+                X.indices[entries] = 0
+        else:
+            X[gone] = 0.0
+        for name in {self.owners[place] for place in gone} & self.places.keys():
+            left = [place for place in self.places[name] if self.alive[place]]
+            if left:
+                self.places[name] = left
+                self.asked.add(name)
+            else:
+                self.asked.discard(name)
+                del self.places[name]
+        for place in gone:
+            self.owners[place] = ""
+
+
+def unknown_owners(missing: set[str], people: set[str]) -> UnknownSubject:
+    """Return the error of a request for people, or rows, who are not there."""
+    first = min(missing)
+    what = "row(s)" if is_row_name(first) else "subject(s)"
+    return UnknownSubject(
+        f"{len(missing)} of {len(people)} {what} are not in the model, or no longer, "
+        f"{first.lstrip(ROW)!r} among them; nobody was removed"
+    )
+
+
+def _places(owners: Sequence[str]) -> dict[str, list[int]]:
+    """Return the positions of each owner's rows."""
+    places: dict[str, list[int]] = {}
+    for place, owner in enumerate(owners):
+        places.setdefault(owner, []).append(place)
+    return places
+
+
+DIGEST_BYTES = 16
+Key = TypeVar("Key")
+Person = TypeVar("Person")
+Value = TypeVar("Value")
+
+
+class Roster(Private):
+    """Digests of the rows that are in the model, each as often as it is there.
+
+    It changes in place, by ``strike`` alone: a copy for each request would cost more
+    than the removal.
+
+    Attributes
+    ----------
+    key
+        Of the digests.
+    counts
+        How often each digest is there.
+    owners
+        The numbers of the people whose rows have a digest, one for each row; empty
+        where the rows are kept, or every row is a person.
+    left, asked
+        How many rows each person has left, and people some of whose rows are gone.
+    """
+
+    __slots__ = ("asked", "counts", "key", "left", "owners")
+
+    def __init__(
+        self,
+        counts: Counter[bytes],
+        key: bytes,
+        owners: Mapping[bytes, Sequence[int]] | None = None,
+        asked: Iterable[int] = (),
+    ) -> None:
+        self.counts = counts
+        self.key = key
+        self.owners = {entry: tuple(some) for entry, some in (owners or {}).items()}
+        self.left = Counter(n for some in self.owners.values() for n in some)
+        self.asked = set(asked)
+
+    @classmethod
+    def of(
+        cls, rows: Rows, key: bytes, owners: Sequence[str] | None = None
+    ) -> "Roster":
+        """Return the roster of these rows under a secret key, with their owners."""
+        entries = list(digests(rows, key))
+        if owners is None:
+            return cls(Counter(entries), key)
+        numbers = {owner: number for number, owner in enumerate(dict.fromkeys(owners))}
+        theirs: dict[bytes, list[int]] = {}
+        for entry, owner in zip(entries, owners, strict=True):
+            theirs.setdefault(entry, []).append(numbers[owner])
+        return cls(Counter(entries), key, theirs)
+
+    def find(self, rows: Rows) -> Counter[bytes]:
+        """Return the entries of these rows, or raise UnknownRows. Changes nothing."""
+        found = Counter(digests(rows, self.key))
+        missing = sum(
+            max(0, count - self.counts[digest]) for digest, count in found.items()
+        )
+        if missing:
+            raise UnknownRows(
+                f"{missing} of {len(rows)} row(s) are not in the training data, or no "
+                "longer: hand over rows exactly as this model was fitted to them "
+                "(after the steps of a scikit-learn Pipeline, which does not forget; "
+                "forgettable_pipeline does), with their labels and weights; nothing "
+                "was removed"
+            )
+        return found
+
+    def count_people(self, entries: Counter[bytes]) -> int:
+        """Return how many people ask for the first time by these entries."""
+        if not self.owners:
+            return entries.total()
+        return len(self._people(self._taken(entries)).keys() - self.asked)
+
+    def without(self, entries: Counter[bytes]) -> "Struck":
+        """Return what these entries are afterwards; change nothing."""
+        taken = self._taken(entries)
+        return Struck(
+            counts={entry: self.counts[entry] - n for entry, n in entries.items()},
+            owners={
+                entry: tuple(
+                    person
+                    for place, person in enumerate(self.owners[entry])
+                    if place not in places
+                )
+                for entry, places in taken.items()
+            },
+            left={p: self.left[p] - n for p, n in self._people(taken).items()},
+        )
+
+    def strike(self, struck: "Struck") -> None:
+        """Take over what ``without`` returned; doing so again changes nothing."""
+        _put(self.counts, struck.counts)
+        _put(self.owners, struck.owners)
+        _put(self.left, struck.left)
+        for person, n_rows in struck.left.items():
+            if n_rows:
+                self.asked.add(person)
+            else:
+                self.asked.discard(person)
+
+    def _taken(self, entries: Counter[bytes]) -> dict[bytes, list[int]]:
+        """Return which rows of each entry go, by their place among its owners.
+
+        To the model equal rows are one and the same. Those are meant whose rows all go,
+        or most of them, or who asked before.
+        """
+        if not self.owners:
+            return {}
+        share = shares(entries, self.owners)
+
+        def order(entry: bytes) -> list[int]:
+            theirs = self.owners[entry]
+            return sorted(
+                range(len(theirs)),
+                key=lambda place: (
+                    share[theirs[place]] < self.left[theirs[place]],
+                    -share[theirs[place]],
+                    theirs[place] not in self.asked,
+                ),
+            )
+
+        return {entry: order(entry)[:n] for entry, n in entries.items()}
+
+    def _people(self, taken: Mapping[bytes, Sequence[int]]) -> Counter[int]:
+        """Return how many of the rows taken are whose."""
+        return Counter(
+            self.owners[entry][place]
+            for entry, places in taken.items()
+            for place in places
+        )
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Struck(Private):
+    """What a request leaves of the entries that it is about."""
+
+    counts: Mapping[bytes, int]
+    owners: Mapping[bytes, tuple[int, ...]]
+    left: Mapping[int, int]
+
+
+def _put(table: MutableMapping[Key, Value], after: Mapping[Key, Value]) -> None:
+    """Write these values into a table; what is left with nothing goes."""
+    for key, value in after.items():
+        if value:
+            table[key] = value
+        else:
+            table.pop(key, None)
+
+
+def shares(
+    wanted: Counter[bytes], owners: Mapping[bytes, Sequence[Person]]
+) -> Counter[Person]:
+    """Return how many of the rows wanted each person could have asked for."""
+    share: Counter[Person] = Counter()
+    for entry, n in wanted.items():
+        for person, there in Counter(owners[entry]).items():
+            share[person] += min(n, there)
+    return share
+
+
+def digests(rows: Rows, key: bytes) -> Iterator[bytes]:
+    """Yield the keyed digest of each row: numbers, label and weight."""
+    for block in rows.blocks(1024):
+        labels = block.y.reshape(len(block), -1)
+        # Adding zero makes -0.0 and 0.0 the same number.
+        table = np.column_stack([block.dense(), labels, block.weight]) + 0.0
+        for line in table:
+            yield blake2b(line.tobytes(), key=key, digest_size=DIGEST_BYTES).digest()

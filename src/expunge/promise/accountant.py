@@ -1,0 +1,397 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""Accountant: from events to what has been spent and what is left.
+
+A release under a budget may cost mu = ``budget.gdp``. Gaussian costs compose exactly,
+mu^2 = mu_1^2 + mu_2^2 + ..., also when each release is chosen in the light of those
+before it, as long as every cost stays below a cap fixed in advance. Hence two claims:
+
+- "each release" (``releases=None``): each costs at most mu(epsilon, delta), and
+  nothing is said about several together;
+- "all releases jointly" (``releases=T``): each costs at most mu(epsilon, delta) /
+  sqrt(T), at most T are made, and together they are (epsilon, delta). The accountant
+  is the filter: it refuses release T + 1, whatever the data.
+
+It counts what was promised, never what a removal turned out to cost: realised costs
+are functions of the removed rows, and their sum is not a guarantee. It draws no noise
+and sees no model.
+
+Events: what happened to a model, as frozen facts without judgement.
+
+An accountant reads events and says what may be claimed; a ledger keeps them. Since
+ledgers outlive code, this page is a constitution:
+
+- an event is never removed and its meaning never changes;
+- a field added later has a default under which old events mean what they meant;
+- whoever meets an event it does not know refuses it; nothing is guessed;
+- no field depends on a removed row: no radius, no number of rows, no timing.
+
+Costs are those of Gaussian differential privacy: a mu of 0 costs nothing and composes
+by sqrt(mu_1^2 + mu_2^2). They are planned figures, fixed before the data is seen.
+
+For two events the *occurrence* says something about the removed rows: whether an
+answer had to be polished or retrained depends on its radius. These are not
+``public``: they may be kept beside the private record and shown nowhere else.
+"""
+
+from dataclasses import dataclass, replace
+from functools import singledispatch
+from math import hypot, inf, isfinite
+from typing import ClassVar, Literal, TypeAlias, final
+
+from ..exceptions import InvalidInput, NotCertifiable, ScheduleExhausted, Unsupported
+from .budget import Budget
+from .gaussian import epsilon_of
+from .noise import Source
+
+
+class Event:
+    """Anything that happened to a model."""
+
+    __slots__ = ()
+
+    public: ClassVar[bool] = True
+    """Whether strangers may learn that it happened."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Fitted(Event):
+    """A model of so many parameters was fitted; nobody is removed from it yet.
+
+    Costs nothing: the fitted model is private until it is released.
+    """
+
+    n_parameters: int
+
+    def __post_init__(self) -> None:
+        """Refuse a model without parameters."""
+        _require_count("n_parameters", self.n_parameters, 1)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Removed(Event):
+    """So many people, who were in the model, asked to be removed and were.
+
+    Costs nothing: requests are public, and an operator who retrains gets the same.
+    """
+
+    n_subjects: int
+
+    def __post_init__(self) -> None:
+        """Refuse a negative number of people."""
+        _require_count("n_subjects", self.n_subjects, 0)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Polished(Event):
+    """Passes over the remaining rows brought the answer closer to retraining.
+
+    Costs nothing, because any answer within the radius budget will do.
+    """
+
+    public: ClassVar[bool] = False
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Retrained(Event):
+    """The answer was solved anew on the remaining rows. Costs nothing."""
+
+    public: ClassVar[bool] = False
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Released(Event):
+    """A model was published with the noise of the contract.
+
+    ``gdp`` is what the release may cost: the mu of Gaussian differential privacy up
+    to which it was allowed to differ from the release of an operator who retrains.
+    """
+
+    gdp: float
+
+    def __post_init__(self) -> None:
+        """Refuse a cost that is not a number."""
+        _require_cost(self.gdp)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Unprotected(Event):
+    """A model was published that promises nothing. Costs infinity.
+
+    There was no noise, or seeded noise that the contract does not allow.
+    """
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TunedOnData(Event):
+    """Something was chosen by looking at the data, and removal does not undo it.
+
+    Costs infinity: the choice may tell who was there (the paper's Proposition 1).
+    ``how`` names the procedure, "grid search" say, never its outcome.
+    """
+
+    how: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TunedRemovably(Event):
+    """Something was chosen as it would be chosen on the remaining rows alone.
+
+    Costs nothing. ``certified`` names the method, fixed beforehand: true when error
+    bars prove the choice, false when the whole choice is computed again.
+    """
+
+    certified: bool
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NoisyTuning(Event):
+    """Something was chosen by scores with noise; it costs ``gdp``.
+
+    It is paid for together with the release that follows.
+    """
+
+    gdp: float
+
+    def __post_init__(self) -> None:
+        """Refuse a cost that is not a number."""
+        _require_cost(self.gdp)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Refused(Event):
+    """A release was refused for want of rows to retrain on.
+
+    Costs nothing, because no claim is made about it: a refusal that anyone can see
+    is a disclosure, and every certificate lists it as not covered.
+    """
+
+
+def _require_count(name: str, value: int, least: int) -> None:
+    if isinstance(value, bool) or not value >= least:
+        raise InvalidInput(f"{name}={value}; it must be an integer, at least {least}")
+
+
+def _require_cost(gdp: float) -> None:
+    if not (isfinite(gdp) and gdp >= 0.0):
+        raise InvalidInput(
+            f"gdp={gdp}; it must be a finite mu, zero or positive; a release that "
+            "promises nothing is Unprotected()"
+        )
+
+
+Claim: TypeAlias = Literal["each release", "all releases jointly"]
+Selection: TypeAlias = Literal[
+    "none", "certified", "recomputed", "noised", "not covered"
+]
+
+# A cost may exceed its cap by this much, relatively: the cap is itself rounded.
+ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Accountant:
+    """What may be claimed after the events so far.
+
+    Parameters
+    ----------
+    budget
+        The contract; None promises nothing.
+    n_parameters, n_subjects_removed
+        Size of the model, and how many people were removed since it was fitted.
+    n_releases
+        How many releases were made under the contract.
+    selection
+        How what was tuned was chosen; "not covered" once and for all.
+    joint, largest, pending
+        Costs as mu: of everything together, of the most expensive release with the
+        tuning that led to it, and of tuning since the last release.
+    """
+
+    budget: Budget | None
+    n_parameters: int = 0
+    n_subjects_removed: int = 0
+    n_releases: int = 0
+    selection: Selection = "none"
+    joint: float = 0.0
+    largest: float = 0.0
+    pending: float = 0.0
+
+    @property
+    def claim(self) -> Claim | None:
+        """What the promise is about; None without a budget."""
+        if self.budget is None:
+            return None
+        if self.budget.releases is None:
+            return "each release"
+        return "all releases jointly"
+
+    @property
+    def gdp(self) -> float:
+        """What the claim has cost so far, as mu."""
+        if self.claim == "all releases jointly":
+            return self.joint
+        return max(self.largest, self.pending)
+
+    @property
+    def holds(self) -> bool:
+        """Whether there is a promise and nothing has broken it."""
+        return self.budget is not None and isfinite(self.gdp)
+
+    def supports(self, event: object) -> bool:
+        """Return whether the event is known; kinds derived from known ones are not."""
+        return _after.registry.get(type(event), _unknown) is not _unknown
+
+    def compose(self, event: Event) -> "Accountant":
+        """Return the account after the event; refuse and change nothing if it cannot.
+
+        Raises
+        ------
+        Unsupported
+            The event is unknown.
+        ScheduleExhausted
+            All planned releases are made; this depends on their number alone.
+        NotCertifiable
+            The release may cost more than the budget grants it.
+        """
+        # Looked up by exact type: what derives from a known event may mean more.
+        after = _after.registry.get(type(event), _unknown)
+        return after(event, self)
+
+    def spent(self, delta: float) -> float:
+        """Return the epsilon that the promised costs amount to at this delta.
+
+        Of all releases together under a joint claim, of the most expensive one
+        otherwise. Infinite after ``TunedOnData`` or ``Unprotected``.
+        """
+        return epsilon_of(self.gdp, delta)
+
+    def remaining(self) -> int | None:
+        """Return how many releases are left; None if their number is not planned."""
+        if self.budget is None or self.budget.releases is None:
+            return None
+        return self.budget.releases - self.n_releases
+
+
+def permitted(budget: Budget | None, noise_source: Source | None) -> bool:
+    """Return whether noise from this source can bear the promise of the budget."""
+    if budget is None or noise_source is None:
+        return False
+    return noise_source == "secure" or budget.allow_seeded
+
+
+def release_event(
+    budget: Budget | None, noise_source: Source | None
+) -> Released | Unprotected:
+    """Return the event of a release under this budget with noise of this source."""
+    if budget is None or not permitted(budget, noise_source):
+        return Unprotected()
+    return Released(budget.release_gdp)
+
+
+def _unknown(event: Event, before: Accountant) -> Accountant:
+    """Refuse an event whose cost could only be guessed."""
+    del before
+    raise Unsupported(
+        f"unknown event {type(event).__name__}; it was written by a newer expunge, or "
+        "by hand: upgrade rather than guess its cost"
+    )
+
+
+_after = singledispatch(_unknown)
+
+
+@_after.register(Polished)
+@_after.register(Retrained)
+@_after.register(Refused)
+def _free(event: Event, before: Accountant) -> Accountant:
+    """Pass over what costs nothing and is not counted."""
+    del event
+    return before
+
+
+@_after.register
+def _fitted(event: Fitted, before: Accountant) -> Accountant:
+    return replace(before, n_parameters=event.n_parameters, n_subjects_removed=0)
+
+
+@_after.register
+def _removed(event: Removed, before: Accountant) -> Accountant:
+    total = before.n_subjects_removed + event.n_subjects
+    return replace(before, n_subjects_removed=total)
+
+
+@_after.register
+def _tuned_on_data(event: TunedOnData, before: Accountant) -> Accountant:
+    del event
+    return replace(before, selection="not covered", joint=inf, largest=inf)
+
+
+@_after.register
+def _tuned_removably(event: TunedRemovably, before: Accountant) -> Accountant:
+    if before.selection == "not covered":  # a later choice does not undo an earlier
+        return before
+    return replace(before, selection="certified" if event.certified else "recomputed")
+
+
+@_after.register
+def _noisy_tuning(event: NoisyTuning, before: Accountant) -> Accountant:
+    """Charge the choice to the release that follows."""
+    _require_schedule(before)
+    pending = hypot(before.pending, event.gdp)
+    _require_within(before, pending)
+    joint = hypot(before.joint, event.gdp)
+    covered = before.selection != "not covered"
+    selection: Selection = "noised" if covered else "not covered"
+    return replace(before, selection=selection, joint=joint, pending=pending)
+
+
+@_after.register
+def _released(event: Released, before: Accountant) -> Accountant:
+    _require_schedule(before)
+    cost = hypot(before.pending, event.gdp)
+    _require_within(before, cost)
+    joint = hypot(before.joint, event.gdp)
+    return _next(before, joint, max(before.largest, cost))
+
+
+@_after.register
+def _unprotected(event: Unprotected, before: Accountant) -> Accountant:
+    del event
+    _require_schedule(before)
+    return _next(before, inf, inf)
+
+
+def _next(before: Accountant, joint: float, largest: float) -> Accountant:
+    """Return the account with one more release made."""
+    made = before.n_releases + 1
+    return replace(before, n_releases=made, joint=joint, largest=largest, pending=0.0)
+
+
+def _require_schedule(before: Accountant) -> None:
+    """Refuse what comes after the last planned release."""
+    if before.remaining() == 0:
+        raise ScheduleExhausted(
+            f"all {before.n_releases} releases that the contract planned are made; "
+            "plan more with Budget(releases=...) and fit anew under that contract"
+        )
+
+
+def _require_within(before: Accountant, cost: float) -> None:
+    """Refuse a release that may cost more than it is granted."""
+    cap = 0.0 if before.budget is None else before.budget.gdp
+    if cost > cap * (1.0 + ROUNDING):
+        raise NotCertifiable(
+            f"a release that may cost mu={cost:.6g} exceeds {cap:.6g}, which the "
+            "contract grants to each; lower it, or plan a larger epsilon or fewer "
+            "releases"
+        )

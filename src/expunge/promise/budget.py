@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Budget: the contract of a release, fixed before the data is seen.
+
+The removed world and the retrained world draw the same noise, so sigma, epsilon,
+delta, tau, the noise grid and the number of releases may depend on nothing that
+tells them apart. What follows from the contract alone is computed here: how far the
+two models may be from each other, and how far a solver may be from its argmin.
+Nothing here has seen a row, and no figure here is chosen from a radius.
+"""
+
+import os
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import frexp, inf, ldexp, sqrt
+from numbers import Integral, Real
+from weakref import WeakValueDictionary
+
+from ..core.arrays import require_magnitude
+from ..exceptions import InvalidInput
+from .gaussian import mu_of
+
+# sigma / grid lies in [2^27, 2^28): fine enough that rounding costs next to nothing,
+# coarse enough that float64 holds parameters of 2^24 sigma exactly.
+GRID_BITS = 27
+# Share of the budget that pays for noise on a grid being a discrete Gaussian, not a
+# continuous one, and for rounding in the sums below. Derived in docs/noise.md.
+GRID_TOLL = 1e-9
+# Share of the budget left to the solver when the contract names no tau.
+SOLVER_SHARE = 0.01
+# Beyond these the grid or the largest parameter would leave the range of floats.
+SMALLEST_SIGMA, LARGEST_SIGMA = 1e-250, 1e250
+
+_mu_of = lru_cache(maxsize=64)(mu_of)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Budget:
+    """What a release promises, and the noise that pays for it.
+
+    Models at distance r are (epsilon, delta)-indistinguishable once released when
+
+        r <= radius_budget = (1 - 1e-9) sigma mu - sqrt(d) grid,
+
+    mu = mu(epsilon, delta) / sqrt(releases) the parameter of Gaussian differential
+    privacy of one release, and sqrt(d) grid what rounding both models to the noise's
+    grid may add to their distance.
+
+    Parameters
+    ----------
+    epsilon
+        Zero or positive.
+    delta
+        Strictly between 0 and 1.
+    sigma
+        Standard deviation of the noise on each parameter, the same in both worlds.
+    tau
+        How far a solver may be from its argmin, in either world; ``None`` takes 1 %
+        of the radius budget.
+    releases
+        ``None`` promises (epsilon, delta) for each release on its own; a number
+        promises it jointly for so many releases.
+    allow_seeded
+        Whether seeded noise may be called certified, for benchmarks. Whoever knows
+        the seed can subtract it.
+    row_norm
+        A bound on every row's norm promised in advance; ``None`` measures it on the
+        rows at fit.
+    choice_sigma
+        Standard deviation of the noise on scores by which a hyper-parameter is chosen
+        before each release; ``None`` if no choice is noised.
+    choice_share
+        Of what a release may cost, as mu^2, the share that pays for a noised choice.
+    """
+
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    sigma: float = 0.1
+    tau: float | None = None
+    releases: int | None = None
+    allow_seeded: bool = False
+    row_norm: float | None = None
+    choice_sigma: float | None = None
+    choice_share: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Refuse a contract that cannot be kept, and hold plain numbers."""
+        if not 0.0 <= self._plain("epsilon") < inf:
+            raise InvalidInput(f"epsilon={self.epsilon}; it must be zero or positive")
+        if not 0.0 < self._plain("delta") < 1.0:
+            raise InvalidInput(
+                f"delta={self.delta}; it must lie strictly between 0 and 1"
+            )
+        self._require_sigma("sigma")
+        for name in ("tau", "row_norm", "choice_sigma"):
+            if getattr(self, name) is not None and not 0.0 < self._plain(name) < inf:
+                raise InvalidInput(
+                    f"{name}={getattr(self, name)}; it must be positive, or None for "
+                    "the default"
+                )
+        if self.row_norm is not None:
+            require_magnitude("row_norm", self.row_norm)
+        if self.choice_sigma is not None:
+            self._require_sigma("choice_sigma")
+        if not 0.0 < self._plain("choice_share") < 1.0:
+            raise InvalidInput(
+                f"choice_share={self.choice_share}; it must lie strictly between 0 and "
+                "1: choice and release both need a part"
+            )
+        _MADE[os.getpid(), id(self)] = self
+        self._require_releases()
+        if not isinstance(self.allow_seeded, bool):
+            raise InvalidInput(f"allow_seeded={self.allow_seeded!r}; say True or False")
+        if not self.gdp > 0.0:
+            raise InvalidInput(
+                f"epsilon={self.epsilon}, delta={self.delta}: no noise is enough for "
+                "both so small; raise one of them"
+            )
+
+    @property
+    def gdp(self) -> float:
+        """Parameter mu of Gaussian differential privacy that one release may use.
+
+        The choice that leads to it included. mu(epsilon, delta) / sqrt(releases): the
+        squares of the releases add up to that of the promise, however later requests
+        depend on earlier releases.
+        """
+        return _mu_of(self.epsilon, self.delta) / sqrt(self.releases or 1)
+
+    @property
+    def release_gdp(self) -> float:
+        """What is left of ``gdp`` for the released parameters."""
+        if self.choice_sigma is None:
+            return self.gdp
+        return self.gdp * sqrt(1.0 - self.choice_share)
+
+    @property
+    def choice_gdp(self) -> float:
+        """What a noised choice may cost, as mu; zero if there is none."""
+        return 0.0 if self.choice_sigma is None else self.gdp * sqrt(self.choice_share)
+
+    @property
+    def grid(self) -> float:
+        """Step of the noise: the power of two 2^(floor(log2 sigma) - 27)."""
+        return _grid(self.sigma)
+
+    def radius_budget(self, n_parameters: int) -> float:
+        """Return how far the two worlds' models may be apart, solver errors included.
+
+        (1 - 1e-9) sigma mu - sqrt(d) grid, positive.
+
+        Parameters
+        ----------
+        n_parameters
+            d: length of the released vector, intercepts and all outputs included.
+        """
+        if n_parameters < 1:
+            raise InvalidInput(f"n_parameters={n_parameters}; a model has at least one")
+        radius = _room(self.sigma, self.release_gdp, n_parameters)
+        if not radius > 0.0:  # whatever sigma, for the grid follows it
+            raise InvalidInput(
+                f"n_parameters={n_parameters}: rounding to the noise grid alone uses "
+                f"up epsilon={self.epsilon}, delta={self.delta} over "
+                f"releases={self.releases}; raise epsilon or delta, or plan fewer "
+                "releases (a larger sigma does not help: its grid grows with it)"
+            )
+        return radius
+
+    def solver_error(self, n_parameters: int) -> float:
+        """Return tau: how far either world's solver may be from its argmin.
+
+        Parameters
+        ----------
+        n_parameters
+            As for ``radius_budget``, of which tau defaults to 1 %.
+        """
+        room = self.radius_budget(n_parameters)
+        if self.tau is None:
+            return SOLVER_SHARE * room
+        if self.tau >= room:
+            raise InvalidInput(
+                f"tau={self.tau:g} leaves nothing of the radius budget {room:.3g} at "
+                f"n_parameters={n_parameters} for removals; lower tau or raise sigma"
+            )
+        return self.tau
+
+    def scores_budget(self, n_candidates: int) -> float:
+        """Return how far the two worlds' vectors of scores may be apart.
+
+        As ``radius_budget``, with the choice's noise and its share of the cost.
+        """
+        if self.choice_sigma is None:
+            raise InvalidInput("choice_sigma=None: no choice is noised; set it")
+        room = _room(self.choice_sigma, self.choice_gdp, n_candidates)
+        if not room > 0.0:
+            raise InvalidInput(
+                f"choice_share={self.choice_share}: rounding {n_candidates} scores "
+                "alone uses it up; raise it, or epsilon"
+            )
+        return room
+
+    def for_choice(self) -> "Budget":
+        """Return the contract with the choice's noise in place of the release's."""
+        if self.choice_sigma is None:
+            raise InvalidInput("choice_sigma=None: no choice is noised; set it")
+        return replace(self, sigma=self.choice_sigma, choice_sigma=None)
+
+    def __copy__(self) -> "Budget":
+        """Return the contract itself: a copy of a value is no second contract."""
+        return self
+
+    def __deepcopy__(self, memo: object) -> "Budget":
+        """Return the contract itself, so that clones of an estimator share it."""
+        return self
+
+    def _plain(self, name: str) -> float:
+        """Replace a field by the float it stands for, and return it."""
+        value = getattr(self, name)
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise InvalidInput(f"{name}={value!r}; it must be a number")
+        # A certificate is canonical text: 1 and numpy's 1.0 must not read differently.
+        object.__setattr__(self, name, float(value))
+        return float(value)
+
+    def _require_sigma(self, name: str) -> None:
+        """Refuse a standard deviation whose grid would leave the range of floats."""
+        if not SMALLEST_SIGMA <= self._plain(name) <= LARGEST_SIGMA:
+            raise InvalidInput(
+                f"{name}={getattr(self, name)}; noise needs a positive standard "
+                f"deviation between {SMALLEST_SIGMA:g} and {LARGEST_SIGMA:g}"
+            )
+
+    def _require_releases(self) -> None:
+        """Refuse a number of releases that is not one."""
+        value: object = self.releases
+        if value is None:
+            return
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+            raise InvalidInput(
+                f"releases={value!r}; give the number of releases promised jointly, at "
+                "least 1, or None for each on its own"
+            )
+        object.__setattr__(self, "releases", int(value))
+
+
+# Contracts by the process that they were made in. One that came by pickle or fork was
+# made elsewhere, and may be in use there.
+_MADE: WeakValueDictionary[tuple[int, int], Budget] = WeakValueDictionary()
+
+
+def made_here(budget: Budget) -> bool:
+    """Return whether this very contract was made in this process."""
+    return _MADE.get((os.getpid(), id(budget))) is budget
+
+
+def _grid(sigma: float) -> float:
+    """Return the step of noise of this standard deviation."""
+    return ldexp(1.0, frexp(sigma)[1] - 1 - GRID_BITS)
+
+
+def _room(sigma: float, gdp: float, size: int) -> float:
+    """Return the distance that noise hides at this cost, rounding to its grid paid."""
+    return (1.0 - GRID_TOLL) * sigma * gdp - sqrt(size) * _grid(sigma)

@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""Capacity: how many rows can go before noise costs more than it may.
+
+The paper's plan: noise is sized beforehand from the a-priori radius r of m removals,
+sigma = (r + tau) / mu(epsilon, delta), and the capacity is the largest m at which the
+expected excess risk stays below gamma. The risk is split along the way from the
+release back to the population's minimiser,
+
+    release -> noise-free model -> retrained model -> fitted model -> population.
+
+The paper takes its four steps with one Lipschitz constant, which no strongly convex
+objective has. Here noise and radius pay for the curvature they meet instead, and
+the constant L = 2 k1 R is used between minimisers alone, where it holds.
+
+Regularity: the constants of an objective, and what they bound before any data.
+
+With k1, k2, k3 the loss's bounds, R a bound on the norm of every row (the
+intercept's one included) and mu the strong convexity of the objective, the paper's
+constants are
+
+    L = 2 k1 R           row gradients of the objective at the retrained model,
+    C = k2 R^2 + mu      largest eigenvalue of a row's Hessian,
+    M = k3 R^3           Lipschitz constant of a row's Hessian.
+
+L cannot hold everywhere, for the quadratic's gradient grows without end. At a
+minimiser it does: there the pull of the whole regulariser is minus the *mean* loss
+gradient, so it is at most k1 R long, and k1 R more come from the row itself.
+
+The bounds below are the paper's Lemma 1 with these constants, without its spare
+factor of two, and with a solver that stopped early paid for. They need neither data
+nor state, serve plans and theory, and are loose at small alpha. They hold under
+both scalings ("sum" would do with k1 R and k2 R^2), for weighted rows if removed
+and total *weights* are given, and with a kink beside a positive ridge.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf, isfinite, isnan
+from typing import TypeAlias
+
+from ..core.arrays import UNDERFLOW, require_magnitude
+from ..core.objective import Objective
+from ..exceptions import InvalidInput, Unsupported
+from .gaussian import mu_of
+
+
+@dataclass(frozen=True, slots=True)
+class Regularity:
+    """Constants that hold for every row of norm at most ``row_norm``.
+
+    Parameters
+    ----------
+    slope_bound, curvature_bound, third_bound
+        k1, k2, k3: the loss's bounds in the predictor, infinite where none exists.
+    row_norm
+        R: largest Euclidean norm of a row, intercept included.
+    strong_convexity
+        mu: zero when nothing penalises some direction.
+    outputs
+        Predictors a row has; the trace of a curvature is at most k2 times this.
+    """
+
+    slope_bound: float
+    curvature_bound: float
+    third_bound: float
+    row_norm: float
+    strong_convexity: float
+    outputs: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse constants that bound nothing."""
+        bounds = (self.slope_bound, self.curvature_bound, self.third_bound)
+        if any(isnan(bound) or bound < 0.0 for bound in bounds):
+            raise InvalidInput(f"bounds {bounds} must be zero, positive or infinite")
+        if not (isfinite(self.row_norm) and self.row_norm > 0.0):
+            raise InvalidInput(f"row_norm={self.row_norm}; it must be positive")
+        require_magnitude("row_norm", self.row_norm)
+        if not (isfinite(self.strong_convexity) and self.strong_convexity >= 0.0):
+            raise InvalidInput(
+                f"strong_convexity={self.strong_convexity}; it must be zero or positive"
+            )
+
+    @property
+    def lipschitz(self) -> float:
+        """L = 2 k1 R, at minimisers alone: see the module docstring."""
+        return 2.0 * self.slope_bound * self.row_norm
+
+    @property
+    def hessian_bound(self) -> float:
+        """C = k2 R^2 + mu."""
+        return self.curvature_bound * self.row_norm**2 + self.strong_convexity
+
+    @property
+    def hessian_lipschitz(self) -> float:
+        """M = k3 R^3."""
+        return self.third_bound * self.row_norm**3
+
+
+def regularity_of(objective: Objective, row_norm: float) -> Regularity:
+    """Return the constants of an objective on rows of norm at most ``row_norm``."""
+    loss = objective.loss
+    return Regularity(
+        slope_bound=loss.slope_bound,
+        curvature_bound=loss.curvature_bound,
+        third_bound=loss.third_bound,
+        row_norm=row_norm,
+        strong_convexity=0.0 if objective.n_free else objective.quadratic,
+        outputs=loss.outputs,
+    )
+
+
+def drift_radius(
+    regularity: Regularity,
+    n_removed: float,
+    n_samples: float,
+    residual: float = 0.0,
+) -> float:
+    """Return a bound on how far retraining moves the model (Lemma 1, first part).
+
+        |theta_hat - theta*| <= (L m/n + residual) / mu
+
+    By strong convexity of the objective on *all* rows, whose gradient at theta* is
+    the removed rows' alone.
+
+    Parameters
+    ----------
+    regularity
+        Constants; a finite slope bound and mu > 0 are needed.
+    n_removed, n_samples
+        m and n, or the removed and the total weight.
+    residual
+        Norm of the objective's gradient, subgradient included, at the fitted model.
+    """
+    _require_moderate(regularity)
+    if not 0.0 <= n_removed < n_samples:
+        raise InvalidInput(
+            f"{n_removed:g} of {n_samples:g} rows removed; at least one must be left"
+        )
+    if not (isfinite(residual) and residual >= 0.0):
+        raise InvalidInput(f"residual={residual}; it must be zero or positive")
+    pull = regularity.lipschitz * (n_removed / n_samples) + residual
+    return _above(pull / regularity.strong_convexity, pull)
+
+
+def jackknife_radius(
+    regularity: Regularity,
+    n_removed: float,
+    n_samples: float,
+    residual: float = 0.0,
+) -> float:
+    """Return a bound on the jackknife's error (Lemma 1, second part).
+
+        |theta_bar - theta*| <= (m/n) (C/mu) t + (M / 2 mu) t^2,   t = drift_radius
+
+    The first term is the curvature of the removed rows, still in the Hessian; the
+    second the change of curvature along the way. Without a residual it is
+    (m/n)^2 (C L / mu^2 + M L^2 / (2 mu^3)). Parameters as for ``drift_radius``; a
+    finite third bound is needed too.
+    """
+    drift = drift_radius(regularity, n_removed, n_samples, residual)
+    stale = (n_removed / n_samples) * regularity.hessian_bound * drift
+    newton = newton_radius(regularity, n_removed, n_samples, residual)
+    return _above(stale / regularity.strong_convexity, stale) + newton
+
+
+def newton_radius(
+    regularity: Regularity,
+    n_removed: float,
+    n_samples: float,
+    residual: float = 0.0,
+) -> float:
+    """Return a bound on Newton's error: the second term of the jackknife's.
+
+        |theta_bar - theta*| <= (M / 2 mu) t^2,   t = drift_radius
+
+    The remaining rows' share cancels: it scales the strong convexity of what they
+    minimise and the change of their curvature alike. Parameters as for
+    ``jackknife_radius``.
+    """
+    if regularity.third_bound == inf:
+        raise Unsupported(
+            "the loss's curvature jumps, so constants alone bound no error; use a "
+            "loss with a finite third_bound, or a radius measured at the model"
+        )
+    drift = drift_radius(regularity, n_removed, n_samples, residual)
+    change = 0.5 * regularity.hessian_lipschitz * drift * drift
+    return _above(change / regularity.strong_convexity, drift * regularity.third_bound)
+
+
+def _above(bound: float, cause: float) -> float:
+    """Return a bound with what may have underflowed in it, if there is a cause."""
+    return bound + UNDERFLOW if cause > 0.0 else bound
+
+
+def _require_moderate(regularity: Regularity) -> None:
+    """Refuse constants under which a model may move without limit."""
+    if regularity.slope_bound == inf:
+        raise Unsupported(
+            "the loss's slope is unbounded, so one row may move the model any "
+            "distance; use a loss with a finite slope_bound (Logistic, Huber), or a "
+            "radius measured at the model"
+        )
+    if regularity.strong_convexity == 0.0:
+        raise Unsupported(
+            "nothing penalises some direction (strong_convexity=0), so constants "
+            "alone bound no distance; set ridge > 0 and penalize_intercept=True"
+        )
+
+
+Radius: TypeAlias = Callable[[Regularity, float, float, float], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is known before anyone asks to be removed.
+
+    Parameters
+    ----------
+    regularity
+        Constants of a smooth objective under "mean" scaling.
+    n_samples, n_parameters
+        n rows, drawn independently, and d (times the outputs) parameters.
+    epsilon, delta
+        What a release promises.
+    residual
+        Norm of the gradient at which a fit may stop, in either world.
+    """
+
+    regularity: Regularity
+    n_samples: int
+    n_parameters: int
+    epsilon: float
+    delta: float
+    residual: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse a plan about nothing."""
+        if self.n_samples < 1 or self.n_parameters < 1:
+            raise InvalidInput(
+                f"n_samples={self.n_samples}, n_parameters={self.n_parameters}; a "
+                "plan needs at least one of each"
+            )
+
+
+def noise_cost(regularity: Regularity, n_parameters: int, sigma: float) -> float:
+    """Return what noise adds to the expected value of a smooth objective, at most.
+
+        E F(theta + sigma xi) - F(theta) <= (k k2 R^2 + d mu) sigma^2 / 2
+
+    The linear term vanishes in expectation, and the trace of the Hessian is at most
+    k k2 R^2 for k outputs plus d mu. A kink would cost more, linearly in sigma.
+
+    Parameters
+    ----------
+    regularity
+        Constants of the objective; only k2, R and mu matter.
+    n_parameters
+        d: length of theta.
+    sigma
+        Standard deviation of the noise on each parameter.
+    """
+    loss = regularity.outputs * regularity.curvature_bound * regularity.row_norm**2
+    trace = loss + n_parameters * regularity.strong_convexity
+    return 0.5 * trace * sigma * sigma
+
+
+def excess_risk_bound(
+    plan: Plan, n_removed: int, radius: Radius = jackknife_radius
+) -> float:
+    """Return a bound on the expected excess risk after any m removals.
+
+        (k k2 R^2 + d mu) sigma^2/2 + L r + mu r^2/2 + L^2 m/(mu n) + L^2/(2 mu n)
+
+    with r the radius and sigma = (r + residual/mu) / mu(epsilon, delta). The last term
+    is the learner's own: replacing one row moves the fit by at most L/(mu n), hence
+    the loss at that row by at most k1 R L/(mu n) (the paper cites eight times this).
+
+    Parameters
+    ----------
+    plan
+        Constants, sizes and promise.
+    n_removed
+        m: the bound holds for every set of at most so many rows.
+    radius
+        ``jackknife_radius`` or ``newton_radius``.
+    """
+    known = plan.regularity
+    r = radius(known, n_removed, plan.n_samples, plan.residual)
+    tau = plan.residual / known.strong_convexity
+    sigma = (r + tau) / mu_of(plan.epsilon, plan.delta)
+    return contract_risk_bound(plan, n_removed, radius=r, sigma=sigma)
+
+
+def contract_risk_bound(
+    plan: Plan, n_removed: int, *, radius: float, sigma: float
+) -> float:
+    """Return ``excess_risk_bound`` under a contract, where sigma is given.
+
+    The same sum with r any bound on the distance to the retrained model: what a
+    contract accepts is within its radius budget, whichever rows were removed.
+
+    Parameters
+    ----------
+    plan
+        Constants and sizes; epsilon and delta do not enter.
+    n_removed
+        m, as for ``excess_risk_bound``.
+    radius
+        r: the largest radius that is accepted.
+    sigma
+        The contract's noise.
+    """
+    known, n = plan.regularity, plan.n_samples
+    lipschitz, mu = known.lipschitz, known.strong_convexity
+    moved = lipschitz * drift_radius(known, n_removed, n, 0.0)
+    learned = lipschitz / (2.0 * mu * n) * lipschitz
+    noise = noise_cost(known, plan.n_parameters, sigma)
+    return noise + lipschitz * radius + 0.5 * mu * radius * radius + moved + learned
+
+
+def deletion_capacity(
+    plan: Plan, gamma: float, radius: Radius = jackknife_radius
+) -> int:
+    """Return the largest m whose ``excess_risk_bound`` is at most ``gamma``.
+
+    The bound grows with m, so the answer is found by bisection.
+
+    Parameters
+    ----------
+    plan, radius
+        As for ``excess_risk_bound``.
+    gamma
+        The excess risk that may be spent on learning, removal and noise.
+    """
+
+    def cost(n_removed: int) -> float:
+        return excess_risk_bound(plan, n_removed, radius)
+
+    capacity = bisect_right(range(plan.n_samples), gamma, key=cost) - 1
+    if capacity < 0:
+        raise InvalidInput(
+            f"gamma={gamma:g} is below {cost(0):.3g}, the bound with nobody removed; "
+            "plan with more samples, a larger alpha or a larger gamma"
+        )
+    return capacity
+
+
+def capacity_by_privacy(
+    regularity: Regularity, n_samples: int, radius_budget: float, tau: float = 0.0
+) -> int:
+    """Return how many removals may simply be ignored: unlearning by privacy alone.
+
+    The largest m with
+
+        L m / (mu n) + 2 tau <= radius budget.
+
+    Whoever releases the fit on all n rows answers as if retrained on any n - m of
+    them, up to the distance that ``drift_radius`` bounds. With noise sigma one row
+    costs L/(mu n sigma) as Gaussian privacy and m rows m times that, so that the
+    count is linear in sigma where a removal's is like its root: its radius grows with
+    m^2. Sized for a risk gamma instead, the figure is at least
+    ``deletion_capacity(plan, gamma, drift_radius)``.
+
+    Parameters
+    ----------
+    regularity
+        Constants; a finite slope bound and mu > 0 are needed.
+    n_samples
+        n.
+    radius_budget
+        How far apart the contract lets two models be.
+    tau
+        How far each of the two fits may be from its own minimiser.
+    """
+
+    def distance(n_removed: int) -> float:
+        return drift_radius(regularity, n_removed, n_samples) + 2.0 * tau
+
+    capacity = bisect_right(range(n_samples), radius_budget, key=distance) - 1
+    if capacity < 0:
+        raise InvalidInput(
+            f"tau={tau:g} in both fits leaves nothing of radius_budget="
+            f"{radius_budget:g}; lower tau or raise sigma"
+        )
+    return capacity

@@ -1,0 +1,430 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Certificate: what a release promises, and nothing that the removed rows could change.
+
+It holds the contract, figures that follow from the contract, and the request log. What
+depends on rows (radius, decisions, row counts, timings) stays in the private record, of
+which the certificate holds a salted hash. ``verify`` checks one against the other.
+
+The standard sentences live here. A certificate may say more, never less. Each is
+written to follow "This holds provided that ..." or "It says nothing about ...".
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from importlib import resources
+from numbers import Real
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
+
+from ..core.objective import Objective
+from ..exceptions import InvalidInput, Unsupported
+from .accountant import Accountant, Claim, Selection, permitted
+from .canonical import (
+    Check,
+    Document,
+    count,
+    exactly,
+    frozen,
+    hexadecimal,
+    number,
+    one_of,
+    optional,
+    sentences,
+)
+from .noise import Source
+
+Status: TypeAlias = Literal["certified", "radius-only"]
+RowNorm: TypeAlias = Literal["contract", "measured"]
+Classes: TypeAlias = Literal["none", "declared", "learnt"]
+
+FORMAT = 2
+# Stated together or not at all.
+CONTRACT = (
+    "epsilon",
+    "delta",
+    "sigma",
+    "tau",
+    "radius_budget",
+    "noise_grid",
+    "noise_source",
+    "claim",
+)
+
+ASSUMPTIONS = (
+    "the contract (budget, objective, schedule, features) was fixed without looking at "
+    "the data",
+    "the rows handed over for removal are all the rows of the people who asked",
+    "requests depend on what was released, never on private state",
+    "the noise cannot be read or predicted by whoever sees the release",
+    "sums are rounded as IEEE 754 double precision requires",
+)
+# A certificate with a selection says this too.
+TUNED = "the candidates, the folds and their key were fixed without looking at the data"
+NOT_COVERED = (
+    "what the private state could reveal to someone who reads the operator's memory",
+    "earlier releases, which contained the removed people: the comparison is with an "
+    "operator who retrains on the same requests",
+)
+# Every certificate says one of these two.
+PREPROCESSING = (
+    "preprocessing fitted outside expunge, in a scikit-learn Pipeline for example: it "
+    "does not forget with this model"
+)
+BEFORE_PIPELINE = "anything fitted to the data before they entered this pipeline"
+# What the circumstances of a model add.
+ROWS_NOT_KEPT = (
+    "a refusal for want of the remaining rows, which are not kept: it is itself visible"
+)
+CLASS_REFUSED = (
+    "a refusal of a request that would leave a class without rows, where retraining "
+    "fails too or cannot be followed: it is itself visible"
+)
+OTHER_RELEASES = (
+    "other releases of this model, from an earlier fit, another process or a saved "
+    "copy: each counts its own releases"
+)
+WITHOUT_CONTRACT = "any promise: without a budget the release carries no noise"
+UNPROTECTED = (
+    "a release under this contract that promised nothing: its noise came from a seed, "
+    "which the contract does not allow"
+)
+CHOSEN = (
+    "a choice made by looking at the data, of alpha or of features say, which removal "
+    "does not undo"
+)
+SEEDED = "anyone who knows or guesses the seed of the noise: they can subtract it"
+
+DISTANCE_LOSSES = frozenset({"HalfSquared", "Huber"})
+STANDARD = frozenset(
+    {
+        *NOT_COVERED,
+        PREPROCESSING,
+        BEFORE_PIPELINE,
+        ROWS_NOT_KEPT,
+        CLASS_REFUSED,
+        OTHER_RELEASES,
+        WITHOUT_CONTRACT,
+        UNPROTECTED,
+        CHOSEN,
+        SEEDED,
+    }
+)
+"""What certificates say by themselves; any other exclusion was added to a model."""
+
+# A certificate with one of these is "radius-only", and without them "certified".
+VOIDS = frozenset({WITHOUT_CONTRACT, UNPROTECTED, CHOSEN})
+
+
+def _objective(value: Any) -> Any:
+    """Return the description of an objective, read-only."""
+    description = frozen(value)
+    parts = description if isinstance(description, Mapping) else {}
+    for part in (parts.get("loss"), parts.get("penalty")):
+        if not (isinstance(part, Mapping) and isinstance(part.get("name"), str)):
+            raise ValueError("it must name its loss and its penalty, see describe()")
+    return description
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What certificates of a model state beside its contract and its objective.
+
+    Fixed by how the model was made, never by who left.
+
+    Attributes
+    ----------
+    mechanism
+        Name of what answers removals.
+    classes
+        Whether the classes were "declared", "learnt" from the rows, or there are
+        "none".
+    rows_kept
+        Whether the remaining rows are at hand when a request needs them.
+    in_pipeline
+        Whether the preprocessing is fitted, and forgets, with the model.
+    counted_apart
+        Whether releases may exist that this model's account does not count.
+    declared
+        What made choices by looking at the data, as the operator declared.
+    assumptions, not_covered
+        Further sentences.
+    """
+
+    mechanism: str = "newton"
+    classes: Classes = "none"
+    rows_kept: bool = True
+    in_pipeline: bool = False
+    counted_apart: bool = False
+    declared: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    not_covered: tuple[str, ...] = ()
+
+    def exclusions(self, description: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return what certificates under this objective do not cover."""
+        reasons = {
+            BEFORE_PIPELINE if self.in_pipeline else PREPROCESSING: True,
+            ROWS_NOT_KEPT: not self.rows_kept,
+            CLASS_REFUSED: may_refuse_classes(self.classes, description),
+            OTHER_RELEASES: self.counted_apart,
+        }
+        return tuple(text for text, applies in reasons.items() if applies)
+
+
+def may_refuse_classes(classes: Classes, description: Mapping[str, Any]) -> bool:
+    """Return whether a request that empties a class may be refused.
+
+    Learnt classes: where rows are not kept, or one class would be left. Declared ones:
+    where there is no minimiser without rows of every class.
+    """
+    if classes == "declared":
+        return needs_every_class(description)
+    return classes == "learnt"
+
+
+def needs_every_class(description: Mapping[str, Any]) -> bool:
+    """Return whether there is one minimiser only if every class has rows.
+
+    A free intercept runs off to infinity, or is not determined, where a loss of margins
+    sees one side alone; a loss of distances has a minimiser always.
+    """
+    free = description.get("intercept") and not description.get("penalize_intercept")
+    return bool(free) and description["loss"]["name"] not in DISTANCE_LOSSES
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Certificate(Document):
+    """The public half of a release: contract, request log, and a commitment.
+
+    Parameters
+    ----------
+    status
+        "certified", or "radius-only" where nothing is promised; then ``not_covered``
+        says why.
+    claim
+        What (epsilon, delta) is about: "each release" or "all releases jointly".
+    epsilon, delta, sigma, tau, releases
+        The contract; ``tau`` as used, also where the contract left it open. All None
+        without a budget, like whatever else the contract determines.
+    radius_budget
+        How far the released model, before its noise, may be from retraining, errors
+        of both solvers included. The radius itself is private.
+    noise_grid, noise_source
+        Step of the noise, a power of two, and "secure" or "seeded".
+    n_releases, n_subjects_removed, n_parameters
+        Releases made under the contract, this one included; people removed since the
+        fit; length of the released vector.
+    row_norm
+        Whether the bound on row norms comes from the "contract" or was "measured".
+    classes
+        Whether a classifier's classes were "declared" in advance, so that a release
+        names them whoever left, or "learnt" from the rows; "none" for other models.
+    selection
+        How what was tuned was chosen: "none", "certified" equal to tuning again on the
+        remaining rows, "recomputed" on them, by "noised" scores, or "not covered". The
+        method fixed beforehand, not what it turned out to need.
+    choice_sigma, choice_share
+        Of a contract with noised choices: the noise on the scores, and which share of
+        each release's cost pays for the choice; None otherwise.
+    mechanism, objective
+        A name, and the description of the objective at the fit, see ``describe``.
+    assumptions, not_covered
+        Under which conditions the promise holds, and of what it does not speak.
+    commitment
+        Salted hash of the private record.
+    version
+        Of the format.
+    """
+
+    status: Status
+    claim: Claim | None
+    epsilon: float | None
+    delta: float | None
+    sigma: float | None
+    tau: float | None
+    radius_budget: float | None
+    releases: int | None
+    n_releases: int
+    n_subjects_removed: int
+    n_parameters: int
+    noise_grid: float | None
+    noise_source: Source | None
+    row_norm: RowNorm
+    classes: Classes
+    selection: Selection
+    choice_sigma: float | None
+    choice_share: float | None
+    mechanism: str
+    objective: Mapping[str, Any]
+    assumptions: tuple[str, ...]
+    not_covered: tuple[str, ...]
+    commitment: str
+    version: int = FORMAT
+
+    checks: ClassVar[Mapping[str, Check]] = {
+        "status": one_of(*get_args(Status)),
+        "claim": optional(one_of(*get_args(Claim))),
+        "epsilon": optional(number(0.0, closed=True)),
+        "delta": optional(number(0.0, 1.0)),
+        "sigma": optional(number(0.0)),
+        "tau": optional(number(0.0)),
+        "radius_budget": optional(number(0.0)),
+        "releases": optional(count(1)),
+        "n_releases": count(1),
+        "n_subjects_removed": count(0),
+        "n_parameters": count(1),
+        "noise_grid": optional(number(0.0)),
+        "noise_source": optional(one_of(*get_args(Source))),
+        "row_norm": one_of(*get_args(RowNorm)),
+        "classes": one_of(*get_args(Classes)),
+        "selection": one_of(*get_args(Selection)),
+        "choice_sigma": optional(number(0.0)),
+        "choice_share": optional(number(0.0, 1.0)),
+        "mechanism": lambda value: sentences((value,))[0],
+        "objective": _objective,
+        "assumptions": sentences,
+        "not_covered": sentences,
+        "commitment": hexadecimal(32),
+        "version": exactly(FORMAT),
+    }
+
+    def require_consistent(self) -> None:
+        """Refuse a contract that is not stated whole or not at all."""
+        absent = [name for name in CONTRACT if getattr(self, name) is None]
+        extras = (self.releases, self.choice_sigma, self.choice_share)
+        stray = any(extra is not None for extra in extras)
+        if absent and (len(absent) < len(CONTRACT) or stray):
+            raise InvalidInput(
+                f"Certificate: {', '.join(absent)} missing from the contract; state "
+                "all of it, or nothing if there is no budget"
+            )
+
+
+def certify(
+    accountant: Accountant,
+    objective: Objective,
+    scope: Scope,
+    *,
+    noise_source: Source | None,
+    commitment: str,
+) -> Certificate:
+    """Return the certificate of the release that the accountant composed last.
+
+    Everything in it follows from the contract, the request log and the scope.
+
+    Parameters
+    ----------
+    accountant
+        The account after this release.
+    objective
+        As fitted: under "sum" scaling its factors after a removal tell row counts.
+    scope
+        What else is true of the model.
+    noise_source
+        Where the noise came from; None without a budget.
+    commitment
+        ``Record.commitment()`` of the record behind the release.
+    """
+    budget, description = accountant.budget, describe(objective)
+    exclusions = _exclusions(accountant, noise_source)
+    promised = budget is not None and budget.row_norm is not None
+    return Certificate(
+        **_contract(accountant) | {"noise_source": noise_source},
+        status="certified" if VOIDS.isdisjoint(exclusions) else "radius-only",
+        n_releases=accountant.n_releases,
+        n_subjects_removed=accountant.n_subjects_removed,
+        n_parameters=accountant.n_parameters,
+        row_norm="contract" if promised else "measured",
+        classes=scope.classes,
+        selection=accountant.selection,
+        mechanism=scope.mechanism,
+        objective=description,
+        assumptions=(*assumptions_of(accountant.selection), *scope.assumptions),
+        not_covered=tuple(
+            dict.fromkeys(
+                (
+                    *NOT_COVERED,
+                    *scope.exclusions(description),
+                    *exclusions,
+                    *scope.not_covered,
+                )
+            )
+        ),
+        commitment=commitment,
+    )
+
+
+def _contract(accountant: Accountant) -> dict[str, Any]:
+    """Return the terms of the contract, all None where there is no budget."""
+    budget, size = accountant.budget, accountant.n_parameters
+    if budget is None:
+        optional_terms = ("releases", "choice_sigma", "choice_share")
+        return dict.fromkeys((*CONTRACT, *optional_terms))
+    return {
+        "claim": accountant.claim,
+        "epsilon": budget.epsilon,
+        "delta": budget.delta,
+        "sigma": budget.sigma,
+        "tau": budget.solver_error(size),
+        "radius_budget": budget.radius_budget(size),
+        "releases": budget.releases,
+        "noise_grid": budget.grid,
+        "choice_sigma": budget.choice_sigma,
+        "choice_share": budget.choice_share if budget.choice_sigma else None,
+    }
+
+
+def assumptions_of(selection: Selection) -> tuple[str, ...]:
+    """Return the standard assumptions of a certificate with this selection."""
+    tuned = selection in ("certified", "recomputed", "noised")
+    return (*ASSUMPTIONS, TUNED) if tuned else ASSUMPTIONS
+
+
+def _exclusions(accountant: Accountant, noise_source: Source | None) -> tuple[str, ...]:
+    """Return what this release does not cover beside the standard sentences."""
+    chosen = accountant.selection == "not covered"
+    if accountant.budget is None:
+        unprotected = False
+    else:
+        sound = permitted(accountant.budget, noise_source)
+        unprotected = not sound or not (accountant.holds or chosen)
+    reasons = {
+        WITHOUT_CONTRACT: accountant.budget is None,
+        UNPROTECTED: unprotected,
+        CHOSEN: chosen,
+        SEEDED: noise_source == "seeded",
+    }
+    return tuple(sentence for sentence, applies in reasons.items() if applies)
+
+
+def describe(objective: Objective) -> dict[str, Any]:
+    """Return an objective as plain JSON data.
+
+    Its fields by name. A loss or a penalty becomes its own fields and its class as
+    "name"; being a dataclass is all that a new one needs.
+    """
+    return _fields(objective)
+
+
+def _fields(part: Any) -> dict[str, Any]:
+    return {field.name: _plain(getattr(part, field.name)) for field in fields(part)}
+
+
+def _plain(value: Any) -> Any:
+    """Return the value of a field as JSON data; refuse what would be left out."""
+    if value is None or isinstance(value, str | Real):
+        return frozen(value)
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if is_dataclass(value):
+        return {"name": type(value).__name__} | _fields(value)
+    raise Unsupported(
+        f"a certificate cannot describe {type(value).__name__}; make it a frozen "
+        "dataclass of plain numbers, words and tuples"
+    )
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of this version's certificates, which ships beside it."""
+    file = resources.files("expunge") / "schemas" / "certificate.json"
+    found: dict[str, Any] = json.loads(file.read_text(encoding="ascii"))
+    return found

@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Noise: the only module that draws random numbers.
+
+A release adds g Z to a model rounded to the grid g, Z a vector of independent
+discrete Gaussians. All of it is integers times a power of two, so nothing of the
+model hides in the low bits of a float. ``SecureNoise`` draws from a cryptographic
+source, ahead of need; ``SeededNoise`` repeats itself, for tests and benchmarks.
+Nothing here knows a model, a radius or a promise beyond sigma and the grid.
+"""
+
+import os
+import secrets
+from _thread import start_new_thread
+from collections import deque
+from collections.abc import Callable
+from copy import copy
+from math import frexp
+from threading import Condition, Lock
+from typing import Literal, Protocol, TypeAlias
+from weakref import WeakSet
+
+import numpy as np
+
+from ..core.arrays import Vector
+from ..exceptions import InvalidInput, MissingExtra
+from .budget import Budget
+
+Source: TypeAlias = Literal["secure", "seeded"]
+Integers: TypeAlias = Callable[[list[int]], list[int]]
+
+# Vectors kept ahead of need.
+POOL = 4
+# Integers asked for in one call of the sampler, about 15 ms: a fork waits no longer.
+CHUNK = 1024
+# A rounded model and its noise both stay below 2^52 steps, so their sum is exact.
+LARGEST_STEPS = 2.0**52
+# Noise of 2^12 standard deviations is still exact; more has probability e^(-2^23).
+LARGEST_SCALE = 2.0**40
+SALT_BYTES = 32
+
+
+class Noise(Protocol):
+    """Fresh noise for one release after another."""
+
+    @property
+    def source(self) -> Source:
+        """Where the randomness comes from, as the certificate names it."""
+
+    def draw(self, n_parameters: int) -> Vector:
+        """Return one vector of noise, multiples of the grid; use it once."""
+
+
+class SeededNoise:
+    """Gaussian noise rounded to a grid, the same again for the same seed.
+
+    Whoever knows the seed can subtract the noise: for tests and benchmarks.
+
+    Parameters
+    ----------
+    sigma, grid
+        Standard deviation, and the power of two the noise is a multiple of.
+    seed
+        Zero or a positive integer.
+    """
+
+    source: Literal["seeded"] = "seeded"
+
+    def __init__(self, sigma: float, grid: float, seed: int) -> None:
+        _require_scale(sigma, grid)
+        given: object = seed
+        if not isinstance(given, int | np.integer) or given < 0:
+            raise InvalidInput(
+                f"random_state={seed!r}; give zero or a positive integer, or None for "
+                "noise from a secure source"
+            )
+        self._grid = grid
+        self._scale = sigma / grid
+        self._seed = int(seed)
+        self._generator = np.random.default_rng(self._seed)
+
+    def at(self, number: int) -> "SeededNoise":
+        """Return the noise of the release of this number, and of no other."""
+        noise = copy(self)
+        noise._generator = np.random.default_rng([self._seed, number])
+        return noise
+
+    def draw(self, n_parameters: int) -> Vector:
+        """Return the next vector of the sequence."""
+        _require_parameters(n_parameters)
+        steps = self._generator.normal(0.0, self._scale, n_parameters)
+        noise: Vector = np.rint(steps) * self._grid
+        return noise
+
+
+class SecureNoise:
+    """Discrete Gaussian noise on a grid from a cryptographic source, drawn ahead.
+
+    P(Z = z) is proportional to exp(-(g z)^2 / (2 sigma^2)) for each coordinate,
+    sampled exactly by OpenDP. A background thread keeps a few vectors of the size
+    last asked for, each handed out once. They never leave the process: not by
+    pickling or copying, and a forked child starts with none.
+
+    Parameters
+    ----------
+    sigma, grid
+        Standard deviation, and the power of two the noise is a multiple of.
+    """
+
+    source: Literal["secure"] = "secure"
+
+    def __init__(self, sigma: float, grid: float) -> None:
+        _require_scale(sigma, grid)
+        self._grid = grid
+        self._integers = _discrete_gaussian(sigma / grid)
+        self._forget_all()
+        _in_process.add(self)
+
+    def __repr__(self) -> str:
+        return "SecureNoise()"
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        raise TypeError(
+            "SecureNoise cannot be pickled or copied: noise drawn ahead would be used "
+            "twice; make a new one from the same budget instead"
+        )
+
+    @property
+    def ready(self) -> int:
+        """Number of vectors drawn ahead and not yet used."""
+        return len(self._pool)
+
+    def prepare(self, n_parameters: int) -> None:
+        """Start drawing vectors of this size, without waiting for them."""
+        _require_parameters(n_parameters)
+        with self._turn, self._changed:
+            self._refill(n_parameters)
+
+    def draw(self, n_parameters: int) -> Vector:
+        """Return one fresh vector, at once if one of this size is ready."""
+        _require_parameters(n_parameters)
+        # One caller at a time: another may want another size.
+        with self._turn, self._changed:
+            self._refill(n_parameters)
+            self._changed.wait_for(lambda: self._pool or not self._filling)
+            if not self._pool:
+                raise self._failure
+            noise = self._pool.popleft()
+            self._refill(n_parameters)
+        return noise
+
+    def _forget_all(self) -> None:
+        """Start with an empty pool, no thread and locks that nobody holds."""
+        self._turn = Lock()
+        self._changed = Condition()
+        self._pool: deque[Vector] = deque()
+        self._size = 0
+        self._filling = False
+        self._failure: Exception = RuntimeError("no sampler has run")
+
+    def _refill(self, n_parameters: int) -> None:
+        """See to it that a thread fills the pool with this size; the lock is held."""
+        if n_parameters != self._size:
+            self._pool.clear()
+            self._size = n_parameters
+        if len(self._pool) < POOL and not self._filling:
+            # A daemon, like every thread started so. Thread.start would wait for it
+            # to run: 12 ms of a release on a busy machine.
+            start_new_thread(self._fill, ())
+            self._filling = True
+
+    def _fill(self) -> None:
+        """Draw until the pool is full, and end.
+
+        The sampler runs in these threads alone. They never fork, so a child cannot
+        inherit the state of a generator that was local to a thread.
+        """
+        try:
+            while True:
+                with self._changed:
+                    size = self._size
+                    if len(self._pool) >= POOL:
+                        break
+                noise = self._sample(size)
+                with self._changed:
+                    if size == self._size:
+                        self._pool.append(noise)
+                        self._changed.notify_all()
+        except Exception as error:
+            self._failure = error  # for the caller who waits
+        finally:
+            with self._changed:
+                self._filling = False
+                self._changed.notify_all()
+
+    def _sample(self, n_parameters: int) -> Vector:
+        """Return one vector of noise, drawn in pieces between which a fork may fall."""
+        steps: list[int] = []
+        while len(steps) < n_parameters:
+            zeros = [0] * min(CHUNK, n_parameters - len(steps))
+            with _gate:
+                steps += self._integers(zeros)
+        return np.array(steps, dtype=np.float64) * self._grid
+
+
+class _Gate:
+    """Keeps samplers and forks apart.
+
+    A child forked while another thread is inside the sampler would inherit whatever
+    locks that thread held, and wait for them for ever. Any number of threads may be
+    inside; a fork waits until none is, and holds newcomers off until it is over.
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Start with nobody inside, no fork and a lock that nobody holds."""
+        self._changed = Condition()
+        self._inside = 0
+        self._forking = 0
+
+    def __enter__(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._forking)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._inside -= 1
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Hold off newcomers and wait until nobody is inside."""
+        with self._changed:
+            self._forking += 1
+            self._changed.wait_for(lambda: not self._inside)
+
+    def open(self) -> None:
+        """Let them in again."""
+        with self._changed:
+            self._forking -= 1
+            self._changed.notify_all()
+
+
+def _start_afresh() -> None:
+    """In a forked child: share no noise with the parent, and wait for no thread."""
+    _gate.reset()
+    for noise in _in_process:
+        noise._forget_all()
+
+
+_gate = _Gate()
+_in_process: WeakSet[SecureNoise] = WeakSet()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_gate.close, after_in_parent=_gate.open, after_in_child=_start_afresh
+    )
+
+
+def release_noise(budget: Budget, random_state: int | None) -> Noise:
+    """Return the noise of a contract: secure, or seeded if a seed is given.
+
+    Parameters
+    ----------
+    budget
+        The contract, of which sigma and the grid matter.
+    random_state
+        ``None``, or a seed for tests and benchmarks.
+    """
+    if random_state is None:
+        return SecureNoise(budget.sigma, budget.grid)
+    return SeededNoise(budget.sigma, budget.grid, random_state)
+
+
+def noise_for(noise: Noise | None, number: int) -> Noise | None:
+    """Return noise for the release of this number.
+
+    What repeats itself is taken by number: no two releases share it, whatever was drawn
+    in between, in this process or in another.
+    """
+    return noise.at(number) if isinstance(noise, SeededNoise) else noise
+
+
+def on_grid(theta: Vector, grid: float) -> Vector:
+    """Return the nearest vector whose entries are multiples of the grid, exactly.
+
+    It moves theta by at most sqrt(d) grid / 2, which the radius budget pays for.
+    Parameters beyond 2^52 grid, which float64 could not hold on the grid, are put
+    there: projecting on a box brings no two models further apart, and refusing would
+    tell something of a noise-free one.
+
+    Parameters
+    ----------
+    theta
+        Parameters, (d,), finite.
+    grid
+        A power of two.
+    """
+    _require_grid(grid)
+    if not np.isfinite(theta).all():
+        raise InvalidInput("a parameter is not finite; there is no model to release")
+    largest = LARGEST_STEPS * grid
+    # Adding zero turns -0.0 into 0.0, whose sign would tell the model's.
+    rounded: Vector = np.rint(np.clip(theta, -largest, largest) / grid) * grid + 0.0
+    return rounded
+
+
+def salt() -> bytes:
+    """Return 32 fresh secret bytes, to hide what a commitment commits to."""
+    return secrets.token_bytes(SALT_BYTES)
+
+
+def _discrete_gaussian(scale: float) -> Integers:
+    """Return OpenDP's sampler, which adds discrete Gaussians to a list of integers."""
+    try:
+        from opendp.domains import atom_domain, vector_domain
+        from opendp.measurements import make_gaussian
+        from opendp.metrics import l2_distance
+        from opendp.mod import enable_features
+    except ImportError as error:
+        raise MissingExtra(
+            "noise from a secure source needs opendp, which is not installed; run "
+            "pip install expunge[secure], or set random_state for seeded noise"
+        ) from error
+    enable_features("contrib")  # where OpenDP keeps it, its proof included
+    space = vector_domain(atom_domain(T="i64")), l2_distance(T="f64")
+    sampler: Integers = make_gaussian(*space, scale=scale)
+    return sampler
+
+
+def _require_scale(sigma: float, grid: float) -> None:
+    """Refuse noise finer than its grid or too coarse for exact arithmetic."""
+    _require_grid(grid)
+    if not grid <= sigma <= LARGEST_SCALE * grid:
+        raise InvalidInput(
+            f"sigma={sigma} on a grid of {grid}; it must be between 1 and "
+            f"{LARGEST_SCALE:.3g} steps (Budget.grid chooses well)"
+        )
+
+
+def _require_grid(grid: float) -> None:
+    """Refuse a grid on which float64 is not exact."""
+    if not grid > 0.0 or frexp(grid)[0] != 0.5:
+        raise InvalidInput(f"grid={grid}; it must be a power of two")
+
+
+def _require_parameters(n_parameters: int) -> None:
+    """Refuse noise for no parameters."""
+    if n_parameters < 1:
+        raise InvalidInput(f"n_parameters={n_parameters}; draw noise for at least one")

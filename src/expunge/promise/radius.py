@@ -1,0 +1,429 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""Radii: sound upper bounds on the distance to the retrained model.
+
+Each starts from one computed residual and none assumes anything about the
+mechanism. With theta* = argmin G_U and grad G_U(theta_bar) = q(s) + T(s):
+
+measured        (|q| + |T|) / mu_U: strong convexity, no rows needed.
+measured-local  the same in the norm of H_U, for self-concordant losses; also where
+                nothing penalises an intercept, and finite only if theta* exists.
+residual        |r| / mu_U with r the gradient measured on the remaining rows.
+residual-local  the local bound from r, and from the largest move of a predictor.
+two-step        |s2| + the radius of theta_bar + s2, s2 a further Newton step.
+
+(The sixth kind, a-priori, knows constants alone: see ``regularity``.)
+
+What every radius is made of: curvature floor, third-order term, rounding.
+
+All of it is computed from a certified state and bounds from the safe side: floors
+from below, norms and errors from above. Notation as in ``mechanisms.state``; s is
+the step from the anchor.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import exp, expm1, inf, isfinite, log1p, sqrt
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from ..core.arrays import SMALLEST, UNDERFLOW, UNIT_ROUNDOFF, Private, Vector, norm
+from ..core.linalg import Symmetric, conjugate_gradients
+from ..core.rows import Rows
+from ..core.sums import KINK_EDGES, largest_move
+from ..exceptions import NotPositiveDefinite
+from ..removal import Draft, State, residual
+
+# Of the smallest eigenvalue as guessed, what the Cholesky test is tried with.
+SHARES = (0.98, 0.9, *(0.5**k for k in range(1, 40)))
+
+
+def strong_convexity(state: State) -> float:
+    """Return mu_U = f mu: zero where nothing penalises some direction."""
+    objective = state.objective
+    if objective.n_free:
+        return 0.0
+    return max(0.0, state.scale - weight_error(state)) * objective.quadratic
+
+
+def weight_error(state: State) -> float:
+    """Return the rounding of f, whose weights are found by subtraction."""
+    return 2.0 * UNIT_ROUNDOFF * _counts(state)
+
+
+def curvature_floor(state: State) -> float:
+    """Return a lower bound on the smallest eigenvalue of H_U.
+
+    mu_U where everything is penalised. Otherwise a shift t for which H_U - t I has
+    a Cholesky factor, less the error of that test: an eigenvalue solve would cost
+    twenty times as much.
+    """
+    if strong_convexity(state) > 0.0:
+        return strong_convexity(state)
+    H = state.smooth_hessian()
+    error = hessian_error(state) + 2.0 * UNIT_ROUNDOFF * (H.size + 2) * float(
+        np.abs(H.diagonal).sum()
+    )
+    guess = _smallest_eigenvalue(state, H)
+    for share in SHARES:
+        shift = share * guess
+        if shift <= error:
+            break
+        try:
+            H.plus_diagonal(np.full(H.size, -shift)).cholesky()
+        except NotPositiveDefinite:
+            continue
+        return shift - error
+    return 0.0
+
+
+def _smallest_eigenvalue(state: State, H: Symmetric) -> float:
+    """Return a guess at the smallest eigenvalue of H_U; nothing rests on it."""
+    solve: Callable[[Vector], Vector]
+    if state.inverse is None or state.metric is not None:
+        try:
+            solve = H.cholesky().solve
+        except NotPositiveDefinite:
+            return 0.0
+    else:
+        solve = state.inverse.__matmul__
+    v = np.ones(H.size)
+    for _ in range(20):
+        v = solve(v)
+        v /= norm(v) or 1.0
+    inverse = float(v @ solve(v))
+    return 1.0 / inverse if inverse > 0.0 else 0.0
+
+
+def third_order(state: State, s: Vector) -> float:
+    """Return a bound on |T(s)|, the gradient that the quadratic model misses.
+
+    (k3/2) s'K_U s for a Lipschitz curvature, summed over outputs; where it jumps by
+    J, J sum w |x|^2 (|s| - distance/|x|)_+ / W0 over the remaining rows.
+    """
+    loss = state.objective.loss
+    if loss.curvature_jump > 0.0:
+        assert state.kinks is not None
+        size = norm(s)
+        # Rounding may have counted a row one bin too far, and a bin's mass is a sum
+        # that rows were subtracted from, like every other.
+        edges = KINK_EDGES * (1.0 - 1e-12) - prediction_error(state, state.anchor)
+        mass = float(state.kinks @ np.maximum(size - np.maximum(edges, 0.0), 0.0))
+        rounding = 2.0 * UNIT_ROUNDOFF * _counts(state) * state.scales.square_norm
+        rounding += underflow(state)
+        return loss.curvature_jump * (mass + rounding * size) * (1.0 + 1e-12)
+    if loss.third_bound == 0.0:
+        return 0.0
+    form = moment_form(state, s)
+    return 0.5 * loss.third_bound * form * form
+
+
+def moment_form(state: State, s: Vector) -> float:
+    """Return sqrt(s'K_U s), its rounding included."""
+    assert state.moment is not None
+    size, s = direction(s)
+    columns = s.reshape(-1, state.objective.loss.outputs)
+    products = np.column_stack([state.moment @ c for c in columns.T])
+    form = float(np.vdot(columns, products))
+    error = 2.0 * UNIT_ROUNDOFF * _counts(state) * state.scales.moment
+    error += (1.0 + state.scales.row_norm) * underflow(state)
+    return size * sqrt(max(form, 0.0) + error)
+
+
+def hessian_form(state: State, s: Vector) -> float:
+    """Return |s| in the norm of the loss's part of H_U, its rounding included."""
+    size, s = direction(s)
+    form = float(s @ (state.loss_hessian @ s))
+    return size * sqrt(max(form, 0.0) + hessian_error(state))
+
+
+def direction(v: Vector) -> tuple[float, Vector]:
+    """Return |v| and v / |v|, whose squares cannot underflow; zero stays zero."""
+    size = norm(v)
+    return size, v / size if size else v
+
+
+def inverse_norm(
+    state: State, v: Vector, floor: float, z: Vector | None = None
+) -> float:
+    """Return an upper bound on |v| in the norm of H_U^-1.
+
+    |v|^2 <= v'z + |v - H_U z| |v| / floor for *any* z, so that it does not matter
+    how well z solves H_U z = v; without one it is looked for here.
+    """
+    size, v = direction(v)
+    if size == 0.0:
+        return 0.0
+    if floor <= 0.0:
+        return inf
+    product = state.hessian_operator()
+    z = approximate_solution(state, v) if z is None else z / size
+    left = norm(v - product(z))
+    left += (hessian_error(state) + product_error(state)) * norm(z)
+    square = max(float(v @ z), 0.0) + left / floor
+    return size * min(sqrt(square), 1.0 / sqrt(floor)) * (1.0 + 1e-12)
+
+
+def approximate_solution(state: State, v: Vector) -> Vector:
+    """Return some z near H_U^-1 v."""
+    if state.inverse is not None and state.metric is None:
+        precondition = state.inverse.__matmul__
+    else:
+        diagonal = state.smooth_hessian().diagonal
+        scale = 1.0 / np.maximum(diagonal, 1e-12 * float(diagonal.max()))
+
+        def precondition(r: Vector) -> Vector:
+            return scale * r
+
+    return conjugate_gradients(
+        state.hessian_operator(),
+        v,
+        precondition=precondition,
+        start=np.zeros_like(v),
+        max_steps=30,
+    ).x
+
+
+def _counts(state: State) -> float:
+    """Return how many roundings a sum over the rows, then downdated, may hold.
+
+    n terms are added at the anchor and those of the removed rows subtracted again;
+    every update rounds the whole array once.
+    """
+    scales = state.scales
+    n_removed = scales.n_rows - state.n_rows
+    return float(
+        scales.n_rows + 2 * n_removed + state.n_updates + 2 * state.anchor.size + 16
+    )
+
+
+def underflow(state: State) -> float:
+    """Return what products below the smallest normal number can hide from a sum.
+
+    Of gradients, Hessians and masses near kinks alike: in each term a factor of at most
+    |x|^2 is multiplied by what was lost, and the sum is divided by W0.
+    """
+    reach = 1.0 + state.scales.row_norm
+    shares = 1.0 + 1.0 / state.anchor_weight
+    return UNDERFLOW * _counts(state) * reach * reach * shares
+
+
+def prediction_error(state: State, theta: Vector) -> float:
+    """Return by how much rounding may move a predictor, over |x|.
+
+    Products that underflow move it too, if x is not zero: then |x| is not tiny.
+    """
+    width = theta.size // state.objective.loss.outputs
+    return (width + 2) * (UNIT_ROUNDOFF * norm(theta) + UNDERFLOW / SMALLEST)
+
+
+def hessian_error(state: State) -> float:
+    """Return a bound on the error of the kept Hessian, by rounding alone."""
+    loss, scales = state.objective.loss, state.scales
+    error = 2.0 * UNIT_ROUNDOFF * _counts(state) * scales.hessian + underflow(state)
+    moved = prediction_error(state, state.anchor)
+    if loss.curvature_jump > 0.0:
+        # Rows that rounding moves across a kink lie in the first bin, whose
+        # distance counts as zero; if it moves them further, nothing is known.
+        return error if moved < KINK_EDGES[1] else inf
+    return error + loss.third_bound * moved * scales.moment
+
+
+def product_error(state: State) -> float:
+    """Return the error of a product with H_U, over the vector's norm."""
+    objective, size = state.objective, state.anchor.size
+    norm = state.scales.hessian + state.scale * (objective.quadratic + 1.0) * sqrt(size)
+    return 2.0 * (size + 4) * UNIT_ROUNDOFF * norm
+
+
+def gradient_error(state: State, draft: Draft, step: float) -> float:
+    """Return the rounding of a gradient over the rows at a step from the anchor."""
+    loss, scales, theta = state.objective.loss, state.scales, draft.theta
+    slopes = scales.slope + loss.curvature_bound * scales.square_norm * step
+    error = 2.0 * UNIT_ROUNDOFF * _counts(state) * slopes + underflow(state)
+    error += (
+        loss.curvature_bound
+        * scales.square_norm
+        * (prediction_error(state, theta) + prediction_error(state, state.anchor))
+    )
+    rest = norm(draft.subgradient) + norm(state.pull)
+    rest += (scales.hessian + state.objective.quadratic) * norm(theta)
+    pull = state.objective.quadratic_gradient(theta)
+    drift = weight_error(state) * (norm(pull) + norm(draft.subgradient) / state.scale)
+    return error + 16.0 * UNIT_ROUNDOFF * rest + drift
+
+
+def residual_error(state: State, draft: Draft, s: Vector) -> float:
+    """Return the rounding in q(s) and in the bound on T(s)."""
+    size = norm(s)
+    matrix = hessian_error(state) + product_error(state)
+    return gradient_error(state, draft, 0.0) + matrix * size
+
+
+def growth(b: float) -> float:
+    """Return (e^b - 1 - b)/b, how much self-concordant curvature adds over a step."""
+    if b < 1e-5:
+        return 0.5 * b * (1.0 + b)
+    return (expm1(b) - b) / b if b < 700.0 else inf
+
+
+def half_exponential(b: float) -> float:
+    """Return e^(b/2), infinite where it overflows."""
+    return exp(0.5 * b) if b < 1400.0 else inf
+
+
+RadiusKind: TypeAlias = Literal[
+    "measured", "measured-local", "residual", "residual-local", "two-step", "a-priori"
+]
+
+SAFETY = 1.0 + 1e-12
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Radius(Private):
+    """A bound and how it was found. Private: it is a function of removed rows."""
+
+    value: float
+    kind: RadiusKind
+
+
+def measured(state: State, draft: Draft) -> float:
+    """Return (|q| + |T| + rounding) / mu_U, or over the floor for squared loss."""
+    floor = strong_convexity(state)
+    if floor == 0.0 and state.objective.loss.third_bound == 0.0:
+        floor = curvature_floor(state)
+    s = draft.theta - state.anchor
+    pull = norm(residual(state, draft))
+    return _over(pull + third_order(state, s) + residual_error(state, draft, s), floor)
+
+
+def measured_local(state: State, draft: Draft, row_norm: float) -> float:
+    """Return the local radius from q(s), for self-concordant losses."""
+    concordance = state.objective.loss.self_concordance
+    if not isfinite(concordance):
+        return inf
+    s, R = draft.theta - state.anchor, concordance * row_norm
+    b, floor = R * norm(s), curvature_floor(state)
+    if floor <= 0.0:
+        return inf
+    rounding = residual_error(state, draft, s) / sqrt(floor)
+    pull = inverse_norm(state, residual(state, draft), floor) + rounding
+    missed = min(
+        growth(b) * hessian_form(state, s), third_order(state, s) / sqrt(floor)
+    )
+    decrement = half_exponential(b) * (pull + missed)
+    return _local(decrement, R, _floor_after(state, floor, b))
+
+
+def measured_on_rows(state: State, draft: Draft) -> float:
+    """Return |r| / mu_U from the gradient that the draft's mechanism measured."""
+    if draft.measured is None:
+        return inf
+    return _over(_measured_norm(state, draft), strong_convexity(state))
+
+
+def residual_local(state: State, draft: Draft, move: float, row_norm: float) -> float:
+    """Return the local radius from r and the largest move of a predictor.
+
+    ``move`` is how far the step from the anchor moves any remaining row's predictors,
+    as ``blocks.largest_move`` computes it.
+    """
+    loss = state.objective.loss
+    if draft.measured is None or not isfinite(loss.self_concordance):
+        return inf
+    s, floor = draft.theta - state.anchor, curvature_floor(state)
+    if floor <= 0.0:
+        return inf
+    move = move + prediction_error(state, s) * row_norm
+    b = loss.self_concordance * move * SAFETY
+    rounding = gradient_error(state, draft, norm(s)) / sqrt(floor)
+    pull = inverse_norm(state, draft.measured, floor) + rounding
+    decrement = half_exponential(b) * pull
+    R = loss.self_concordance * row_norm
+    return _local(decrement, R, _floor_after(state, floor, b))
+
+
+def two_step(state: State, draft: Draft) -> float:
+    """Return |s2| plus the radius of theta_bar + s2, without a second pass.
+
+    Smooth objectives only: a subgradient at theta_bar is none at theta_bar + s2.
+    """
+    objective, floor = state.objective, strong_convexity(state)
+    k3 = objective.loss.third_bound
+    if draft.measured is None or not objective.smooth or not isfinite(k3):
+        return inf
+    s2 = -approximate_solution(state, draft.measured)
+    left = draft.measured + state.hessian_operator()(s2)
+    first = moment_form(state, draft.theta - state.anchor) if k3 else 0.0
+    second = moment_form(state, s2) if k3 else 0.0
+    size = norm(s2)
+    moved = norm(draft.theta - state.anchor)
+    pull = norm(left) + k3 * second * (first + 0.5 * second)
+    matrix = hessian_error(state) + product_error(state)
+    pull += gradient_error(state, draft, moved) + matrix * size
+    return size + _over(pull, floor)
+
+
+def best_radius(
+    state: State,
+    draft: Draft,
+    remaining: Rows | None = None,
+    row_norm: float | None = None,
+) -> Radius:
+    """Return the smallest sound radius of a draft, and its kind.
+
+    Parameters
+    ----------
+    state, draft
+        A certified state and the answer read from it.
+    remaining
+        The remaining rows, for the kinds that look at them; their gradient must
+        have been measured by the draft's mechanism.
+    row_norm
+        A bound on every row's norm promised in advance; if not given, the largest
+        norm among the rows at the anchor.
+    """
+    R = state.scales.row_norm if row_norm is None else row_norm
+    found = [Radius(measured_on_rows(state, draft), "residual")]
+    if state.moment is not None:
+        found += [
+            Radius(measured(state, draft), "measured"),
+            Radius(measured_local(state, draft, R), "measured-local"),
+            Radius(two_step(state, draft), "two-step"),
+        ]
+    if remaining is not None and state.hessian is not None:
+        step = draft.theta - state.anchor
+        move = largest_move(state.objective.loss, remaining, step)
+        found.append(Radius(residual_local(state, draft, move, R), "residual-local"))
+    return min(found, key=lambda radius: radius.value)
+
+
+def _measured_norm(state: State, draft: Draft) -> float:
+    """Return |r| with its rounding."""
+    assert draft.measured is not None
+    moved = norm(draft.theta - state.anchor)
+    return norm(draft.measured) + gradient_error(state, draft, moved)
+
+
+def _floor_after(state: State, floor: float, b: float) -> float:
+    """Return a floor of the curvature at the draft, b away in predictor space."""
+    return max(strong_convexity(state), floor * exp(-b) if b < 700.0 else 0.0)
+
+
+def _local(decrement: float, R: float, floor: float) -> float:
+    """Return -(1/R) ln(1 - R decrement / sqrt(floor)), its limit at R = 0."""
+    if floor <= 0.0 or not isfinite(decrement):
+        return inf
+    distance = decrement / sqrt(floor) * SAFETY + UNDERFLOW
+    reach = R * distance
+    if not reach < 1.0:
+        return inf
+    # As a factor of what it is near zero: R times a small distance may underflow.
+    return distance * (-log1p(-reach) / reach if reach else 1.0) * SAFETY
+
+
+def _over(pull: float, floor: float) -> float:
+    """Return pull / floor from above, infinite where there is no floor."""
+    if not (floor > 0.0 and pull < inf):  # nor where an ingredient is no number
+        return inf
+    return pull / floor * SAFETY + UNDERFLOW

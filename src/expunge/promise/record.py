@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Record: what stands behind a release and must not be published with it.
+
+The radius is a function of the removed rows, and so are the decisions, counts and
+timings: on real data nearly every row has a radius of its own. They are kept here, and
+the public certificate holds the hash of them with 32 random bytes of salt. Who made the
+record cannot change it afterwards, who has only the hash learns nothing, and the record
+can be opened to an auditor: the SHA-256 of its canonical JSON is the commitment.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from types import MappingProxyType
+from typing import Any, ClassVar, TypeAlias, get_args
+
+from ..core.arrays import Private
+from .accountant import Selection
+from .canonical import (
+    Check,
+    Document,
+    count,
+    exactly,
+    hexadecimal,
+    number,
+    one_of,
+    optional,
+    sentences,
+)
+from .noise import SALT_BYTES
+from .radius import RadiusKind
+
+FORMAT = 2
+
+Scored: TypeAlias = tuple[float, float | None, float | None]
+
+
+def _radius(value: Any) -> float | None:
+    """Return the bound, or None where there is none."""
+    bound: float | None = optional(number(0.0, closed=True))(
+        None if value == inf else value
+    )
+    return bound
+
+
+def _timings(value: Any) -> Mapping[str, float]:
+    """Return seconds by name."""
+    if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
+        raise ValueError("it must map names to seconds")
+    seconds = number(0.0, closed=True)
+    return MappingProxyType({name: seconds(value[name]) for name in value})
+
+
+def _choice(value: Any) -> tuple[Scored, ...]:
+    """Return candidates: alpha and two ends, None where there is none."""
+    if not isinstance(value, list | tuple):
+        raise ValueError("it must list candidates")
+    if not all(isinstance(item, list | tuple) and len(item) == 3 for item in value):
+        raise ValueError("each candidate has an alpha and two ends")
+    positive = number(0.0)
+    return tuple((positive(a), _radius(low), _radius(high)) for a, low, high in value)
+
+
+def _salt(value: Any) -> bytes:
+    """Return the salt as bytes, from bytes or from the hexadecimal in JSON."""
+    text = value.hex() if isinstance(value, bytes) else value
+    return bytes.fromhex(hexadecimal(SALT_BYTES)(text))
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Record(Private, Document):
+    """The private half of a release.
+
+    Parameters
+    ----------
+    radius
+        Bound on the distance from the noise-free answer to what retraining gives;
+        None where no bound was found (infinity is taken to mean the same).
+    radius_kind
+        Which bound was the smallest sound one.
+    decisions
+        What was done to get below the budget, in order: "accepted", "polished 2
+        times", "retrained".
+    n_samples, n_removed
+        Rows at the fit, and rows removed since.
+    timings
+        Seconds by name.
+    choice
+        Of a model that was tuned: each candidate's alpha and the ends of the interval
+        of its cross-validation error, the chosen one's first. Candidates certified to
+        be equal count as one.
+    selection
+        As the certificate of the release stated it.
+    salt
+        32 random bytes from ``noise.salt`` (hexadecimal in JSON), used once.
+    """
+
+    radius: float | None
+    radius_kind: RadiusKind
+    decisions: tuple[str, ...]
+    n_samples: int
+    n_removed: int
+    timings: Mapping[str, float]
+    salt: bytes
+    choice: tuple[Scored, ...] = ()
+    selection: Selection = "none"
+    version: int = FORMAT
+
+    private: ClassVar[bool] = True
+    checks: ClassVar[Mapping[str, Check]] = {
+        "radius": _radius,
+        "radius_kind": one_of(*get_args(RadiusKind)),
+        "decisions": sentences,
+        "n_samples": count(0),
+        "n_removed": count(0),
+        "timings": _timings,
+        "salt": _salt,
+        "choice": _choice,
+        "selection": one_of(*get_args(Selection)),
+        "version": exactly(FORMAT),
+    }
+
+    def commitment(self) -> str:
+        """Return the hash that the certificate publishes: SHA-256, in hexadecimal."""
+        return self.digest()

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verify: whether a certificate stands, and what that shows.
+
+Whatever can be derived is derived again: with the certificate alone, that its figures
+follow from its contract and that it says what it must; with the record, that this is
+the record committed to and that its radius fits the budget; with a radius recomputed
+from the data, that the record did not understate it. Less evidence shows less, and
+``Verdict.says`` puts into words how much. Nothing here sees the data.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import inf, isclose
+from types import MappingProxyType
+from typing import TypeAlias
+
+from ..exceptions import ExpungeError, InvalidInput
+from .budget import Budget
+from .certificate import (
+    BEFORE_PIPELINE,
+    CHOSEN,
+    CLASS_REFUSED,
+    NOT_COVERED,
+    PREPROCESSING,
+    SEEDED,
+    VOIDS,
+    WITHOUT_CONTRACT,
+    Certificate,
+    assumptions_of,
+    may_refuse_classes,
+)
+from .record import Record
+
+# Special functions differ in their last bits between machines.
+AGREEMENT = 1e-12
+# Sums over rows depend on their order, and so does a radius recomputed elsewhere.
+RECOMPUTED = 1e-9
+
+# What can change in a certificate without contradicting the rest of it. A signature,
+# the ledger or the record vouches for these; every other change is noticed.
+UNDERIVED: Mapping[str, str] = MappingProxyType(
+    {
+        "n_subjects_removed": "any number",
+        "n_releases": "any number that the schedule allows",
+        "tau": "any number below the radius budget",
+        "row_norm": "either word",
+        "classes": "any word that calls for the same exclusions",
+        "selection": "any word for a choice that is covered",
+        "choice_sigma": "any number, where a choice is noised",
+        "mechanism": "any name",
+        "objective": "any description",
+        "assumptions": "sentences beside the standard ones",
+        "not_covered": "sentences beside the standard ones",
+        "commitment": "any hash, until the record is opened",
+    }
+)
+
+# The fields that make a Budget.
+TERMS = ("epsilon", "delta", "sigma", "tau", "releases", "choice_sigma")
+
+# What standing shows, by evidence: the certificate; the record; a recomputed radius.
+SHOWN = (
+    "Its figures follow from one another. This shows what the operator committed to, "
+    "not that it was computed honestly.",
+    "The opened record is the one committed to, and fits. This does not show that the "
+    "record was computed honestly from the data.",
+    "The opened record is the one committed to, fits, and bears a radius recomputed by "
+    "the caller. This does not show that the released model is the one it is about.",
+)
+
+# What was checked, and what is wrong with it if anything. A failure quotes public
+# figures alone: the record's stay out of it.
+Found: TypeAlias = list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a verification found.
+
+    Parameters
+    ----------
+    findings
+        What was checked and holds.
+    failures
+        What was checked and does not hold.
+    says
+        In plain words, what this shows and what it does not.
+    """
+
+    findings: tuple[str, ...]
+    failures: tuple[str, ...]
+    says: str
+
+    @property
+    def stands(self) -> bool:
+        """Whether all that was checked holds."""
+        return not self.failures
+
+
+def verify(
+    certificate: Certificate,
+    record: Record | None = None,
+    *,
+    radius: float | None = None,
+) -> Verdict:
+    """Return whether the certificate stands, and what that shows.
+
+    Parameters
+    ----------
+    certificate
+        What the operator published.
+    record
+        The private record behind it, where the operator opened it.
+    radius
+        A radius recomputed from the data by the caller, to hold against the record's.
+    """
+    found = [(finding, check(certificate)) for finding, check in WORDS.items()]
+    found += _contract(certificate)
+    if record is not None:
+        found += _opened(certificate, record)
+    if radius is not None:
+        found += _recomputed(record, radius)
+    findings = tuple(finding for finding, failure in found if not failure)
+    failures = tuple(failure for _, failure in found if failure)
+    if failures:
+        says = "The certificate does not stand: " + "; ".join(failures) + "."
+    else:
+        evidence = (record is not None) + (radius is not None)
+        says = f"{_promise(certificate)} {SHOWN[evidence]}"
+    return Verdict(findings, failures, says)
+
+
+def _promise(certificate: Certificate) -> str:
+    """Return what the operator states, in a sentence."""
+    if certificate.status == "radius-only":
+        return "The operator promises nothing about what the release reveals."
+    about = "each release, taken on its own, is"
+    if certificate.releases is not None:
+        about = f"all {certificate.releases} planned releases, taken together, are"
+    return (
+        f"The operator states that {about} within epsilon={certificate.epsilon:g}, "
+        f"delta={certificate.delta:g} of what an operator who retrains on the same "
+        "requests would release."
+    )
+
+
+def _contract(certificate: Certificate) -> Found:
+    """Derive the figures of the contract again and compare."""
+    if certificate.epsilon is None:
+        return [("no contract is stated", "")]
+    terms = {name: getattr(certificate, name) for name in TERMS}
+    if certificate.choice_share is not None:
+        terms["choice_share"] = certificate.choice_share
+    size = certificate.n_parameters
+    try:
+        budget = Budget(**terms)
+        room = budget.radius_budget(size)
+        budget.solver_error(size)  # refuses a tau that leaves no room
+    except (ExpungeError, OverflowError) as error:
+        return [("the contract can be kept", f"the contract cannot be kept: {error}")]
+    stated, grid = certificate.radius_budget, certificate.noise_grid
+    same = stated is not None and isclose(stated, room, rel_tol=AGREEMENT)
+    return [
+        ("the contract can be kept, with tau within the radius budget", ""),
+        (
+            "the noise grid is the power of two that sigma determines",
+            "" if grid == budget.grid else f"noise_grid is {grid!r}, not {budget.grid}",
+        ),
+        (
+            "the radius budget follows from sigma, epsilon, delta, the number of "
+            "releases and of parameters, and the grid",
+            "" if same else f"radius_budget is {stated!r}, not {room!r}",
+        ),
+    ]
+
+
+def _opened(certificate: Certificate, record: Record) -> Found:
+    """Hold the record against the commitment and the budget."""
+    same = record.commitment() == certificate.commitment
+    found = [
+        (
+            "the record is the one committed to",
+            "" if same else "the record is not the one that the certificate commits to",
+        )
+    ]
+    found.append(("the choice is the record's", _chosen(certificate, record)))
+    if certificate.radius_budget is None or certificate.tau is None:
+        return found
+    fits = (
+        record.radius is not None
+        and record.radius + certificate.tau <= certificate.radius_budget
+    )
+    failure = "the record's radius and tau together exceed the radius budget"
+    found.append(
+        ("the record's radius and tau fit the radius budget", "" if fits else failure)
+    )
+    return found
+
+
+def _chosen(certificate: Certificate, record: Record) -> str:
+    """Hold the selection and the alpha against the record."""
+    stated = certificate.selection
+    if stated not in (record.selection, "not covered"):
+        return "the record speaks of another kind of selection"
+    if stated in ("none", "not covered"):
+        return ""
+    if not record.choice or record.choice[0][0] != certificate.objective.get("alpha"):
+        return "the record's choice is not the certificate's alpha"
+    proved = stated != "certified" or _separated(record)
+    return "" if proved else "the record does not prove the choice"
+
+
+def _separated(record: Record) -> bool:
+    """Whether the chosen candidate's interval lies below all others."""
+    (_, _, reach), *rivals = record.choice
+    return all(
+        reach is not None and low is not None and reach < low for _, low, _ in rivals
+    )
+
+
+def _recomputed(record: Record | None, radius: float) -> Found:
+    """Hold a recomputed radius against the record's."""
+    if record is None:
+        raise InvalidInput(
+            "a recomputed radius is held against the record's; hand over the record too"
+        )
+    limit = inf if record.radius is None else record.radius * (1.0 + RECOMPUTED)
+    failure = "" if radius <= limit else "the recomputed radius exceeds the record's"
+    return [("the record's radius is no smaller than the recomputed one", failure)]
+
+
+def _schedule(certificate: Certificate) -> str:
+    """Hold the claim and the number of releases against the schedule."""
+    planned, made = certificate.releases, certificate.n_releases
+    if planned is not None and made > planned:
+        return f"{made} releases were made and {planned} were planned"
+    joint = certificate.claim == "all releases jointly"
+    if certificate.claim is not None and joint != (planned is not None):
+        return f"the claim is about {certificate.claim}, with releases={planned}"
+    return ""
+
+
+def _selection(certificate: Certificate) -> str:
+    """Hold a noised choice against the contract that must provide for it."""
+    terms = (certificate.choice_sigma, certificate.choice_share)
+    if (terms[0] is None) != (terms[1] is None):
+        return "choice_sigma and choice_share belong together, and one is missing"
+    if certificate.selection == "noised" and terms[0] is None:
+        return "the choice was noised, and the contract names no noise for it"
+    if certificate.selection in ("certified", "recomputed") and terms[0] is not None:
+        return "the contract is for noised choices, and the selection is another"
+    return ""
+
+
+def _standard(certificate: Certificate) -> str:
+    """Look for every standard sentence."""
+    standard = assumptions_of(certificate.selection)
+    missing = [text for text in standard if text not in certificate.assumptions]
+    missing += [text for text in NOT_COVERED if text not in certificate.not_covered]
+    if not {PREPROCESSING, BEFORE_PIPELINE}.intersection(certificate.not_covered):
+        missing.append(PREPROCESSING)
+    return f"left unsaid: {'; '.join(missing)}" if missing else ""
+
+
+def _exclusions(certificate: Certificate) -> str:
+    """Hold what is not covered against the facts that force it."""
+    forced = {
+        WITHOUT_CONTRACT: certificate.epsilon is None,
+        CHOSEN: certificate.selection == "not covered",
+        SEEDED: certificate.noise_source == "seeded",
+        CLASS_REFUSED: may_refuse_classes(certificate.classes, certificate.objective),
+    }
+    for sentence, applies in forced.items():
+        if applies != (sentence in certificate.not_covered):
+            verb = "leaves out" if applies else "lists without a reason"
+            return f"not_covered {verb}: {sentence}"
+    return ""
+
+
+def _status(certificate: Certificate) -> str:
+    """Hold the status against what is not covered."""
+    voids = sorted(VOIDS.intersection(certificate.not_covered))
+    if certificate.status == "certified" and voids:
+        return f"the status is certified, yet not covered is {'; '.join(voids)}"
+    if certificate.status == "radius-only" and not voids:
+        return "the status is radius-only, and nothing says why"
+    return ""
+
+
+WORDS: Mapping[str, Callable[[Certificate], str]] = MappingProxyType(
+    {
+        "the releases made and claimed are those of the schedule": _schedule,
+        "the contract provides for the kind of selection": _selection,
+        "every standard assumption and exclusion is stated": _standard,
+        "what is not covered matches contract, noise and selection": _exclusions,
+        "the status follows from what is not covered": _status,
+    }
+)

@@ -1,0 +1,400 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Engine: transactions on SQLite or PostgreSQL that are on disk when they return.
+
+SQLite runs in WAL mode with synchronous=FULL, so that a commit survives a power cut,
+and with secure_delete, so that deleted content is overwritten. Deleted bytes may still
+lie in the write-ahead log; ``erase`` moves it into the database and cuts it to nothing,
+which a reader can hold up: then it says so, and nothing counts as erased.
+
+PostgreSQL keeps deleted bytes in its heap and log whatever one does, so there whatever
+must vanish is sealed under a key that lies elsewhere.
+
+Read-only: a SQLite file that can be looked at and not written.
+
+A reader of a file in WAL mode writes as well: it shares an index of the log with others
+(``-shm``). Where it cannot, there are three ways, and each shows what is committed:
+
+    log and index there    SQLite reads them as they are, and locks as ever
+    a log alone            read without locks, the index made in memory
+    no log, or an empty    the file is all there is, and read without locks
+
+Nothing is written, and nothing of it lies elsewhere. Without locks somebody who may
+write, by another mount say, could write meanwhile: then what was read does not count.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
+from pathlib import Path
+from threading import Lock, local
+from time import monotonic, sleep
+from typing import Any, TypeAlias
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url
+from sqlalchemy.pool import NullPool
+
+from ...disk import failed, may
+from ...exceptions import Busy, ExpungeError, InvalidInput, MissingExtra, StoreFailed
+
+Stamp: TypeAlias = tuple[tuple[int, int, int] | None, ...]
+"""Of the file, its log and the log's index: which file, how long, changed when."""
+
+
+def only_readable(path: Path) -> bool:
+    """Whether a database is there that this user cannot write."""
+    there = os.path.exists(path)
+    return there and not (may(path, os.W_OK) and may(path.parent, os.W_OK))
+
+
+def connect(path: Path, wait: float) -> sqlite3.Connection:
+    """Return a connection to a file that cannot be written, by what lies beside it."""
+    _, log, index = _stamp(path)
+    has_log = log is not None and log[1] > 0
+    if log is not None and index is not None:
+        how = ""
+    elif has_log:
+        how = "&vfs=unix-none"
+    else:
+        how = "&immutable=1"
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=ro{how}",
+        uri=True,
+        timeout=wait,
+        isolation_level=None,
+        check_same_thread=False,  # SQLAlchemy sees to it
+    )
+    if has_log and index is None:
+        connection.execute("PRAGMA locking_mode=EXCLUSIVE")  # an index in memory
+    return connection
+
+
+@contextmanager
+def unchanged(path: Path) -> Iterator[None]:
+    """Raise Busy if somebody wrote meanwhile to a file that was read without locks."""
+    before = _stamp(path)
+    yield
+    after = _stamp(path)
+    locked = before[2] is not None and after[2] is not None
+    if before != after and not locked:
+        raise Busy(
+            "another process changed the database while it was read without the right "
+            "to lock it; run the command again"
+        )
+
+
+def _stamp(path: Path) -> Stamp:
+    """Return what changes when the database does."""
+    stamps: list[tuple[int, int, int] | None] = []
+    for end in ("", "-wal", "-shm"):
+        try:
+            found = os.stat(f"{path}{end}")
+        except FileNotFoundError:
+            stamps.append(None)
+        else:
+            stamps.append((found.st_ino, found.st_size, found.st_mtime_ns))
+    return tuple(stamps)
+
+
+# How long a statement waits for another process's transaction, in seconds.
+PATIENCE = 30.0
+IN_MEMORY = "temp_store=MEMORY"  # sorting must leave no copy of a row in a file
+PRAGMAS = (
+    "journal_mode=WAL",
+    "synchronous=FULL",
+    "secure_delete=ON",
+    "foreign_keys=ON",
+    IN_MEMORY,
+)
+ONLY_READABLE = "only readable"
+# Whatever the server's own defaults say.
+SESSION = (
+    "synchronous_commit=on",  # committed means on disk
+    # By default a few hundred keys are looked up by reading the whole table, which then
+    # takes longer with every request that was ever answered.
+    "random_page_cost=1.1",
+    f"lock_timeout={int(PATIENCE * 1000)}",  # others may hold a line for ever
+)
+# States of PostgreSQL: a lock not had in time, a deadlock, transactions that collide.
+OTHERS_IN_THE_WAY = ("55P03", "40P01", "40001")
+
+
+class Collision(StoreFailed):
+    """Somebody else wrote what may be there once; nothing was written."""
+
+
+class Store:
+    """A database: transactions to read and to write, and erasure that is real.
+
+    Parameters
+    ----------
+    engine
+        From ``sqlite_engine`` or ``postgresql_engine``.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.working = Lock()  # held by the thread that works
+        self._within = local()
+
+    @property
+    def dialect(self) -> str:
+        """The kind of database: "sqlite" or "postgresql"."""
+        return self.engine.dialect.name
+
+    @property
+    def only_readable(self) -> Path | None:
+        """The SQLite file, where this user can read it and not write."""
+        path: Path | None = self.engine.get_execution_options().get(ONLY_READABLE)
+        return path
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Give a transaction that sees one moment and changes nothing.
+
+        Within another one of the same thread it is that one: the same moment.
+        """
+        current: Connection | None = getattr(self._within, "connection", None)
+        if current is not None:
+            yield current
+            return
+        file = self.only_readable
+        moment = nullcontext() if file is None else unchanged(file)
+        with translated(), moment, self.engine.connect() as connection:
+            if self.dialect == "postgresql":  # by default each statement has its own
+                connection = connection.execution_options(
+                    isolation_level="REPEATABLE READ"
+                )
+            self._within.connection = connection
+            try:
+                yield connection
+            finally:
+                self._within.connection = None
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Give a transaction that is committed, durably, if nothing raises."""
+        self._require_writable()
+        with translated(), self.engine.connect() as connection:
+            connection = connection.execution_options(writing=True)
+            with connection.begin():
+                yield connection
+
+    def erase(self, wait: float = PATIENCE) -> None:
+        """See that what was deleted is gone from disk, or raise Busy."""
+        if self.dialect != "sqlite":
+            return
+        self._require_writable()
+        with translated():
+            raw = self.engine.raw_connection()
+            try:
+                _truncate(raw.cursor(), wait)
+            finally:
+                raw.close()
+            # That it is empty must be on disk too, or a power cut brings it back.
+            _sync(Path(f"{self.engine.url.database}-wal"))
+
+    def close(self) -> None:
+        """Give all connections back."""
+        self.engine.dispose()
+
+    def _require_writable(self) -> None:
+        """Refuse to change a database that can only be read."""
+        if self.only_readable is not None:
+            raise StoreFailed(
+                f"{self.only_readable} can only be read here, so that nothing can be "
+                "changed; give this user the right to write the registry's folder and "
+                "files, or mount them to write"
+            )
+
+
+def sqlite_engine(path: Path) -> Engine:
+    """Return an engine on a SQLite file, which is made if need be.
+
+    One that this user cannot write can be looked at.
+    """
+    if only_readable(path):
+        return _reading_engine(path)
+    engine = create_engine(
+        URL.create("sqlite", database=str(path)),
+        hide_parameters=True,  # tags would be in logs and tracebacks
+        connect_args={"timeout": PATIENCE, "isolation_level": None},
+    )
+    event.listen(engine, "connect", _prepare)
+    event.listen(engine, "checkout", partial(_require_same_file, path))
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _reading_engine(path: Path) -> Engine:
+    """Return an engine on a SQLite file that cannot be written."""
+    engine = create_engine(
+        "sqlite://",
+        creator=lambda: connect(path, PATIENCE),
+        hide_parameters=True,
+        poolclass=NullPool,  # each reading looks at what is there then
+        execution_options={ONLY_READABLE: path},
+    )
+    event.listen(engine, "connect", _prepare_reading)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def postgresql_engine(url: str) -> Engine:
+    """Return an engine on a PostgreSQL database."""
+    try:
+        parsed = make_url(url)
+    except exc.ArgumentError:
+        raise InvalidInput(
+            "the store's URL cannot be read; write postgresql://user@host/database"
+        ) from None
+    if parsed.get_backend_name() != "postgresql":
+        raise InvalidInput(
+            f"a store of kind {parsed.get_backend_name()!r}; leave the URL away for "
+            "SQLite, or write postgresql://user@host/database"
+        )
+    try:
+        return create_engine(
+            parsed.set(drivername="postgresql+psycopg"),
+            hide_parameters=True,
+            pool_pre_ping=True,
+            connect_args={"options": " ".join(f"-c {one}" for one in SESSION)},
+        )
+    except ModuleNotFoundError as error:
+        raise MissingExtra(
+            f"PostgreSQL needs {error.name}, which is not installed; run "
+            "pip install expunge[registry]"
+        ) from None
+
+
+def analyse(connection: Connection, *columns: str) -> None:
+    """Let PostgreSQL count what was just written in bulk, each a table (columns).
+
+    Else it guesses, for minutes, and may read a whole table to find a few lines by
+    their key. Columns of tags or rows are not for this: statistics hold samples.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"ANALYZE {', '.join(columns)}")
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn the database's own errors into what an operator can act upon."""
+    try:
+        yield
+    except exc.IntegrityError as error:
+        raise Collision(
+            "another process wrote the same thing at the same time; run the command "
+            "again"
+        ) from error
+    except exc.DBAPIError as error:
+        raise failure(error.orig) from error
+    except exc.SQLAlchemyError as error:
+        raise StoreFailed(f"the store failed: {type(error).__name__}") from error
+    except sqlite3.Error as error:
+        raise failure(error) from error
+    except (ExpungeError, FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        raise failed(error) from error
+
+
+def failure(error: BaseException | None) -> Exception:
+    """Return the exception to raise for an error of the driver."""
+    # Their messages may quote values: only what is known to be harmless is passed on.
+    said = str(error).partition("\n")[0] if isinstance(error, sqlite3.Error) else ""
+    state = getattr(error, "sqlstate", None)
+    if "locked" in said or "busy" in said or state in OTHERS_IN_THE_WAY:
+        return Busy(
+            "another process holds the database; wait for it, or raise --wait, and "
+            "run the command again"
+        )
+    if "full" in said:
+        return StoreFailed(
+            "no room is left on the disk (database or disk is full); make room and run "
+            "the command again"
+        )
+    if "disk I/O" in said:  # what SQLite says of a full disk, too, where it maps a file
+        return StoreFailed(
+            f"the disk is full or failing ({said}); make room, see that the disk is "
+            "well, and run the command again"
+        )
+    if "readonly" in said or "unable to open" in said:
+        return StoreFailed(
+            f"the database cannot be written ({said}); give this user the right to "
+            "write the registry's folder and files"
+        )
+    if "malformed" in said or "not a database" in said:
+        return StoreFailed(
+            f"the database is damaged ({said}); put it back from a backup and run "
+            "expunge restore"
+        )
+    kind = type(error).__name__
+    return StoreFailed(
+        f"the database failed ({kind}{': ' + said if said else ''}); see that it runs "
+        "and can be reached, and run the command again"
+    )
+
+
+def _sync(path: Path) -> None:
+    """See a file on disk, if there is one."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _require_same_file(path: Path, _: object, record: Any, *rest: object) -> None:
+    """Open the database again if another file has taken its place."""
+    del rest
+    with suppress(FileNotFoundError):
+        file = path.stat().st_ino
+        if record.info.setdefault("file", file) != file:
+            raise exc.DisconnectionError
+
+
+def _prepare(connection: Any, record: object) -> None:
+    """Set a new SQLite connection up."""
+    del record
+    cursor = connection.cursor()
+    for pragma in PRAGMAS:
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _prepare_reading(connection: Any, record: object) -> None:
+    """Set a SQLite connection up that can only read."""
+    del record
+    connection.execute(f"PRAGMA {IN_MEMORY}").close()
+
+
+def _begin(connection: Connection) -> None:
+    """Begin a SQLite transaction; one that will write says so at once.
+
+    A reader that turns into a writer can find that somebody wrote in between, and no
+    waiting helps it.
+    """
+    writing = connection.get_execution_options().get("writing")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+
+
+def _truncate(cursor: Any, wait: float) -> None:
+    """Cut the write-ahead log to nothing, waiting for readers."""
+    until = monotonic() + wait
+    cursor.execute("PRAGMA busy_timeout=100")
+    try:
+        while cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+            if monotonic() > until:
+                raise Busy(
+                    "another process reads the database and keeps deleted rows in its "
+                    "log; end it and run the command again: the erasure is finished "
+                    "then"
+                )
+            sleep(0.01)
+    finally:
+        cursor.execute(f"PRAGMA busy_timeout={int(PATIENCE * 1000)}")

@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Journal: what a database that was put back from a backup would lack.
+
+A private file beside the database, one line of JSON after another, each with a checksum
+and on disk before what it tells of is promised to anybody: requests as they are
+accepted, with the tags of the people; what was added to the ledger, with the signatures
+of receipts; releases that left. Replaying it on a restored database makes sure that
+nobody who was forgotten since comes back, that the ledger goes on from where it was,
+and that no accepted request is lost.
+
+A journal that lost its end would bring people back without a word. So its marks are
+kept elsewhere, each a length and the digest of all bytes before: in the database, with
+every request, and in a small file of its own. A journal that does not reach a mark, or
+that is another one up to there, is refused.
+
+The journal also decides who may add to the ledger. A statement, a line with entries, is
+written only if nobody else made one since the writer last looked: a sequence number is
+used once, even if two processes believe that they work alone.
+
+The tags in it are personal data, kept for this purpose: they may be destroyed with the
+last backup that still holds the people.
+
+Digest: of a long file that only grows, made on all cores and continued at its end.
+
+The file is taken in pieces of 4 MiB. The digest is the SHA-256 of theirs, one after the
+other, the last of them as far as it goes. Whole pieces do not depend on one another, so
+that threads share them: the library hashes without holding up the others.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from threading import RLock
+from typing import IO, Any, NamedTuple, Self, TypeAlias
+
+from ...core.arrays import Private
+from ...disk import flush, open_kept, replace_file
+from ...exceptions import Busy, JournalDamaged
+from .engine import translated
+from .lock import locked
+
+PIECE = 1 << 22
+
+
+class Digest:
+    """The digest of all bytes so far."""
+
+    __slots__ = ("_last", "_room", "_whole")
+
+    def __init__(self) -> None:
+        self._whole = sha256()  # of the digests of whole pieces
+        self._last = sha256()  # of the piece that is not whole yet
+        self._room = PIECE  # bytes that it lacks
+
+    def copy(self) -> Self:
+        """Return another one that goes on from here by itself."""
+        other = type(self)()
+        other._whole, other._last = self._whole.copy(), self._last.copy()
+        other._room = self._room
+        return other
+
+    def hexdigest(self) -> str:
+        """Return the digest in hexadecimal."""
+        whole = self._whole.copy()
+        whole.update(self._last.digest())
+        return whole.hexdigest()
+
+    def update(self, data: bytes) -> None:
+        """Add bytes."""
+        left = memoryview(data)
+        while left:
+            part = left[: self._room]
+            self._last.update(part)
+            self._room -= len(part)
+            if not self._room:
+                self._whole.update(self._last.digest())
+                self._last, self._room = sha256(), PIECE
+            left = left[len(part) :]
+
+    def read(self, descriptor: int, start: int, end: int) -> None:
+        """Add the bytes of a file from one place to another, which it must have."""
+        if self._room < PIECE:
+            first = min(end, start + self._room)
+            self.update(os.pread(descriptor, first - start, start))
+            start = first
+        starts = range(start, end - PIECE + 1, PIECE)
+        if len(starts) > 1:
+            with ThreadPoolExecutor(os.cpu_count()) as threads:
+                for digest in threads.map(lambda at: _piece(descriptor, at), starts):
+                    self._whole.update(digest)
+            start = starts[-1] + PIECE
+        while start < end:
+            data = os.pread(descriptor, min(PIECE, end - start), start)
+            if not data:
+                return  # it was cut meanwhile, and no digest is that of the whole
+            self.update(data)
+            start += len(data)
+
+
+def _piece(descriptor: int, start: int) -> bytes:
+    """Return the digest of one piece of a file."""
+    return sha256(os.pread(descriptor, PIECE, start)).digest()
+
+
+STATEMENT, REBUILT = "entries", "rebuilt"
+
+Stamp: TypeAlias = tuple[int, int, int]
+NO_FILE: Stamp = (0, 0, 0)
+Line: TypeAlias = tuple[int, dict[str, Any]]
+"""Where a line ends, and what it says."""
+Written: TypeAlias = "tuple[int, Mark]"
+"""Where a line begins that was written, and the mark behind it."""
+
+
+class Mark(NamedTuple):
+    """So much of a journal: where it ends, and the digest of all bytes before that.
+
+    Written with as many digits for each, so that the later of two marks of one journal
+    is also the greater word.
+    """
+
+    end: int
+    digest: str
+
+    def __str__(self) -> str:
+        return f"{self.end:020d} {self.digest}"
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Return a mark as it was written; the beginning if nothing was."""
+        end, _, digest = (text or str(BEGINNING)).partition(" ")
+        return cls(int(end), digest)
+
+
+BEGINNING = Mark(0, Digest().hexdigest())
+
+
+class Journal(Private):
+    """The file, to append to and to read from a place on.
+
+    Parameters
+    ----------
+    path
+        Of the file.
+    mark_path
+        Of the file that holds the newest mark.
+    """
+
+    __slots__ = ("_digest", "_end", "_lock", "_stamp", "mark_path", "path")
+
+    def __init__(self, path: Path, mark_path: Path) -> None:
+        self.path = path
+        self.mark_path = mark_path
+        self._lock = RLock()
+        # How far the file was compared or written by this object, and as what file.
+        self._end, self._digest, self._stamp = 0, Digest(), NO_FILE
+
+    def require(self, *marks: Mark) -> None:
+        """Refuse a journal that does not hold everything up to each of the marks.
+
+        The mark in its own file is one of them.
+        """
+        with translated(), self._lock:
+            wanted = sorted({*marks, self.noted()})
+            if not self.path.exists():
+                self._require_none(wanted[-1].end)
+                return
+            with self.path.open("rb") as file:
+                self._compare(file, wanted)
+
+    def is_whole(self, *marks: Mark) -> bool:
+        """Whether it holds everything up to each of the marks."""
+        try:
+            self.require(*marks)
+        except JournalDamaged:
+            return False
+        return True
+
+    def append(self, lines: Sequence[dict[str, Any]]) -> Mark:
+        """Write lines, see them on disk, and return the mark behind them."""
+        with self._alone() as descriptor:
+            _, mark = self._write(descriptor, lines)
+        return mark
+
+    @contextmanager
+    def stating(self, since: int) -> Iterator[Callable[[dict[str, Any]], Written]]:
+        """Give a function that writes a statement, the first one since a place.
+
+        Raises Busy if somebody else made one. Nobody else writes until this ends.
+        """
+        with self._alone() as descriptor:
+            if any(STATEMENT in line for _, line in self.read(since)):
+                raise Busy(
+                    "another process has written to the ledger meanwhile; run the "
+                    "command again"
+                )
+            yield lambda line: self._write(descriptor, [line])
+
+    def read(self, start: int) -> Iterator[Line]:
+        """Yield the lines from a place on, each with its end; one of a crash not."""
+        if not self.path.exists():
+            self._require_none(start)
+            return
+        with translated(), self.path.open("rb") as file:
+            for end, line in self._whole_lines(file, start):
+                yield end, json.loads(line.partition(b" ")[2])
+
+    def whole_lines(self) -> list[Line]:
+        """Return every line that is as it was written, whatever became of others."""
+        found, end = [], 0
+        content = self.path.read_bytes() if self.path.exists() else b""
+        for line in content.splitlines(keepends=True):
+            end += len(line)
+            if _holds(line):
+                found.append((end, json.loads(line.partition(b" ")[2])))
+        return found
+
+    def is_rebuilt(self) -> bool:
+        """Whether it was rewritten, so that older marks are not of this journal."""
+        first = _written({REBUILT: True})
+        with translated(), self.path.open("rb") as file:
+            return file.read(len(first)) == first
+
+    def rewrite(self, lines: Sequence[dict[str, Any]]) -> Mark:
+        """Put these lines in the place of all; return the mark behind them."""
+        kept = [line for line in lines if REBUILT not in line]
+        data = b"".join(_written(line) for line in [{REBUILT: True}, *kept])
+        digest = Digest()
+        digest.update(data)
+        mark = Mark(len(data), digest.hexdigest())
+        with translated(), self._lock, locked(self.path):
+            replace_file(self.path, data)
+            self._note(mark)
+            self._end, self._digest, self._stamp = 0, Digest(), NO_FILE
+        return mark
+
+    def _compare(self, file: IO[bytes], marks: Sequence[Mark]) -> None:
+        """Refuse the file if it is not what it was up to each mark, earliest first.
+
+        What was compared before is not compared again, for as long as the file has
+        only grown.
+        """
+        stamp = _stamp(file.fileno())
+        if stamp[1] < marks[-1].end:
+            raise self._damaged(f"ends at byte {stamp[1]}, and held {marks[-1].end}")
+        place, digest = 0, Digest()
+        if self._has_only_grown(stamp) and marks[0].end >= self._end:
+            place, digest = self._end, self._digest.copy()
+        for mark in marks:
+            digest.read(file.fileno(), place, mark.end)
+            place = mark.end
+            if digest.hexdigest() != mark.digest:
+                raise self._altered(file)
+        self._end, self._digest, self._stamp = place, digest, stamp
+
+    def _has_only_grown(self, stamp: Stamp) -> bool:
+        """Whether a file is the one that was compared, perhaps with more in it."""
+        (number, size, time), (known, known_size, known_time) = stamp, self._stamp
+        if number != known or size < known_size:
+            return False
+        return size > known_size or time == known_time
+
+    def _require_none(self, end: int) -> None:
+        """Refuse that there is no file where one was known up to a place."""
+        if end:
+            raise self._damaged(f"is missing, and held {end} bytes")
+
+    @contextmanager
+    def _alone(self) -> Iterator[int]:
+        """Open the file while nobody else does, with what others wrote taken in."""
+        with translated(), self._lock:
+            if not self.path.exists():
+                self._require_none(self._end)
+            with locked(self.path) as descriptor:
+                with os.fdopen(os.dup(descriptor), "rb") as file:
+                    self._compare(file, [Mark(self._end, self._digest.hexdigest())])
+                    for end, line in self._whole_lines(file, self._end):
+                        self._digest.update(line)
+                        self._end = end
+                yield descriptor
+
+    def _write(self, descriptor: int, lines: Sequence[dict[str, Any]]) -> Written:
+        """Write lines behind the last whole one, and the new mark."""
+        start, data = self._end, b"".join(_written(line) for line in lines)
+        digest = self._digest.copy()
+        digest.update(data)
+        mark = Mark(self._end + len(data), digest.hexdigest())
+        os.ftruncate(descriptor, self._end)  # what a crash left half written
+        try:
+            _write(descriptor, data, self._end)
+            os.fsync(descriptor)
+            if not self._end:
+                flush(self.path.parent)  # a new file must be found, too
+        except BaseException:
+            os.ftruncate(descriptor, self._end)
+            raise
+        self._end, self._digest, self._stamp = mark.end, digest, _stamp(descriptor)
+        self._note(mark)
+        return start, mark
+
+    def _note(self, mark: Mark) -> None:
+        """Put a mark into its own file, in place: an older one does no harm."""
+        descriptor = open_kept(self.mark_path)
+        try:
+            _write(descriptor, _written({"mark": str(mark)}), 0)
+        finally:
+            os.close(descriptor)
+
+    def noted(self) -> Mark:
+        """Return the mark in its own file; one that a crash tore says nothing."""
+        try:
+            line = self.mark_path.read_bytes()
+        except FileNotFoundError:
+            return BEGINNING
+        if not _holds(line):
+            return BEGINNING
+        return Mark.read(json.loads(line.partition(b" ")[2])["mark"])
+
+    def _whole_lines(self, file: IO[bytes], start: int) -> Iterator[tuple[int, bytes]]:
+        """Yield the lines from a place on with their ends, but for what a crash tore.
+
+        That is the end of the file alone, since a disk may write the end of a line and
+        not its beginning. A line that does not hold before others that do was damaged.
+        """
+        size = os.fstat(file.fileno()).st_size
+        if start > size:
+            raise self._damaged(f"ends at byte {size}, and held {start}")
+        file.seek(start)
+        for line in file:
+            if not _holds(line):
+                if any(_holds(later) for later in file):
+                    raise self._damaged(f"is damaged at byte {start}")
+                return
+            start += len(line)
+            yield start, line
+
+    def _altered(self, file: IO[bytes]) -> JournalDamaged:
+        """Return the error for a file that was altered, with the place if it shows."""
+        place = 0
+        file.seek(0)
+        for line in file:
+            if not _holds(line):
+                return self._damaged(f"is damaged at byte {place}")
+            place += len(line)
+        return self._damaged("is another journal than the one that was written here")
+
+    def _damaged(self, how: str) -> JournalDamaged:
+        return JournalDamaged(
+            f"the journal {self.path} {how}; without it people who were forgotten "
+            "could come back, so nothing was done: put its newest copy in place, or "
+            "run expunge restore --journal to write it from the database"
+        )
+
+
+def _stamp(descriptor: int) -> Stamp:
+    """Return which file this is, how long, and when it was last written to."""
+    found = os.fstat(descriptor)
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _written(content: dict[str, Any]) -> bytes:
+    """Return a line: a checksum, and JSON."""
+    text = json.dumps(content, separators=(",", ":")).encode("ascii") + b"\n"
+    return _checksum(text) + b" " + text
+
+
+def _checksum(text: bytes) -> bytes:
+    """Return what shows that a line was damaged."""
+    return sha256(text).hexdigest()[:16].encode("ascii")
+
+
+def _holds(line: bytes) -> bool:
+    """Whether a line is as it was written."""
+    said, _, text = line.partition(b" ")
+    return line.endswith(b"\n") and _checksum(text) == said
+
+
+def _write(descriptor: int, data: bytes, place: int) -> None:
+    """Write all of the data at a place."""
+    done = 0
+    while done < len(data):
+        done += os.pwrite(descriptor, data[done:], place + done)

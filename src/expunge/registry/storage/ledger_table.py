@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chain: the ledger's entries, tree and heads in a store.
+
+The roots of complete subtrees are kept with the entries, about two for each, so that
+the next entry and any proof take a few look-ups, however long the ledger is.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from sqlalchemy import Connection, bindparam, false, insert, or_, select
+
+from ...exceptions import InvalidInput, LedgerCorrupt
+from ...ledger import Entry, Head, KeyRing, KeyRotated, Ledger, PublicKey, read_entry
+from ...ledger.documents import FIRST_DAY
+from ...ledger.merkle import Frontier, Proof, inclusion_proof, leaf_hash
+from .tables import entries, heads, nodes, note
+
+FIRST_KEY = "ledger key"
+
+
+@dataclass(slots=True)
+class Appending:
+    """A ledger about to grow: entries with their texts, written together.
+
+    Parameters
+    ----------
+    ledger
+        Where it stands, from ``ledger_in``.
+    """
+
+    ledger: Ledger
+    entries: list[tuple[Entry, str]] = field(default_factory=list)
+    roots: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    peaks: dict[tuple[int, int], bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Remember the peaks: with the new roots they prove every new entry."""
+        frontier = self.ledger.frontier
+        places = _peaks(frontier.size)
+        self.peaks = dict(zip(places, frontier.peaks, strict=True))
+
+    def append(self, entry: Entry) -> None:
+        """Take the next entry."""
+        text = entry.to_json()
+        frontier, hashed = self.ledger.frontier, leaf_hash(text.encode("ascii"))
+        self.ledger = self.ledger.grown(entry, hashed)
+        for level, root in enumerate(frontier.completed(hashed)):
+            self.roots[level, frontier.size >> level] = root
+        self.entries.append((entry, text))
+
+    def proof(self, entry: Entry) -> Proof:
+        """Return the proof that a new entry is in the ledger as it stands now."""
+
+        def root(level: int, place: int) -> bytes:
+            known = self.roots.get((level, place))
+            return self.peaks[level, place] if known is None else known
+
+        return inclusion_proof(root, entry.sequence, self.ledger.size)
+
+    def write(self, connection: Connection, head: Head) -> None:
+        """Write the new entries and the head above them."""
+        if self.entries:
+            connection.execute(
+                insert(entries),
+                [
+                    {
+                        "sequence": entry.sequence,
+                        "day": entry.day,
+                        "kind": entry.kind,
+                        "text": text,
+                    }
+                    for entry, text in self.entries
+                ],
+            )
+            connection.execute(
+                insert(nodes),
+                [
+                    {"level": level, "place": place, "hash": root}
+                    for (level, place), root in self.roots.items()
+                ],
+            )
+        write_head(connection, head)
+
+
+def write_head(connection: Connection, head: Head) -> None:
+    """Write a head."""
+    connection.execute(insert(heads), {"size": head.size, "text": head.to_json()})
+
+
+def last_head(connection: Connection) -> str:
+    """Return the newest head as it was written; nothing if there is none."""
+    query = select(heads.c.text).order_by(heads.c.size.desc()).limit(1)
+    return connection.scalar(query) or ""
+
+
+def heads_in(connection: Connection) -> list[str]:
+    """Return all heads as they were written, in order."""
+    return list(connection.scalars(select(heads.c.text).order_by(heads.c.size)))
+
+
+def has_head(connection: Connection, text: str) -> bool:
+    """Return whether a head is here as it was written."""
+    size = Head.from_json(text).size
+    return connection.scalar(select(heads.c.text).where(heads.c.size == size)) == text
+
+
+_LAST = (
+    select(entries.c.sequence, entries.c.day)
+    .order_by(entries.c.sequence.desc())
+    .limit(1)
+)
+_ROTATIONS = (
+    select(entries.c.text)
+    .where(entries.c.kind == "key rotated")
+    .order_by(entries.c.sequence)
+)
+_FROM = (
+    select(entries.c.text)
+    .where(entries.c.sequence >= bindparam("start"))
+    .order_by(entries.c.sequence)
+    .limit(bindparam("most"))
+)
+
+
+def size(connection: Connection) -> int:
+    """Return how many entries the ledger in a store has."""
+    last = connection.execute(_LAST).first()
+    return 0 if last is None else int(last.sequence) + 1
+
+
+def ledger_in(connection: Connection) -> Ledger:
+    """Return where the ledger in a store stands."""
+    last = connection.execute(_LAST).first()
+    size, day = (0, FIRST_DAY) if last is None else (last.sequence + 1, last.day)
+    places = _peaks(size)
+    # Pair by pair: SQLite would not use its index for a list of pairs.
+    pairs = ((nodes.c.level == i) & (nodes.c.place == j) for i, j in places)
+    query = select(nodes).where(or_(false(), *pairs))
+    found = {(line.level, line.place): line.hash for line in connection.execute(query)}
+    if len(found) < len(places):
+        raise LedgerCorrupt(
+            f"the ledger has {size} entries and lacks hashes over them; export it and "
+            "run expunge verify to see what is gone"
+        )
+    peaks = tuple(bytes(found[place]) for place in places)
+    return Ledger(Frontier(size, peaks), _keys(connection), day)
+
+
+def entries_from(connection: Connection, start: int, most: int) -> list[Entry]:
+    """Return so many entries at the most, from one on."""
+    found = connection.execute(_FROM, {"start": start, "most": most}).all()
+    with _as_written():
+        return [read_entry(text) for (text,) in found]
+
+
+def lines(connection: Connection) -> bytes:
+    """Return the whole ledger as the lines of an export, heads where they were."""
+    signed: dict[int, str] = {
+        size: text
+        for size, text in connection.execute(select(heads.c.size, heads.c.text))
+    }
+    written = []
+    query = select(entries.c.sequence, entries.c.text).order_by(entries.c.sequence)
+    for sequence, text in connection.execute(query):
+        written.append(text)
+        if sequence + 1 in signed:
+            written.append(signed[sequence + 1])
+    return "".join(f"{line}\n" for line in written).encode("ascii")
+
+
+def _keys(connection: Connection) -> KeyRing:
+    """Return the keys of the ledger, from the first one on."""
+    first = PublicKey(bytes.fromhex(note(connection, FIRST_KEY)))
+    ring = KeyRing(((0, first),))
+    for text in connection.scalars(_ROTATIONS):
+        with _as_written():
+            rotation = read_entry(text)
+        assert isinstance(rotation, KeyRotated)
+        ring = ring.rotated(rotation.sequence + 1, rotation.introduced)
+    return ring
+
+
+def _peaks(size: int) -> list[tuple[int, int]]:
+    """Return level and place of the largest complete subtrees, largest first."""
+    levels = reversed(range(size.bit_length()))
+    return [(level, (size >> level) - 1) for level in levels if size >> level & 1]
+
+
+@contextmanager
+def _as_written() -> Iterator[None]:
+    """Say of an entry that cannot be read that the store does not hold it as it was."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise LedgerCorrupt(
+            f"an entry of the ledger was altered: {error}; export it and run expunge "
+            "verify to see which"
+        ) from error

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lock: one process applies requests, and the others wait.
+
+The lock ends with the process, however that ends: it is the system's lock on a file
+beside SQLite, and a session's advisory lock in PostgreSQL. Either can be lost while its
+process lives on, when the session ends or the file is deleted, and another process then
+works beside it. The lock saves them from doing so; that no harm comes of it is seen to
+where they write (``registry.site``, ``stores.journal``).
+"""
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from time import monotonic, sleep
+
+from sqlalchemy import exc, func, select
+
+from ...disk import open_kept
+from ...exceptions import Busy
+from .engine import Store, translated
+
+# Any number will do, as long as nobody else uses it in the same database.
+ADVISORY = int.from_bytes(b"expunge", "big")
+_LOCK = select(func.pg_try_advisory_lock(ADVISORY))
+# All that this session holds: nothing, where another process did the work meanwhile.
+_UNLOCK = select(func.pg_advisory_unlock_all())
+
+
+@contextmanager
+def alone(
+    store: Store, path: Path, wait: float, needless: Callable[[], bool] = lambda: False
+) -> Iterator[bool]:
+    """Hold the worker's lock; give False, without it, once it is needless.
+
+    Parameters
+    ----------
+    store
+        The database.
+    path
+        The lock's file, for SQLite.
+    wait
+        Seconds to wait for another process before Busy is raised.
+    needless
+        Whether there is nothing left to do: whoever holds the lock may do our work.
+    """
+    holding = _file_lock(path) if store.dialect == "sqlite" else _session_lock(store)
+    with holding as try_lock, _thread_lock(store, try_lock) as try_both:
+        until = monotonic() + wait
+        pause = 0.001
+        while not (locked := try_both()):
+            if needless():
+                break
+            if monotonic() > until:
+                raise Busy(
+                    f"another process is applying requests and did not finish within "
+                    f"{wait:g} s; what was accepted is safe, run the command again"
+                )
+            sleep(pause)
+            pause = min(2 * pause, 0.1)
+        yield locked
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[int]:
+    """Open a file, made for its owner alone if need be, while nobody else does."""
+    while True:
+        with _opened(path) as descriptor:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if _is_at(descriptor, path):  # and not replaced while we waited
+                yield descriptor
+                return
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    with translated():
+        descriptor = open_kept(path)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _thread_lock(
+    store: Store, try_lock: Callable[[], bool]
+) -> Iterator[Callable[[], bool]]:
+    """Give a function that tries to lock out other threads, then other processes.
+
+    Threads share what is in memory, so they must never work at once, whatever becomes
+    of the lock between processes.
+    """
+    held = False
+
+    def try_both() -> bool:
+        nonlocal held
+        held = held or store.working.acquire(blocking=False)
+        return held and try_lock()
+
+    try:
+        yield try_both
+    finally:
+        if held:
+            store.working.release()
+
+
+@contextmanager
+def _file_lock(path: Path) -> Iterator[Callable[[], bool]]:
+    """Give a function that tries to lock a file."""
+    with ExitStack() as stack:
+        descriptor = stack.enter_context(_opened(path))
+
+        def try_lock() -> bool:
+            nonlocal descriptor
+            if not _is_at(descriptor, path):  # it was deleted: lock what others lock
+                descriptor = stack.enter_context(_opened(path))
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return _is_at(descriptor, path)
+
+        yield try_lock
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether an open file is the one that has this name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def _session_lock(store: Store) -> Iterator[Callable[[], bool]]:
+    """Give a function that tries to lock the database for a session of its own."""
+    with translated(), store.engine.connect() as connection:
+        # Outside a transaction: one that idles for long would hold up the vacuum.
+        connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+
+        def try_lock() -> bool:
+            return bool(connection.scalar(_LOCK))
+
+        try:
+            yield try_lock
+        except BaseException:
+            connection.invalidate()  # the session ends, and its lock with it
+            raise
+        try:
+            connection.scalar(_UNLOCK)
+        except exc.DBAPIError:
+            connection.invalidate()  # it had ended by itself; what was done is done

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""People: whose rows are in which model, under tags, each person's rows sealed apart.
+
+The rows of one person in one model are sealed under a key of their own. Keys lie in
+pages of 256, each page sealed under a page key, and page keys belong to the model's
+checkpoint. Removing a person deletes the rows and writes the page anew, without that
+key and under another page key: a few kilobytes, however many people there are.
+
+A row of which nobody said whose it is lies under the tag ``row:`` with its position. No
+person has such a tag, which begin with the hexadecimal name of a key: no request finds
+the row, and it is not counted among people.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+
+from ...core.arrays import Private
+from ...exceptions import StoreFailed
+from .engine import analyse
+from .tables import pages, rows, subjects
+from .vault import KEY_BYTES, fresh_key, seal, unseal
+
+PAGE = 256  # keys in a page
+CHUNK = 500  # values in one statement
+NOBODY = "row:"
+
+# Statements are made once: a request is a few dozen of them.
+_HOLDERS = (
+    select(subjects.c.tag, rows.c.model)
+    .join(rows, rows.c.subject == subjects.c.id)
+    .where(subjects.c.tag.in_(bindparam("tags", expanding=True)))
+)
+_EVERYBODY = (
+    select(rows.c.subject, subjects.c.tag, rows.c.page, rows.c.slot, rows.c.sealed)
+    .join(subjects, rows.c.subject == subjects.c.id)
+    .where(rows.c.model == bindparam("model"))
+    .order_by(rows.c.page, rows.c.slot)
+)
+_KNOWN = select(subjects.c.tag, subjects.c.id).where(
+    subjects.c.tag.in_(bindparam("tags", expanding=True))
+)
+# By number, not by tag: joined to tags, SQLite reads the whole model for each chunk.
+_FIND = select(rows.c.subject, rows.c.page, rows.c.slot, rows.c.sealed).where(
+    rows.c.model == bindparam("model"),
+    rows.c.subject.in_(bindparam("numbers", expanding=True)),
+)
+_PAGES = select(pages.c.page, pages.c.sealed).where(
+    pages.c.model == bindparam("model"),
+    pages.c.page.in_(bindparam("wanted", expanding=True)),
+)
+_RENEW = update(pages).where(
+    pages.c.model == bindparam("of"), pages.c.page == bindparam("number")
+)
+_STRIKE = delete(rows).where(
+    rows.c.model == bindparam("model"),
+    rows.c.subject.in_(bindparam("numbers", expanding=True)),
+)
+_DROP = delete(subjects).where(
+    subjects.c.id.in_(bindparam("numbers", expanding=True)),
+    subjects.c.id.not_in(
+        select(rows.c.subject).where(
+            rows.c.subject.in_(bindparam("numbers", expanding=True))
+        )
+    ),
+)
+
+PageKeys: TypeAlias = NDArray[np.uint8]
+Pages: TypeAlias = dict[int, bytes]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Found(Private):
+    """The sealed rows of one person in one model, and where their key lies."""
+
+    subject: int
+    tag: str
+    page: int
+    slot: int
+    sealed: bytes
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Struck(Private):
+    """What is left of a model's keys without some people: pages and their keys."""
+
+    found: Sequence[Found]
+    sealed: Mapping[int, bytes]
+    page_keys: PageKeys
+
+
+def holders(connection: Connection, tags: Sequence[str]) -> dict[str, set[str]]:
+    """Return for each tag that is here the models that hold rows under it."""
+    held: dict[str, set[str]] = {}
+    for chunk in chunks(tags):
+        for tag, model in connection.execute(_HOLDERS, {"tags": chunk}):
+            held.setdefault(tag, set()).add(model)
+    return held
+
+
+def count(connection: Connection, model: str) -> int:
+    """Return how many people a model holds; rows that are nobody's do not count."""
+    query = (
+        select(func.count())
+        .select_from(rows)
+        .join(subjects, rows.c.subject == subjects.c.id)
+        .where(rows.c.model == model, subjects.c.tag.not_like(f"{NOBODY}%"))
+    )
+    return int(connection.scalar(query) or 0)
+
+
+def row_tag(position: int) -> str:
+    """Return the tag of a row that is nobody's."""
+    return f"{NOBODY}{position}"
+
+
+def enrol(
+    connection: Connection, model: str, people: Sequence[tuple[str, bytes]]
+) -> PageKeys:
+    """Take in people, each a tag with rows as bytes; return the page keys.
+
+    Tags that are here already get these rows beside those of other models.
+    """
+    known = _known(connection, [tag for tag, _ in people])
+    new = [{"tag": tag} for tag, _ in people if tag not in known]
+    for chunk in chunks(new):
+        connection.execute(insert(subjects), chunk)
+    known |= _known(connection, [item["tag"] for item in new])
+    page_keys = []
+    for page, members in enumerate(chunks(people, PAGE)):
+        keys = [fresh_key() for _ in members]
+        page_keys.append(fresh_key())
+        connection.execute(
+            insert(pages),
+            {
+                "model": model,
+                "page": page,
+                "sealed": _seal_page(b"".join(keys), page_keys[-1], model, page),
+            },
+        )
+        connection.execute(
+            insert(rows),
+            [
+                {
+                    "model": model,
+                    "subject": known[tag],
+                    "page": page,
+                    "slot": slot,
+                    "sealed": seal(data, key, _place(model, page, slot)),
+                }
+                for slot, ((tag, data), key) in enumerate(
+                    zip(members, keys, strict=True)
+                )
+            ],
+        )
+    analyse(connection, "subjects (id)", "rows (model, subject)", "pages (model, page)")
+    joined = b"".join(page_keys)
+    return np.frombuffer(joined, np.uint8).reshape(-1, KEY_BYTES)
+
+
+def find(connection: Connection, model: str, tags: Sequence[str]) -> list[Found]:
+    """Return the rows of these people in a model, of those who are in it."""
+    named = {number: tag for tag, number in _known(connection, tags).items()}
+    found = []
+    for chunk in chunks(list(named)):
+        wanted = {"model": model, "numbers": chunk}
+        for subject, *place in connection.execute(_FIND, wanted):
+            found.append(Found(subject, named[subject], *place))
+    return sorted(found, key=lambda one: (one.page, one.slot))
+
+
+def everybody(connection: Connection, model: str) -> list[Found]:
+    """Return the rows of all people in a model."""
+    return [Found(*line) for line in connection.execute(_EVERYBODY, {"model": model})]
+
+
+def opened(model: str, found: Sequence[Found], pages: Pages) -> Iterator[bytes]:
+    """Yield the rows of each person as they were enrolled."""
+    for one in found:
+        key = _slot(pages[one.page], one.slot)
+        yield unseal(one.sealed, key, _place(model, one.page, one.slot))
+
+
+def without(
+    model: str, found: Sequence[Found], pages: Pages, page_keys: PageKeys
+) -> Struck:
+    """Return the keys of a model without those of these people; change nothing."""
+    left = page_keys.copy()
+    kept = {page: bytearray(content) for page, content in pages.items()}
+    for one in found:
+        start = one.slot * KEY_BYTES
+        kept[one.page][start : start + KEY_BYTES] = bytes(KEY_BYTES)
+    sealed = {}
+    for page, keys in kept.items():
+        key = fresh_key()
+        left[page] = np.frombuffer(key, np.uint8)
+        sealed[page] = _seal_page(bytes(keys), key, model, page)
+    return Struck(found, sealed, left)
+
+
+def strike(connection: Connection, model: str, struck: Struck) -> None:
+    """Delete people's rows and keys from a model, and people who are in no other."""
+    renewed = [
+        {"of": model, "number": page, "sealed": data}
+        for page, data in struck.sealed.items()
+    ]
+    if renewed:
+        connection.execute(_RENEW, renewed)
+    numbers = [one.subject for one in struck.found]
+    for chunk in chunks(numbers):
+        connection.execute(_STRIKE, {"model": model, "numbers": chunk})
+    _drop_strangers(connection, numbers)
+
+
+def clear(connection: Connection, model: str) -> None:
+    """Delete everybody from a model."""
+    numbers = connection.scalars(select(rows.c.subject).where(rows.c.model == model))
+    there = numbers.all()
+    connection.execute(delete(rows).where(rows.c.model == model))
+    connection.execute(delete(pages).where(pages.c.model == model))
+    _drop_strangers(connection, there)
+
+
+def chunks(values: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
+    """Yield the values a few hundred at a time: statements take so many."""
+    for start in range(0, len(values), size):
+        yield values[start : start + size]
+
+
+def _known(connection: Connection, tags: Sequence[str]) -> dict[str, int]:
+    """Return the numbers of those tags that are here."""
+    known: dict[str, int] = {}
+    for chunk in chunks(tags):
+        lines = connection.execute(_KNOWN, {"tags": chunk})
+        known |= {tag: number for tag, number in lines}
+    return known
+
+
+def pages_of(
+    connection: Connection, model: str, found: Sequence[Found], page_keys: PageKeys
+) -> Pages:
+    """Return the pages that hold these people's keys, opened."""
+    wanted = sorted({one.page for one in found})
+    opened = {}
+    for chunk in chunks(wanted):
+        asked = {"model": model, "wanted": chunk}
+        for page, sealed in connection.execute(_PAGES, asked):
+            key = page_keys[page].tobytes()
+            opened[page] = unseal(sealed, key, f"page {page} of {model}")
+    if len(opened) < len(wanted):
+        raise StoreFailed(
+            f"the database lacks pages of keys of model {model!r}; put it back from a "
+            "backup and run expunge restore"
+        )
+    return opened
+
+
+def _drop_strangers(connection: Connection, numbers: Sequence[int]) -> None:
+    """Delete people of whom no model holds a row any more."""
+    for chunk in chunks(numbers):
+        connection.execute(_DROP, {"numbers": chunk})
+
+
+def _seal_page(keys: bytes, key: bytes, model: str, page: int) -> bytes:
+    return seal(keys, key, f"page {page} of {model}")
+
+
+def _slot(keys: bytes, slot: int) -> bytes:
+    return keys[slot * KEY_BYTES : (slot + 1) * KEY_BYTES]
+
+
+def _place(model: str, page: int, slot: int) -> str:
+    return f"rows {slot} on page {page} of {model}"

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Publications: models, which checkpoint of theirs counts, and releases, in a store.
+
+A checkpoint is replaced by the next one and only by that: whoever worked on another
+generation has been overtaken, and is refused.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, insert, select, update
+
+from ...exceptions import Busy, InvalidInput
+from ...ledger import ModelRegistered, ReleaseMade
+from .tables import models, releases, shipments
+
+_CHECKPOINTS = select(models.c.name, models.c.checkpoint)
+_BEFORE = releases.alias("before")
+_UNENTERED = (
+    select(
+        releases.c.model,
+        releases.c.number,
+        releases.c.certificate,
+        releases.c.digest,
+        _BEFORE.c.digest.label("before"),
+    )
+    .select_from(models)
+    .join(
+        releases,
+        (releases.c.model == models.c.name) & (releases.c.number == models.c.number),
+    )
+    .outerjoin(
+        _BEFORE,
+        (_BEFORE.c.model == models.c.name) & (_BEFORE.c.number == models.c.number - 1),
+    )
+    .where(releases.c.sequence.is_(None))
+    .order_by(models.c.name)
+)
+
+
+def names(connection: Connection) -> list[str]:
+    """Return the names of all models."""
+    return list(connection.scalars(select(models.c.name).order_by(models.c.name)))
+
+
+def checkpoints(connection: Connection) -> dict[str, str]:
+    """Return the file of each model's checkpoint."""
+    found = connection.execute(_CHECKPOINTS)
+    return {name: checkpoint for name, checkpoint in found}
+
+
+def newest(connection: Connection, name: str) -> Row[Any]:
+    """Return a model with the content of its newest release."""
+    query = (
+        select(models, releases.c.content, releases.c.digest)
+        .join(
+            releases,
+            (releases.c.model == models.c.name)
+            & (releases.c.number == models.c.number),
+        )
+        .where(models.c.name == name)
+    )
+    found = connection.execute(query).first()
+    if found is None:
+        raise unknown(connection, name)
+    return found
+
+
+def number(connection: Connection, name: str) -> int:
+    """Return which release of a model is the newest."""
+    found = connection.scalar(select(models.c.number).where(models.c.name == name))
+    if found is None:
+        raise unknown(connection, name)
+    return int(found)
+
+
+def unknown(connection: Connection, name: str) -> InvalidInput:
+    """Return the error that there is no such model."""
+    there = names(connection)
+    return InvalidInput(
+        f"there is no model {name!r}; there are {', '.join(there)}"
+        if there
+        else f"there is no model {name!r}, and no other; fit one first"
+    )
+
+
+def add_model(connection: Connection, model: dict[str, Any]) -> None:
+    """Write a new model."""
+    connection.execute(insert(models), model)
+
+
+def move_on(
+    connection: Connection, name: str, generation: int, after: Mapping[str, Any]
+) -> None:
+    """Let the checkpoint after this generation count, with the release that it has.
+
+    ``after`` holds ``checkpoint`` and ``number``. Raises Busy if another process was
+    faster.
+    """
+    moved = connection.execute(
+        update(models)
+        .where(models.c.name == name, models.c.generation == generation)
+        .values(generation=generation + 1, **after)
+    )
+    if moved.rowcount != 1:
+        raise overtaken(name)
+
+
+def overtaken(name: str) -> Busy:
+    """Return the error that another process changed a model meanwhile."""
+    return Busy(
+        f"another process has changed model {name!r} meanwhile; run the command again"
+    )
+
+
+_CERTIFICATES = (
+    select(models.c.name, releases.c.certificate)
+    .join(
+        releases,
+        (releases.c.model == models.c.name) & (releases.c.number == models.c.number),
+    )
+    .where(models.c.name.in_(bindparam("names", expanding=True)))
+)
+
+
+def certificates(connection: Connection, wanted: Sequence[str]) -> dict[str, str]:
+    """Return the certificate of the newest release of each of these models."""
+    found = connection.execute(_CERTIFICATES, {"names": wanted})
+    return {name: certificate for name, certificate in found}
+
+
+def publish(connection: Connection, release: dict[str, Any]) -> None:
+    """Write a release; those before it are superseded and lose their parameters."""
+    connection.execute(
+        update(releases)
+        .where(releases.c.model == release["model"], releases.c.superseded.is_(None))
+        .values(superseded=release["made"], content=None)
+    )
+    connection.execute(insert(releases), release)
+
+
+def release(connection: Connection, name: str, number: int) -> Row[Any]:
+    """Return one release."""
+    query = select(releases).where(
+        releases.c.model == name, releases.c.number == number
+    )
+    found = connection.execute(query).first()
+    if found is None:
+        if name not in names(connection):
+            raise unknown(connection, name)
+        raise InvalidInput(f"model {name!r} has no release {number}; see status")
+    return found
+
+
+def unentered(connection: Connection) -> list[Row[Any]]:
+    """Return the releases that the ledger does not know of: newest ones alone.
+
+    Each with the digest of the certificate ``before`` it; None for the first one.
+    """
+    return list(connection.execute(_UNENTERED))
+
+
+def mark_entered(connection: Connection, entry: ModelRegistered | ReleaseMade) -> None:
+    """Write down where in the ledger the newest release of a model is, if it is."""
+    connection.execute(
+        update(releases)
+        .where(
+            releases.c.model == entry.model,
+            releases.c.digest == entry.certificate,
+            releases.c.superseded.is_(None),
+            releases.c.sequence.is_(None),
+        )
+        .values(sequence=entry.sequence)
+    )
+
+
+def has_number(connection: Connection, name: str, number: int) -> bool:
+    """Return whether a model has a release of this number."""
+    query = select(releases.c.number).where(
+        releases.c.model == name, releases.c.number == number
+    )
+    return connection.execute(query).first() is not None
+
+
+def has_digest(connection: Connection, name: str, digest: str) -> bool:
+    """Return whether a model has a release whose certificate has this digest."""
+    query = select(releases.c.number).where(
+        releases.c.model == name, releases.c.digest == digest
+    )
+    return connection.execute(query.limit(1)).first() is not None
+
+
+def certificate(connection: Connection, entry: ModelRegistered | ReleaseMade) -> str:
+    """Return the certificate of the release that an entry tells of."""
+    query = select(releases.c.certificate).where(
+        releases.c.model == entry.model, releases.c.digest == entry.certificate
+    )
+    return str(connection.scalar(query))
+
+
+def all_certificates(connection: Connection) -> Iterator[tuple[str, str]]:
+    """Yield the certificate of every release, and the digest that it should have."""
+    query = select(releases.c.certificate, releases.c.digest)
+    yield from ((text, digest) for text, digest in connection.execute(query))
+
+
+def retire(
+    connection: Connection, name: str, after: Mapping[str, Any], time: int
+) -> None:
+    """Leave a model without a release, with an empty checkpoint; see ``move_on``."""
+    connection.execute(
+        update(models)
+        .where(models.c.name == name)
+        .values(generation=models.c.generation + 1, **after)
+    )
+    connection.execute(
+        update(releases)
+        .where(releases.c.model == name, releases.c.superseded.is_(None))
+        .values(superseded=time, content=None)
+    )
+
+
+def write_lost(
+    connection: Connection,
+    entries: Sequence[ReleaseMade],
+    papers: Mapping[str, str],
+    times: Mapping[int, int],
+) -> None:
+    """Write releases of one model that the ledger knows of, without parameters.
+
+    Parameters
+    ----------
+    connection
+        The transaction.
+    entries
+        Of the ledger, in order.
+    papers
+        Certificates by digest.
+    times
+        When each entry was written, by sequence; entries themselves know the day.
+    """
+    for count, entry in enumerate(entries, start=1):
+        connection.execute(
+            insert(releases),
+            {
+                "model": entry.model,
+                "number": number(connection, entry.model) + count,
+                "made": times[entry.sequence],
+                "certificate": papers[entry.certificate],
+                "digest": entry.certificate,
+                "sequence": entry.sequence,
+                "superseded": times[entry.sequence],
+            },
+        )
+
+
+def record_shipment(connection: Connection, shipment: Mapping[str, Any]) -> None:
+    """Write down that a release left, unless that is written."""
+    same = (shipments.c[name] == value for name, value in shipment.items())
+    if connection.execute(select(shipments.c.id).where(*same)).first() is None:
+        connection.execute(insert(shipments), {**shipment})
+
+
+def shipped(connection: Connection, name: str | None = None) -> list[Row[Any]]:
+    """Return every release that left, once for each time, of one model or of all."""
+    query = (
+        select(
+            releases.c.model,
+            releases.c.number,
+            releases.c.made,
+            releases.c.digest,
+            releases.c.superseded,
+            releases.c.withdrawn,
+            shipments.c.time,
+            shipments.c.name,
+        )
+        .join(
+            shipments,
+            (shipments.c.model == releases.c.model)
+            & (shipments.c.number == releases.c.number),
+        )
+        .order_by(releases.c.model, releases.c.number, shipments.c.time)
+    )
+    if name is not None:
+        query = query.where(releases.c.model == name)
+    return list(connection.execute(query))
+
+
+def withdraw(connection: Connection, said: Mapping[str, Any]) -> None:
+    """Write down that every copy of a release was taken back: model, number, time."""
+    connection.execute(
+        update(releases)
+        .where(releases.c.model == said["model"], releases.c.number == said["number"])
+        .values(withdrawn=said["time"])
+    )

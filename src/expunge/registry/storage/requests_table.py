@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests in a store, from accepted over applied to completed.
+
+Each moves on from the stage before and from no other: a process that was overtaken by
+another is refused, and no request is applied or completed twice.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import (
+    Connection,
+    Row,
+    Update,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
+
+from ...exceptions import Busy
+from .engine import analyse
+from .people_table import CHUNK, chunks
+from .tables import asked, requests
+
+ACCEPTED, APPLIED, COMPLETED = "accepted", "applied", "completed"
+
+# All but the receipt, which may be long.
+SHOWN = (
+    requests.c.id,
+    requests.c.stage,
+    requests.c.accepted,
+    requests.c.deadline,
+    requests.c.completed,
+    requests.c.n_subjects,
+    requests.c.error,
+)
+
+
+_LOOK_UP = select(*SHOWN, requests.c.fingerprint).where(
+    requests.c.id.in_(bindparam("ids", expanding=True))
+)
+_TAGS = (
+    select(asked)
+    .where(asked.c.request.in_(bindparam("ids", expanding=True)))
+    .order_by(asked.c.tag)
+)
+_ANSWERED = delete(asked).where(asked.c.request.in_(bindparam("ids", expanding=True)))
+_ONE = update(requests).where(requests.c.id == bindparam("request"))
+_APPLY = _ONE.where(requests.c.stage == ACCEPTED).values(
+    stage=APPLIED, releases=bindparam("made"), error=""
+)
+_COMPLETE = _ONE.where(requests.c.stage == APPLIED).values(
+    stage=COMPLETED, completed=bindparam("time"), receipt=bindparam("text")
+)
+
+
+def look_up(connection: Connection, ids: Sequence[str]) -> dict[str, Row[Any]]:
+    """Return those of the requests that are here, with their fingerprints."""
+    found: dict[str, Row[Any]] = {}
+    for chunk in chunks(ids):
+        lines = connection.execute(_LOOK_UP, {"ids": chunk})
+        found |= {line.id: line for line in lines}
+    return found
+
+
+def pending(connection: Connection) -> list[Row[Any]]:
+    """Return all requests that are not completed, oldest first."""
+    query = select(*SHOWN).where(requests.c.stage.in_((ACCEPTED, APPLIED)))
+    ordered = query.order_by(requests.c.accepted, requests.c.id)
+    return list(connection.execute(ordered))
+
+
+_AT_STAGE = (
+    select(*SHOWN, requests.c.releases)
+    .where(requests.c.stage == bindparam("stage"))
+    .order_by(requests.c.accepted, requests.c.id)
+)
+
+
+def at_stage(connection: Connection, stage: str) -> list[Row[Any]]:
+    """Return the requests at a stage, oldest first, with the releases they led to."""
+    return list(connection.execute(_AT_STAGE, {"stage": stage}))
+
+
+def counts(connection: Connection) -> tuple[int, int]:
+    """Return how many requests there are, and how many are completed."""
+    whole = connection.scalar(select(func.count()).select_from(requests)) or 0
+    open_ = select(func.count()).where(requests.c.stage.in_((ACCEPTED, APPLIED)))
+    return int(whole), int(whole) - int(connection.scalar(open_) or 0)
+
+
+def receipt(connection: Connection, request: str) -> str | None:
+    """Return the receipt of a request; None until it is completed."""
+    text = connection.scalar(select(requests.c.receipt).where(requests.c.id == request))
+    return None if text is None else str(text)
+
+
+def take_in(
+    connection: Connection, lines: Sequence[Mapping[str, Any]], tags: Sequence[Any]
+) -> None:
+    """Write requests that are accepted, and (request, tag) for whom they are about."""
+    for chunk in chunks(lines):
+        connection.execute(insert(requests), [{**line} for line in chunk])
+    pairs = [{"request": request, "tag": tag} for request, tag in tags]
+    for some in chunks(pairs):
+        connection.execute(insert(asked), some)
+    if len(pairs) > CHUNK:
+        analyse(connection, "asked (request)")
+
+
+def tags_of(connection: Connection, ids: Sequence[str]) -> dict[str, list[str]]:
+    """Return the tags that each request is about."""
+    found: dict[str, list[str]] = {request: [] for request in ids}
+    for chunk in chunks(ids):
+        for request, tag in connection.execute(_TAGS, {"ids": chunk}):
+            found[request].append(tag)
+    return found
+
+
+def named(connection: Connection, tags: Sequence[str]) -> set[str]:
+    """Return those of the tags that a request names which still waits."""
+    found: set[str] = set()
+    for chunk in chunks(tags):
+        found |= {
+            *connection.scalars(select(asked.c.tag).where(asked.c.tag.in_(chunk)))
+        }
+    return found
+
+
+def mark_applied(
+    connection: Connection, releases: Mapping[str, Mapping[str, int]]
+) -> None:
+    """Move requests on, each with its releases, and delete whom they were about."""
+    moved = [
+        {"request": request, "made": json.dumps(made)}
+        for request, made in releases.items()
+    ]
+    _move_on(connection, _APPLY, moved)
+    for chunk in chunks(list(releases)):
+        connection.execute(_ANSWERED, {"ids": chunk})
+
+
+def mark_completed(connection: Connection, done: Sequence[Mapping[str, Any]]) -> None:
+    """Move requests on, each given as ``request``, ``time`` and ``text`` (receipt)."""
+    _move_on(connection, _COMPLETE, done)
+
+
+def _move_on(
+    connection: Connection, statement: Update, moved: Sequence[Mapping[str, Any]]
+) -> None:
+    """Move requests on; refuse if one was not at the stage before."""
+    if not moved:
+        return
+    changed = connection.execute(statement, [{**one} for one in moved])
+    if changed.rowcount != len(moved):
+        raise Busy(
+            "another process has moved these requests on meanwhile; run the command "
+            "again"
+        )
+
+
+def note_errors(connection: Connection, errors: Mapping[str, str]) -> None:
+    """Say of requests why they could not be applied."""
+    connection.execute(
+        _ONE.values(error=bindparam("why")),
+        [{"request": request, "why": why} for request, why in errors.items()],
+    )

@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables: what a registry keeps, in one schema for SQLite and PostgreSQL.
+
+No table holds a person's name, only a keyed tag. Rows, the keys of rows and private
+state are sealed before they come here. Of a release that is superseded the parameters
+are erased and the certificate stays. Entries of the ledger are never changed.
+
+Schema: which version of the tables a store has, and how it gets the newest.
+
+Versions are Alembic's. Whether a store has the newest is one look that needs no
+Alembic; bringing it there runs each missing step in one transaction.
+
+Notes: single values of a store, by name.
+
+One of them is whose turn it is to work, which says whether a process was overtaken by
+another; one is the newest mark of the journal.
+"""
+
+from pathlib import Path
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    bindparam,
+    insert,
+    inspect,
+    select,
+    text,
+    update,
+)
+
+from ...exceptions import Busy, MissingExtra, NeedsRestore, OlderSchema
+from .engine import Store
+from .journal import Mark
+
+NAMING = {
+    "ix": "ix_%(table_name)s_%(column_0_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_name)s",
+    "pk": "pk_%(table_name)s",
+}
+metadata = MetaData(naming_convention=NAMING)
+
+models = Table(
+    "models",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("created", BigInteger, nullable=False),
+    # Of the newest release, and of the checkpoint behind it, with the file it is in.
+    Column("number", Integer, nullable=False),
+    Column("generation", BigInteger, nullable=False),
+    Column("checkpoint", Text, nullable=False),
+)
+
+subjects = Table(
+    "subjects",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("tag", Text, nullable=False),
+    UniqueConstraint("tag"),
+)
+
+rows = Table(
+    "rows",
+    metadata,
+    Column("model", Text, primary_key=True),
+    Column("subject", Integer, primary_key=True),
+    # Where the key of these rows lies.
+    Column("page", Integer, nullable=False),
+    Column("slot", Integer, nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+    ForeignKeyConstraint(["model"], ["models.name"]),
+    ForeignKeyConstraint(["subject"], ["subjects.id"]),
+    Index(None, "subject"),
+)
+
+pages = Table(
+    "pages",
+    metadata,
+    Column("model", Text, primary_key=True),
+    Column("page", Integer, primary_key=True),
+    Column("sealed", LargeBinary, nullable=False),
+    ForeignKeyConstraint(["model"], ["models.name"]),
+)
+
+requests = Table(
+    "requests",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("stage", Text, nullable=False),
+    Column("accepted", BigInteger, nullable=False),
+    Column("deadline", BigInteger, nullable=False),
+    Column("n_subjects", Integer, nullable=False),
+    # A keyed hash of what was asked: the same id must not ask for something else.
+    Column("fingerprint", Text, nullable=False),
+    # The number of the release that each model got by it, as JSON.
+    Column("releases", Text),
+    Column("completed", BigInteger),
+    Column("receipt", Text),
+    Column("error", Text, nullable=False, server_default=""),
+    Index(None, "stage"),
+)
+
+asked = Table(
+    "asked",
+    metadata,
+    Column("request", Text, primary_key=True),
+    Column("tag", Text, primary_key=True),
+    ForeignKeyConstraint(["request"], ["requests.id"]),
+)
+
+releases = Table(
+    "releases",
+    metadata,
+    Column("model", Text, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("made", BigInteger, nullable=False),
+    Column("certificate", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    # What may be shipped; erased once superseded.
+    Column("content", LargeBinary),
+    # Of its entry in the ledger, once it has one.
+    Column("sequence", BigInteger),
+    Column("superseded", BigInteger),
+    Column("withdrawn", BigInteger),
+    ForeignKeyConstraint(["model"], ["models.name"]),
+    # One release of a model is not superseded, among any number that are.
+    Index(None, "model", "superseded"),
+    Index(None, "digest"),
+)
+
+shipments = Table(
+    "shipments",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("model", Text, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("time", BigInteger, nullable=False),
+    Column("name", Text, nullable=False),
+    ForeignKeyConstraint(["model", "number"], ["releases.model", "releases.number"]),
+)
+
+entries = Table(
+    "entries",
+    metadata,
+    Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+    Column("day", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Index(None, "kind"),
+)
+
+# Roots of complete subtrees: a proof is a few of them.
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("level", Integer, primary_key=True, autoincrement=False),
+    Column("place", BigInteger, primary_key=True, autoincrement=False),
+    Column("hash", LargeBinary, nullable=False),
+)
+
+heads = Table(
+    "heads",
+    metadata,
+    Column("size", BigInteger, primary_key=True, autoincrement=False),
+    Column("text", Text, nullable=False),
+)
+
+notes = Table(
+    "notes",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
+
+NEWEST = "0003"
+MIGRATIONS = Path(__file__).parent / "migrations"
+
+
+def version(connection: Connection) -> str | None:
+    """Return the version of the tables; None if there are none."""
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    found = connection.scalar(text("SELECT version_num FROM alembic_version"))
+    return None if found is None else str(found)
+
+
+def require_newest(store: Store) -> None:
+    """Refuse a store whose tables are of another version."""
+    found = require_made(store)
+    if found != NEWEST:
+        raise OlderSchema(
+            f"the store has schema {found} and this expunge needs {NEWEST}; back it "
+            "up, then run expunge init once to bring it up to date"
+        )
+
+
+def require_made(store: Store) -> str:
+    """Return the version of the tables; refuse a store without any, or a newer one."""
+    with store.reading() as connection:
+        found = version(connection)
+    if found is None:
+        raise NeedsRestore(_emptiness(store))
+    if found > NEWEST:
+        raise OlderSchema(
+            f"the store has schema {found} and this expunge knows {NEWEST}: a newer "
+            "version made it; upgrade expunge"
+        )
+    return found
+
+
+def _emptiness(store: Store) -> str:
+    """Return what to tell whoever finds a database without tables."""
+    if store.dialect == "sqlite":
+        return (
+            "the database is empty, though the registry was in use: it was lost; put "
+            "it back from a backup with expunge restore BACKUP"
+        )
+    url = store.engine.url
+    return (
+        f"the PostgreSQL database {url.database} on {url.host or 'this machine'} is "
+        "empty, though the registry was in use; see that the URL in registry.json is "
+        "right, or put the database back from its dump and run expunge restore BACKUP"
+    )
+
+
+def upgrade(store: Store) -> None:
+    """Bring the tables to the newest version; nothing if they have it."""
+    try:
+        from alembic import command
+        from alembic.config import Config
+    except ImportError as error:
+        raise MissingExtra(
+            "a registry needs alembic, which is not installed; run "
+            "pip install expunge[registry]"
+        ) from error
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    config.set_main_option("path_separator", "os")
+    with store.writing() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+TURN, MARK = "turn", "journal mark"
+
+_NOTE = select(notes.c.value).where(notes.c.name == bindparam("name"))
+_TURN = (
+    update(notes)
+    .where(notes.c.name == TURN, notes.c.value == bindparam("before"))
+    .values(value=bindparam("after"))
+)
+_MARK = (
+    update(notes)
+    .where(notes.c.name == MARK, notes.c.value < bindparam("mark"))
+    .values(value=bindparam("mark"))
+)
+_CHANGE = update(notes).where(notes.c.name == bindparam("there"))
+
+
+def note(connection: Connection, name: str, default: str = "") -> str:
+    """Return the value under a name."""
+    value = connection.scalar(_NOTE, {"name": name})
+    return default if value is None else str(value)
+
+
+def write_note(connection: Connection, name: str, value: str) -> None:
+    """Put a value under a name."""
+    changed = connection.execute(_CHANGE, {"there": name, "value": value})
+    if not changed.rowcount:
+        connection.execute(insert(notes), {"name": name, "value": value})
+
+
+def write_turn(connection: Connection, before: str, after: str) -> None:
+    """Take the next turn after another; raise Busy if somebody else took it."""
+    if connection.execute(_TURN, {"before": before, "after": after}).rowcount:
+        return
+    if before or note(connection, TURN):
+        raise overtaken()
+    connection.execute(insert(notes), {"name": TURN, "value": after})
+
+
+def overtaken() -> Busy:
+    """Return the error that another process works instead of this one."""
+    return Busy(
+        "another process took over the work meanwhile; what was accepted is safe, run "
+        "the command again"
+    )
+
+
+def mark_in(connection: Connection) -> Mark:
+    """Return the newest mark of the journal that the store knows."""
+    return Mark.read(note(connection, MARK))
+
+
+def write_mark(connection: Connection, mark: Mark) -> None:
+    """Note a mark of the journal, if it is newer than the one that is there."""
+    moved = connection.execute(_MARK, {"mark": str(mark)})
+    if not moved.rowcount and not note(connection, MARK):
+        connection.execute(insert(notes), {"name": MARK, "value": str(mark)})

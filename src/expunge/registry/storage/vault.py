@@ -1,0 +1,426 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints: private state in sealed files, one generation of each model at a time.
+
+A checkpoint is megabytes, changes with every request, and is worth nothing without its
+key, so it lies in a file beside the database, not in it: written once and not three
+times, and no dead copies pile up in tables. The database names the file that counts.
+The next one is on disk, sealed under a key of its own, before that commits; afterwards
+the old key is destroyed, and the old file is noise that the next is written over. Of
+two processes that both make a next generation, each has a file of its own: the database
+lets one count, and the other is in nobody's way.
+
+Whatever is older is destroyed, so the folder must be one registry's alone. A file in it
+says whose it is, by the first key that signed the ledger.
+
+Vault: the keys of checkpoints, in a file outside the database.
+
+A model's checkpoints are counted by generations. The file holds the key of the present
+one and, drawn in advance, that of the next. A new checkpoint is sealed under the next
+key; once it is committed, the file is rewritten without the old key, and with that
+every copy of the old checkpoint is noise: in blocks that were freed, on another disk.
+The checkpoint holds the keys of people's rows in turn, so a person whose key is not in
+the new one is gone as well.
+
+A database that was put back from a backup has a checkpoint of an earlier generation
+than the file, which shows, and whose key is destroyed unless the backup has it too.
+
+Sealing: bytes that only the holder of a key can read or replace.
+
+AES-256-GCM (NIST SP 800-38D) with a random nonce. What is sealed is bound to its place:
+the same bytes under another name are refused. Each key seals one thing, so that whoever
+destroys the key destroys that thing, wherever copies of it lie.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import IO, Any
+
+from ...core.arrays import Private
+from ...disk import clear, destroy, flush, make_folder, open_new, replace_file
+from ...exceptions import MissingExtra, NeedsRestore, StoreFailed
+from ...ledger.secrets import UnusableKey, read_secret
+from ...promise.noise import salt
+from .engine import translated
+from .lock import locked
+from .tables import overtaken
+
+KEY_BYTES, NONCE_BYTES = 32, 12
+CHUNK = 1 << 20
+
+
+def fresh_key() -> bytes:
+    """Return a new key."""
+    return salt()
+
+
+def seal(data: bytes, key: bytes, place: str) -> bytes:
+    """Return the data sealed under a key, for this place alone."""
+    nonce = salt()[:NONCE_BYTES]
+    sealed: bytes = _aead()(key).encrypt(nonce, data, place.encode())
+    return nonce + sealed
+
+
+def seal_to(
+    file: IO[bytes], parts: Iterable[memoryview], key: bytes, place: str
+) -> None:
+    """Write what ``seal`` would return for the parts in a row, without copies of it."""
+    nonce = salt()[:NONCE_BYTES]
+    cipher = _gcm()(key, nonce)
+    cipher.authenticate_additional_data(place.encode())
+    buffer = bytearray(CHUNK)
+    _write(file, nonce)
+    for part in parts:
+        for start in range(0, len(part), CHUNK):
+            piece = part[start : start + CHUNK]
+            size = cipher.update_into(piece, buffer)
+            _write(file, memoryview(buffer)[:size])
+    _write(file, cipher.finalize() + cipher.tag)
+
+
+def unseal(sealed: bytes, key: bytes, place: str) -> bytes:
+    """Return what was sealed, or raise StoreFailed."""
+    nonce, rest = sealed[:NONCE_BYTES], sealed[NONCE_BYTES:]
+    try:
+        data: bytes = _aead()(key).decrypt(nonce, rest, place.encode())
+    except _refusal():
+        raise StoreFailed(
+            f"what the store holds as {place} was altered, or its key is another; put "
+            "database and keys back from the same backup and run expunge restore"
+        ) from None
+    return data
+
+
+@lru_cache(maxsize=1)
+def _aead() -> Any:
+    """Return the cipher."""
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ImportError as error:
+        raise MissingExtra(
+            "a registry needs cryptography, which is not installed; run "
+            "pip install expunge[registry]"
+        ) from error
+    return AESGCM
+
+
+def _gcm() -> Any:
+    """Return the same cipher for a stream."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    def encryptor(key: bytes, nonce: bytes) -> Any:
+        return Cipher(algorithms.AES(key), modes.GCM(nonce)).encryptor()
+
+    return encryptor
+
+
+def _write(file: IO[bytes], data: bytes | memoryview) -> None:
+    """Write all of it: an unbuffered file may take less."""
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]
+
+
+def _refusal() -> tuple[type[Exception], ...]:
+    from cryptography.exceptions import InvalidTag
+
+    return InvalidTag, ValueError
+
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Keys(Private):
+    """The generation in force, its key, and the key of the next."""
+
+    generation: int
+    present: bytes
+    next: bytes
+
+    def of(self, generation: int, model: str) -> bytes:
+        """Return the key of a generation, or say why it is not here."""
+        if generation == self.generation:
+            return self.present
+        if generation == self.generation + 1:
+            return self.next
+        if generation < self.generation:
+            raise NeedsRestore(
+                f"the database has generation {generation} of model {model!r} and its "
+                f"keys are at {self.generation}: it was put back from a backup; run "
+                "expunge restore BACKUP, so that nobody comes back with it"
+            )
+        raise NeedsRestore(
+            f"the keys are at generation {self.generation} of model {model!r} and the "
+            f"database at {generation}: vault.json is not the newest; put that back"
+        )
+
+
+class Vault(Private):
+    """The file of keys. It is read anew each time: another process may have written.
+
+    Parameters
+    ----------
+    path
+        Of the file.
+    """
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def begin(self) -> None:
+        """Make the file, with no key in it, unless it is there."""
+        with self._locked():
+            if not self.path.exists():
+                self._write({})
+
+    def keys(self, model: str) -> Keys:
+        """Return the keys of a model."""
+        return self._of(self._read(), model)
+
+    def prepare(self, model: str) -> Keys:
+        """Return the keys of a model that may be new, on disk before they are used."""
+        with self._locked():
+            held = self._read()
+            if model not in held:
+                held[model] = Keys(0, fresh_key(), fresh_key())
+                self._write(held)
+        return held[model]
+
+    def is_at(self, generations: Mapping[str, int]) -> bool:
+        """Whether these are the generations in force."""
+        held = self._read()
+        return all(
+            self._of(held, model).generation == generation
+            for model, generation in generations.items()
+        )
+
+    def settle(self, committed: Callable[[], Mapping[str, int]]) -> None:
+        """Destroy the keys of all generations before those that are committed."""
+        with self._locked():
+            clear(self.path)
+            held = self._read()
+            moved = {}
+            for model, generation in committed().items():
+                keys = self._of(held, model)
+                if keys.generation != generation:
+                    key = keys.of(generation, model)
+                    moved[model] = Keys(generation, key, fresh_key())
+            if moved:
+                self._write(held | moved)
+
+    def replace(self, content: bytes) -> None:
+        """Put another file of keys in the place of this one."""
+        with self._locked():
+            replace_file(self.path, content)
+
+    def _of(self, held: Mapping[str, Keys], model: str) -> Keys:
+        try:
+            return held[model]
+        except KeyError:
+            raise NeedsRestore(
+                f"{self.path} holds no key of model {model!r}; put back the vault.json "
+                "that belongs to this database"
+            ) from None
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Change the file while nobody else does.
+
+        The worker's lock alone will not do: where it was lost unnoticed, two processes
+        would each draw a next key, and one would seal under a key that is not kept.
+        """
+        with translated(), locked(self.path.with_name("vault.lock")):
+            yield
+
+    def _read(self) -> dict[str, Keys]:
+        try:
+            data = json.loads(read_secret(self.path))
+            if data["version"] != VERSION:
+                raise ValueError
+            return {
+                model: Keys(
+                    int(item["generation"]),
+                    bytes.fromhex(item["present"]),
+                    bytes.fromhex(item["next"]),
+                )
+                for model, item in data["keys"].items()
+            }
+        except UnusableKey:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise StoreFailed(
+                f"{self.path} is damaged; put it back from where it was copied"
+            ) from None
+
+    def _write(self, held: Mapping[str, Keys]) -> None:
+        keys = {
+            model: {
+                "generation": item.generation,
+                "present": item.present.hex(),
+                "next": item.next.hex(),
+            }
+            for model, item in held.items()
+        }
+        data = json.dumps({"version": VERSION, "keys": keys}).encode()
+        replace_file(self.path, data)
+
+
+TOKEN_BYTES = 8
+OWNER = "owner"
+SHOWN = 16  # digits of a key, which nobody would read in full
+
+
+class Checkpoints(Private):
+    """The sealed files of a registry's models.
+
+    Parameters
+    ----------
+    folder
+        Where they are.
+    vault
+        Their keys.
+    """
+
+    __slots__ = ("folder", "owner", "vault")
+
+    def __init__(self, folder: Path, vault: Vault) -> None:
+        self.folder = folder
+        self.vault = vault
+        self.owner = ""
+
+    def begin(self) -> None:
+        """Make the folder and the file of keys, unless they are there."""
+        with translated():
+            make_folder(self.folder)
+        self.vault.begin()
+
+    def belong_to(self, owner: str) -> None:
+        """Say whose the folder must be, by the first key of the ledger, in hexadecimal.
+
+        It is written down with the next checkpoint, where it was not yet.
+        """
+        self.owner = owner
+        self._require_own()
+
+    def _require_own(self) -> bool:
+        """Refuse the folder of another registry; return whether it says whose it is."""
+        if not self.owner:
+            return True
+        try:
+            with translated():
+                said = (self.folder / OWNER).read_text(encoding="ascii").strip()
+        except (FileNotFoundError, ValueError):
+            return False
+        if said != self.owner:
+            raise StoreFailed(
+                f"{self.folder} belongs to the registry with the first key "
+                f"{said[:SHOWN]}, and the database to that with {self.owner[:SHOWN]}: "
+                "two registries share a folder, or registry.json names the database "
+                "of another; give each its own"
+            )
+        return True
+
+    def write(self, model: str, generation: int, parts: Iterable[memoryview]) -> str:
+        """Write a generation and see it on disk; return its name.
+
+        It counts for nothing until the database holds that name.
+        """
+        key = self.vault.keys(model).of(generation, model)
+        name = f"{model}.{generation}.{salt()[:TOKEN_BYTES].hex()}"
+        with translated():
+            if not self._require_own():
+                replace_file(self.folder / OWNER, self.owner.encode("ascii"))
+            with os.fdopen(self._opened(name, model), "wb", 0) as file:
+                seal_to(file, parts, key, name)
+                file.truncate()
+                os.fsync(file.fileno())
+            flush(self.folder)
+            if self.vault.keys(model).generation >= generation:
+                # Somebody else was faster, and the key is no longer that of the next.
+                destroy(self.folder / name)
+                raise overtaken()
+        return name
+
+    def _opened(self, name: str, model: str) -> int:
+        """Open a file that is nobody else's: the spare one of a model, or a new one.
+
+        A file that has its blocks is written in half the time.
+        """
+        path, spare = self.folder / name, self.folder / _spare(model)
+        with suppress(FileNotFoundError):
+            if spare.stat().st_nlink == 1:  # and no backup shares its blocks
+                spare.rename(path)
+                return os.open(path, os.O_WRONLY)
+        return open_new(path)
+
+    def read(self, name: str) -> bytes:
+        """Return what was written under a name."""
+        model, generation = _parts(name)
+        key = self.vault.keys(model).of(generation, model)
+        path = self.folder / name
+        try:
+            with translated():
+                sealed = path.read_bytes()
+        except FileNotFoundError:
+            raise NeedsRestore(
+                f"{path} is missing, which the database refers to; put folder and "
+                "database back from the same backup and run expunge restore"
+            ) from None
+        return unseal(sealed, key, name)
+
+    def require_key(self, name: str) -> None:
+        """Refuse a checkpoint whose key is destroyed, or not here yet."""
+        model, generation = _parts(name)
+        self.vault.keys(model).of(generation, model)
+
+    def is_settled(self, names: Mapping[str, str]) -> bool:
+        """Whether no key is kept of a generation before these."""
+        return self.vault.is_at({m: _parts(name)[1] for m, name in names.items()})
+
+    def settle(self, current: Callable[[], Mapping[str, str]]) -> None:
+        """Destroy all before those that the database names, model by model.
+
+        It is asked while nobody else can change the keys: what counted a moment ago
+        may be gone. A later generation is left alone: somebody may be about to commit
+        it.
+        """
+        self._require_own()
+        names: Mapping[str, str] = {}
+
+        def generations() -> dict[str, int]:
+            nonlocal names
+            names = current()
+            return {model: _parts(name)[1] for model, name in names.items()}
+
+        self.vault.settle(generations)
+        with translated():
+            for file in os.listdir(self.folder):
+                model, generation = _parts(file)
+                name = names.get(model)
+                if name is None or file == name:
+                    continue
+                if generation < _parts(name)[1]:
+                    # Noise, now that its key is destroyed.
+                    with suppress(FileNotFoundError):
+                        (self.folder / file).rename(self.folder / _spare(model))
+                elif generation == _parts(name)[1]:
+                    destroy(self.folder / file)  # its key is the one in force
+
+
+def _spare(model: str) -> str:
+    """Return the name of a file that is kept for its blocks alone."""
+    return f"spare~{model}"  # no model has such a name
+
+
+def _parts(name: str) -> tuple[str, int]:
+    """Return the model and the generation that a name speaks of."""
+    front, _, _ = name.rpartition(".")
+    model, _, generation = front.rpartition(".")
+    return (model, int(generation)) if generation.isdecimal() else ("", 0)

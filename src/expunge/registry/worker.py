@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Working: what the one process does that holds the lock.
+
+First it finishes what another left behind, then it applies all that waits as one batch.
+Whoever sends a request while it works waits for the lock and works next. A request that
+cannot be applied does not hold up the others: the batch is halved until it stands
+alone, and it stays accepted.
+
+Applying: requests that wait together change each model once.
+
+Everything is computed first, and the new checkpoint is on disk before anything refers
+to it. One transaction then lets it count, writes the release, supersedes those before
+it, and deletes the rows and the tags: whoever looks finds all of it or nothing, so that
+a crash neither loses a request nor applies one twice, and rows go with the checkpoint
+that no longer needs them.
+
+Completing: what was deleted is erased, the ledger says so, and receipts are issued.
+
+Each step can be done again, and whoever works next begins with what is left of it: the
+write-ahead log is cut, old keys are destroyed, then entries, head and receipts go into
+the journal and, in one transaction, into the store.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeAlias
+
+from sqlalchemy import Connection
+
+from ..core.arrays import Index, Private
+from ..core.rows import Rows
+from ..exceptions import (
+    Busy,
+    ExpungeError,
+    NeedsRestore,
+    ScheduleExhausted,
+    StoreFailed,
+)
+from ..files.model import with_fresh_noise
+from ..ledger import (
+    ModelRegistered,
+    ReleaseMade,
+    ReleasesSuperseded,
+    RequestCompleted,
+    UnusableKey,
+    issue,
+)
+from ..ledger.documents import day_of
+from ..private_model.holdings import Holdings
+from ..private_model.snapshot import Shown, Snapshot
+from ..private_model.unlearn import REFUSALS
+from ..promise.accountant import Accountant
+from ..promise.certificate import Certificate
+from .context import Site, now, time_for
+from .held import Held, checkpoint, fetching, rows_of, shippable
+from .recovery import catch_up, tidy
+from .statements import Statement, conclude
+from .storage import ledger_table, people_table, releases_table, requests_table
+from .storage.ledger_table import Appending
+from .storage.people_table import Struck
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Change(Private):
+    """A model before and after, with what a transaction must write."""
+
+    held: Held
+    struck: Struck
+    snapshot: Snapshot
+    checkpoint: str
+
+    def write(self, connection: Connection) -> None:
+        """Write the model as it is after."""
+        held, shown = self.held, self.snapshot.shown
+        people_table.strike(connection, held.name, self.struck)
+        write_release(connection, held.name, held.number + 1, (held.model, shown))
+        after = {"checkpoint": self.checkpoint, "number": held.number + 1}
+        releases_table.move_on(connection, held.name, held.generation, after)
+
+    def after(self) -> Held:
+        """Return the model as it is after, once that is committed."""
+        held = self.held
+        held.model._snapshot = self.snapshot
+        return Held(
+            held.name,
+            held.generation + 1,
+            self.checkpoint,
+            held.number + 1,
+            self.snapshot.shown.release.certificate.digest(),
+            held.model,
+            self.struck.page_keys,
+        )
+
+
+def apply_batch(site: Site, waiting: Sequence[str]) -> dict[str, ExpungeError]:
+    """Apply requests as one batch, all of them or none.
+
+    Returns those that were left out, since a model that they concern may not be
+    released any more: that is known before anything is computed.
+    """
+    with site.store.reading() as connection:
+        tags = requests_table.tags_of(connection, waiting)
+        every = sorted({tag for theirs in tags.values() for tag in theirs})
+        holders = people_table.holders(connection, every)
+        concerned = {
+            request: {name for tag in theirs for name in holders.get(tag, ())}
+            for request, theirs in tags.items()
+        }
+        named = sorted(set().union(*holders.values()))
+        papers = releases_table.certificates(connection, named)
+    spent = {name for name, paper in papers.items() if _is_spent(paper)}
+    stuck: dict[str, ExpungeError] = {
+        request: _schedule_exhausted(min(models & spent))
+        for request, models in concerned.items()
+        if models & spent
+    }
+    members: dict[str, set[str]] = {}
+    for request in concerned.keys() - stuck.keys():
+        for tag in tags[request]:
+            for name in holders.get(tag, ()):
+                members.setdefault(name, set()).add(tag)
+    changes = [changed(site, name, sorted(members[name])) for name in sorted(members)]
+    numbers = {change.held.name: change.held.number + 1 for change in changes}
+    made = {
+        request: {name: numbers[name] for name in sorted(models)}
+        for request, models in concerned.items()
+        if request not in stuck
+    }
+    commit(site, changes, made)
+    return stuck
+
+
+def _is_spent(certificate: str) -> bool:
+    """Whether all releases that a contract planned are made."""
+    contract = json.loads(certificate)
+    planned = contract["releases"]
+    return planned is not None and contract["n_releases"] >= planned
+
+
+def _schedule_exhausted(name: str) -> ScheduleExhausted:
+    return ScheduleExhausted(
+        f"all planned releases of model {name!r} are made; fit it anew under a new "
+        "contract, and the requests that wait will be applied to it"
+    )
+
+
+def changed(site: Site, name: str, tags: Sequence[str]) -> Change:
+    """Return a model without some people; its checkpoint is written, to no effect."""
+    with site.store.reading() as connection:
+        held = site.held(name)
+        if held.holdings.custody.accountant.remaining() == 0:
+            raise _schedule_exhausted(name)
+        found = people_table.find(connection, name, tags)
+        pages = people_table.pages_of(connection, name, found, held.page_keys)
+    if not found:
+        raise releases_table.overtaken(name)
+    struck = people_table.without(name, found, pages, held.page_keys)
+    removed, gone = rows_of(people_table.opened(name, found, pages))
+    answered = _answered(site, held, removed, gone, len(found))
+    if answered.kept is not None:
+        answered.kept.strike(gone)
+    fetch = fetching(partial(site.everybody, name), struck.page_keys)
+    snapshot = held.model._snapshot.released(replace(answered, fetch=fetch))
+    data = checkpoint(held.model, snapshot, struck.page_keys)
+    written = site.checkpoints.write(name, held.generation + 1, data)
+    return Change(held, struck, snapshot, written)
+
+
+def _answered(
+    site: Site, held: Held, removed: Rows, gone: Index, n_people: int
+) -> Holdings:
+    """Return what a model holds without some rows; the state in memory is given up.
+
+    It need not be copied: should anything fail, there is the one on disk.
+    """
+    site.cache.pop(held.name, None)
+    try:
+        return held.holdings.answered(removed, gone, n_people, spend=True)
+    except REFUSALS:
+        account = held.holdings.custody.accountant  # which may have been charged since
+        fresh = charged(site.held(held.name), account)
+        return fresh.answered(removed, gone, n_people)
+
+
+def charged(held: Held, account: Accountant) -> Holdings:
+    """Return what a model holds under this account, with noise that it did not have."""
+    custody = replace(held.holdings.custody, accountant=account)
+    holdings = replace(held.holdings, custody=custody)
+    return with_fresh_noise(holdings, held.model.random_state)
+
+
+def commit(
+    site: Site,
+    changes: Sequence[Change],
+    made: Mapping[str, Mapping[str, int]],
+    before: Callable[[Connection], None] = lambda connection: None,
+    after: Callable[[Connection], None] = lambda connection: None,
+) -> None:
+    """Write changed models and move requests on, in one transaction.
+
+    Parameters
+    ----------
+    site
+        The registry.
+    changes
+        What happens to models.
+    made
+        For each request the number of the release that each model gets by it.
+    before, after
+        Whatever else is to be written, before these and after.
+    """
+    try:
+        with site.changing() as connection:
+            before(connection)
+            for change in changes:
+                change.write(connection)
+            requests_table.mark_applied(connection, made)
+            after(connection)
+    except BaseException:
+        # Whether it was committed only the store knows now.
+        for change in changes:
+            site.cache.pop(change.held.name, None)
+        raise
+    for change in changes:
+        site.remember(change.after())
+
+
+def write_release(
+    connection: Connection, name: str, number: int, made: tuple[Any, Shown]
+) -> None:
+    """Write a release of an estimator, in place of the one before."""
+    model, shown = made
+    certificate = shown.release.certificate
+    releases_table.publish(
+        connection,
+        {
+            "model": name,
+            "number": number,
+            "made": now(),
+            "certificate": certificate.to_json(),
+            "digest": certificate.digest(),
+            "content": shippable(model, shown),
+        },
+    )
+
+
+Papers: TypeAlias = dict[tuple[str, int], tuple[Certificate, str]]
+"""By model and number of a release, its certificate and the digest of that."""
+
+
+def complete(site: Site, wait: float) -> None:
+    """Finish whatever was committed; nothing if all is finished.
+
+    A checkpoint may have moved on without a request or a release, by ``reanchor`` say:
+    then there is nothing to state, but an old key to destroy.
+    """
+    with site.store.reading() as connection:
+        applied = requests_table.at_stage(connection, requests_table.APPLIED)
+        releases = releases_table.unentered(connection)
+        current = releases_table.checkpoints(connection)
+        book = (
+            Appending(ledger_table.ledger_in(connection))
+            if applied or releases
+            else None
+        )
+    if book is None and site.checkpoints.is_settled(current):
+        return
+    site.store.erase(wait)
+    site.settle()
+    if book is not None:
+        conclude(site, _statement(site, book, applied, releases))
+
+
+def _statement(
+    site: Site, book: Appending, applied: Sequence[Any], releases: Sequence[Any]
+) -> Statement:
+    """Return what is to be said of what was applied, in the ledger and in receipts."""
+    latest = max((line.accepted for line in applied), default=0)
+    time = time_for(book.ledger, latest)
+    day = day_of(time)
+    papers, fitted = {}, []
+    for line in releases:
+        _append_release(book, line, day)
+        paper = Certificate.from_json(line.certificate)
+        papers[line.model, line.number] = (paper, line.digest)
+        if not paper.n_subjects_removed:
+            fitted.append(line.model)
+    completed = [_append_request(book, line, papers, day) for line in applied]
+    key = site.signing_key(book.ledger)
+    head = book.ledger.head(key, day)
+    receipts = [
+        issue(entry, named, head=head, proof=book.proof(entry), key=key)
+        for entry, named in completed
+    ]
+    texts = {line.digest: line.certificate for line in releases}
+    return Statement(book, head, time, receipts, fitted, texts)
+
+
+def _append_release(book: Appending, line: Any, day: str) -> None:
+    """Append what happened to a model: it came, or its releases are superseded."""
+    kind = ModelRegistered if line.before is None else ReleaseMade
+    made = kind(
+        sequence=book.ledger.size, day=day, model=line.model, certificate=line.digest
+    )
+    book.append(made)
+    if line.before is not None:
+        # Those before the last one were superseded by it, entry by entry.
+        entry = ReleasesSuperseded(
+            sequence=book.ledger.size,
+            day=day,
+            model=line.model,
+            certificates=(line.before,),
+            by=line.digest,
+        )
+        book.append(entry)
+
+
+def _append_request(
+    book: Appending, line: Any, papers: Papers, day: str
+) -> tuple[RequestCompleted, dict[str, Certificate]]:
+    """Append that a request is done; return the entry with its certificates."""
+    numbers: dict[str, int] = json.loads(line.releases)
+    named = {name: papers[name, number] for name, number in numbers.items()}
+    entry = RequestCompleted(
+        sequence=book.ledger.size,
+        day=day,
+        request=line.id,
+        certificates={name: digest for name, (_, digest) in named.items()},
+        n_subjects=line.n_subjects,
+        accepted=day_of(line.accepted),
+        deadline=day_of(line.deadline),
+    )
+    book.append(entry)
+    return entry, {name: paper for name, (paper, _) in named.items()}
+
+
+Tell: TypeAlias = Callable[[int, int], None]
+
+# Requests in a batch at the most: receipts are written together.
+BATCH = 5000
+# What concerns the store and not the request.
+OF_THE_STORE = (Busy, StoreFailed, NeedsRestore, UnusableKey)
+
+
+def work(site: Site, wait: float, tell: Tell) -> dict[str, ExpungeError]:
+    """Apply all that waits; return the requests that could not be, and why."""
+    begin(site, wait)
+    with site.store.reading() as connection:
+        waiting = requests_table.at_stage(connection, requests_table.ACCEPTED)
+    if not waiting:
+        site.require_turn()  # or another process may have applied them, no more
+    failed: dict[str, ExpungeError] = {}
+    for start in range(0, len(waiting), BATCH):
+        tell(start, len(waiting))
+        batch = [line.id for line in waiting[start : start + BATCH]]
+        failed |= _applied(site, batch, wait)
+        complete(site, wait)
+    tell(len(waiting), len(waiting))
+    known = {line.id: line.error for line in waiting}
+    said = {request: str(error) for request, error in failed.items()}
+    news = {request: why for request, why in said.items() if known[request] != why}
+    if news:
+        with site.changing() as connection:
+            requests_table.note_errors(connection, news)
+    return failed
+
+
+def begin(site: Site, wait: float) -> None:
+    """Finish what another left behind; whoever changes anything begins with this."""
+    catch_up(site)
+    complete(site, wait)
+    tidy(site)
+
+
+def _applied(site: Site, batch: Sequence[str], wait: float) -> dict[str, ExpungeError]:
+    """Apply a batch, or its halves; return what could not be."""
+    try:
+        return apply_batch(site, batch)
+    except OF_THE_STORE:
+        raise
+    except ExpungeError as error:
+        if len(batch) == 1:
+            return {batch[0]: error}
+        middle = len(batch) // 2
+        first = _applied(site, batch[:middle], wait)
+        # A model has one release that the ledger does not know of, never two.
+        complete(site, wait)
+        return first | _applied(site, batch[middle:], wait)

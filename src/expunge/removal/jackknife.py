@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""Jackknife: one step with the Hessian of *all* rows, factored once at fit.
+
+    s = -H^-1 c_U,    or the prox of f alpha kink in the norm of H.
+
+Removing a row costs O(d) and reading the model one product with H^-1. The paper's
+Algorithm 1, with the regularised term and the proximal start put right.
+
+Rescaled: the jackknife with each removed gradient divided by 1 - leverage.
+
+For one row under "sum" scaling this is the Newton step, by Woodbury's identity:
+(H - x c x')^-1 x g = H^-1 x (1 - c x'H^-1 x)^-1 g. With k outputs the leverage is
+the k x k matrix C_i X_i H^-1 X_i'. Rows are corrected one by one, so a batch is
+still a sum; what their interplay leaves over shows in the residual.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ..core.arrays import Matrix, Vector
+from ..core.linalg import Symmetric
+from ..core.objective import Objective
+from ..core.rows import Rows
+from ..core.solver import Model, with_quadratic
+from ..core.sums import tilted_slopes
+from ..exceptions import CannotRemove, Unsupported
+from .state import (
+    LEVERAGE_MARGIN,
+    Draft,
+    State,
+    answer,
+    draft,
+    drop_gradient,
+    drop_matrices,
+    factored_inverse,
+    initial_state,
+    inverse_model,
+    kinked_model,
+    successor,
+    what_remains,
+    with_sums,
+)
+from .summary import Summary
+
+
+@dataclass(frozen=True, slots=True)
+class Jackknife:
+    """Infinitesimal jackknife (IJ), smooth and proximal.
+
+    Parameters
+    ----------
+    certified
+        Keep the remaining rows' Hessian and norm moment, which the residual and
+        every certificate need, at O(d^2) an update. Without them an update is
+        O(d) and the answer can only be certified with the rows at hand.
+    """
+
+    certified: bool = True
+    needs_rows: ClassVar[bool] = False
+
+    def init(self, summary: Summary) -> State:
+        """Factor the Hessian at the anchor."""
+        state = initial_state(summary)
+        H = with_quadratic(summary.objective, summary.hessian)
+        if summary.objective.smooth:
+            state = state.having(inverse=factored_inverse(H))
+        else:
+            state = state.having(metric=H)
+        if self.certified:
+            state = with_sums(state, summary, moment=True)
+        return state
+
+    def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
+        """Subtract the rows' gradients, and their Hessian if certified."""
+        weight, n_rows = what_remains(state, removed)
+        if not len(removed):
+            return state
+        gradient = drop_gradient(state, removed)
+        lighter = state.having(weight=weight, n_rows=n_rows, gradient=gradient)
+        if state.hessian is not None:
+            lighter = drop_matrices(lighter, removed, spend=spend)
+        return successor(lighter, state, spend=spend)
+
+    def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
+        """Return the minimiser of the model with the anchor's Hessian."""
+        del remaining
+        minimum = self.model(state)(state.anchor, state.smooth_gradient)
+        if state.metric is None:  # a product needs no start
+            return state, draft(minimum)
+        return answer(state, minimum)
+
+    def model(self, state: State) -> Model:
+        """Return the quadratic model: H as it was at the anchor."""
+        if state.metric is not None:
+            return kinked_model(state, state.metric)
+        assert state.inverse is not None
+        return inverse_model(state.inverse)
+
+
+@dataclass(frozen=True, slots=True)
+class Rescaled:
+    """Rescaled influence function (RIF), smooth and for separable penalties.
+
+    Parameters
+    ----------
+    certified
+        As for Jackknife.
+    """
+
+    certified: bool = True
+    needs_rows: ClassVar[bool] = False
+
+    def init(self, summary: Summary) -> State:
+        """Factor the Hessian at the anchor, on the support if there is a kink."""
+        require_separable(summary.objective)
+        state = Jackknife(self.certified).init(summary)
+        if state.inverse is None:
+            H = with_quadratic(summary.objective, summary.hessian)
+            state = state.having(inverse=_support_inverse(H, summary.theta))
+        return state.having(tilted=state.gradient)
+
+    def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
+        """Subtract the rows' rescaled gradients beside the plain ones."""
+        what_remains(state, removed)
+        if not len(removed):
+            return state
+        tilted = _drop_tilted(state, removed)
+        lighter = Jackknife(self.certified).update(state, removed, spend=spend)
+        return lighter.having(tilted=tilted)
+
+    def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
+        """Return the minimiser of the jackknife's model at the rescaled gradient."""
+        del remaining
+        assert state.tilted is not None
+        gradient = state.tilted + state.scale * state.pull
+        return answer(state, self.model(state)(state.anchor, gradient))
+
+    def model(self, state: State) -> Model:
+        """Return the jackknife's model."""
+        return Jackknife(self.certified).model(state)
+
+
+def require_separable(objective: Objective) -> None:
+    """Raise Unsupported for a penalty under which a row has no leverage."""
+    if not objective.penalty.separable:
+        raise Unsupported(
+            f"Rescaled cannot serve {type(objective.penalty).__name__}: a row's "
+            "leverage is defined on a fixed support, and this penalty is curved on "
+            "its support; use Newton or Jackknife"
+        )
+
+
+def _support_inverse(H: Symmetric, theta: Vector) -> Symmetric:
+    """Return the inverse on the support of theta, zero elsewhere."""
+    support = np.flatnonzero(theta)
+    padded = np.zeros((theta.size, theta.size))
+    if support.size:
+        inverse = factored_inverse(H.submatrix(support)).dense()
+        padded[np.ix_(support, support)] = inverse
+    return Symmetric.from_dense(padded)
+
+
+def _drop_tilted(state: State, removed: Rows) -> Vector:
+    """Return the rescaled gradient without the removed rows."""
+    assert state.tilted is not None
+    slopes, beyond = tilted_slopes(
+        state.objective.loss,
+        removed,
+        state.anchor,
+        _sum_inverse(state),
+        1.0 - LEVERAGE_MARGIN,
+    )
+    if beyond:
+        raise CannotRemove(
+            "a row to remove determines the model alone in some direction (leverage "
+            "one): Rescaled cannot divide by what is left; use Newton or Retrain"
+        )
+    return state.tilted - slopes / state.anchor_weight
+
+
+def _sum_inverse(state: State) -> Callable[[Matrix], Matrix]:
+    """Return the product with the inverse Hessian in units of sums, not means."""
+    inverse, weight = state.inverse, state.anchor_weight
+    assert inverse is not None
+    return lambda columns: (inverse @ columns) / weight
