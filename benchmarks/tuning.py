@@ -27,10 +27,10 @@ from expunge import L1, L2, Budget, Logistic, Objective, Rows
 from expunge.core.solver import minimise
 from expunge.core.sums import predict
 from expunge.removal import state_size
+from expunge.selection.choice import Choice, Split, choose, folds_of
+from expunge.selection.evaluate import side_by_side
+from expunge.selection.tune import Tuning, retune, tune
 from expunge.tuning import TunedClassifier
-from expunge.tuning.choice import Choice, Split, choose, folds_of
-from expunge.tuning.evaluate import side_by_side
-from expunge.tuning.tune import Tuning, retune, tune
 
 from .curve import Panel, draw_curves
 from .data import Dataset, warfarin

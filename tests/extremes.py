@@ -27,9 +27,9 @@ from expunge.promise.radius import (
 )
 from expunge.removal import Draft, State, look
 from expunge.removal.state import initial_state, with_sums
-from expunge.tuning.choice import Split, choose
-from expunge.tuning.loo import leave_one_out
-from expunge.tuning.tune import Tuning, retune, tune
+from expunge.selection.choice import Split, choose
+from expunge.selection.loo import leave_one_out
+from expunge.selection.tune import Tuning, retune, tune
 from tests.exact import LD, exact_loss, exact_minimiser, length
 from tests.instances import FITTING, LOSSES, MECHANISMS, PENALTIES, Combination
 

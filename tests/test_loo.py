@@ -34,8 +34,9 @@ from expunge.exceptions import CannotRemove, ExpungeError, InvalidInput, Unsuppo
 from expunge.removal import State
 from expunge.removal.state import initial_state, with_sums
 from expunge.removal.summary import Summary
-from expunge.tuning import loo, loo_bounds, loo_error, loo_problems
-from expunge.tuning.loo import LeftOut, leave_one_out
+from expunge.selection import loo, loo_bounds, loo_problems
+from expunge.selection.loo import LeftOut, leave_one_out
+from expunge.tuning import loo_error
 from tests.instances import LOSSES, PENALTIES, SCALINGS, labelled
 
 ONE_OUTPUT = ("logistic", "half_squared", "huber", "squared_hinge")

@@ -31,7 +31,7 @@ from expunge.exceptions import ExpungeError, InvalidInput, NotConverged
 from expunge.promise.capacity import Regularity, newton_radius, noise_cost
 from expunge.promise.radius import best_radius
 from expunge.removal import Mechanism
-from expunge.tuning.choice import Interval, near
+from expunge.selection.choice import Interval, near
 from tests.exact import SUITABLE, exact_minimiser, length
 from tests.extremes import bar_verdict, interval_verdict, verdict
 

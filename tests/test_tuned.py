@@ -32,8 +32,8 @@ from expunge.exceptions import (
 )
 from expunge.private_model import snapshot
 from expunge.promise.certificate import CHOSEN, TUNED
+from expunge.selection.tuned_model import TunedHoldings
 from expunge.tuning import TunedClassifier, TunedRegressor
-from expunge.tuning.tuned_model import TunedHoldings
 
 ALPHAS = (1.0, 0.1, 1e-2, 1e-3)
 BUDGET = Budget(sigma=0.5, allow_seeded=True)

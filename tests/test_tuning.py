@@ -31,10 +31,10 @@ from expunge.core.solver import minimise
 from expunge.core.sums import predict
 from expunge.exceptions import CannotRemove, InvalidInput
 from expunge.removal import Draft, State
-from expunge.tuning import evaluate
-from expunge.tuning.choice import Split, choose, fold_of, folds_of
-from expunge.tuning.hessian_norm import Reach, Sight, reach_of
-from expunge.tuning.tune import Tuning, retune, tune
+from expunge.selection import evaluate
+from expunge.selection.choice import Split, choose, fold_of, folds_of
+from expunge.selection.hessian_norm import Reach, Sight, reach_of
+from expunge.selection.tune import Tuning, retune, tune
 
 ALPHAS = (1.0, 0.1, 1e-2, 1e-3, 1e-4)
 FOLDS = 4

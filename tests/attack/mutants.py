@@ -167,7 +167,7 @@ def keep_the_scaler() -> None:
 
 def choose_the_first() -> None:
     """Let a tuned model choose its first candidate, and call that certified."""
-    real = import_module("expunge.tuning.choice").choose
+    real = import_module("expunge.selection.choice").choose
 
     def choose(intervals: Any, twins: Any) -> Any:
         found = real(intervals, twins)
@@ -183,7 +183,7 @@ def narrow_the_bars() -> None:
 
 
 def _narrow(low: float, value: float, high: float) -> Any:
-    Interval = import_module("expunge.tuning.choice").Interval
+    Interval = import_module("expunge.selection.choice").Interval
     return Interval(value - (value - low) / 1e2, value, value + (high - value) / 1e2)
 
 

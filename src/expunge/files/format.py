@@ -49,10 +49,10 @@ from ..promise.certificate import Certificate, Scope
 from ..promise.radius import Radius
 from ..promise.record import Record
 from ..removal.summary import Scales
-from ..tuning.choice import Choice, Interval, Rule
-from ..tuning.fold_models import Cell
-from ..tuning.hessian_norm import Yardstick
-from ..tuning.tune import LooTuning, Tuning
+from ..selection.choice import Choice, Interval, Rule
+from ..selection.fold_models import Cell
+from ..selection.hessian_norm import Yardstick
+from ..selection.tune import LooTuning, Tuning
 
 Arrays: TypeAlias = MutableMapping[str, NDArray[Any]]
 

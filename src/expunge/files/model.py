@@ -31,9 +31,9 @@ from ..private_model.unlearn import Release
 from ..promise.canonical import dumps, loads
 from ..promise.noise import SecureNoise, release_noise
 from ..promise.record import Record
+from ..selection.tuned_model import TunedHoldings, bounds_among
 from ..tuning import TunedClassifier, TunedRegressor
 from ..tuning.estimators import Tuned, choice_noise
-from ..tuning.tuned_model import TunedHoldings, bounds_among
 from .format import (
     RESTORE,
     Arrays,

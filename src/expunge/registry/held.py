@@ -35,7 +35,7 @@ from ..files.model import (
 from ..private_model.holdings import Fetch, Holdings
 from ..private_model.snapshot import Shown, Snapshot
 from ..private_model.training_rows import Kept, Roster
-from ..tuning.tuned_model import TunedHoldings
+from ..selection.tuned_model import TunedHoldings
 from .storage.people_table import PageKeys
 
 HASH_BYTES = 32

@@ -39,7 +39,7 @@ from ..private_model.subjects import is_row_name, owners_of
 from ..private_model.unlearn import Custody, reanchor
 from ..promise.budget import Budget
 from ..promise.record import Record
-from ..tuning.tuned_model import TunedHoldings
+from ..selection.tuned_model import TunedHoldings
 from .context import WAIT, Site, now
 from .folder import note_tag_keys
 from .held import by_person, checkpoint, released

@@ -29,7 +29,7 @@ from ..ledger.documents import day_of
 from ..ledger.secrets import read_secret
 from ..promise.accountant import release_event
 from ..promise.certificate import Certificate
-from ..tuning.tuned_model import TunedHoldings
+from ..selection.tuned_model import TunedHoldings
 from .context import WAIT, Site, time_for
 from .folder import Places, note_tag_keys, require_tag_keys
 from .held import Held, take_up

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tuning by cross-validation, with a choice that can be forgotten."""
 
-from .choice import fold_of
-from .estimators import Curve, TunedClassifier, TunedRegressor
-from .loo import LeftOut, loo_error
+from ..selection.choice import fold_of
+from ..selection.loo import LeftOut
+from .estimators import Curve, TunedClassifier, TunedRegressor, loo_error
 
 __all__ = [
     "Curve",

@@ -30,8 +30,11 @@ from ..private_model.unlearn import begin
 from ..promise.budget import Budget
 from ..promise.noise import Noise, SecureNoise, release_noise, salt
 from ..removal import Mechanism
-from .choice import Method, Rule, Split, folds_of, grid
-from .tuned_model import TunedHoldings, modelled, noised, proof
+from ..removal.state import initial_state, with_sums
+from ..removal.summary import summarise
+from ..selection.choice import Method, Rule, Split, folds_of, grid
+from ..selection.loo import LeftOut, leave_one_out
+from ..selection.tuned_model import TunedHoldings, modelled, noised, proof
 
 WIDTH = 30
 
@@ -289,3 +292,20 @@ class TunedRegressor(Tuned, LinearRegression):
 
     Parameters are those of ``Tuned``; ``loss`` is "half_squared" or "huber".
     """
+
+
+def loo_error(model: Forgetful) -> LeftOut:
+    """Return leave-one-out losses of a fitted estimator that keeps its data.
+
+    At its noise-free answer and over the rows that it still has. The model and its
+    account stay as they are: nothing is released.
+    """
+    holdings = model._private_state()
+    custody, rows = holdings.custody, holdings.rows()
+    if rows is None:
+        raise InvalidInput(
+            "this model keeps no data (keep_data=False), and leave-one-out looks at "
+            "every row; fit with keep_data=True, or call leave_one_out(state, rows)"
+        )
+    summary = summarise(custody.objective_for(rows), rows, custody.draft.theta)
+    return leave_one_out(with_sums(initial_state(summary), summary, moment=True), rows)

@@ -36,7 +36,6 @@ from ..core.arrays import UNDERFLOW, UNIT_ROUNDOFF, Index, Matrix, Private, Vect
 from ..core.rows import Rows
 from ..core.sums import BLOCK_ROWS, largest_norm
 from ..exceptions import InvalidInput
-from ..linear_model.base import Forgetful
 from ..private_model.unlearn import REFUSALS
 from ..promise.radius import gradient_error, prediction_error
 from ..removal import Draft, State
@@ -267,23 +266,6 @@ def leave_one_out(state: State, rows: Rows, row_norm: float | None = None) -> Le
         if worst.size:
             found = _improved(found, worst, look(shared, base, rows, worst))
     return found
-
-
-def loo_error(model: Forgetful) -> LeftOut:
-    """Return leave-one-out losses of a fitted estimator that keeps its data.
-
-    At its noise-free answer and over the rows that it still has. The model and its
-    account stay as they are: nothing is released.
-    """
-    holdings = model._private_state()
-    custody, rows = holdings.custody, holdings.rows()
-    if rows is None:
-        raise InvalidInput(
-            "this model keeps no data (keep_data=False), and leave-one-out looks at "
-            "every row; fit with keep_data=True, or call leave_one_out(state, rows)"
-        )
-    summary = summarise(custody.objective_for(rows), rows, custody.draft.theta)
-    return leave_one_out(with_sums(initial_state(summary), summary, moment=True), rows)
 
 
 def _row_norm(rows: Rows, promised: float | None) -> float:
