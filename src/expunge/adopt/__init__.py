@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adopt: models come from scikit-learn with their data, and go back as releases.
+"""Adopt: fitted scikit-learn estimators become models that can forget.
 
-``from_sklearn`` reads what a fitted estimator minimised (``terms``), solves it again
-from the coefficients given, and takes the result into custody; from then on the model
-can forget. ``to_sklearn`` makes a plain estimator of a release, for serving.
+``from_sklearn`` reads what a fitted estimator minimised and solves it again from the
+coefficients given. ``model.to_sklearn()`` goes the other way, for serving.
 """
 
-from .estimators import Adopting, Adoption, AdoptionWarning, from_sklearn, to_sklearn
+from ..private_model.answers import Adoption
+from .estimators import Adopting, AdoptionWarning, from_sklearn
 
-__all__ = ["Adopting", "Adoption", "AdoptionWarning", "from_sklearn", "to_sklearn"]
+__all__ = ["Adopting", "Adoption", "AdoptionWarning", "from_sklearn"]

@@ -4,46 +4,42 @@
 The coefficients given are a start, not the answer: a certificate speaks of the
 minimiser, and scikit-learn stops short of it. The problem is solved again from there,
 and ``adoption_`` tells how far that moved the model.
-
-From a release to a plain scikit-learn estimator, for serving and for export.
-
-Only what predictions need is there: coefficients, intercepts, classes and names of
-features, all of the last release. Hyper-parameters keep scikit-learn's defaults, for
-the one that matters (C = 1/(alpha W)) would tell how much weight is left.
 """
 
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn import linear_model
-from sklearn.multiclass import OneVsRestClassifier
-from sklearn.preprocessing import LabelBinarizer
-from sklearn.svm import LinearSVC
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import check_is_fitted
 
-from ..core.arrays import SMALLEST, Matrix, Private, Vector, norm
+from ..core.arrays import SMALLEST, Vector, norm
 from ..core.losses import Logistic
 from ..core.objective import Objective
 from ..core.rows import Rows
 from ..core.sums import loss_slopes
 from ..exceptions import InvalidInput, Unsupported
 from ..linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
-from ..linear_model.base import Forgetful, Prepared
-from ..private_model.snapshot import carry
+from ..linear_model.base import (
+    Prepared,
+    fit_prepared,
+    private_model,
+    set_snapshot,
+    snapshot_of,
+)
+from ..linear_model.fitting import prepare
+from ..private_model.answers import Adoption
 from ..private_model.subjects import owners_of
-from ..private_model.unlearn import Custody
 from ..promise.budget import Budget
+from ..promise.certificate import BALANCED, Scope
 from ..removal import Mechanism
 from .objectives import coefficients_of, terms_of
 
 Adopted: TypeAlias = LogisticRegression | LinearRegression | SoftmaxRegression
 
-BALANCED = "class_weight='balanced'"
 # Relative to the length of the minimiser; a shift beyond is worth a warning.
 LARGEST_SHIFT = 1e-3
 
@@ -65,25 +61,6 @@ class Adopting(TypedDict, total=False):
     keep_data: bool
     random_state: int | None
     classes: Sequence[Any] | None
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Adoption(Private):
-    """How far the given coefficients were from the minimiser. Private.
-
-    Attributes
-    ----------
-    shift, relative_shift
-        Norm of the change of all coefficients, intercepts included; the same over
-        the norm of the minimiser.
-    residual
-        Norm of the gradient of the mean objective at the given coefficients (of the
-        proximal gradient where the penalty has a kink): zero at the minimiser.
-    """
-
-    shift: float
-    relative_shift: float
-    residual: float
 
 
 def from_sklearn(
@@ -127,20 +104,24 @@ def from_sklearn(
         raise InvalidInput("no rows with positive weight: there is nothing to adopt")
     model = terms.face(**terms.parameters(total), **given)
     # Of two classes scikit-learn makes one logistic model.
-    prepared = model._prepare(X, y, weight).with_pair(Logistic())
+    prepared = prepare(model, X, y, sample_weight=weight).with_pair(Logistic())
     objective, rows = prepared.objective, prepared.rows
     _require_same(estimator, model, prepared)
     start = _start(estimator, objective, rows)
     balanced = getattr(estimator, "class_weight", None) == "balanced"
-    model._hold(
+    fit_prepared(
+        model,
         prepared,
         owners_of(subjects, len(rows)),
-        start,
-        _declared if balanced else carry,
+        start=start,
+        scope=Scope(declared=(BALANCED,) if balanced else ()),
     )
-    theta = model._private_state().custody.draft.theta
-    model.adoption_ = _adoption(objective, rows, start, theta)
-    _warn(estimator, model.adoption_)
+    theta = private_model(model).answer.draft.theta
+    adoption = _adoption(objective, rows, start, theta)
+    snapshot = snapshot_of(model)
+    adopted = replace(private_model(model), adoption=adoption)
+    set_snapshot(model, snapshot.keep(adopted))
+    _warn(estimator, adoption)
     return model
 
 
@@ -212,14 +193,6 @@ def _start(estimator: Any, objective: Objective, rows: Rows) -> Vector:
     return np.vstack([coef.T, intercept]).ravel()
 
 
-def _declared(custody: Custody) -> Custody:
-    """Return the custody with its account told of weights that follow the data."""
-    custody = carry(custody, None, BALANCED)
-    note = f"{BALANCED}: weights that were computed from everyone's labels"
-    scope = replace(custody.scope, not_covered=(*custody.scope.not_covered, note))
-    return replace(custody, scope=scope)
-
-
 def _adoption(
     objective: Objective, rows: Rows, start: Vector, theta: Vector
 ) -> Adoption:
@@ -254,91 +227,3 @@ def _warn(estimator: Any, adoption: Adoption) -> None:
             AdoptionWarning,
             stacklevel=3,
         )
-
-
-def to_sklearn(model: Forgetful) -> Any:
-    """Return a fitted scikit-learn estimator that predicts what the release predicts.
-
-    LogisticRegression, OneVsRestClassifier of it (more than two classes one against
-    the rest), LinearSVC (losses that give no probabilities) or LinearRegression.
-
-    Parameters
-    ----------
-    model
-        A fitted estimator of this package; a copy that carries the release alone
-        will do.
-    """
-    check_is_fitted(model, "_snapshot")
-    if isinstance(model, LinearRegression):
-        return _filled(linear_model.LinearRegression(), model)
-    if isinstance(model, SoftmaxRegression):
-        return _softmax(model)
-    if isinstance(model, LogisticRegression):
-        return _logistic(model)
-    raise Unsupported(
-        f"{type(model).__name__} has no counterpart in scikit-learn; take its coef_ "
-        "and intercept_"
-    )
-
-
-def _softmax(model: SoftmaxRegression) -> Any:
-    """Return softmax regression; for two classes one row of differences."""
-    plain = _filled(linear_model.LogisticRegression(), model)
-    if len(plain.coef_) == 2:
-        plain.coef_ = plain.coef_[1:] - plain.coef_[:1]
-        plain.intercept_ = plain.intercept_[1:] - plain.intercept_[:1]
-    return plain
-
-
-def _logistic(model: LogisticRegression) -> Any:
-    """Return the linear classifier whose loss is the model's."""
-    if len(model.classes_) > 2:
-        return _one_vs_rest(model)
-    logistic = model.certificate_.objective["loss"]["name"] == "Logistic"
-    # LinearSVC is a linear classifier without probabilities, which no other loss has.
-    plain = linear_model.LogisticRegression() if logistic else LinearSVC()
-    return _filled(plain, model)
-
-
-def _one_vs_rest(model: LogisticRegression) -> Any:
-    """Return binary models side by side."""
-    plain = OneVsRestClassifier(linear_model.LogisticRegression())
-    plain.label_binarizer_ = LabelBinarizer(sparse_output=True).fit(model.classes_)
-    plain.estimators_ = [
-        _with_coefficients(_binary(model), coef[None, :], np.array([intercept]))
-        for coef, intercept in zip(model.coef_, model.intercept_, strict=True)
-    ]
-    if not hasattr(plain, "classes_"):  # a property until scikit-learn 1.8
-        plain.classes_ = model.classes_.copy()
-    return _described(plain, model)
-
-
-def _binary(model: LogisticRegression) -> Any:
-    """Return a classifier of 0 and 1 that knows the features."""
-    plain = _described(linear_model.LogisticRegression(), model)
-    plain.classes_ = np.array([0, 1])
-    return plain
-
-
-def _filled(plain: Any, model: Any) -> Any:
-    """Return the estimator with the model's release in it."""
-    if hasattr(model, "classes_"):
-        plain.classes_ = model.classes_.copy()
-    filled = _with_coefficients(plain, model.coef_, model.intercept_)
-    return _described(filled, model)
-
-
-def _with_coefficients(plain: Any, coef: Matrix, intercept: Vector) -> Any:
-    """Return the estimator with coefficients of its own."""
-    plain.coef_ = np.array(coef)
-    plain.intercept_ = np.array(intercept) if np.ndim(intercept) else float(intercept)
-    plain.n_iter_ = np.zeros(1, dtype=np.int32)
-    return plain
-
-
-def _described(plain: Any, model: Any) -> Any:
-    """Return the estimator with the features it expects."""
-    plain.n_features_in_ = model.n_features_in_
-    if hasattr(model, "feature_names_in_"):
-        plain.feature_names_in_ = model.feature_names_in_.copy()
-    return plain

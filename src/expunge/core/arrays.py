@@ -34,15 +34,11 @@ Matrix: TypeAlias = NDArray[np.float64]
 Design: TypeAlias = NDArray[np.float64] | csr_array[Any, tuple[int, int]]
 
 
-class OneWriter:
-    """Something that threads share, and one of them at a time may change."""
-
-    @property
-    def _writing(self) -> threading.RLock:
-        """The lock to hold while changing anything; it belongs to this object."""
-        # One call that no thread can divide: two first users get the same lock.
-        lock: threading.RLock = self.__dict__.setdefault("_lock", threading.RLock())
-        return lock
+def write_lock(shared: Any) -> threading.RLock:
+    """Return the lock to hold while changing an object that threads share."""
+    # One call that no thread can divide: two first users get the same lock.
+    lock: threading.RLock = shared.__dict__.setdefault("_lock", threading.RLock())
+    return lock
 
 
 class Private:

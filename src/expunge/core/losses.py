@@ -23,6 +23,7 @@ from scipy.special import expit, log_softmax, softmax
 
 from ..exceptions import InvalidInput
 from .arrays import LARGEST, Vector, require_magnitude
+from .packing import stored
 
 
 class Loss(Protocol):
@@ -147,6 +148,7 @@ def _require_classes(classes: int) -> None:
         raise InvalidInput(f"classes={classes}; there must be at least two")
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class Logistic(_Smooth):
     """Logistic loss log(1 + exp(-y eta)) for labels -1 and +1."""
@@ -176,6 +178,7 @@ class Logistic(_Smooth):
         return expit(eta) * expit(-eta)
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class HalfSquared(_Smooth):
     """Half squared error |eta - y|^2 / 2, for one output or several."""
@@ -212,6 +215,7 @@ class HalfSquared(_Smooth):
         return np.tile(np.eye(self.outputs), (len(eta), 1, 1))
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class Huber:
     """Huber loss: quadratic to ``threshold``, linear beyond; curvature jumps there."""
@@ -258,6 +262,7 @@ class Huber:
         return np.abs(np.abs(eta - y) - self.threshold)
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class SquaredHinge:
     """Squared hinge max(0, 1 - y eta)^2 (no half, as in LinearSVC), labels -1, +1."""
@@ -291,6 +296,7 @@ class SquaredHinge:
         return np.abs(1.0 - y * eta)
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class Multinomial(_Smooth):
     """Cross-entropy of the softmax over ``classes`` classes, labels 0 .. k-1.
@@ -341,6 +347,7 @@ class Multinomial(_Smooth):
         return curvature
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class OneVsRest(_Smooth):
     """Sum of a logistic loss for each of ``classes`` classes against the rest.

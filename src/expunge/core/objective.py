@@ -36,12 +36,14 @@ from .arrays import (
     row_squares,
 )
 from .losses import Loss
+from .packing import stored
 from .penalties import Penalty
 from .rows import Rows
 
 Scaling: TypeAlias = Literal["mean", "sum"]
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class Objective:
     """A regularised convex objective, complete but for the rows.

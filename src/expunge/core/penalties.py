@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from ..exceptions import InvalidInput
 from .arrays import LARGEST_SQUARE, LEAST_SQUARE, Matrix, Vector, decomposition, norm
+from .packing import stored
 
 
 class Penalty(ABC):
@@ -73,6 +74,7 @@ class Penalty(ABC):
         del n_features, outputs
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class L2(Penalty):
     """Ridge penalty |theta|^2 / 2."""
@@ -101,6 +103,7 @@ def soft_threshold(v: Matrix, step: float | Vector) -> Matrix:
     return v - np.clip(v, -step, step)
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class L1(Penalty):
     """Lasso penalty: the sum of absolute values."""
@@ -121,6 +124,7 @@ class L1(Penalty):
         return soft_threshold(v, step)
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class ElasticNet(Penalty):
     """Elastic net l1_ratio |theta|_1 + (1 - l1_ratio) |theta|^2 / 2."""
@@ -150,6 +154,7 @@ class ElasticNet(Penalty):
         return soft_threshold(v, step * self.l1_ratio)
 
 
+@stored
 @dataclass(frozen=True, slots=True, init=False)
 class GroupLasso(Penalty):
     """Sum over groups of sqrt(size) times the group's Euclidean norm.
@@ -214,6 +219,7 @@ class GroupLasso(Penalty):
             )
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class NuclearNorm(Penalty):
     """Sum of the singular values of the (n_features, outputs) matrix."""

@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from .arrays import Design, Matrix, Vector, row_norms
+from .packing import stored
 
 
+@stored
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Rows:
     """Rows of a design with labels and weights, all float64.

@@ -1,13 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packing: values of this package as plain JSON data with arrays beside it.
-
-A value is known by its exact class, from a table of the package's own: reading calls
-no other, and a loss, penalty or mechanism that a user wrote is refused. Numbers keep
-every bit, and symmetric matrices their order in memory, so that what follows is the
-same to the last bit. Of such a matrix the lower triangle alone is written: the upper
-one may be older, and their difference would be the outer products of removed rows.
-
-A folder of files that is replaced as a whole, and trusted only if it is whole.
+"""The format of saved models: JSON manifests, safetensors, a folder replaced at once.
 
 New files are written beside the old ones and flushed to disk; one rename then decides,
 after which each takes its place. A crash before the rename leaves the old folder, a
@@ -16,221 +8,44 @@ files are readable by their owner alone, and overwritten with zeros once replace
 What a file system, a backup or a solid-state disk keeps beyond that is out of reach.
 
 Every file is sealed: a manifest holds the SHA-256 of its content and of the arrays
-beside it. That catches accidents. Whoever can write the folder can also seal it anew.
+beside it. That catches accidents. Anyone who can write the folder can also seal it.
 """
 
-from collections.abc import Mapping, MutableMapping
+import json
+from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import fields
 from hashlib import sha256
-from math import isfinite
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
-from scipy.linalg import lapack
 
-from .. import removal
-from ..adopt import Adoption
-from ..core import losses, penalties
-from ..core.linalg import Symmetric
-from ..core.objective import Objective
-from ..core.rows import Rows
 from ..disk import ANYONE, OWNER_ALONE, destroy, flush, scrubbed, write_new
-from ..exceptions import ExpungeError, InvalidInput, Unsupported
-from ..private_model.labels import Labels
-from ..private_model.unlearn import Custody
-from ..promise.accountant import Accountant
-from ..promise.budget import Budget
-from ..promise.canonical import Document, dumps, loads
-from ..promise.certificate import Certificate, Scope
-from ..promise.radius import Radius
-from ..promise.record import Record
-from ..removal.summary import Scales
-from ..selection.choice import Choice, Interval, Rule
-from ..selection.fold_models import Cell
-from ..selection.hessian_norm import Yardstick
-from ..selection.tune import LooTuning, Tuning
+from ..exceptions import ExpungeError, InvalidInput, MissingExtra
+from ..promise.canonical import dumps, loads
 
-Arrays: TypeAlias = MutableMapping[str, NDArray[Any]]
-
-CLASSES: tuple[type, ...] = (
-    losses.Logistic,
-    losses.HalfSquared,
-    losses.Huber,
-    losses.SquaredHinge,
-    losses.Multinomial,
-    losses.OneVsRest,
-    penalties.L1,
-    penalties.L2,
-    penalties.ElasticNet,
-    penalties.GroupLasso,
-    penalties.NuclearNorm,
-    removal.Jackknife,
-    removal.Newton,
-    removal.Polish,
-    removal.Rescaled,
-    removal.Retrain,
-    removal.State,
-    removal.Draft,
-    Accountant,
-    Adoption,
-    Budget,
-    Cell,
-    Choice,
-    Custody,
-    Interval,
-    Labels,
-    LooTuning,
-    Objective,
-    Radius,
-    Rows,
-    Rule,
-    Scales,
-    Scope,
-    Tuning,
-    Yardstick,
-)
-KNOWN: Mapping[str, type] = {known.__name__: known for known in CLASSES}
-DOCUMENTS: Mapping[str, type[Document]] = {
-    "Certificate": Certificate,
-    "Record": Record,
-}
-NUMBERS = {
-    np.dtype(name)
-    for name in "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 "
-    "uint64 bool".split()
-}
-
-
-def packed(value: Any, place: str, arrays: Arrays) -> Any:
-    """Return the value as JSON data; its arrays go under names that begin with place.
-
-    Raises Unsupported for what is not of this package.
-    """
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, bool | str | int):
-        return value
-    if isinstance(value, float):
-        return value if isfinite(value) else {"float": repr(value)}
-    if isinstance(value, bytes):
-        return {"bytes": value.hex()}
-    if isinstance(value, list | tuple):
-        kind = "list" if isinstance(value, list) else "tuple"
-        return {kind: [packed(v, f"{place}.{i}", arrays) for i, v in enumerate(value)]}
-    if isinstance(value, Mapping):
-        return {"mapping": _packed_items(dict(value), place, arrays)}
-    if isinstance(value, Document):
-        return {"document": type(value).__name__, "text": value.to_json()}
-    if isinstance(value, np.ndarray | Symmetric) or sparse.issparse(value):
-        return _packed_array(value, place, arrays)
-    return _packed_object(value, place, arrays)
-
-
-def unpacked(data: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
-    """Return the value that JSON data stand for."""
-    if not isinstance(data, dict):
-        return data
-    kind = next((kind for kind in READERS if kind in data), "")
-    return READERS[kind](data, arrays)
-
-
-def _packed_items(items: Mapping[str, Any], place: str, arrays: Arrays) -> Any:
-    """Return a mapping with its values packed."""
-    return {name: packed(items[name], f"{place}.{name}", arrays) for name in items}
-
-
-def _packed_object(value: Any, place: str, arrays: Arrays) -> Any:
-    """Return one of the package's values by its class and fields."""
-    kind = type(value)
-    if KNOWN.get(kind.__name__) is not kind:
-        raise Unsupported(
-            f"{kind.__name__} is not a part of expunge and cannot be saved; save with "
-            "the package's own losses, penalties and mechanisms, or keep the model in "
-            "memory"
-        )
-    items = {field.name: getattr(value, field.name) for field in fields(value)}
-    return {"class": kind.__name__, "fields": _packed_items(items, place, arrays)}
-
-
-def _packed_array(value: Any, place: str, arrays: Arrays) -> Any:
-    """Return an array by its name; words go into the JSON itself."""
-    if isinstance(value, Symmetric):
-        arrays[place], _ = lapack.dtrttp(value.lower, uplo="L")
-        return {"triangle": place, "size": value.size}
-    shape = [int(length) for length in value.shape]
-    if sparse.issparse(value):
-        for part in ("data", "indices", "indptr"):
-            arrays[f"{place}.{part}"] = getattr(value, part)
-        return {"csr": place, "shape": shape}
-    if value.dtype in NUMBERS:
-        arrays[place] = np.ascontiguousarray(value)
-        return {"array": place}
-    if value.ndim == 1 and value.dtype.kind in "UO":
-        words = packed(value.tolist(), place, arrays)
-        return {"words": words, "objects": value.dtype == object}
-    raise Unsupported(
-        f"an array of {value.dtype} cannot be saved; use numbers or words as classes "
-        "and names"
-    )
-
-
-def _object(data: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
-    items = {name: unpacked(part, arrays) for name, part in data["fields"].items()}
-    return KNOWN[data["class"]](**items)
-
-
-def _triangle(data: Any, arrays: Mapping[str, NDArray[Any]]) -> Symmetric:
-    lower, _ = lapack.dtpttr(data["size"], arrays[data["triangle"]], uplo="L")
-    return Symmetric(lower)
-
-
-def _symmetric(data: Any, arrays: Mapping[str, NDArray[Any]]) -> Symmetric:
-    """Return a matrix as earlier versions wrote it: its triangle row by row."""
-    lower = np.zeros((data["size"], data["size"]), order="F")
-    lower[np.tri(data["size"], dtype=bool)] = arrays[data["symmetric"]]
-    return Symmetric(lower)
-
-
-def _csr(data: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
-    names = (f"{data['csr']}.{part}" for part in ("data", "indices", "indptr"))
-    parts = tuple(arrays[name].copy() for name in names)
-    return sparse.csr_array(parts, shape=tuple(data["shape"]))
-
-
-def _array(data: Any, arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-    return arrays[data["array"]].copy()  # memory of its own, to be overwritten
-
-
-def _words(data: Any, arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-    words = unpacked(data["words"], arrays)
-    return np.array(words, dtype=object if data["objects"] else np.str_)
-
-
-READERS: Mapping[str, Any] = {
-    "float": lambda data, _: float(data["float"]),
-    "bytes": lambda data, _: bytes.fromhex(data["bytes"]),
-    "tuple": lambda data, arrays: tuple(unpacked(v, arrays) for v in data["tuple"]),
-    "list": lambda data, arrays: [unpacked(v, arrays) for v in data["list"]],
-    "mapping": lambda data, arrays: {
-        name: unpacked(part, arrays) for name, part in data["mapping"].items()
-    },
-    "document": lambda data, _: DOCUMENTS[data["document"]].from_json(data["text"]),
-    "class": _object,
-    "triangle": _triangle,
-    "symmetric": _symmetric,
-    "csr": _csr,
-    "array": _array,
-    "words": _words,
-}
-
+Content: TypeAlias = dict[str, Any]
 
 VERSION = 1
-# Being written, and decided upon but not yet in place.
 SAVING, SAVED = ".saving", ".saved"
+RESTORE = "restore the folder from where it was copied, or save the model again"
+METADATA = "__metadata__"  # where safetensors keeps words
+# As safetensors spells them.
+DTYPES = {
+    "bool": "BOOL",
+    "float16": "F16",
+    "float32": "F32",
+    "float64": "F64",
+    "int8": "I8",
+    "int16": "I16",
+    "int32": "I32",
+    "int64": "I64",
+    "uint8": "U8",
+    "uint16": "U16",
+    "uint32": "U32",
+    "uint64": "U64",
+}
 PRIVATE = "private."  # how names of private files begin
 
 
@@ -312,9 +127,6 @@ def digest(data: bytes) -> str:
     return sha256(data).hexdigest()
 
 
-RESTORE = "restore the folder from where it was copied, or save the model again"
-
-
 def _settle(folder: Path) -> None:
     """Let files that were decided upon take their places."""
     saved = folder / SAVED
@@ -335,3 +147,58 @@ def _discard(folder: Path) -> None:
     for file in folder.iterdir():
         destroy(file)
     folder.rmdir()
+
+
+def frame(content: Content, arrays: Mapping[str, NDArray[Any]]) -> list[memoryview]:
+    """Return content and arrays as one piece: a line of JSON, then safetensors.
+
+    The piece comes in parts, which are not copied: a state is megabytes, and this is
+    done for every request.
+    """
+    line = dumps(content).encode("ascii") + b"\n"
+    return [memoryview(line), *tensor_parts(arrays)]
+
+
+def unframe(data: bytes) -> tuple[Content, dict[str, NDArray[Any]]]:
+    """Return content and arrays of one piece."""
+    line, _, rest = data.partition(b"\n")
+    return loads(line, "a framed piece"), safetensors().load(rest)
+
+
+def tensor_parts(
+    arrays: Mapping[str, NDArray[Any]], words: Mapping[str, str] | None = None
+) -> list[memoryview]:
+    """Return arrays in the format of safetensors: a header, then each array's bytes.
+
+    Written here because the library copies, and puts words into an order of the day.
+    """
+    header: dict[str, Any] = {} if words is None else {METADATA: dict(words)}
+    end = 0
+    for name, array in arrays.items():
+        start, end = end, end + array.nbytes
+        header[name] = {
+            "dtype": DTYPES[array.dtype.name],
+            "shape": list(array.shape),
+            "data_offsets": [start, end],
+        }
+    text = json.dumps(header, separators=(",", ":"), sort_keys=True).encode("ascii")
+    text += b" " * (-len(text) % 8)  # so that arrays are aligned
+    size = len(text).to_bytes(8, "little")
+    return [memoryview(size + text), *(_bytes_of(array) for array in arrays.values())]
+
+
+def _bytes_of(array: NDArray[Any]) -> memoryview:
+    """Return the bytes of an array where they lie."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def safetensors() -> Any:
+    """Return the library that reads and writes arrays."""
+    try:
+        from safetensors import numpy
+    except ImportError as error:
+        raise MissingExtra(
+            "saving and loading needs safetensors, which is not installed; run "
+            "pip install expunge[files]"
+        ) from error
+    return numpy

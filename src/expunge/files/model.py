@@ -1,391 +1,150 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Estimators to folders and back.
+"""Snapshots to folders and back: the release apart from what is private.
 
-Contents: what is written of an estimator, its release apart from what is private.
-
-The release holds what predictions and a certificate need; the seed of the noise, which
-would undo it, is private. Noise drawn ahead is never written: whoever reads draws anew.
+Noise that was drawn ahead is never written: reading draws its own.
 """
 
-import json
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
-from ..core.arrays import Index, Private
-from ..exceptions import InvalidInput, MissingExtra, Unsupported
-from ..linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
-from ..linear_model.base import Forgetful
-from ..private_model.holdings import Fetch, Holdings
-from ..private_model.snapshot import Shown, Snapshot, used_before
-from ..private_model.training_rows import DIGEST_BYTES, Kept, Roster
-from ..private_model.unlearn import Release
-from ..promise.canonical import dumps, loads
-from ..promise.noise import SecureNoise, release_noise
-from ..promise.record import Record
-from ..selection.tuned_model import TunedHoldings, bounds_among
-from ..tuning import TunedClassifier, TunedRegressor
-from ..tuning.estimators import Tuned, choice_noise
+from ..core.packing import pack, unpack
+from ..exceptions import InvalidInput
+from ..private_model.snapshot import PublicModel, Snapshot, note_use
+from ..private_model.training_rows import RowDigests, TrainingRows
 from .format import (
     RESTORE,
-    Arrays,
+    Content,
     CorruptFiles,
     digest,
-    packed,
+    frame,
     read_file,
     replace_files,
+    safetensors,
     sealed,
-    unpacked,
+    unframe,
     unsealed,
 )
 
-Loaded: TypeAlias = LogisticRegression | LinearRegression | SoftmaxRegression | Tuned
-Content: TypeAlias = dict[str, Any]
-
-ESTIMATORS: Mapping[str, type[Loaded]] = {
-    "LinearRegression": LinearRegression,
-    "LogisticRegression": LogisticRegression,
-    "SoftmaxRegression": SoftmaxRegression,
-    "TunedClassifier": TunedClassifier,
-    "TunedRegressor": TunedRegressor,
-}
-# As safetensors spells them.
-DTYPES = {
-    "bool": "BOOL",
-    "float16": "F16",
-    "float32": "F32",
-    "float64": "F64",
-    "int8": "I8",
-    "int16": "I16",
-    "int32": "I32",
-    "int64": "I64",
-    "uint8": "U8",
-    "uint16": "U16",
-    "uint32": "U32",
-    "uint64": "U64",
-}
-# What a fit learned of features and targets beside the parameters, where it is set.
-LEARNED = ("n_features_in_", "feature_names_in_", "_n_targets")
+UNREADABLE = (LookupError, TypeError, ValueError, AttributeError)
 
 
-def require_known(model: object) -> None:
-    """Refuse an estimator that reading could not make again."""
-    if ESTIMATORS.get(type(model).__name__) is not type(model):
-        raise Unsupported(
-            f"{type(model).__name__} is not an estimator of expunge and cannot be "
-            f"saved; {', '.join(ESTIMATORS)} can"
-        )
-
-
-def release_content(model: Any, shown: Shown, arrays: Arrays) -> Content:
-    """Return what may be shipped of a release of this estimator."""
-    learned = {name: getattr(model, name) for name in LEARNED if hasattr(model, name)}
-    parts = {
-        "parameters": dict(shown.parameters) | {"random_state": None},
-        "learned": learned,
-        "classes": shown.classes,
-        "pair": shown.pair,
-        "weighted": shown.weighted,
-        "declared": shown.declared,
-        "theta": shown.release.theta,
-        "certificate": shown.release.certificate,
-    }
-    content = {name: packed(part, name, arrays) for name, part in parts.items()}
-    return content | {"estimator": type(model).__name__}
-
-
-def read_release(content: Content, arrays: Mapping[str, NDArray[Any]]) -> Loaded:
-    """Return the estimator with its release alone."""
-    parameters = unpacked(content["parameters"], arrays)
-    model = ESTIMATORS[content["estimator"]](**parameters)
-    for name, value in unpacked(content["learned"], arrays).items():
-        if name not in LEARNED:
-            raise LookupError(name)
-        setattr(model, name, value)
-    theta = unpacked(content["theta"], arrays)
-    theta.setflags(write=False)
-    shown = Shown(
-        Release(theta, unpacked(content["certificate"], arrays)),
-        parameters,
-        classes=unpacked(content["classes"], arrays),
-        pair=unpacked(content["pair"], arrays),
-        weighted=unpacked(content["weighted"], arrays),
-        declared=unpacked(content["declared"], arrays),
-    )
-    model._snapshot = Snapshot(shown)
-    used_before(parameters["budget"])  # by the fit that was saved
-    return model
-
-
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Beside(Private):
-    """What lies beside the custody: the roster, and the rows or a way to them."""
-
-    roster: Roster
-    kept: Kept | None
-    fetch: Fetch | None = None
-
-
-def custody_content(
-    model: Any, holdings: Holdings, record: Record, bounds: Index | None, arrays: Arrays
-) -> Content:
-    """Return what removal needs beside rows and roster.
-
-    Parameters
-    ----------
-    model
-        The estimator.
-    holdings, record
-        What it holds, and the record behind its last release.
-    bounds
-        Of a tuned model, where each fold begins among the rows as they are written.
-    arrays
-        Gets the arrays.
-    """
-    tuned = None
-    if isinstance(holdings, TunedHoldings):
-        tuned = holdings.rule, bounds, holdings.models, holdings.chosen
-    parts = {
-        "custody": replace(holdings.custody, released=None),
-        "released": holdings.custody.released is not None,
-        "record": record,
-        "labels": holdings.labels,
-        "tuned": tuned,
-        "random_state": model._shown.parameters["random_state"],
-        "adoption": getattr(model, "adoption_", None),
-    }
-    return {name: packed(part, name, arrays) for name, part in parts.items()}
-
-
-def give_custody(model: Any, parts: Mapping[str, Any], beside: Beside) -> None:
-    """Give the estimator its holdings, with noise that nobody has seen.
-
-    Parameters
-    ----------
-    model
-        As ``read_release`` returns it.
-    parts
-        What ``custody_content`` wrote, unpacked.
-    beside
-        What was written apart.
-    """
-    shown: Shown = model._shown
-    record: Record = parts["record"]
-    custody, seed = parts["custody"], parts["random_state"]
-    if parts["released"]:
-        custody = replace(custody, released=(shown.release, record))
-    model.random_state = seed
-    shown = replace(shown, parameters=dict(shown.parameters) | {"random_state": seed})
-    held = (custody, None, beside.roster, beside.kept, parts["labels"])
-    holdings = Holdings(*held, beside.fetch)
-    if parts["tuned"] is not None:
-        rule, bounds, models, chosen = parts["tuned"]
-        holdings = TunedHoldings(
-            *held,
-            beside.fetch,
-            rule=rule,
-            bounds=bounds,
-            models=models,
-            choice_noise=None,
-            chosen=chosen,
-        )
-    model._snapshot = Snapshot(shown, with_fresh_noise(holdings, seed), record)
-    if parts["adoption"] is not None:
-        model.adoption_ = parts["adoption"]
-
-
-def with_fresh_noise(holdings: Holdings, seed: int | None) -> Holdings:
-    """Return the holdings with noise that no release of their account has had."""
-    custody = holdings.custody
-    noise = None
-    if custody.budget is not None:
-        noise = release_noise(custody.budget, seed)
-        if isinstance(noise, SecureNoise):
-            noise.prepare(custody.accountant.n_parameters)
-    if not isinstance(holdings, TunedHoldings) or holdings.rule.method != "noised":
-        return replace(holdings, noise=noise)
-    rule = holdings.rule
-    assert rule.budget is not None
-    choices = choice_noise(rule.budget, seed)
-    return replace(holdings, noise=noise, choice_noise=choices)
-
-
-def framed(content: Content, arrays: Arrays) -> list[memoryview]:
-    """Return content and arrays as one piece: a line of JSON, then safetensors.
-
-    The piece comes in parts, which are not copied: a state is megabytes, and this is
-    done for every request.
-    """
-    line = dumps(content).encode("ascii") + b"\n"
-    return [memoryview(line), *_safetensors_parts(arrays)]
-
-
-def _safetensors_parts(arrays: Arrays) -> list[memoryview]:
-    """Return arrays in the format of safetensors: a header, then each array's bytes."""
-    header: dict[str, Any] = {}
-    end = 0
-    for name, array in arrays.items():
-        start, end = end, end + array.nbytes
-        header[name] = {
-            "dtype": DTYPES[array.dtype.name],
-            "shape": list(array.shape),
-            "data_offsets": [start, end],
-        }
-    text = json.dumps(header, separators=(",", ":")).encode("ascii")
-    text += b" " * (-len(text) % 8)  # so that arrays are aligned
-    bodies = [_bytes_of(array) for array in arrays.values()]
-    return [memoryview(len(text).to_bytes(8, "little") + text), *bodies]
-
-
-def _bytes_of(array: NDArray[Any]) -> memoryview:
-    """Return the bytes of an array where they lie."""
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-
-
-def unframed(data: bytes) -> tuple[Content, dict[str, NDArray[Any]]]:
-    """Return content and arrays of one piece."""
-    line, _, rest = data.partition(b"\n")
-    return loads(line, "a framed piece"), safetensors().load(rest)
-
-
-def safetensors() -> Any:
-    """Return the library that reads and writes arrays."""
-    try:
-        from safetensors import numpy
-    except ImportError as error:
-        raise MissingExtra(
-            "saving and loading needs safetensors, which is not installed; run "
-            "pip install expunge[files]"
-        ) from error
-    return numpy
-
-
-def save(model: Forgetful, path: str | PathLike[str]) -> None:
-    """Write a fitted model into a folder, in place of what was saved there before.
+def save(snapshot: Snapshot, path: str | PathLike[str]) -> None:
+    """Write a model into a folder, in place of what was saved there before.
 
     The folder is replaced as a whole, and the private files of an earlier save are
     overwritten. Save again after every ``forget``: until then the folder remembers.
 
     Parameters
     ----------
-    model
-        A fitted estimator; of a copy that carries the release alone, the release.
+    snapshot
+        The model; of a copy that carries the release alone, the release.
     path
         The folder; it is made if need be.
     """
-    require_known(model)
-    check_is_fitted(model, "_snapshot")
     folder = Path(path)
-    with model._writing:
-        arrays: dict[str, NDArray[Any]] = {}
-        content = release_content(model, model._shown, arrays)
-        public = _sealed_pair("release", content, arrays)
-        private: dict[str, bytes] = {}
-        if model._snapshot.holdings is not None:
-            arrays = {}
-            content = _private_content(model, model._private_state(), arrays)
-            content["release"] = digest(public["release.json"])
-            private = _sealed_pair("private", content, arrays)
-        elif read_file(folder, "private.json") is not None:
-            raise InvalidInput(
-                "this copy carries the release alone and the folder holds private "
-                "state, which it would orphan; save it into a folder of its own"
-            )
-        replace_files(folder, public | private)
+    arrays: dict[str, NDArray[Any]] = {}
+    content = pack_public(snapshot.public, arrays)
+    public = _sealed_pair("release", content, arrays)
+    private: dict[str, bytes] = {}
+    if snapshot.private is not None:
+        arrays = {}
+        content = _private_content(snapshot, arrays)
+        content["release"] = digest(public["release.json"])
+        private = _sealed_pair("private", content, arrays)
+    elif read_file(folder, "private.json") is not None:
+        raise InvalidInput(
+            "this copy carries the release alone and the folder holds private "
+            "state, which it would orphan; save it into a folder of its own"
+        )
+    replace_files(folder, public | private)
 
 
-def load(path: str | PathLike[str]) -> Loaded:
+def read_snapshot(path: str | PathLike[str]) -> Snapshot:
     """Return the model that was saved in a folder.
 
-    With the private files it goes on where it was: the same predictions, the same
-    removals, the same account of releases. With the release alone it predicts, and
-    ``forget`` raises NoPrivateState. Raises CorruptFiles if anything was altered.
-
-    Parameters
-    ----------
-    path
-        The folder.
+    With the private files it goes on where it was. Raises CorruptFiles if anything was
+    altered.
     """
     folder = Path(path)
     manifest = _require(read_file(folder, "release.json"), "release.json", folder)
-    content, arrays = _opened(folder, "release", manifest)
+    content, arrays = _open_pair(folder, "release", manifest)
     try:
-        model = read_release(content, arrays)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        snapshot = Snapshot(unpack_public(content, arrays))
+    except UNREADABLE as error:
         raise CorruptFiles(f"release.json holds no model; {RESTORE}") from error
     private = read_file(folder, "private.json")
     if private is None:
         if read_file(folder, "private.safetensors") is not None:
             _require(None, "private.json", folder)
-        return model
-    content, arrays = _opened(folder, "private", private)
+        return snapshot
+    content, arrays = _open_pair(folder, "private", private)
     if content.get("release") != digest(manifest):
         raise CorruptFiles(
             "private.json belongs to another release than release.json: they were not "
             f"saved together; {RESTORE}"
         )
     try:
-        _restore(model, content, arrays)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        return _load_private(snapshot, content, arrays)
+    except UNREADABLE as error:
         raise CorruptFiles(f"private.json holds no private state; {RESTORE}") from error
-    return model
 
 
-def _private_content(model: Any, holdings: Holdings, arrays: Arrays) -> Content:
-    """Return what removal needs: custody, record, roster, and rows where kept."""
-    roster = holdings.roster
-    entries = sorted(roster.counts.items())
-    digests = b"".join(entry for entry, _ in entries)
-    owners = [person for entry, _ in entries for person in roster.owners.get(entry, ())]
-    kept = bounds = None
-    if holdings.kept is not None:
-        alive = holdings.kept.alive
-        names = [o for o, a in zip(holdings.kept.owners, alive, strict=True) if a]
-        kept = (holdings.kept.rows.take(alive), names, sorted(holdings.kept.asked))
-        if isinstance(holdings, TunedHoldings):
-            bounds = bounds_among(alive, holdings.bounds)
-    parts = {
-        "key": roster.key,
-        "owners": np.array(owners, dtype=np.int64),
-        "asked": sorted(roster.asked),
-        "digests": np.frombuffer(digests, np.uint8).reshape(-1, DIGEST_BYTES),
-        "counts": np.array([count for _, count in entries], dtype=np.int64),
-        "kept": kept,
+def pack_public(public: PublicModel, arrays: dict[str, NDArray[Any]]) -> Content:
+    """Return what may be shipped of a model as JSON data, with its arrays beside it."""
+    return {"model": pack(public, "model", arrays)}
+
+
+def unpack_public(content: Content, arrays: Mapping[str, NDArray[Any]]) -> PublicModel:
+    """Return the public model that was packed."""
+    public: PublicModel = unpack(content["model"], arrays)
+    note_use(public.parameters["budget"])  # by the fit that was saved
+    return public
+
+
+def frame_public(public: PublicModel) -> bytes:
+    """Return what may be shipped of a model as one piece."""
+    arrays: dict[str, NDArray[Any]] = {}
+    return b"".join(frame(pack_public(public, arrays), arrays))
+
+
+def unframe_public(data: bytes) -> PublicModel:
+    """Return the public model that was framed."""
+    return unpack_public(*unframe(data))
+
+
+def _private_content(snapshot: Snapshot, arrays: dict[str, NDArray[Any]]) -> Content:
+    """Return what removal needs: the private model, its digests, its rows if kept."""
+    assert snapshot.private is not None
+    private = snapshot.private.compact()
+    assert private.digests is not None
+    rows = private.training_rows
+    return {
+        **replace(snapshot, private=private).dump(arrays),
+        "digests": private.digests.dump("digests", arrays),
+        "rows": None if rows is None else rows.dump("rows", arrays),
     }
-    content = {name: packed(part, name, arrays) for name, part in parts.items()}
-    return content | custody_content(model, holdings, model.record_, bounds, arrays)
 
 
-def _restore(model: Any, content: Content, arrays: Any) -> None:
-    """Give the estimator what was private."""
-    parts = {name: unpacked(content[name], arrays) for name in content}
-    kept = None if parts["kept"] is None else Kept(*parts["kept"])
+def _load_private(
+    snapshot: Snapshot, content: Content, arrays: Mapping[str, NDArray[Any]]
+) -> Snapshot:
+    """Return the snapshot with what was private."""
+    rows = unpack(content["rows"], arrays)
+    loaded = snapshot.load(
+        content,
+        arrays,
+        training_rows=None if rows is None else TrainingRows(*rows),
+        digests=RowDigests.load(unpack(content["digests"], arrays)),
+    )
+    assert loaded.private is not None
     # The folder can be loaded again, and every copy counts for itself.
-    scope = replace(parts["custody"].scope, counted_apart=True)
-    parts["custody"] = replace(parts["custody"], scope=scope)
-    give_custody(model, parts, Beside(_roster(parts), kept))
-
-
-def _roster(parts: Content) -> Roster:
-    """Return the roster, with the owners of its entries where it knows them."""
-    entries = [bytes(entry) for entry in parts["digests"]]
-    counts = parts["counts"].tolist()
-    owners, people = {}, iter(parts["owners"].tolist())
-    if len(parts["owners"]):
-        owners = {
-            entry: list(islice(people, count))
-            for entry, count in zip(entries, counts, strict=True)
-        }
-    table = Counter(dict(zip(entries, counts, strict=True)))
-    return Roster(table, parts["key"], owners, parts["asked"])
+    scope = replace(loaded.private.scope, counted_apart=True)
+    return loaded.keep(replace(loaded.private, scope=scope))
 
 
 def _sealed_pair(
@@ -397,7 +156,7 @@ def _sealed_pair(
     return {f"{kind}.safetensors": data, f"{kind}.json": sealed(kind, content)}
 
 
-def _opened(
+def _open_pair(
     folder: Path, kind: str, manifest: bytes
 ) -> tuple[Content, Mapping[str, NDArray[Any]]]:
     """Return content and arrays of a manifest, both checked against their hashes."""

@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the estimators share: fit, forget, publish, and travel without secrets.
+"""What the estimators share: fit, forget, release, and travel without secrets.
 
 A fitted estimator is one ``Snapshot``, replaced at once: an interrupt, an error or
 another thread finds the old model or the new one, never half of each. ``coef_`` and
-``intercept_`` always belong to the last release. Pickling and deep copies carry the
+``intercept_`` always belong to the last release. Pickles and deep copies carry the
 release alone.
+
+The functions at the end are for the rest of the package, which never reaches into an
+estimator.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
-from functools import partial
-from importlib import import_module
 from os import PathLike
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,33 +28,27 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from ..core.arrays import Matrix, OneWriter, Private, Vector
+from ..core.arrays import Matrix, Private, Vector, write_lock
 from ..core.losses import Loss, Multinomial
 from ..core.objective import Objective, Scaling
 from ..core.penalties import Penalty
 from ..core.rows import Rows
 from ..exceptions import CapacityExceeded, InvalidInput, NoPrivateState
+from ..files import save
 from ..plan import Options, PlanReport, plan
-from ..private_model.holdings import (
-    Holdings,
-    without_people,
-    without_positions,
-    without_rows,
-)
+from ..private_model.answers import Adoption
 from ..private_model.labels import Labels
-from ..private_model.snapshot import Shown, Snapshot, carry, snapshot_of
+from ..private_model.model import PrivateModel
+from ..private_model.requests import forget_people, forget_positions, forget_rows
+from ..private_model.snapshot import PublicModel, Snapshot, carry_over
 from ..private_model.subjects import list_of_ids, owners_of, positions_of
-from ..private_model.training_rows import Kept, Roster
-from ..private_model.unlearn import Custody, Release, begin
+from ..private_model.training_rows import RowDigests, TrainingRows
 from ..promise.budget import Budget
-from ..promise.certificate import Certificate
-from ..promise.noise import SecureNoise, release_noise, salt
+from ..promise.certificate import Certificate, Scope
+from ..promise.noise import salt
 from ..promise.record import Record
 from ..removal import Mechanism
-from .choices import MECHANISMS, chosen, penalty_of
-
-PRIVATE = ("_lock", "adoption_")
-"""Attributes that stay behind when an estimator is pickled or copied."""
+from .parameters import MECHANISMS, choose_object, penalty_of
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -83,7 +78,7 @@ class Prepared(Private):
         return replace(self, labels=replace(self.labels, pair=pair))
 
 
-class Forgetful(OneWriter, BaseEstimator, ABC):
+class Forgetful(BaseEstimator, ABC):
     """An estimator that can forget the people it was fitted on.
 
     Parameters
@@ -100,20 +95,27 @@ class Forgetful(OneWriter, BaseEstimator, ABC):
     mechanism
         "newton", "jackknife", "rescaled", "retrain", or a mechanism.
     budget
-        The contract of releases; None makes no promise and adds no noise.
+        What releases promise; None makes no promise and adds no noise.
     keep_data
         Whether to keep the rows, so that people can be looked up and any answer can be
-        polished. Without them the caller hands over the rows to forget.
+        polished. Without them you hand over the rows to forget.
     random_state
         A seed for the noise, for tests; None draws it securely.
     loss
-        A word or an object; None is the estimator's own.
+        A name or an object; None is the estimator's own.
     classes
-        Of a classifier: every label that rows may have, as part of the contract. None
+        Of a classifier: every label that rows may have, as part of the promise. None
         learns them from the rows, and a class that loses its last row then goes.
     """
 
     _snapshot: Snapshot
+    by_name: ClassVar[dict[str, type["Forgetful"]]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let files find the package's own estimators by their names."""
+        super().__init_subclass__(**options)
+        if cls.__module__.startswith("expunge."):
+            cls.by_name[cls.__name__] = cls
 
     def __init__(
         self,
@@ -159,18 +161,17 @@ class Forgetful(OneWriter, BaseEstimator, ABC):
         X, y
             Features, dense or sparse, and labels or targets.
         subjects
-            Whose row each is. Without it nobody in the model has an id, and rows are
-            forgotten by their position or their content.
+            Whose row each is. Without it nobody in the model has an id, and you forget
+            rows by their position or their content.
         sample_weight
             Weights; integer weights count rows.
         """
-        with self._writing:
+        with write_lock(self):
             fresh = copy(self)  # a fit that fails changes nothing
             prepared = fresh._prepare(X, y, sample_weight)
             owners = owners_of(subjects, len(prepared.rows))
-            before = getattr(self, "_snapshot", None)
-            fresh._hold(prepared, owners, adjust=partial(carry, before=before))
-            self._become(fresh)
+            fit_prepared(fresh, prepared, owners, before=public_model(self))
+            self.__dict__ = vars(fresh) | {"_lock": write_lock(self)}
         return self
 
     def forget(
@@ -194,82 +195,96 @@ class Forgetful(OneWriter, BaseEstimator, ABC):
         X, y, sample_weight
             The rows to forget, exactly as they were fitted.
         """
-        self._private_state()
+        private_model(self)
         if sum(given is not None for given in (subjects, rows, X)) != 1:
             raise InvalidInput(
                 "say what to forget, in one way: subjects=..., rows=..., or X=... with "
                 "y=..."
             )
-        with self._writing:
-            holdings = self._private_state()
-            _require_alone(holdings)
+        with write_lock(self):
+            private = private_model(self)
+            if private.scope.in_pipeline:
+                raise InvalidInput(
+                    "this model is part of a pipeline that forgets, which would be "
+                    "left behind; call forget of the pipeline"
+                )
             if subjects is not None:
-                after = without_people(holdings, list_of_ids(subjects))
+                after = forget_people(private, list_of_ids(subjects))
             elif rows is not None:
-                after = without_positions(holdings, positions_of(rows))
+                after = forget_positions(private, positions_of(rows))
             else:
-                removed = self._request(holdings, X, y, sample_weight)
-                after = without_rows(holdings, removed) if len(removed) else holdings
-            self._take_over(after)
+                removed = self._check_request(private, X, y, sample_weight)
+                after = forget_rows(private, removed)
+            if after is not private:
+                self._release(after)
         return self
 
     @property
     def certificate_(self) -> Certificate:
         """The public certificate of the last release."""
-        return self._release.certificate
+        return self._public.release.certificate
 
     @property
     def record_(self) -> Record:
         """The private record behind the last release."""
-        self._private_state()
+        private_model(self)
         record = self._snapshot.record
         assert record is not None
         return record
 
     @property
+    def adoption_(self) -> Adoption:
+        """Of a model adopted from scikit-learn, how far that moved it. Private."""
+        adoption = private_model(self).adoption
+        if adoption is None:
+            raise AttributeError("this model was not adopted from scikit-learn")
+        return adoption
+
+    @property
     def coef_(self) -> Matrix:
         """Coefficients of the last release."""
-        return self._shaped(self._release)[0]
+        return self._public.coefficients[0]
 
     @property
     def intercept_(self) -> Vector:
         """Intercept of the last release; zero without one."""
-        return self._shaped(self._release)[1]
+        return self._public.coefficients[1]
 
     def declare_tuned(self, search: object) -> Self:
         """State that a search on the data chose these parameters.
 
         Removal does not undo that choice: the certificate says so from now on. The
-        tuning estimators choose removably.
+        tuning estimators make choices that can be forgotten.
         """
-        with self._writing:
-            self._private_state()
-            self._snapshot = self._snapshot.tuned_by(search)
+        with write_lock(self):
+            private_model(self)
+            self._snapshot = self._snapshot.declare(search)
         return self
 
     def plan(self, options: Options | None = None) -> PlanReport:
-        """Return how many removals the contract allows, run on the rows kept.
+        """Return how many removals the budget allows, tried on the rows kept.
 
         Planning on the training data is itself a look at it, and warns so: plan a
-        contract on other data of the same kind.
+        budget on other data of the same kind.
         """
-        holdings = self._private_state()
-        custody, rows = holdings.custody, holdings.rows()
-        if rows is None or custody.budget is None:
+        private = private_model(self)
+        rows, budget = private.remaining_rows(), private.budget
+        if rows is None or budget is None:
             raise InvalidInput(
-                "a plan needs rows and a contract: keep_data=True and budget=..., or "
+                "a plan needs rows and a budget: keep_data=True and budget=..., or "
                 "call expunge.plan.plan on rows of your own"
             )
-        objective = custody.objective_for(rows)
-        return plan(objective, rows, custody.budget, custody.mechanism, options)
+        objective = private.objective_for(rows)
+        return plan(objective, rows, budget, private.agreement.mechanism, options)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write release and private state into a folder; ``files.load`` reads it."""
-        _standing_on_this("files").save(self, path)
+        """Write release and private state into a folder; ``expunge.load`` reads it."""
+        with write_lock(self):
+            save(snapshot_of(self), path)
 
+    @abstractmethod
     def to_sklearn(self) -> Any:
         """Return a plain scikit-learn estimator that holds the release."""
-        return _standing_on_this("adopt").to_sklearn(self)
 
     @abstractmethod
     def _learn_labels(
@@ -278,11 +293,11 @@ class Forgetful(OneWriter, BaseEstimator, ABC):
         """Return the loss for these labels, and the classes of a classifier."""
 
     @abstractmethod
-    def _coded(self, y: Any, labels: Labels | None) -> Vector:
+    def _code_labels(self, y: Any, labels: Labels | None) -> Vector:
         """Return labels as rows keep them."""
 
     @abstractmethod
-    def _validated(self, X: Any, y: Any, *, reset: bool = True) -> tuple[Any, Any]:
+    def _validate(self, X: Any, y: Any, *, reset: bool = True) -> tuple[Any, Any]:
         """Return features and labels as scikit-learn wants them checked."""
 
     def _objective(self, loss: Loss) -> Objective:
@@ -299,7 +314,7 @@ class Forgetful(OneWriter, BaseEstimator, ABC):
 
     def _prepare(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> Prepared:
         """Learn features and labels, and return the rows with their objective."""
-        X, y = self._validated(X, y)
+        X, y = self._validate(X, y)
         weight = None
         if sample_weight is not None:
             weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
@@ -307,135 +322,89 @@ class Forgetful(OneWriter, BaseEstimator, ABC):
         objective = self._objective(loss)
         if labels is not None:
             labels.require_minimiser(objective)
-        rows = objective.rows(X, self._coded(y, labels), weight)
+        rows = objective.rows(X, self._code_labels(y, labels), weight)
         return Prepared(objective, rows, labels, weight is not None)
 
-    def _hold(
+    def _fit_private(
         self,
         prepared: Prepared,
         owners: Sequence[str],
-        start: Vector | None = None,
-        adjust: Callable[[Custody], Custody] = carry,
-    ) -> None:
-        """Fit the prepared rows and make the first release.
-
-        Parameters
-        ----------
-        prepared, owners
-            The rows, and whose each is.
-        start
-            Where the solver begins.
-        adjust
-            What else is to be stated of the model before it is released.
-        """
-        holdings = self._holdings(prepared, owners, start)
-        holdings = replace(holdings, custody=adjust(holdings.custody))
-        parameters = deepcopy(self.get_params(deep=False))
-        if self.classes is not None:
-            parameters["classes"] = list(self.classes)
-        self._snapshot = snapshot_of(holdings, parameters, prepared.weighted)
-
-    def _holdings(
-        self, prepared: Prepared, owners: Sequence[str], start: Vector | None
-    ) -> Holdings:
+        *,
+        start: Vector | None,
+        scope: Scope,
+    ) -> PrivateModel:
         """Return the fit to these rows, with what is kept."""
-        objective, rows = prepared.objective, prepared.rows
-        noise = None
-        if self.budget is not None:
-            noise = release_noise(self.budget, self.random_state)
-            if isinstance(noise, SecureNoise):
-                noise.prepare(rows.X.shape[1] * objective.loss.outputs)
-        mechanism = chosen("mechanism", self.mechanism, MECHANISMS)
+        mechanism = choose_object("mechanism", self.mechanism, MECHANISMS)
         if mechanism.needs_rows and not self.keep_data:
             raise InvalidInput(
                 f"mechanism={self.mechanism!r} looks at the remaining rows; set "
                 "keep_data=True, or use 'newton'"
             )
-        custody = begin(objective, rows, mechanism, self.budget, start)
-        custody = scoped(custody, prepared.labels, rows_kept=self.keep_data)
-        kept = Kept(rows, owners) if self.keep_data else None
-        roster = Roster.of(rows, salt(), None if self.keep_data else owners)
-        return Holdings(custody, noise, roster, kept, prepared.labels)
+        rows = prepared.rows
+        model = PrivateModel.fit(
+            prepared.objective,
+            rows,
+            mechanism=mechanism,
+            budget=self.budget,
+            start=start,
+            scope=replace(scope, rows_kept=self.keep_data),
+        )
+        return replace(
+            model,
+            labels=prepared.labels,
+            seed=self.random_state,
+            training_rows=TrainingRows(rows, owners) if self.keep_data else None,
+            digests=RowDigests.of(
+                rows, salt(), owners=None if self.keep_data else owners
+            ),
+        )
 
-    def _request(
-        self, holdings: Holdings, X: Any, y: Any, sample_weight: ArrayLike | None
+    def _check_request(
+        self, private: PrivateModel, X: Any, y: Any, sample_weight: ArrayLike | None
     ) -> Rows:
         """Return the rows of a request, checked like those of the fit."""
         if y is None:
             raise InvalidInput("X without y: hand over the labels of the rows too")
         if not _num_samples(X):
             return Rows(np.empty((0, 0)), np.empty(0), np.empty(0))
-        X, y = self._validated(X, y, reset=False)
-        return holdings.checked(X, self._coded(y, holdings.labels), sample_weight)
+        X, y = self._validate(X, y, reset=False)
+        coded, labels = self._code_labels(y, private.labels), private.labels
+        if labels is None:
+            return private.objective.rows(X, coded, sample_weight)
+        current = labels.current(coded, private.objective.loss)
+        return replace(private.objective.rows(X, current, sample_weight), y=coded)
 
-    def _take_over(self, after: Holdings) -> None:
-        """Release holdings after a request, and make the request so."""
+    def _release(self, after: PrivateModel) -> None:
+        """Release the model after a request, and make the request count."""
         before = self._snapshot
-        if after is before.holdings:
-            return
         try:
-            self._snapshot = before.released(after)
+            self._snapshot = before.release(after)
         except CapacityExceeded:
             # Removed all the same; what is shown stays the release before.
-            self._snapshot = before.holding(after)
-            self._private_state()
+            self._snapshot = before.keep(after)
+            private_model(self)
             raise
-        self._private_state()
+        private_model(self)
 
-    def _become(self, fresh: Self) -> None:
-        """Become a freshly fitted copy of this estimator, at once."""
-        self.__dict__ = vars(fresh) | {"_lock": self._writing}
-
-    def _shaped(self, release: Release) -> tuple[Matrix, Vector]:
-        """Return a release as coefficients (k, d) and intercepts (k,)."""
-        # By the fit, not by parameters that may have been set since.
-        intercept = bool(release.certificate.objective["intercept"])
-        columns = release.theta.reshape(self.n_features_in_ + intercept, -1)
-        if not intercept:
-            return columns.T, np.zeros(columns.shape[1])
-        return columns[:-1].T, columns[-1]
-
-    def _predictor(self, X: Any, shown: Shown | None = None) -> Matrix:
+    def _predictor(self, X: Any, public: PublicModel | None = None) -> Matrix:
         """Return X coef' + intercept of one and the same release, (n, k)."""
-        release = self._release if shown is None else shown.release
+        public = self._public if public is None else public
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
-        coef, intercept = self._shaped(release)
+        coef, intercept = public.coefficients
         eta: Matrix = X @ coef.T + intercept
         return eta
 
     @property
-    def _shown(self) -> Shown:
+    def _public(self) -> PublicModel:
         """What everybody may see of the fitted model."""
-        check_is_fitted(self, "_snapshot")
-        shown: Shown = self._snapshot.shown
-        return shown
-
-    @property
-    def _release(self) -> Release:
-        public: Release = self._shown.release
-        return public
-
-    def _private_state(self) -> Holdings:
-        """Return the holdings, all requests settled, or say why there are none."""
-        check_is_fitted(self, "_snapshot")
-        holdings = self._snapshot.holdings
-        if holdings is None:
-            raise NoPrivateState(
-                "this copy carries the release alone, as every pickle and copy does; "
-                "use the fitted model itself, or save and load its private state"
-            )
-        if holdings.strike is None:
-            return holdings
-        with self._writing:
-            self._snapshot = self._snapshot.settled()
-        return self._private_state()
+        return snapshot_of(self).public
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what may travel: parameters and the release."""
-        state = super().__getstate__()
-        state = {name: value for name, value in state.items() if name not in PRIVATE}
+        state: dict[str, Any] = super().__getstate__()
+        state = {name: value for name, value in state.items() if name != "_lock"}
         if "_snapshot" in state:
-            state["_snapshot"] = state["_snapshot"].public
+            state["_snapshot"] = state["_snapshot"].without_secrets()
         return state
 
     def __sklearn_tags__(self) -> Tags:
@@ -445,25 +414,81 @@ class Forgetful(OneWriter, BaseEstimator, ABC):
         return tags
 
 
-def _standing_on_this(face: str) -> Any:
-    """Return a module that imports this one, once it is called for."""
-    return import_module(f"expunge.{face}")
+def snapshot_of(estimator: Forgetful) -> Snapshot:
+    """Return a fitted estimator's snapshot; raise NotFittedError without one."""
+    check_is_fitted(estimator, "_snapshot")
+    snapshot: Snapshot = estimator._snapshot
+    return snapshot
 
 
-def _require_alone(holdings: Holdings) -> None:
-    """Refuse to change a model whose preprocessing must change with it."""
-    if holdings.custody.scope.in_pipeline:
-        raise InvalidInput(
-            "this model is part of a pipeline that forgets, which would be left "
-            "behind; call forget of the pipeline"
+def set_snapshot(estimator: Forgetful, snapshot: Snapshot) -> None:
+    """Make an estimator the model of a snapshot, at once."""
+    estimator._snapshot = snapshot
+
+
+def public_model(estimator: Any) -> PublicModel | None:
+    """Return what may be seen of an estimator's fit; None if it was not fitted."""
+    snapshot: Snapshot | None = getattr(estimator, "_snapshot", None)
+    return None if snapshot is None else snapshot.public
+
+
+def private_model(estimator: Forgetful) -> PrivateModel:
+    """Return the private model, all requests finished, or say why there is none."""
+    snapshot = snapshot_of(estimator)
+    if snapshot.private is None:
+        raise NoPrivateState(
+            "this copy carries the release alone, as every pickle and copy does; use "
+            "the fitted model itself, or save and load its private state"
         )
+    if snapshot.private.pending is None:
+        return snapshot.private
+    with write_lock(estimator):
+        estimator._snapshot = estimator._snapshot.apply_pending()
+    return private_model(estimator)
 
 
-def scoped(custody: Custody, labels: Labels | None, *, rows_kept: bool) -> Custody:
-    """Return the custody of a fit with what its certificates state of the model."""
-    scope = replace(
-        custody.scope,
-        classes="none" if labels is None else labels.stated,
-        rows_kept=rows_kept,
+def fit_prepared(
+    estimator: Forgetful,
+    prepared: Prepared,
+    owners: Sequence[str],
+    *,
+    start: Vector | None = None,
+    scope: Scope | None = None,
+    before: PublicModel | None = None,
+) -> None:
+    """Fit an estimator to prepared rows and make its first release.
+
+    Parameters
+    ----------
+    estimator
+        Gets the snapshot.
+    prepared, owners
+        The rows, and whose each is.
+    start
+        Where the solver begins.
+    scope
+        What else certificates are to state.
+    before
+        The model of an earlier fit, whose declarations hold on.
+    """
+    labels = prepared.labels
+    scope = carry_over(scope or Scope(), before, estimator.budget)
+    scope = replace(scope, classes="none" if labels is None else labels.stated)
+    private = estimator._fit_private(prepared, owners, start=start, scope=scope)
+    private, release, record = private.with_noise().release()
+    parameters = deepcopy(estimator.get_params(deep=False)) | {"random_state": None}
+    if estimator.classes is not None:
+        parameters["classes"] = list(estimator.classes)
+    public = PublicModel(
+        release=release,
+        estimator=type(estimator).__name__,
+        parameters=parameters,
+        n_features=estimator.n_features_in_,
+        feature_names=getattr(estimator, "feature_names_in_", None),
+        n_targets=getattr(estimator, "_n_targets", None),
+        classes=None if labels is None else labels.classes,
+        pair=None if labels is None else labels.pair,
+        weighted=prepared.weighted,
+        declared=private.scope.declared,
     )
-    return replace(custody, scope=scope)
+    estimator._snapshot = Snapshot(public, private, record)

@@ -18,7 +18,8 @@ from ..core.losses import HalfSquared, Loss, Multinomial
 from ..exceptions import InvalidInput, Unsupported
 from ..private_model.labels import Labels, learn_labels
 from .base import Forgetful
-from .choices import BINARY_LOSSES, REGRESSION_LOSSES, chosen
+from .fitting import make_linear, make_logistic, make_softmax
+from .parameters import BINARY_LOSSES, REGRESSION_LOSSES, choose_object
 
 # Names of losses whose predictors are log-odds.
 LOGISTIC = frozenset({"Logistic", "OneVsRest"})
@@ -27,7 +28,7 @@ LOGISTIC = frozenset({"Logistic", "OneVsRest"})
 class _Classifier(ClassifierMixin, Forgetful):
     """Classes of any type, coded for the loss."""
 
-    def _validated(self, X: Any, y: Any, *, reset: bool = True) -> tuple[Any, Any]:
+    def _validate(self, X: Any, y: Any, *, reset: bool = True) -> tuple[Any, Any]:
         X, y = validate_data(
             self, X, y, accept_sparse="csr", dtype=np.float64, reset=reset
         )
@@ -36,7 +37,7 @@ class _Classifier(ClassifierMixin, Forgetful):
     @property
     def classes_(self) -> NDArray[Any]:
         """The classes of the last release, sorted."""
-        return np.asarray(self._shown.classes)
+        return np.asarray(self._public.classes)
 
     @abstractmethod
     def _base_loss(self) -> Loss:
@@ -51,7 +52,7 @@ class _Classifier(ClassifierMixin, Forgetful):
         loss = labels.loss_like(pair)
         return loss, replace(labels, signed=loss.outputs == 1)
 
-    def _coded(self, y: Any, labels: Labels | None) -> Vector:
+    def _code_labels(self, y: Any, labels: Labels | None) -> Vector:
         assert labels is not None
         return labels.stored(y)
 
@@ -64,11 +65,11 @@ class _Classifier(ClassifierMixin, Forgetful):
 
     def predict(self, X: Any) -> Any:
         """Return the class of each row."""
-        shown = self._shown  # classes and parameters of one release
-        eta = self._predictor(X, shown)
+        public = self._public  # classes and parameters of one release
+        eta = self._predictor(X, public)
         if eta.shape[1] == 1:
-            return np.asarray(shown.classes)[(eta[:, 0] > 0.0).astype(np.intp)]
-        return np.asarray(shown.classes)[np.argmax(eta, axis=1)]
+            return np.asarray(public.classes)[(eta[:, 0] > 0.0).astype(np.intp)]
+        return np.asarray(public.classes)[np.argmax(eta, axis=1)]
 
 
 class LogisticRegression(_Classifier):
@@ -79,15 +80,18 @@ class LogisticRegression(_Classifier):
     """
 
     def _base_loss(self) -> Loss:
-        return chosen("loss", self.loss or "logistic", BINARY_LOSSES)
+        return choose_object("loss", self.loss or "logistic", BINARY_LOSSES)
+
+    def to_sklearn(self) -> Any:
+        """Return LogisticRegression, OneVsRestClassifier of it, or LinearSVC."""
+        return make_logistic(self)
 
     def predict_proba(self, X: Any) -> Matrix:
         """Return the probability of each class; one-vs-rest ones are normalised."""
-        shown = self._shown
-        fitted = shown.release.certificate.objective["loss"]["name"]
-        if fitted not in LOGISTIC:
+        public = self._public
+        if public.loss not in LOGISTIC:
             raise Unsupported("probabilities need loss='logistic'")
-        p: Matrix = expit(self._predictor(X, shown))
+        p: Matrix = expit(self._predictor(X, public))
         if p.shape[1] == 1:
             return np.hstack([1.0 - p, p])
         return np.asarray(p / p.sum(axis=1, keepdims=True))
@@ -105,6 +109,10 @@ class SoftmaxRegression(_Classifier):
             raise InvalidInput(f"loss={self.loss!r}; softmax regression has its own")
         return Multinomial(2)
 
+    def to_sklearn(self) -> Any:
+        """Return LogisticRegression."""
+        return make_softmax(self)
+
     def predict_proba(self, X: Any) -> Matrix:
         """Return the probability of each class."""
         eta = self._predictor(X)
@@ -120,6 +128,10 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
     Parameters are those of ``Forgetful``; ``loss`` is "half_squared" or "huber" (one
     target).
     """
+
+    def to_sklearn(self) -> Any:
+        """Return LinearRegression."""
+        return make_linear(self)
 
     def predict(self, X: Any) -> Vector:
         """Return the predictions: (n,), or (n, k) for several targets."""
@@ -138,7 +150,7 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
         intercept: Vector = super().intercept_
         return intercept[0] if self._n_targets is None else intercept
 
-    def _validated(self, X: Any, y: Any, *, reset: bool = True) -> tuple[Any, Any]:
+    def _validate(self, X: Any, y: Any, *, reset: bool = True) -> tuple[Any, Any]:
         X, y = validate_data(
             self,
             X,
@@ -161,7 +173,7 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
         return self._loss(), None
 
     def _loss(self) -> Loss:
-        loss = chosen("loss", self.loss or "half_squared", REGRESSION_LOSSES)
+        loss = choose_object("loss", self.loss or "half_squared", REGRESSION_LOSSES)
         if self._n_targets in (None, 1):
             return loss
         if loss != HalfSquared():
@@ -171,7 +183,7 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
             )
         return HalfSquared(outputs=self._n_targets)
 
-    def _coded(self, y: Any, labels: Labels | None) -> Vector:
+    def _code_labels(self, y: Any, labels: Labels | None) -> Vector:
         del labels
         targets = np.asarray(y, dtype=np.float64)
         return targets.ravel() if self._n_targets == 1 else targets

@@ -8,6 +8,7 @@ to the remaining rows.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -19,10 +20,19 @@ from sklearn.utils import Tags, get_tags, indexable
 from sklearn.utils.metaestimators import _BaseComposition, available_if
 from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted
 
-from ..core.arrays import Index, OneWriter
+from ..core.arrays import Index, write_lock
 from ..exceptions import CannotRemove, InvalidInput, NoPrivateState
-from ..linear_model.base import Forgetful
-from ..private_model.snapshot import Snapshot, carry, require_weights
+from ..linear_model.base import (
+    Forgetful,
+    fit_prepared,
+    private_model,
+    public_model,
+    set_snapshot,
+    snapshot_of,
+)
+from ..linear_model.fitting import prepare, refit_on
+from ..private_model.requests import forget_owners
+from ..private_model.snapshot import PublicModel, require_weights
 from ..private_model.subjects import (
     list_of_ids,
     owners_of,
@@ -31,9 +41,7 @@ from ..private_model.subjects import (
     row_name,
 )
 from ..private_model.training_rows import unknown_owners
-from ..private_model.unlearn import Custody
-from ..promise.accountant import TunedOnData
-from ..promise.certificate import Certificate
+from ..promise.certificate import Certificate, Scope
 from ..promise.record import Record
 from .steps import (
     Raw,
@@ -42,10 +50,8 @@ from .steps import (
     fitted,
     handling,
     not_covered,
-    refitted,
     retire,
     transformed,
-    updated,
     without,
 )
 from .transformers import Changes
@@ -94,7 +100,7 @@ def _offered(name: str) -> Callable[[Any], bool]:
     return lambda pipeline: hasattr(pipeline.estimator, name)
 
 
-class ForgettablePipeline(OneWriter, _BaseComposition):
+class ForgettablePipeline(_BaseComposition):
     """Steps and an estimator of ``expunge.linear_model`` that forget together.
 
     Parameters
@@ -146,10 +152,10 @@ class ForgettablePipeline(OneWriter, _BaseComposition):
         model = clone(self.estimator)
         before = self._before()
         require_weights(before, raw.weight)
-        prepared = model._prepare(Z, raw.y, raw.weight)
-        prepared = prepared.with_pair(None if before is None else before.shown.pair)
-        model._hold(prepared, raw.owners, adjust=_stated_for(steps, before))
-        with self._writing:
+        prepared = prepare(model, Z, raw.y, sample_weight=raw.weight)
+        prepared = prepared.with_pair(None if before is None else before.pair)
+        fit_prepared(model, prepared, raw.owners, scope=_scope_of(steps), before=before)
+        with write_lock(self):
             self._whole = Whole(Face(steps, model), Changes(), raw)
         return self
 
@@ -174,7 +180,7 @@ class ForgettablePipeline(OneWriter, _BaseComposition):
         check_is_fitted(self, "_whole")
         if (subjects is None) == (rows is None):
             raise InvalidInput("say whom to forget: subjects=..., or rows=...")
-        with self._writing:
+        with write_lock(self):
             raw = self._settled()
             if rows is not None:
                 names = {row_name(position) for position in positions_of(rows)}
@@ -192,19 +198,18 @@ class ForgettablePipeline(OneWriter, _BaseComposition):
         Removal does not undo that choice: the certificate says so from now on.
         """
         check_is_fitted(self, "_whole")
-        with self._writing:
+        with write_lock(self):
             self._settled()
             self._whole.face.model.declare_tuned(search)
         return self
 
-    def _before(self) -> Snapshot | None:
+    def _before(self) -> PublicModel | None:
         """Return what is known of an earlier fit, the one with a declaration first."""
-        given: Snapshot | None = getattr(self.estimator, "_snapshot", None)
         whole: Whole | None = getattr(self, "_whole", None)
-        if whole is not None and whole.face.model._shown.declared:
-            earlier: Snapshot = whole.face.model._snapshot.public
+        earlier = None if whole is None else public_model(whole.face.model)
+        if earlier is not None and earlier.declared:
             return earlier
-        return given
+        return public_model(self.estimator)
 
     def _without(self, raw: Raw, names: set[str], gone: Index) -> Whole:
         """Return the pipeline without these owners, whose rows are these."""
@@ -214,12 +219,16 @@ class ForgettablePipeline(OneWriter, _BaseComposition):
             raise CannotRemove("no row would be left; nobody was removed")
         steps, Z = without(face.steps, raw.take(gone), left)
         if Z is None:
-            model = updated(face.model, names)
+            model = copy(face.model)
+            after = forget_owners(private_model(model), names)
         else:
-            model = refitted(face.model, replace(left, X=Z), len(names))
-        after = Face(steps, model)
-        changes = Changes.between(_known_names(face), _known_names(after))
-        return Whole(after, changes, left, before=face)
+            model = copy(face.model)
+            refit = refit_on(model, Z, left.y, weight=left.weight, owners=left.owners)
+            after = refit(len(names))
+        set_snapshot(model, snapshot_of(face.model).release(after))
+        new = Face(steps, model)
+        changes = Changes.between(_known_names(face), _known_names(new))
+        return Whole(new, changes, left, before=face)
 
     def _settled(self) -> Raw:
         """Finish the last request, also after an interrupt; return the rows left."""
@@ -229,11 +238,12 @@ class ForgettablePipeline(OneWriter, _BaseComposition):
                 "this copy carries the release alone, as every pickle and copy does; "
                 "forget with the fitted pipeline itself"
             )
-        whole.face.model._private_state()
+        private_model(whole.face.model)
         if whole.before is not None:
             retire(whole.before.steps, whole.face.steps)
             # What somebody may still hold must not know the people who left.
-            whole.before.model._snapshot = whole.before.model._snapshot.public
+            before = whole.before.model
+            set_snapshot(before, snapshot_of(before).without_secrets())
             self._whole = replace(whole, before=None)
         return whole.raw
 
@@ -405,24 +415,15 @@ def _raw(
     return Raw(X, y, weight, owners).take(np.arange(n_rows))
 
 
-def _stated_for(steps: Steps, before: Snapshot | None) -> Callable[[Custody], Custody]:
-    """Return what states of a model that these steps forget with it, or do not."""
-
-    def stated(custody: Custody) -> Custody:
-        custody = carry(custody, before)
-        scope = replace(
-            custody.scope,
-            in_pipeline=True,
-            assumptions=assumptions(steps),
-            not_covered=(*custody.scope.not_covered, *not_covered(steps)),
-        )
-        account = custody.accountant
-        for _, step in steps:
-            if handling(step) == "foreign":
-                account = account.compose(TunedOnData(type(step).__name__))
-        return replace(custody, scope=scope, accountant=account)
-
-    return stated
+def _scope_of(steps: Steps) -> Scope:
+    """Return what certificates state of steps that forget with a model, or do not."""
+    foreign = [type(step).__name__ for _, step in steps if handling(step) == "foreign"]
+    return Scope(
+        in_pipeline=True,
+        foreign=tuple(foreign),
+        assumptions=assumptions(steps),
+        not_covered=not_covered(steps),
+    )
 
 
 def _places(raw: Raw, people: set[str]) -> Index:

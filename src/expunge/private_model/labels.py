@@ -25,11 +25,13 @@ from numpy.typing import NDArray
 from ..core.arrays import Index, Private, Vector
 from ..core.losses import Logistic, Loss, Multinomial, OneVsRest
 from ..core.objective import Objective
+from ..core.packing import stored
 from ..core.rows import Rows
 from ..exceptions import EmptyClass, InvalidInput, Unsupported
 from ..promise.certificate import Classes, describe, needs_every_class
 
 
+@stored
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Labels(Private):
     """The classes of a classifier, with how many rows each has left.
@@ -107,7 +109,7 @@ class Labels(Private):
         left.require_minimiser(objective)
         return left
 
-    def learnt_again(
+    def learn_again(
         self, y: Any, weight: Vector | None, loss: Loss
     ) -> tuple["Labels", Loss]:
         """Return the labels of a fit to other rows, and the loss for them."""

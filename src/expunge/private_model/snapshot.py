@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Snapshot: all that a fitted estimator is at one moment, replaced as one object.
+"""Snapshot: a fitted model at one moment, its public part beside its private one.
 
 A request computes the next snapshot from the present one, and a single assignment makes
-it so: an interrupt before it leaves the old model whole, one after it the new. A
+it count: an interrupt before it leaves the old model whole, one after it the new. A
 prediction in another thread sees one or the other. Pickles and copies take the public
 part alone.
 """
@@ -13,28 +13,36 @@ from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakValueDictionary
 
+import numpy as np
 from numpy.typing import NDArray
 
+from ..core.arrays import Matrix, Vector
 from ..core.losses import Loss
+from ..core.packing import Arrays, pack, stored, unpack
 from ..exceptions import InvalidInput
-from ..promise.accountant import TunedOnData
 from ..promise.budget import Budget, made_here
-from ..promise.certificate import CHOSEN, STANDARD
+from ..promise.certificate import Release, Scope
 from ..promise.record import Record
-from .holdings import Holdings, publish, settle
-from .unlearn import Custody, Release
+from .model import Fetch, PrivateModel, apply_pending
+from .training_rows import RowDigests, TrainingRows
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Shown:
+@stored
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class PublicModel:
     """The public part: what predictions, files and copies need.
 
     Attributes
     ----------
     release
         Noised parameters with their certificate.
-    parameters
-        Of the estimator, as they were at the fit.
+    estimator, parameters
+        Name of the estimator's class, and its parameters at the fit. A seed of the
+        noise would undo it and is not among them.
+    n_features, feature_names
+        How many columns the rows have, and their names where they have names.
+    n_targets
+        Number of targets of a regression; None for one target that is a vector.
     classes, pair
         Of a classifier, and its loss once two of them are left.
     weighted
@@ -44,128 +52,152 @@ class Shown:
     """
 
     release: Release
+    estimator: str
     parameters: Mapping[str, Any]
+    n_features: int
+    feature_names: NDArray[Any] | None = None
+    n_targets: int | None = None
     classes: NDArray[Any] | None = None
     pair: Loss | None = None
     weighted: bool = False
     declared: tuple[str, ...] = ()
+
+    @property
+    def coefficients(self) -> tuple[Matrix, Vector]:
+        """The release as coefficients (k, d) and intercepts (k,)."""
+        # By the fit, not by parameters that may have been set since.
+        intercept = bool(self.release.certificate.objective["intercept"])
+        columns = self.release.theta.reshape(self.n_features + intercept, -1)
+        if not intercept:
+            return columns.T, np.zeros(columns.shape[1])
+        return columns[:-1].T, columns[-1]
+
+    @property
+    def loss(self) -> str:
+        """The name of the loss that was fitted."""
+        return str(self.release.certificate.objective["loss"]["name"])
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Snapshot:
     """What everybody may see of a model, and what only its operator holds."""
 
-    shown: Shown
-    holdings: Holdings | None = None
+    public: PublicModel
+    private: PrivateModel | None = None
     record: Record | None = None
 
     def __repr__(self) -> str:
-        return f"Snapshot({self.shown.release!r})"
+        return f"Snapshot({self.public.release!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel without what is private."""
-        return Snapshot, (self.shown,)
+        return Snapshot, (self.public,)
 
-    @property
-    def public(self) -> "Snapshot":
-        """The snapshot without what is private."""
-        return Snapshot(self.shown)
+    def without_secrets(self) -> "Snapshot":
+        """Return the snapshot without what is private."""
+        return Snapshot(self.public)
 
-    def released(self, holdings: Holdings) -> "Snapshot":
-        """Return the snapshot with a release of these holdings."""
-        return snapshot_of(holdings, self.shown.parameters, self.shown.weighted)
+    def release(self, private: PrivateModel) -> "Snapshot":
+        """Return the snapshot with a release of this private model."""
+        private, public, record = private.release()
+        classes = None if private.labels is None else private.labels.classes
+        shown = replace(
+            self.public,
+            release=public,
+            classes=classes,
+            declared=private.scope.declared,
+        )
+        return Snapshot(shown, private, record)
 
-    def holding(self, holdings: Holdings) -> "Snapshot":
-        """Return the snapshot with other holdings, and nothing else released."""
-        return replace(self, holdings=holdings)
+    def keep(self, private: PrivateModel) -> "Snapshot":
+        """Return the snapshot with another private model, and nothing released."""
+        return replace(self, private=private)
 
-    def tuned_by(self, search: object) -> "Snapshot":
+    def declare(self, search: object) -> "Snapshot":
         """Return the snapshot with a choice made on the data stated, and not covered.
 
         ``search`` made the choice, or is the name of what did.
         """
-        assert self.holdings is not None
-        public = _not_covering_a_choice(self.shown.release)
-        name, custody = _name(search), self.holdings.custody
-        account = custody.accountant.compose(TunedOnData(name))
-        scope = replace(custody.scope, declared=(*custody.scope.declared, name))
-        custody = replace(custody, accountant=account, scope=scope)
-        if custody.released is not None:  # the release shown is of this very state
-            custody = replace(custody, released=(public, custody.released[1]))
-        return replace(
-            self,
-            shown=replace(self.shown, release=public, declared=scope.declared),
-            holdings=replace(self.holdings, custody=custody),
-        )
+        assert self.private is not None
+        private = self.private.declare(name_of(search))
+        release = private.certify_again(self.public.release)
+        if private.released is not None:  # the release shown is of this very state
+            private = replace(private, released=(release, private.released[1]))
+        declared = private.scope.declared
+        public = replace(self.public, release=release, declared=declared)
+        return Snapshot(public, private, self.record)
 
-    def settled(self) -> "Snapshot":
-        """Finish a request whose snapshot counts already; see ``holdings.settle``."""
-        if self.holdings is None or self.holdings.strike is None:
+    def apply_pending(self) -> "Snapshot":
+        """Finish a request whose snapshot counts already."""
+        if self.private is None or self.private.pending is None:
             return self
-        return self.holding(settle(self.holdings))
+        return self.keep(apply_pending(self.private))
+
+    def dump(self, arrays: Arrays) -> dict[str, Any]:
+        """Return what removal needs as JSON data; rows and digests are apart."""
+        assert self.private is not None
+        parts = {
+            "model": self.private,
+            "is_released": self.private.released is not None,
+            "record": self.record,
+        }
+        return {name: pack(part, name, arrays) for name, part in parts.items()}
+
+    def load(
+        self,
+        content: Mapping[str, Any],
+        arrays: Any,
+        *,
+        training_rows: TrainingRows | None = None,
+        digests: RowDigests | None = None,
+        fetch: Fetch | None = None,
+    ) -> "Snapshot":
+        """Return the snapshot with the private model that ``dump`` wrote.
+
+        It has noise that nobody has seen.
+
+        Parameters
+        ----------
+        content, arrays
+            What was written.
+        training_rows, digests, fetch
+            What was written apart, and how to get what is kept elsewhere.
+        """
+        record = unpack(content["record"], arrays)
+        private: PrivateModel = replace(
+            unpack(content["model"], arrays),
+            training_rows=training_rows,
+            digests=digests,
+            fetch=fetch,
+        )
+        if content["is_released"]:
+            private = replace(private, released=(self.public.release, record))
+        return Snapshot(self.public, private.with_noise(), record)
 
 
-def snapshot_of(
-    holdings: Holdings, parameters: Mapping[str, Any], weighted: bool
-) -> Snapshot:
-    """Release holdings, and return the snapshot that shows the release."""
-    holdings, public, record = publish(holdings)
-    labels = holdings.labels
-    shown = Shown(
-        public,
-        parameters,
-        classes=None if labels is None else labels.classes,
-        pair=None if labels is None else labels.pair,
-        weighted=weighted,
-        declared=holdings.custody.scope.declared,
-    )
-    return Snapshot(shown, holdings, record)
-
-
-def _not_covering_a_choice(public: Release) -> Release:
-    """Return a release whose certificate covers no choice made on the data."""
-    paper = public.certificate
-    certificate = replace(
-        paper,
-        status="radius-only",
-        selection="not covered",
-        not_covered=tuple(dict.fromkeys((*paper.not_covered, CHOSEN))),
-    )
-    return Release(public.theta, certificate)
-
-
-def carry(
-    custody: Custody, before: Snapshot | None = None, search: object = None
-) -> Custody:
-    """Return the custody of a fit with what was declared of it, now or before.
+def carry_over(
+    scope: Scope, before: PublicModel | None, budget: Budget | None
+) -> Scope:
+    """Return the scope of a fit, with what was declared of the fit before it.
 
     Parameters
     ----------
-    custody
-        Of the fit, not yet released.
+    scope
+        What is stated of this fit.
     before
-        Of the estimator, where it was fitted before.
-    search
-        What chose something by looking at the data, or its name; None if nothing did.
+        The estimator's model, if it was fitted before.
+    budget
+        What is promised; under a budget that was used before, releases may exist that
+        this fit does not count.
     """
-    names = () if search is None else (_name(search),)
-    scope, apart = custody.scope, used_before(custody.budget)
-    if before is not None:
-        names = (*before.shown.declared, *names)
-        if before.shown.declared:
-            said = before.shown.release.certificate.not_covered
-            further = tuple(text for text in said if text not in STANDARD)
-            scope = replace(scope, not_covered=(*scope.not_covered, *further))
-    account = custody.accountant
-    for name in names:
-        account = account.compose(TunedOnData(name))
-    scope = replace(scope, declared=names, counted_apart=scope.counted_apart or apart)
-    return replace(custody, accountant=account, scope=scope)
+    declared = (() if before is None else before.declared) + scope.declared
+    apart = note_use(budget) or scope.counted_apart
+    return replace(scope, declared=declared, counted_apart=apart)
 
 
-def require_weights(before: Snapshot | None, sample_weight: object) -> None:
+def require_weights(before: PublicModel | None, sample_weight: object) -> None:
     """Refuse to fit a model without the weights that it was fitted with."""
-    if before is not None and before.shown.weighted and sample_weight is None:
+    if before is not None and before.weighted and sample_weight is None:
         raise InvalidInput(
             "this model was fitted with weights (sample_weight, or class_weight of the "
             "estimator that it was adopted from), and without them it would be another "
@@ -173,7 +205,7 @@ def require_weights(before: Snapshot | None, sample_weight: object) -> None:
         )
 
 
-def _name(search: object) -> str:
+def name_of(search: object) -> str:
     """Return the name of what made a choice."""
     return search if isinstance(search, str) else type(search).__name__
 
@@ -182,8 +214,8 @@ _USED: WeakValueDictionary[int, Budget] = WeakValueDictionary()
 _COUNTING = threading.Lock()
 
 
-def used_before(budget: Budget | None) -> bool:
-    """Note that a fit is released under this contract; return if another was.
+def note_use(budget: Budget | None) -> bool:
+    """Note that a fit is released under this budget; return if another was before.
 
     One that was made in another process may be in use there.
     """

@@ -1,38 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kept: the training rows of a model that keeps its data, with their owners.
+"""The rows that are in a model: the rows themselves, or a keyed digest of each.
 
-Removed rows are overwritten with zeros where they lie, which costs as little as the
-row is long and leaves none of its bytes; the gaps close when the remaining rows are
-next gathered. The arrays are the model's own: the caller's are never written to.
+``TrainingRows`` keeps the rows with their owners. Removed rows are overwritten with
+zeros where they lie, which costs as little as the row is long and leaves none of its
+bytes; the gaps close when the remaining rows are next gathered. The arrays belong to
+the model: the caller's arrays are never written to.
 
-Roster: which rows are in the model, by keyed digest, so that no others leave it.
+``RowDigests`` knows which rows are in the model without keeping them. Removing a row
+that was never there would steer the model, so every row handed over for removal must
+have a digest here: 16 bytes of keyed BLAKE2b over its numbers, label and weight. It
+tells nothing without the key, and goes with the row. Equal rows are counted. Where the
+rows are not kept, the digests also know which rows belong to one person, by number, so
+that a person is counted once however their rows are removed.
 
-Removing a row that was never there would steer the model, so every row that is handed
-over for removal must be on the roster. An entry is 16 bytes of keyed BLAKE2b over the
-row's numbers, label and weight; without the key it tells nothing, and it is struck
-when the row goes. Equal rows are counted.
-
-Where the rows themselves are not kept, the roster also knows which rows are one
-person's, by number, so that a person is counted once however their rows go.
+Both change in place, because a copy for each request would cost more than the removal.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from ..core.arrays import Index, Private
+from ..core.packing import Arrays, pack
 from ..core.rows import Rows
 from ..exceptions import UnknownRows, UnknownSubject
 from .subjects import ROW, is_row_name
 
+DIGEST_BYTES = 16
+Key = TypeVar("Key")
+Person = TypeVar("Person")
+Value = TypeVar("Value")
 
-class Kept(Private):
+
+class TrainingRows(Private):
     """Rows in memory of their own, and which of them belong to whom.
 
     Attributes
@@ -53,12 +59,12 @@ class Kept(Private):
         self.rows = Rows(rows.X.copy(), rows.y.copy(), rows.weight.copy())
         self.alive: NDArray[np.bool] = np.ones(len(rows), dtype=bool)
         self.owners = list(owners)
-        self.places = _places(self.owners)
+        self.places = _places_of(self.owners)
         self.asked = set(asked)
 
     @property
     def anonymous(self) -> bool:
-        """Whether the rows are nobody's: the model was fitted without subjects."""
+        """Whether the rows have no owners: the model was fitted without subjects."""
         return is_row_name(next(iter(self.places), ""))
 
     def find(self, people: set[str]) -> Index:
@@ -82,10 +88,15 @@ class Kept(Private):
         alive[gone] = False
         return self.rows.take(alive)
 
-    def strike(self, gone: Index) -> None:
+    def compact(self) -> "TrainingRows":
+        """Return the rows that are left, without gaps."""
+        owners = [o for o, a in zip(self.owners, self.alive, strict=True) if a]
+        return TrainingRows(self.rows.take(self.alive), owners, self.asked)
+
+    def erase(self, gone: Index) -> None:
         """Overwrite these rows, and forget whose they were.
 
-        Interrupted, it can be done again; once done, doing it again changes nothing.
+        You can call it again after an interrupt; once done, that changes nothing.
         """
         self.alive[gone] = False
         self.rows.y[gone] = 0.0
@@ -109,36 +120,14 @@ class Kept(Private):
         for place in gone:
             self.owners[place] = ""
 
-
-def unknown_owners(missing: set[str], people: set[str]) -> UnknownSubject:
-    """Return the error of a request for people, or rows, who are not there."""
-    first = min(missing)
-    what = "row(s)" if is_row_name(first) else "subject(s)"
-    return UnknownSubject(
-        f"{len(missing)} of {len(people)} {what} are not in the model, or no longer, "
-        f"{first.lstrip(ROW)!r} among them; nobody was removed"
-    )
+    def dump(self, place: str, arrays: Arrays) -> Any:
+        """Return the rows that are left as JSON data, with their arrays beside it."""
+        left = self.compact()
+        return pack((left.rows, left.owners, sorted(left.asked)), place, arrays)
 
 
-def _places(owners: Sequence[str]) -> dict[str, list[int]]:
-    """Return the positions of each owner's rows."""
-    places: dict[str, list[int]] = {}
-    for place, owner in enumerate(owners):
-        places.setdefault(owner, []).append(place)
-    return places
-
-
-DIGEST_BYTES = 16
-Key = TypeVar("Key")
-Person = TypeVar("Person")
-Value = TypeVar("Value")
-
-
-class Roster(Private):
+class RowDigests(Private):
     """Digests of the rows that are in the model, each as often as it is there.
-
-    It changes in place, by ``strike`` alone: a copy for each request would cost more
-    than the removal.
 
     Attributes
     ----------
@@ -159,6 +148,7 @@ class Roster(Private):
         self,
         counts: Counter[bytes],
         key: bytes,
+        *,
         owners: Mapping[bytes, Sequence[int]] | None = None,
         asked: Iterable[int] = (),
     ) -> None:
@@ -170,9 +160,9 @@ class Roster(Private):
 
     @classmethod
     def of(
-        cls, rows: Rows, key: bytes, owners: Sequence[str] | None = None
-    ) -> "Roster":
-        """Return the roster of these rows under a secret key, with their owners."""
+        cls, rows: Rows, key: bytes, *, owners: Sequence[str] | None = None
+    ) -> "RowDigests":
+        """Return the digests of these rows under a secret key, with their owners."""
         entries = list(digests(rows, key))
         if owners is None:
             return cls(Counter(entries), key)
@@ -180,7 +170,7 @@ class Roster(Private):
         theirs: dict[bytes, list[int]] = {}
         for entry, owner in zip(entries, owners, strict=True):
             theirs.setdefault(entry, []).append(numbers[owner])
-        return cls(Counter(entries), key, theirs)
+        return cls(Counter(entries), key, owners=theirs)
 
     def find(self, rows: Rows) -> Counter[bytes]:
         """Return the entries of these rows, or raise UnknownRows. Changes nothing."""
@@ -204,10 +194,10 @@ class Roster(Private):
             return entries.total()
         return len(self._people(self._taken(entries)).keys() - self.asked)
 
-    def without(self, entries: Counter[bytes]) -> "Struck":
+    def without(self, entries: Counter[bytes]) -> "DigestChange":
         """Return what these entries are afterwards; change nothing."""
         taken = self._taken(entries)
-        return Struck(
+        return DigestChange(
             counts={entry: self.counts[entry] - n for entry, n in entries.items()},
             owners={
                 entry: tuple(
@@ -220,26 +210,55 @@ class Roster(Private):
             left={p: self.left[p] - n for p, n in self._people(taken).items()},
         )
 
-    def strike(self, struck: "Struck") -> None:
-        """Take over what ``without`` returned; doing so again changes nothing."""
-        _put(self.counts, struck.counts)
-        _put(self.owners, struck.owners)
-        _put(self.left, struck.left)
-        for person, n_rows in struck.left.items():
+    def apply(self, change: "DigestChange") -> None:
+        """Make a change that ``without`` returned; a second time changes nothing."""
+        _put(self.counts, change.counts)
+        _put(self.owners, change.owners)
+        _put(self.left, change.left)
+        for person, n_rows in change.left.items():
             if n_rows:
                 self.asked.add(person)
             else:
                 self.asked.discard(person)
 
+    def dump(self, place: str, arrays: Arrays) -> Any:
+        """Return the digests as JSON data, with their arrays beside it."""
+        entries = sorted(self.counts.items())
+        joined = b"".join(entry for entry, _ in entries)
+        owners = [p for entry, _ in entries for p in self.owners.get(entry, ())]
+        parts = {
+            "key": self.key,
+            "digests": np.frombuffer(joined, np.uint8).reshape(-1, DIGEST_BYTES),
+            "counts": np.array([count for _, count in entries], dtype=np.int64),
+            "owners": np.array(owners, dtype=np.int64),
+            "asked": sorted(self.asked),
+        }
+        return pack(parts, place, arrays)
+
+    @classmethod
+    def load(cls, parts: Mapping[str, Any]) -> "RowDigests":
+        """Return the digests from what ``dump`` wrote, unpacked."""
+        entries = [bytes(entry) for entry in parts["digests"]]
+        counts = parts["counts"].tolist()
+        owners, people = {}, parts["owners"].tolist()
+        if people:
+            ends = np.cumsum([0, *counts]).tolist()
+            owners = {
+                entry: people[begin:end]
+                for entry, begin, end in zip(entries, ends[:-1], ends[1:], strict=True)
+            }
+        table = Counter(dict(zip(entries, counts, strict=True)))
+        return cls(table, parts["key"], owners=owners, asked=parts["asked"])
+
     def _taken(self, entries: Counter[bytes]) -> dict[bytes, list[int]]:
         """Return which rows of each entry go, by their place among its owners.
 
-        To the model equal rows are one and the same. Those are meant whose rows all go,
-        or most of them, or who asked before.
+        Equal rows are one and the same to the model. A request means the people whose
+        rows all go, or most of them, or who asked before.
         """
         if not self.owners:
             return {}
-        share = shares(entries, self.owners)
+        share = share_by_person(entries, self.owners)
 
         def order(entry: bytes) -> list[int]:
             theirs = self.owners[entry]
@@ -255,7 +274,7 @@ class Roster(Private):
         return {entry: order(entry)[:n] for entry, n in entries.items()}
 
     def _people(self, taken: Mapping[bytes, Sequence[int]]) -> Counter[int]:
-        """Return how many of the rows taken are whose."""
+        """Return how many of the rows taken belong to each person."""
         return Counter(
             self.owners[entry][place]
             for entry, places in taken.items()
@@ -264,7 +283,7 @@ class Roster(Private):
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Struck(Private):
+class DigestChange(Private):
     """What a request leaves of the entries that it is about."""
 
     counts: Mapping[bytes, int]
@@ -272,16 +291,7 @@ class Struck(Private):
     left: Mapping[int, int]
 
 
-def _put(table: MutableMapping[Key, Value], after: Mapping[Key, Value]) -> None:
-    """Write these values into a table; what is left with nothing goes."""
-    for key, value in after.items():
-        if value:
-            table[key] = value
-        else:
-            table.pop(key, None)
-
-
-def shares(
+def share_by_person(
     wanted: Counter[bytes], owners: Mapping[bytes, Sequence[Person]]
 ) -> Counter[Person]:
     """Return how many of the rows wanted each person could have asked for."""
@@ -300,3 +310,30 @@ def digests(rows: Rows, key: bytes) -> Iterator[bytes]:
         table = np.column_stack([block.dense(), labels, block.weight]) + 0.0
         for line in table:
             yield blake2b(line.tobytes(), key=key, digest_size=DIGEST_BYTES).digest()
+
+
+def unknown_owners(missing: set[str], people: set[str]) -> UnknownSubject:
+    """Return the error of a request for people, or rows, who are not there."""
+    first = min(missing)
+    what = "row(s)" if is_row_name(first) else "subject(s)"
+    return UnknownSubject(
+        f"{len(missing)} of {len(people)} {what} are not in the model, or no longer, "
+        f"{first.lstrip(ROW)!r} among them; nobody was removed"
+    )
+
+
+def _put(table: MutableMapping[Key, Value], after: Mapping[Key, Value]) -> None:
+    """Write these values into a table, and delete what is left with nothing."""
+    for key, value in after.items():
+        if value:
+            table[key] = value
+        else:
+            table.pop(key, None)
+
+
+def _places_of(owners: Sequence[str]) -> dict[str, list[int]]:
+    """Return the positions of each owner's rows."""
+    places: dict[str, list[int]] = {}
+    for place, owner in enumerate(owners):
+        places.setdefault(owner, []).append(place)
+    return places

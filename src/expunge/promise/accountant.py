@@ -38,6 +38,7 @@ from functools import singledispatch
 from math import hypot, inf, isfinite
 from typing import ClassVar, Literal, TypeAlias, final
 
+from ..core.packing import stored
 from ..exceptions import InvalidInput, NotCertifiable, ScheduleExhausted, Unsupported
 from .budget import Budget
 from .gaussian import epsilon_of
@@ -198,6 +199,7 @@ Selection: TypeAlias = Literal[
 ROUNDING = 1e-12
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class Accountant:
     """What may be claimed after the events so far.

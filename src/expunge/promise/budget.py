@@ -16,6 +16,7 @@ from numbers import Integral, Real
 from weakref import WeakValueDictionary
 
 from ..core.arrays import require_magnitude
+from ..core.packing import stored
 from ..exceptions import InvalidInput
 from .gaussian import mu_of
 
@@ -33,6 +34,7 @@ SMALLEST_SIGMA, LARGEST_SIGMA = 1e-250, 1e250
 _mu_of = lru_cache(maxsize=64)(mu_of)
 
 
+@stored
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Budget:
     """What a release promises, and the noise that pays for it.

@@ -16,7 +16,9 @@ from importlib import resources
 from numbers import Real
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
+from ..core.arrays import Vector
 from ..core.objective import Objective
+from ..core.packing import stored
 from ..exceptions import InvalidInput, Unsupported
 from .accountant import Accountant, Claim, Selection, permitted
 from .canonical import (
@@ -94,23 +96,23 @@ CHOSEN = (
 )
 SEEDED = "anyone who knows or guesses the seed of the noise: they can subtract it"
 
-DISTANCE_LOSSES = frozenset({"HalfSquared", "Huber"})
-STANDARD = frozenset(
-    {
-        *NOT_COVERED,
-        PREPROCESSING,
-        BEFORE_PIPELINE,
-        ROWS_NOT_KEPT,
-        CLASS_REFUSED,
-        OTHER_RELEASES,
-        WITHOUT_CONTRACT,
-        UNPROTECTED,
-        CHOSEN,
-        SEEDED,
-    }
+# What a registry adds.
+REGISTRY = (
+    "copies of earlier releases that left the registry: they are marked as superseded, "
+    "and anyone who holds one must stop using it",
+    "backups, replicas and archived logs of the database, and copies of the key file",
+    "the keyed hash of a person's id that the journal keeps, so that a restored backup "
+    "brings nobody back",
 )
-"""What certificates say by themselves; any other exclusion was added to a model."""
+NO_PEOPLE = (
+    "the removal of anybody: the model was fitted without saying whose rows these are, "
+    "so nobody can be found in it",
+)
+BALANCED = "class_weight='balanced'"
+# What certain declarations add.
+NOTES = {BALANCED: f"{BALANCED}: weights that were computed from everyone's labels"}
 
+DISTANCE_LOSSES = frozenset({"HalfSquared", "Huber"})
 # A certificate with one of these is "radius-only", and without them "certified".
 VOIDS = frozenset({WITHOUT_CONTRACT, UNPROTECTED, CHOSEN})
 
@@ -125,6 +127,7 @@ def _objective(value: Any) -> Any:
     return description
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class Scope:
     """What certificates of a model state beside its contract and its objective.
@@ -146,8 +149,12 @@ class Scope:
         Whether releases may exist that this model's account does not count.
     declared
         What made choices by looking at the data, as the operator declared.
+    foreign
+        Preprocessing steps that learned from the data and cannot be certified.
+    in_registry, has_people
+        Whether a registry keeps the model, and whether the rows have owners.
     assumptions, not_covered
-        Further sentences.
+        Further sentences, on the steps of a pipeline.
     """
 
     mechanism: str = "newton"
@@ -156,6 +163,9 @@ class Scope:
     in_pipeline: bool = False
     counted_apart: bool = False
     declared: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
+    in_registry: bool = False
+    has_people: bool = True
     assumptions: tuple[str, ...] = ()
     not_covered: tuple[str, ...] = ()
 
@@ -168,6 +178,16 @@ class Scope:
             OTHER_RELEASES: self.counted_apart,
         }
         return tuple(text for text, applies in reasons.items() if applies)
+
+    def circumstances(self) -> tuple[str, ...]:
+        """Return what else they do not cover: by steps, declarations and place."""
+        kept = REGISTRY if self.in_registry else ()
+        return (
+            *self.not_covered,
+            *(NOTES[name] for name in self.declared if name in NOTES),
+            *kept,
+            *(NO_PEOPLE if self.in_registry and not self.has_people else ()),
+        )
 
 
 def may_refuse_classes(classes: Classes, description: Mapping[str, Any]) -> bool:
@@ -191,6 +211,7 @@ def needs_every_class(description: Mapping[str, Any]) -> bool:
     return bool(free) and description["loss"]["name"] not in DISTANCE_LOSSES
 
 
+@stored
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Certificate(Document):
     """The public half of a release: contract, request log, and a commitment.
@@ -299,6 +320,31 @@ class Certificate(Document):
             )
 
 
+@stored
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Release:
+    """What may leave: noised parameters with their certificate.
+
+    Attributes
+    ----------
+    theta
+        The parameters, (d k,), read-only. Without a budget they carry no noise, and
+        the certificate says so.
+    certificate
+        What is promised about them.
+    """
+
+    theta: Vector
+    certificate: Certificate
+
+    def __post_init__(self) -> None:
+        """Make the parameters read-only."""
+        self.theta.setflags(write=False)
+
+    def __repr__(self) -> str:
+        return f"Release({self.certificate.status}, {self.theta.size} parameters)"
+
+
 def certify(
     accountant: Accountant,
     objective: Objective,
@@ -345,7 +391,7 @@ def certify(
                     *NOT_COVERED,
                     *scope.exclusions(description),
                     *exclusions,
-                    *scope.not_covered,
+                    *scope.circumstances(),
                 )
             )
         ),

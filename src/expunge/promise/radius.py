@@ -29,6 +29,7 @@ import numpy as np
 
 from ..core.arrays import SMALLEST, UNDERFLOW, UNIT_ROUNDOFF, Private, Vector, norm
 from ..core.linalg import Symmetric, conjugate_gradients
+from ..core.packing import stored
 from ..core.rows import Rows
 from ..core.sums import KINK_EDGES, largest_move
 from ..exceptions import NotPositiveDefinite
@@ -279,6 +280,7 @@ RadiusKind: TypeAlias = Literal[
 SAFETY = 1.0 + 1e-12
 
 
+@stored
 @dataclass(frozen=True, slots=True, repr=False)
 class Radius(Private):
     """A bound and how it was found. Private: it is a function of removed rows."""

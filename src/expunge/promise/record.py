@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias, get_args
 
 from ..core.arrays import Private
+from ..core.packing import stored
 from .accountant import Selection
 from .canonical import (
     Check,
@@ -67,6 +68,7 @@ def _salt(value: Any) -> bytes:
     return bytes.fromhex(hexadecimal(SALT_BYTES)(text))
 
 
+@stored
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Record(Private, Document):
     """The private half of a release.

@@ -23,6 +23,7 @@ import numpy as np
 from ..core.arrays import Matrix, Vector
 from ..core.linalg import Symmetric
 from ..core.objective import Objective
+from ..core.packing import stored
 from ..core.rows import Rows
 from ..core.solver import Model, with_quadratic
 from ..core.sums import tilted_slopes
@@ -46,6 +47,7 @@ from .state import (
 from .summary import Summary
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class Jackknife:
     """Infinitesimal jackknife (IJ), smooth and proximal.
@@ -100,6 +102,7 @@ class Jackknife:
         return inverse_model(state.inverse)
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class Rescaled:
     """Rescaled influence function (RIF), smooth and for separable penalties.

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..core.arrays import Vector
 from ..core.linalg import NOT_THERE, CgSolution, conjugate_gradients
+from ..core.packing import stored
 from ..core.prox import Minimum
 from ..core.rows import Rows
 from ..core.solver import Model, with_quadratic
@@ -43,6 +44,7 @@ from .summary import Summary
 CG_STEPS = 20
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class Newton:
     """Newton removal (the paper's TA), smooth and proximal.

@@ -18,6 +18,7 @@ from typing import ClassVar, Protocol
 
 from ..core.arrays import Vector
 from ..core.objective import Objective
+from ..core.packing import stored
 from ..core.prox import Minimum
 from ..core.rows import Rows
 from ..core.solver import MAX_STEPS, Model, Solution, minimise, require_converged
@@ -27,6 +28,7 @@ from .state import Draft, Mechanism, State, initial_state, what_remains
 from .summary import Summary
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class Retrain:
     """Retraining on the remaining rows (RT), warm-started."""
@@ -109,6 +111,7 @@ class ModelMechanism(Mechanism, Protocol):
         """Return the model of G_U."""
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class Polish:
     """Another mechanism's step, then at most ``steps`` measured ones.

@@ -37,6 +37,7 @@ import numpy as np
 from ..core.arrays import LARGEST, Matrix, Private, Vector, decomposition, norm
 from ..core.linalg import NOT_THERE, Symmetric
 from ..core.objective import Objective
+from ..core.packing import stored
 from ..core.prox import Minimum
 from ..core.rows import Rows
 from ..core.solver import Model, proximal_model, scaled_kink, with_quadratic
@@ -54,6 +55,7 @@ SPENT = ("gradient", "hessian", "moment", "inverse", "metric", "tilted", "last")
 """What an emptied state has lost."""
 
 
+@stored
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class State(Private):
     """Derivatives of the leave-U-out objective at the anchor.
@@ -187,6 +189,7 @@ def successor(new: State, old: State, *, spend: bool) -> State:
     return new
 
 
+@stored
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Draft(Private):
     """A noise-free answer. It has no way out: only a release is public.

@@ -34,12 +34,14 @@ import numpy as np
 
 from ..core.arrays import Index, Private, norm
 from ..core.objective import Objective
+from ..core.packing import stored
 from ..core.rows import Rows
 from ..exceptions import InvalidInput
 from ..promise.accountant import Accountant, NoisyTuning, TunedOnData, TunedRemovably
 from ..promise.budget import SOLVER_SHARE, Budget
 
 
+@stored
 @dataclass(frozen=True, slots=True, repr=False)
 class Interval(Private):
     """Where an error must lie, and what was computed for it."""
@@ -54,6 +56,7 @@ class Interval(Private):
         return max(self.high - self.value, self.value - self.low)
 
 
+@stored
 @dataclass(frozen=True, slots=True, repr=False)
 class Choice(Private):
     """Which candidate was chosen, and whether the intervals prove it.
@@ -220,6 +223,7 @@ MAX_KEY_SIZE = blake2b.MAX_KEY_SIZE
 METHODS: tuple[Method, ...] = ("certified", "recomputed", "noised")
 
 
+@stored
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Rule(Private):
     """Candidates, folds and method.

@@ -41,7 +41,7 @@ from ..core.arrays import UNDERFLOW, UNIT_ROUNDOFF, Matrix, Private, Vector, nor
 from ..core.losses import Loss
 from ..core.rows import Rows
 from ..core.sums import largest_moves, slopes_at_each
-from ..private_model.unlearn import REFUSALS
+from ..private_model.answers import REFUSALS
 from ..promise.radius import inverse_norm, prediction_error, strong_convexity
 from ..removal import Draft, State
 from .choice import Interval, Split

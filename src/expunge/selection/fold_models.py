@@ -25,10 +25,11 @@ import numpy as np
 from ..core.arrays import Private, Vector, decomposition, norm
 from ..core.linalg import Cholesky
 from ..core.objective import Objective
+from ..core.packing import stored
 from ..core.prox import Minimum
 from ..core.rows import Rows
 from ..core.solver import Model, minimise, require_converged
-from ..private_model.unlearn import REFUSALS
+from ..private_model.answers import REFUSALS
 from ..promise.radius import gradient_error
 from ..removal import Draft, State
 from ..removal.state import (
@@ -57,6 +58,7 @@ at the minimiser, by the solver.
 DEPTH = 4
 
 
+@stored
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Cell(Private):
     """One candidate's model on one set of rows, between requests."""

@@ -27,6 +27,7 @@ import numpy as np
 
 from ..core.arrays import UNDERFLOW, UNIT_ROUNDOFF, Private, Vector, norm
 from ..core.linalg import Cholesky, Symmetric
+from ..core.packing import stored
 from ..core.rows import Rows
 from ..core.sums import BLOCK_ROWS
 from ..exceptions import NotPositiveDefinite
@@ -47,6 +48,7 @@ KAPPAS = (0.5, 0.2, 0.05, 1e-2, 1e-3)
 SAFETY = 1.0 + 1e-12
 
 
+@stored
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Yardstick(Private):
     """A Hessian over all rows, and how long rows are in the norm of its inverse.

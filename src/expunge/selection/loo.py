@@ -36,7 +36,7 @@ from ..core.arrays import UNDERFLOW, UNIT_ROUNDOFF, Index, Matrix, Private, Vect
 from ..core.rows import Rows
 from ..core.sums import BLOCK_ROWS, largest_norm
 from ..exceptions import InvalidInput
-from ..private_model.unlearn import REFUSALS
+from ..private_model.answers import REFUSALS
 from ..promise.radius import gradient_error, prediction_error
 from ..removal import Draft, State
 from ..removal.retrain import retrained

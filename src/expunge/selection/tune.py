@@ -25,10 +25,11 @@ from math import isinf
 
 from ..core.arrays import Index, Private, Vector
 from ..core.objective import Objective
+from ..core.packing import stored
 from ..core.rows import Rows
 from ..core.solver import minimise, require_converged
 from ..exceptions import CannotRemove, ExpungeError, InvalidInput, NotConverged
-from ..private_model.unlearn import REFUSALS
+from ..private_model.answers import REFUSALS
 from ..removal import State
 from ..removal.state import initial_state, with_sums
 from ..removal.summary import summarise
@@ -52,6 +53,7 @@ from .loo import leave_one_out
 ROUNDS = 15
 
 
+@stored
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Tuning(Private):
     """The models behind a choice.
@@ -231,6 +233,7 @@ def require_training(split: Split, error: type[ExpungeError]) -> None:
             )
 
 
+@stored
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class LooTuning(Private):
     """The models behind a choice by leave-one-out.

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holdings of a tuned model: what every estimator keeps, and the models behind it.
+"""TunedModel: a private model that also keeps the models behind its choice.
 
-A request goes to the fold models first. If the choice stays, the model that is released
-is updated as any other; if it moves, the custody passes to the candidate that tuning
-again would have chosen, solved on the rows that remain.
+A request goes to the fold models first. If the choice stays, the released model is
+updated like any other. If it moves, the candidate that tuning again would have chosen
+is solved on the rows that remain.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Self
 
@@ -15,150 +15,189 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.arrays import Index
+from ..core.packing import NOT_STORED, stored
 from ..core.rows import Rows
-from ..private_model.holdings import Holdings
+from ..exceptions import Unsupported
 from ..private_model.labels import fewer
-from ..private_model.unlearn import Custody, Scored, forget, refit
-from ..promise.noise import Noise, noise_for, on_grid
-from .choice import Choice, Rule, Split
+from ..private_model.model import PrivateModel, Remaining
+from ..private_model.training_rows import TrainingRows
+from ..promise.budget import Budget
+from ..promise.noise import Noise, noise_for, on_grid, release_noise
+from ..promise.record import Scored
+from .choice import Choice, Rule, Split, folds_of
 from .tune import LooTuning, Tuning, loo_retune, loo_tune, retune, tune
 
 Models = Tuning | LooTuning
 
 
+@stored
 @dataclass(frozen=True, slots=True, repr=False, eq=False, kw_only=True)
-class TunedHoldings(Holdings):
-    """What stays with the operator of a tuned model.
+class TunedModel(PrivateModel):
+    """A model with every candidate's models, and the choice among them. Private.
 
     Attributes
     ----------
     rule
         How the choice is made.
     bounds
-        Where each fold begins among the rows kept, and where the last one ends.
+        Where each fold begins among the training rows, and where the last one ends.
     models
         The candidates' models and the choice among them.
+    chosen
+        Position of the candidate that is released.
     choice_noise
         What scores get before they are compared; None if they get none.
-    chosen
-        Position of the candidate in custody.
     """
 
     rule: Rule
     bounds: Index
     models: Models
-    choice_noise: Noise | None
     chosen: int
+    choice_noise: Noise | None = field(default=None, metadata=NOT_STORED)
 
-    def answered(
+    def forget(
         self,
         removed: Rows,
-        gone: Index | None,
-        n_subjects: int,
         *,
+        gone: Index | None = None,
+        remaining: Remaining | None = None,
+        n_subjects: int = 1,
         spend: bool = False,
     ) -> Self:
-        """Return the holdings without these rows, the choice made again."""
+        """Return the model without these rows, the choice made again."""
         if not len(removed):
             return self
-        assert self.kept is not None and gone is not None
-        labels = self.labels_after(removed, gone)
+        assert self.training_rows is not None and gone is not None
+        labels = self._labels_without(removed, gone)
         if fewer(labels, self.labels):
-            return replace(self, labels=labels)._tuned_again(gone, n_subjects)
-        split = Split(self.in_classes(self.kept.rows), self.bounds)
-        models = self._remodelled(split, gone)
-        chosen = noised(models.choice, self.choice_noise, self.rule, self._next)
+            return replace(self, labels=labels)._tune_again(gone, n_subjects)
+        rows = self._with_current_labels(self.training_rows.rows)
+        models = self._update_models(Split(rows, self.bounds), gone)
+        chosen = choose_for_release(models.choice, self, self.rule)
         if chosen == self.chosen:
-            custody = forget(
-                self.custody,
-                self.in_classes(removed),
-                partial(self.remaining, gone),
+            after = PrivateModel.forget(
+                self,
+                removed,
+                gone=gone,
+                remaining=partial(self.require_rows, gone),
                 n_subjects=n_subjects,
                 spend=spend,
             )
         else:
-            custody = refit(
-                self.custody,
+            after = self.refit(
                 self.rule.objectives[chosen],
-                self.remaining(gone),
+                self.require_rows(gone),
                 n_subjects=n_subjects,
                 start=models.deputies[chosen].anchor,
             )
-        return replace(self, labels=labels)._with_choice(custody, models, chosen)
+        return replace(after, labels=labels)._with_choice(models, chosen)
 
-    @property
-    def _next(self) -> int:
-        """The number of the next release."""
-        return self.custody.accountant.n_releases + 1
-
-    def _tuned_again(self, gone: Index, n_subjects: int) -> Self:
-        """Return the holdings tuned from nothing, since there are fewer classes."""
-        assert self.kept is not None and self.labels is not None
-        loss = self.labels.loss_like(self.custody.objective.loss)
-        objectives = tuple(replace(one, loss=loss) for one in self.rule.objectives)
-        rule = replace(self.rule, objectives=objectives)
-        custody = replace(self.custody, objective=objectives[0])
-        new = replace(self, rule=rule, custody=custody)
-        split = Split(new.in_classes(self.kept.rows), self.bounds).without(gone)
-        models = modelled(rule, split, lambda: None)
-        chosen = noised(models.choice, self.choice_noise, rule, self._next)
-        custody = refit(
-            self.custody,
-            objectives[chosen],
-            new.remaining(gone),
-            n_subjects=n_subjects,
-            start=models.deputies[chosen].anchor,
+    def reanchor(self, remaining: Rows) -> Self:
+        """Refuse: there is a state for every candidate and fold."""
+        raise Unsupported(
+            "a tuned model keeps a state for every candidate and fold; fit it again to "
+            "get rid of their anchors"
         )
-        return new._with_choice(custody, models, chosen)
 
-    def _with_choice(self, custody: Custody, models: Models, chosen: int) -> Self:
-        """Return the holdings with a custody, its account told of the choice."""
-        custody = replace(
-            custody,
-            accountant=self.rule.account(custody.accountant, models.choice),
-            choice=proof(models, self.rule, chosen),
-        )
-        return replace(self, custody=custody, models=models, chosen=chosen)
+    def with_noise(self) -> Self:
+        """Return the model with noise that no release of its account has had."""
+        choices = None
+        if self.rule.method == "noised":
+            assert self.budget is not None
+            choices = make_choice_noise(self.budget, self.seed)
+        return replace(self, noise=self._fresh_noise(), choice_noise=choices)
+
+    def compact(self) -> Self:
+        """Return the model with its training rows gathered, without gaps."""
+        assert self.training_rows is not None
+        bounds = bounds_among(self.training_rows.alive, self.bounds)
+        return replace(PrivateModel.compact(self), bounds=bounds)
 
     def interchangeable(self, places: Sequence[int]) -> bool:
         """Whether it does not matter which of these equal rows goes: in one fold."""
-        split = Split(self.kept.rows, self.bounds) if self.kept is not None else None
-        return split is None or len(set(split.of_rows(np.array(places)))) == 1
+        assert self.training_rows is not None
+        split = Split(self.training_rows.rows, self.bounds)
+        return len(set(split.of_rows(np.array(places)))) == 1
 
-    def _remodelled(self, split: Split, gone: Index) -> Models:
+    def _scores(self) -> tuple[Scored, ...]:
+        """Return each candidate's alpha and the ends of its interval, chosen first."""
+        choice, objectives = self.models.choice, self.rule.objectives
+        return tuple(
+            (objectives[p].alpha, choice.intervals[p].low, choice.intervals[p].high)
+            for p in choice.distinct(self.chosen)
+        )
+
+    def _tune_again(self, gone: Index, n_subjects: int) -> Self:
+        """Return the model tuned from the start, since there are fewer classes."""
+        assert self.training_rows is not None and self.labels is not None
+        loss = self.labels.loss_like(self.objective.loss)
+        objectives = tuple(replace(one, loss=loss) for one in self.rule.objectives)
+        rule = replace(self.rule, objectives=objectives)
+        agreement = replace(self.agreement, objective=objectives[0])
+        new = replace(self, rule=rule, agreement=agreement)
+        rows = new._with_current_labels(self.training_rows.rows)
+        models = fit_models(rule, Split(rows, self.bounds).without(gone))
+        chosen = choose_for_release(models.choice, self, rule)
+        after = new.refit(
+            objectives[chosen],
+            new.require_rows(gone),
+            n_subjects=n_subjects,
+            start=models.deputies[chosen].anchor,
+        )
+        return after._with_choice(models, chosen)
+
+    def _with_choice(self, models: Models, chosen: int) -> Self:
+        """Return the model with a choice, and its account told of it."""
+        account = self.rule.account(self.accountant, models.choice)
+        return replace(self, accountant=account, models=models, chosen=chosen)
+
+    def _update_models(self, split: Split, gone: Index) -> Models:
         """Return the candidates' models without these rows."""
         rule, models = self.rule, self.models
         if rule.method == "recomputed":
             alive = split.without(gone).rows.weight > 0.0
             # In their order, so that tuning again gives the same to the last bit.
             rest = Split(split.rows.take(alive), bounds_among(alive, self.bounds))
-            return modelled(rule, rest, lambda: None)
+            return fit_models(rule, rest)
         decide = rule.decide(at_fit=False)
         if isinstance(models, LooTuning):
             return loo_retune(models, split, gone, decide)
         return retune(models, split, gone, decide)
 
 
-def modelled(rule: Rule, split: Split, tick: Callable[[], None]) -> Models:
-    """Return every candidate's models, solved from nothing, and the choice."""
+def make_tuned(
+    model: PrivateModel, rule: Rule, *, bounds: Index, models: Models, chosen: int
+) -> TunedModel:
+    """Return the fit of the chosen candidate with the models behind the choice."""
+    account = rule.account(model.accountant, models.choice)
+    plain = {one.name: getattr(model, one.name) for one in fields(PrivateModel)}
+    return TunedModel(
+        **plain | {"accountant": account},
+        rule=rule,
+        bounds=bounds,
+        models=models,
+        chosen=chosen,
+    )
+
+
+def fit_models(
+    rule: Rule, split: Split, tick: Callable[[], None] = lambda: None
+) -> Models:
+    """Return every candidate's models, solved from the start, and the choice."""
     decide = rule.decide(at_fit=True)
     if rule.n_folds is None:
         return loo_tune(rule.objectives, split, decide, tick)
     return tune(rule.objectives, split, decide, tick)
 
 
-def proof(models: Models, rule: Rule, chosen: int) -> tuple[Scored, ...]:
-    """Return each candidate's alpha with the ends of its interval, the chosen first."""
-    choice = models.choice
-    return tuple(
-        (rule.objectives[p].alpha, choice.intervals[p].low, choice.intervals[p].high)
-        for p in choice.distinct(chosen)
-    )
+def choose_for_release(choice: Choice, model: TunedModel, rule: Rule) -> int:
+    """Return what the next release chooses, by noised scores if the rule says so."""
+    number = model.accountant.n_releases + 1
+    return choose_with_noise(choice, noise_for(model.choice_noise, number), rule)
 
 
-def noised(choice: Choice, noise: Noise | None, rule: Rule, number: int) -> int:
-    """Return what is chosen for a release, by scores with noise if the rule says so."""
-    noise = noise_for(noise, number)
+def choose_with_noise(choice: Choice, noise: Noise | None, rule: Rule) -> int:
+    """Return the candidate with the smallest score, after noise if there is any."""
     if noise is None:
         return choice.chosen
     assert rule.budget is not None
@@ -167,7 +206,23 @@ def noised(choice: Choice, noise: Noise | None, rule: Rule, number: int) -> int:
     return int(np.argmin(on_grid(scores, grid) + noise.draw(scores.size)))
 
 
+def make_choice_noise(budget: Budget, seed: int | None) -> Noise:
+    """Return the noise of choices: never the sequence that releases get."""
+    return release_noise(budget.for_choice(), None if seed is None else seed + 1)
+
+
 def bounds_among(alive: NDArray[np.bool], bounds: Index) -> Index:
     """Return where each fold begins once only these rows are left."""
     counts: Index = np.concatenate([[0], np.cumsum(alive)]).astype(np.intp)
     return counts[bounds]
+
+
+def sort_by_fold(
+    rule: Rule, rows: Rows, owners: Sequence[str]
+) -> tuple[TrainingRows, Index]:
+    """Return the rows with their owners, fold after fold, and where each begins."""
+    n_folds = rule.n_folds or 1
+    folds = folds_of(owners, rule.key, n_folds)
+    order = np.argsort(folds, kind="stable")
+    kept = TrainingRows(rows.take(order), [owners[place] for place in order])
+    return kept, Split.of(kept.rows, folds[order], n_folds).bounds

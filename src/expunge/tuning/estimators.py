@@ -16,25 +16,32 @@ from typing import Any, Literal, TextIO
 
 import numpy as np
 
-from ..core.arrays import Index, Private, Vector
+from ..core.arrays import Private, Vector
 from ..core.losses import Loss
 from ..core.objective import Objective
 from ..core.penalties import Penalty
-from ..core.rows import Rows
 from ..exceptions import InvalidInput
 from ..linear_model import LinearRegression, LogisticRegression
-from ..linear_model.base import Forgetful, Prepared, scoped
-from ..linear_model.choices import MECHANISMS, chosen, penalty_of
-from ..private_model.training_rows import Kept, Roster
-from ..private_model.unlearn import begin
+from ..linear_model.base import Forgetful, Prepared, private_model
+from ..linear_model.parameters import MECHANISMS, choose_object, penalty_of
+from ..private_model.model import PrivateModel
+from ..private_model.training_rows import RowDigests
 from ..promise.budget import Budget
-from ..promise.noise import Noise, SecureNoise, release_noise, salt
+from ..promise.certificate import Scope
+from ..promise.noise import noise_for, salt
 from ..removal import Mechanism
 from ..removal.state import initial_state, with_sums
 from ..removal.summary import summarise
-from ..selection.choice import Method, Rule, Split, folds_of, grid
+from ..selection.choice import Method, Rule, Split, grid
 from ..selection.loo import LeftOut, leave_one_out
-from ..selection.tuned_model import TunedHoldings, modelled, noised, proof
+from ..selection.tuned_model import (
+    TunedModel,
+    choose_with_noise,
+    fit_models,
+    make_choice_noise,
+    make_tuned,
+    sort_by_fold,
+)
 
 WIDTH = 30
 
@@ -152,23 +159,22 @@ class Tuned(Forgetful):
     @property
     def alpha_(self) -> float:
         """The alpha of the last release, as its certificate states it."""
-        return float(self._release.certificate.objective["alpha"])
+        return float(self.certificate_.objective["alpha"])
 
     @property
     def l1_ratio_(self) -> float:
         """The l1_ratio of the last release; zero beside a penalty object."""
-        described = self._release.certificate.objective["penalty"]
-        if described["name"] == "L1" and self._shown.parameters["penalty"] is None:
+        described = self.certificate_.objective["penalty"]
+        if described["name"] == "L1" and self._public.parameters["penalty"] is None:
             return 1.0
         return float(described.get("l1_ratio", 0.0))
 
     @property
     def curve_(self) -> Curve:
         """The cross-validation errors behind the last choice. Private."""
-        held = self._private_state()
-        assert isinstance(held, TunedHoldings)
-        intervals = held.models.choice.intervals
-        fitted = self._shown.parameters
+        private: Any = private_model(self)
+        intervals = private.models.choice.intervals
+        fitted = self._public.parameters
         pairs = np.array(grid(fitted["alphas"], fitted["l1_ratios"]))
         return Curve(
             alphas=pairs[:, 0],
@@ -199,41 +205,46 @@ class Tuned(Forgetful):
         """Return the first candidate: rows are the same for all of them."""
         return self._candidates(loss)[0]
 
-    def _holdings(
-        self, prepared: Prepared, owners: Sequence[str], start: Vector | None
-    ) -> TunedHoldings:
+    def _fit_private(
+        self,
+        prepared: Prepared,
+        owners: Sequence[str],
+        *,
+        start: Vector | None,
+        scope: Scope,
+    ) -> TunedModel:
         """Return the tuned fit to these rows, with what is kept."""
-        objective, rows = prepared.objective, prepared.rows
-        rule, (noise, choice_noise) = self._rule(objective.loss), self._noises()
-        kept, bounds = _sorted_by_fold(rule, rows, owners)
+        rule, budget, seed = (
+            self._rule(prepared.objective.loss),
+            self.budget,
+            self.random_state,
+        )
+        kept, bounds = sort_by_fold(rule, prepared.rows, owners)
         total = len(rule.objectives) * (1 + (rule.n_folds or 0))
         label = f"tuning {len(rule.objectives)} candidates"
         bar = Bar(total, label, shown=self.verbose)
-        models = modelled(rule, Split(kept.rows, bounds), bar)
-        place = noised(models.choice, choice_noise, rule, number=1)
-        if isinstance(noise, SecureNoise):
-            noise.prepare(rows.X.shape[1] * objective.loss.outputs)
-        custody = begin(
-            rule.objectives[place],
+        models = fit_models(rule, Split(kept.rows, bounds), bar)
+        noise = None
+        if rule.method == "noised":
+            assert budget is not None
+            noise = noise_for(make_choice_noise(budget, seed), 1)
+        chosen = choose_with_noise(models.choice, noise, rule)
+        model = PrivateModel.fit(
+            rule.objectives[chosen],
             kept.rows,
-            chosen("mechanism", self.mechanism, MECHANISMS),
-            self.budget,
-            models.deputies[place].anchor,
+            mechanism=choose_object("mechanism", self.mechanism, MECHANISMS),
+            budget=budget,
+            start=models.deputies[chosen].anchor,
+            scope=scope,
         )
-        account = rule.account(custody.accountant, models.choice)
-        custody = scoped(custody, prepared.labels, rows_kept=True)
-        return TunedHoldings(
-            replace(custody, accountant=account, choice=proof(models, rule, place)),
-            noise,
-            Roster.of(kept.rows, salt()),
-            kept,
-            prepared.labels,
-            rule=rule,
-            bounds=bounds,
-            models=models,
-            choice_noise=choice_noise,
-            chosen=place,
+        model = replace(
+            model,
+            labels=prepared.labels,
+            seed=seed,
+            training_rows=kept,
+            digests=RowDigests.of(kept.rows, salt()),
         )
+        return make_tuned(model, rule, bounds=bounds, models=models, chosen=chosen)
 
     def _rule(self, loss: Loss) -> Rule:
         """Return the rule that the parameters describe, with a key."""
@@ -252,32 +263,6 @@ class Tuned(Forgetful):
             method=self.method,
             budget=self.budget,
         )
-
-    def _noises(self) -> tuple[Noise | None, Noise | None]:
-        """Return the noise of releases and that of choices."""
-        if self.budget is None:
-            return None, None
-        noise = release_noise(self.budget, self.random_state)
-        if self.budget.choice_sigma is None:
-            return noise, None
-        return noise, choice_noise(self.budget, self.random_state)
-
-
-def choice_noise(budget: Budget, random_state: int | None) -> Noise:
-    """Return the noise of choices: never the sequence that releases get."""
-    seed = None if random_state is None else random_state + 1
-    return release_noise(budget.for_choice(), seed)
-
-
-def _sorted_by_fold(
-    rule: Rule, rows: Rows, owners: Sequence[str]
-) -> tuple[Kept, Index]:
-    """Return the rows with their owners, fold after fold, and where each begins."""
-    n_folds = rule.n_folds or 1
-    folds = folds_of(owners, rule.key, n_folds)
-    order = np.argsort(folds, kind="stable")
-    kept = Kept(rows.take(order), [owners[place] for place in order])
-    return kept, Split.of(kept.rows, folds[order], n_folds).bounds
 
 
 class TunedClassifier(Tuned, LogisticRegression):
@@ -300,12 +285,12 @@ def loo_error(model: Forgetful) -> LeftOut:
     At its noise-free answer and over the rows that it still has. The model and its
     account stay as they are: nothing is released.
     """
-    holdings = model._private_state()
-    custody, rows = holdings.custody, holdings.rows()
+    private = private_model(model)
+    rows = private.remaining_rows()
     if rows is None:
         raise InvalidInput(
             "this model keeps no data (keep_data=False), and leave-one-out looks at "
             "every row; fit with keep_data=True, or call leave_one_out(state, rows)"
         )
-    summary = summarise(custody.objective_for(rows), rows, custody.draft.theta)
+    summary = summarise(private.objective_for(rows), rows, private.answer.draft.theta)
     return leave_one_out(with_sums(initial_state(summary), summary, moment=True), rows)

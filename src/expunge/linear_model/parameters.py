@@ -28,7 +28,9 @@ REGRESSION_LOSSES: Mapping[str, Loss] = MappingProxyType(
 )
 
 
-def chosen(name: str, value: str | Choice, choices: Mapping[str, Choice]) -> Choice:
+def choose_object(
+    name: str, value: str | Choice, choices: Mapping[str, Choice]
+) -> Choice:
     """Return the object that a word names, or the object itself."""
     if not isinstance(value, str):
         return value

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Estimators from and to what they are made of, for the rest of the package.
+
+Other packages never reach into an estimator. They prepare rows with it, fit it again to
+other rows, make one from a snapshot, or turn its release into a plain scikit-learn one.
+A plain estimator has only what predictions need: coefficients, intercepts, classes and
+names of features. Hyper-parameters keep scikit-learn's defaults, for the one that
+matters (C = 1/(alpha W)) would tell how much weight is left.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn import linear_model
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.preprocessing import LabelBinarizer
+from sklearn.svm import LinearSVC
+
+from ..core.arrays import Matrix, Vector
+from ..private_model.model import PrivateModel, require_release
+from ..private_model.snapshot import Snapshot
+from ..private_model.training_rows import RowDigests, TrainingRows
+from .base import Forgetful, Prepared, private_model
+
+
+def prepare(
+    estimator: Forgetful, X: Any, y: Any, *, sample_weight: ArrayLike | None = None
+) -> Prepared:
+    """Let an estimator learn features and labels; return the rows to fit."""
+    return estimator._prepare(X, y, sample_weight)
+
+
+def refit_on(
+    estimator: Forgetful,
+    X: Any,
+    y: Any,
+    *,
+    weight: Vector | None,
+    owners: Sequence[str],
+) -> Callable[[int], PrivateModel]:
+    """Return what fits an estimator's model to other rows, for a number of people.
+
+    The target is that of every removal: the same alpha under "mean" scaling, the same
+    alpha W as at the first fit under "sum", and the classes that are left. The features
+    are learned again.
+    """
+    private = private_model(estimator)
+    require_release(private)
+    X, y = estimator._validate(X, y)
+    labels, objective = private.labels, private.objective
+    if labels is not None:
+        labels, loss = labels.learn_again(y, weight, objective.loss)
+        objective = replace(objective, loss=loss)
+        labels.require_minimiser(objective)
+    rows = objective.rows(X, estimator._code_labels(y, labels), weight)
+    start: Vector | None = private.answer.draft.theta
+    if start is not None and start.size != rows.X.shape[1] * objective.loss.outputs:
+        start = None
+    assert private.digests is not None
+    digests = RowDigests.of(rows, private.digests.key)
+
+    def refit(n_subjects: int) -> PrivateModel:
+        after = private.refit(objective, rows, n_subjects=n_subjects, start=start)
+        kept = TrainingRows(rows, owners)
+        return replace(after, digests=digests, training_rows=kept, labels=labels)
+
+    return refit
+
+
+def estimator_of(snapshot: Snapshot) -> Any:
+    """Return an estimator that is the model of a snapshot."""
+    public, private = snapshot.public, snapshot.private
+    model: Any = Forgetful.by_name[public.estimator](**public.parameters)
+    model.n_features_in_ = public.n_features
+    if public.feature_names is not None:
+        model.feature_names_in_ = public.feature_names
+    model._n_targets = public.n_targets
+    if private is not None:
+        model.random_state = private.seed
+    model._snapshot = snapshot
+    return model
+
+
+def make_linear(model: Any) -> Any:
+    """Return linear regression."""
+    return _fill(linear_model.LinearRegression(), model)
+
+
+def make_softmax(model: Any) -> Any:
+    """Return softmax regression; for two classes one row of differences."""
+    plain = _fill(linear_model.LogisticRegression(), model)
+    if len(plain.coef_) == 2:
+        plain.coef_ = plain.coef_[1:] - plain.coef_[:1]
+        plain.intercept_ = plain.intercept_[1:] - plain.intercept_[:1]
+    return plain
+
+
+def make_logistic(model: Any) -> Any:
+    """Return the linear classifier whose loss is the model's."""
+    if len(model.classes_) > 2:
+        return _make_one_vs_rest(model)
+    logistic = model.certificate_.objective["loss"]["name"] == "Logistic"
+    # LinearSVC is a linear classifier without probabilities, which no other loss has.
+    plain = linear_model.LogisticRegression() if logistic else LinearSVC()
+    return _fill(plain, model)
+
+
+def _make_one_vs_rest(model: Any) -> Any:
+    """Return binary models side by side."""
+    plain = OneVsRestClassifier(linear_model.LogisticRegression())
+    plain.label_binarizer_ = LabelBinarizer(sparse_output=True).fit(model.classes_)
+    plain.estimators_ = [
+        _set_coefficients(_make_binary(model), coef[None, :], np.array([intercept]))
+        for coef, intercept in zip(model.coef_, model.intercept_, strict=True)
+    ]
+    if not hasattr(plain, "classes_"):  # a property until scikit-learn 1.8
+        plain.classes_ = model.classes_.copy()
+    return _describe(plain, model)
+
+
+def _make_binary(model: Any) -> Any:
+    """Return a classifier of 0 and 1 that knows the features."""
+    plain = _describe(linear_model.LogisticRegression(), model)
+    plain.classes_ = np.array([0, 1])
+    return plain
+
+
+def _fill(plain: Any, model: Any) -> Any:
+    """Return the estimator with the model's release in it."""
+    if hasattr(model, "classes_"):
+        plain.classes_ = model.classes_.copy()
+    filled = _set_coefficients(plain, model.coef_, model.intercept_)
+    return _describe(filled, model)
+
+
+def _set_coefficients(plain: Any, coef: Matrix, intercept: Vector) -> Any:
+    """Return the estimator with coefficients of its own."""
+    plain.coef_ = np.array(coef)
+    plain.intercept_ = np.array(intercept) if np.ndim(intercept) else float(intercept)
+    plain.n_iter_ = np.zeros(1, dtype=np.int32)
+    return plain
+
+
+def _describe(plain: Any, model: Any) -> Any:
+    """Return the estimator with the features it expects."""
+    plain.n_features_in_ = model.n_features_in_
+    if hasattr(model, "feature_names_in_"):
+        plain.feature_names_in_ = model.feature_names_in_.copy()
+    return plain

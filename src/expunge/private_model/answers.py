@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""Answers: what a fit or a removal computes, made to fit the budget.
+
+An ``Agreement`` is fixed at the fit: objective, mechanism, budget. An ``Answer`` is
+what was computed last: the removal's state, its draft, and how far that draft may be
+from retraining. These functions lead from one answer to the next:
+
+    solve_answer     solve on rows, certified to be within tau of the minimiser
+    remove_rows      the mechanism's own answer to a removal
+    improve_answer   measured on the remaining rows -> polished -> retrained, until
+                     radius + tau is within the radius budget
+    anchor_answer    one step further, with all sums rebuilt from the remaining rows
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ..core.arrays import Private, Vector
+from ..core.objective import Objective
+from ..core.packing import stored
+from ..core.rows import Rows
+from ..core.solver import Model, Solution, minimise, require_converged
+from ..core.sums import largest_norm
+from ..exceptions import (
+    CannotRemove,
+    InvalidInput,
+    NotCertifiable,
+    NotConverged,
+    NotPositiveDefinite,
+)
+from ..promise.budget import Budget
+from ..promise.radius import Radius, best_radius
+from ..removal import Draft, Mechanism, Newton, State, look
+from ..removal.retrain import in_units_of_rows, required_rows, retrained, weighed
+from ..removal.state import initial_state, with_sums
+from ..removal.summary import summarise
+
+POLISHING_STEPS = 3
+REFUSALS = (NotPositiveDefinite, NotConverged, CannotRemove)
+MEASURED = "accepted on rows"
+
+
+@stored
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Agreement(Private):
+    """What is fixed at the fit.
+
+    Attributes
+    ----------
+    objective
+        What is minimised, stated as of the first fit.
+    mechanism
+        How removals are answered.
+    budget
+        What is promised; None promises nothing.
+    fit_weight
+        The weight of all rows at the first fit, to which "sum" scaling refers for ever.
+    """
+
+    objective: Objective
+    mechanism: Mechanism
+    budget: Budget | None
+    fit_weight: float
+
+    @property
+    def row_norm(self) -> float | None:
+        """The declared bound on the norm of a row, if there is one."""
+        return None if self.budget is None else self.budget.row_norm
+
+    def objective_for(self, rows: Rows) -> Objective:
+        """Return what a fit to these remaining rows minimises: the removal's target.
+
+        Under "sum" scaling alpha W stays that of the first fit, however often the
+        model was anchored or fitted again since.
+        """
+        return self.objective.after(rows.total_weight / self.fit_weight)
+
+
+@stored
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Answer(Private):
+    """What was computed last.
+
+    Attributes
+    ----------
+    state, draft, radius
+        The removal's state, its draft, and how far that may be from retraining.
+    decisions
+        What was done for it.
+    """
+
+    state: State
+    draft: Draft
+    radius: Radius
+    decisions: tuple[str, ...]
+
+    def fits(self, budget: Budget | None) -> bool:
+        """Whether radius + tau is within the budget; always without one."""
+        if budget is None:
+            return True
+        size = self.draft.theta.size
+        tau = budget.solver_error(size)
+        return self.radius.value + tau <= budget.radius_budget(size)
+
+
+@stored
+@dataclass(frozen=True, slots=True, repr=False)
+class Adoption(Private):
+    """How far the given coefficients were from the minimiser. Private.
+
+    Attributes
+    ----------
+    shift, relative_shift
+        Norm of the change of all coefficients, intercepts included; the same over
+        the norm of the minimiser.
+    residual
+        Norm of the gradient of the mean objective at the given coefficients (of the
+        proximal gradient where the penalty has a kink): zero at the minimiser.
+    """
+
+    shift: float
+    relative_shift: float
+    residual: float
+
+
+def fit_answer(agreement: Agreement, rows: Rows, start: Vector | None) -> Answer:
+    """Return the answer of a first fit.
+
+    Raises NotCertifiable if the solver's error cannot be certified to be within the
+    budget's tau, and InvalidInput if a row is longer than the budget allows.
+    """
+    declared = agreement.row_norm
+    if declared is not None and largest_norm(rows) > declared:
+        raise InvalidInput(
+            f"a row is longer than the budget's row_norm={declared:g} (intercept "
+            "included); scale or clip the rows before fitting, or declare more"
+        )
+    solution = minimise(agreement.objective, rows, start)
+    require_converged(agreement.objective, rows, solution)
+    answer = _answer_at(agreement, rows, solution, "fitted")
+    return _require_within_tau(answer, agreement.budget)
+
+
+def retrain_answer(agreement: Agreement, rows: Rows, start: Vector | None) -> Answer:
+    """Return the answer of a full fit to the remaining rows."""
+    if not rows.total_weight > 0.0:
+        raise CannotRemove(
+            "no row with weight would be left, and a model needs at least one; delete "
+            "the model instead"
+        )
+    solution = retrained(agreement.objective_for(rows), rows, start)
+    answer = _answer_at(agreement, rows, solution, "retrained")
+    return _require_within_tau(answer, agreement.budget)
+
+
+def remove_rows(
+    agreement: Agreement,
+    before: Answer,
+    removed: Rows,
+    *,
+    remaining: Callable[[], Rows] | None,
+    spend: bool,
+) -> Answer:
+    """Return the mechanism's own answer, with its radius.
+
+    Parameters
+    ----------
+    agreement, before
+        What was agreed, and the answer before the removal.
+    removed
+        The rows to remove.
+    remaining
+        Returns all other rows, for a mechanism that looks at them.
+    spend
+        Overwrite the state before instead of copying it.
+    """
+    mechanism = agreement.mechanism
+    state = mechanism.update(before.state, removed, spend=spend)
+    rows = None
+    if mechanism.needs_rows and remaining is not None:
+        rows = remaining()
+    state, draft = mechanism.step(state, rows)
+    radius = best_radius(state, draft, rows, agreement.row_norm)
+    return Answer(state, draft, radius, ("accepted",))
+
+
+def improve_answer(
+    agreement: Agreement, answer: Answer, remaining: Rows, *, again: bool
+) -> Answer:
+    """Return an answer that fits the budget: measured, polished, or retrained.
+
+    When the request before this one needed the rows ``again``, measuring would do, but
+    the next request would need the rows too: polishing moves the anchor, after which
+    many requests fit without them.
+    """
+    rows = required_rows(answer.state, remaining)
+    state = weighed(answer.state, rows)
+    draft = look(state, answer.draft, rows)
+    radius = best_radius(state, draft, rows, agreement.row_norm)
+    measured = replace(answer, draft=draft, radius=radius, decisions=(MEASURED,))
+    if measured.fits(agreement.budget) and not again:
+        return measured
+    theta = answer.draft.theta
+    try:
+        solution = minimise(
+            agreement.objective_for(rows),
+            rows,
+            theta,
+            chord=_chord(state),
+            max_steps=POLISHING_STEPS,
+        )
+        done = f"polished {solution.n_steps} times"
+        polished = _answer_at(agreement, rows, solution, done)
+    except REFUSALS:
+        return retrain_answer(agreement, rows, theta)
+    if polished.fits(agreement.budget):
+        return polished
+    return retrain_answer(agreement, rows, theta)
+
+
+def anchor_answer(agreement: Agreement, answer: Answer, remaining: Rows) -> Answer:
+    """Return the answer one step further, its sums rebuilt from the remaining rows."""
+    rows = required_rows(answer.state, remaining)
+    objective, start = agreement.objective_for(rows), answer.draft.theta
+    solution = minimise(objective, rows, start, max_steps=1)
+    return _answer_at(agreement, rows, solution, "re-anchored")
+
+
+def _answer_at(
+    agreement: Agreement, rows: Rows, solution: Solution, decision: str
+) -> Answer:
+    """Return the answer anchored at a solution on these rows: nothing is removed."""
+    objective = agreement.objective_for(rows)
+    summary = summarise(objective, rows, solution.theta, solution.subgradient)
+    measured = solution.gradient + solution.subgradient
+    draft = Draft(summary.theta, solution.subgradient, measured)
+    whole = with_sums(initial_state(summary), summary, moment=True)
+    radius = best_radius(whole, draft, rows, agreement.row_norm)
+    state = agreement.mechanism.init(summary)
+    return Answer(state, draft, radius, (decision,))
+
+
+def _require_within_tau(answer: Answer, budget: Budget | None) -> Answer:
+    """Return the answer of a full fit, or raise if it is beyond the solver's share."""
+    if budget is not None:
+        tau = budget.solver_error(answer.draft.theta.size)
+        if not answer.radius.value <= tau:
+            raise NotCertifiable(
+                f"the fit cannot be certified to be within tau={tau:.1e} of the "
+                "minimiser; scale the columns to similar ranges, raise alpha or ridge, "
+                "penalise the intercept, or raise sigma or tau"
+            )
+    return answer
+
+
+def _chord(state: State) -> Model | None:
+    """Return the model of the remaining rows' own objective, if H_U is kept."""
+    if state.hessian is None:
+        return None
+    return in_units_of_rows(Newton().model(state), state.kept)

@@ -1,0 +1,484 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PrivateModel: everything between requests that must not leave, as one value.
+
+Its methods are the life of a model. Each returns a new value, so a request that fails
+changes nothing, and noise is added in one place only:
+
+    fit        solve, and certify that the solver's error is within tau, or fail
+    forget     subtract the rows, and make the answer fit the budget
+    refit      solve again on the remaining rows, when no update can follow
+    reanchor   rebuild the sums from the remaining rows
+    release    radius + tau <= radius budget? then round, add noise, certify
+
+Without the remaining rows an answer that does not fit stays as it is, and ``release``
+refuses it. That refusal is visible and makes no claim.
+
+Tuned models (``selection.tuned_model``) are another implementation. Training rows and
+digests are too large to copy for each request: what a request takes out of them is
+noted in ``pending``, and ``apply_pending`` does it once the new model counts.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from time import perf_counter
+from typing import Self, TypeAlias, TypeVar
+
+import numpy as np
+
+from ..core.arrays import Index, Private, Vector
+from ..core.objective import Objective
+from ..core.packing import NOT_STORED, stored
+from ..core.rows import Rows
+from ..exceptions import CapacityExceeded, InvalidInput, ScheduleExhausted
+from ..promise.accountant import (
+    Accountant,
+    Fitted,
+    Removed,
+    TunedOnData,
+    release_event,
+)
+from ..promise.budget import Budget
+from ..promise.certificate import Release, Scope, certify
+from ..promise.noise import Noise, SecureNoise, noise_for, on_grid, release_noise, salt
+from ..promise.record import Record, Scored
+from ..removal import Mechanism, Newton
+from .answers import (
+    MEASURED,
+    REFUSALS,
+    Adoption,
+    Agreement,
+    Answer,
+    anchor_answer,
+    fit_answer,
+    improve_answer,
+    remove_rows,
+    retrain_answer,
+)
+from .labels import Labels, fewer
+from .training_rows import DigestChange, RowDigests, TrainingRows
+
+Remaining: TypeAlias = Rows | Callable[[], Rows]
+Fetch: TypeAlias = Callable[[Index], Rows]
+"""From the positions of rows that go, to all the others."""
+
+AnyModel = TypeVar("AnyModel", bound="PrivateModel")
+NO_ROWS: Index = np.array([], dtype=np.intp)
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class PendingErasure(Private):
+    """What a request takes out of the digests, and of the rows where they are kept."""
+
+    digests: DigestChange
+    gone: Index | None
+
+
+@stored
+@dataclass(frozen=True, slots=True, repr=False, eq=False, kw_only=True)
+class PrivateModel(Private):
+    """A fitted model with its rows, its noise and its account. Private.
+
+    Attributes
+    ----------
+    agreement, answer
+        What was fixed at the fit, and what was computed last.
+    seconds
+        How long the last request took.
+    n_samples, n_removed
+        Rows at the first fit, and rows removed since.
+    accountant, certified
+        The account of events so far, and as it was at the last release.
+    scope
+        What certificates state of the model beside budget and objective.
+    labels
+        The classes of a classifier.
+    seed, noise
+        A seed for tests, and where releases get their noise; None without a budget.
+    adoption
+        Of a model adopted from scikit-learn, how far that moved it.
+    training_rows, digests, fetch
+        The rows with their owners, if they are kept here; digests of the rows; how to
+        get the remaining rows if they are kept elsewhere.
+    pending
+        What is still to be taken out of rows and digests.
+    released
+        The release of this very state, once there is one.
+    process
+        Where releases are counted: another process may make others.
+    """
+
+    agreement: Agreement
+    answer: Answer
+    seconds: float
+    n_samples: int
+    n_removed: int
+    accountant: Accountant
+    certified: Accountant
+    scope: Scope
+    labels: Labels | None = None
+    seed: int | None = None
+    adoption: Adoption | None = None
+    noise: Noise | None = field(default=None, metadata=NOT_STORED)
+    training_rows: TrainingRows | None = field(default=None, metadata=NOT_STORED)
+    digests: RowDigests | None = field(default=None, metadata=NOT_STORED)
+    fetch: Fetch | None = field(default=None, metadata=NOT_STORED)
+    pending: PendingErasure | None = field(default=None, metadata=NOT_STORED)
+    released: tuple[Release, Record] | None = field(default=None, metadata=NOT_STORED)
+    process: int = field(default_factory=os.getpid, metadata=NOT_STORED)
+
+    @classmethod
+    def fit(
+        cls,
+        objective: Objective,
+        rows: Rows,
+        *,
+        mechanism: Mechanism | None = None,
+        budget: Budget | None = None,
+        start: Vector | None = None,
+        scope: Scope | None = None,
+    ) -> "PrivateModel":
+        """Fit the objective to the rows.
+
+        Raises NotCertifiable if the solver's error cannot be certified to be within
+        the budget's tau, and InvalidInput if a row is longer than the budget allows.
+        """
+        clock = perf_counter()
+        mechanism = Newton() if mechanism is None else mechanism
+        agreement = Agreement(objective, mechanism, budget, rows.total_weight)
+        answer = fit_answer(agreement, rows, start)
+        scope = replace(scope or Scope(), mechanism=type(mechanism).__name__.lower())
+        accountant = Accountant(budget).compose(Fitted(answer.draft.theta.size))
+        for name in (*scope.declared, *scope.foreign):
+            accountant = accountant.compose(TunedOnData(name))
+        return PrivateModel(
+            agreement=agreement,
+            answer=answer,
+            seconds=perf_counter() - clock,
+            n_samples=len(rows),
+            n_removed=0,
+            accountant=accountant,
+            certified=accountant,
+            scope=scope,
+        )
+
+    @property
+    def objective(self) -> Objective:
+        """What is minimised, stated as of the first fit."""
+        return self.agreement.objective
+
+    @property
+    def budget(self) -> Budget | None:
+        """What is promised; None promises nothing."""
+        return self.agreement.budget
+
+    def objective_for(self, rows: Rows) -> Objective:
+        """Return what a fit to these remaining rows minimises: the removal's target."""
+        return self.agreement.objective_for(rows)
+
+    def forget(
+        self,
+        removed: Rows,
+        *,
+        gone: Index | None = None,
+        remaining: Remaining | None = None,
+        n_subjects: int = 1,
+        spend: bool = False,
+    ) -> Self:
+        """Return the model without these rows, its answer made to fit the budget.
+
+        Rows and digests are left alone: see ``pending``.
+
+        Parameters
+        ----------
+        removed
+            The rows to remove, as they are kept.
+        gone
+            Where they lie among the rows that the model keeps or can fetch.
+        remaining
+            All other rows, or a function that returns them, where the caller keeps
+            them. With the remaining rows at hand the answer always fits.
+        n_subjects
+            How many people the rows belong to.
+        spend
+            Overwrite the old state instead of copying it; the old model is lost, also
+            if this raises.
+        """
+        if not len(removed):
+            return self
+        labels = self._labels_without(removed, gone)
+        if fewer(labels, self.labels):
+            assert gone is not None
+            return replace(self, labels=labels)._refit_fewer_classes(gone, n_subjects)
+        if remaining is None and gone is not None:
+            remaining = partial(self.require_rows, gone)
+        clock = perf_counter()
+        counted = self._count_request(len(removed), n_subjects)
+        rows = None if remaining is None else partial(counted._fetch, remaining)
+        try:
+            answer = remove_rows(
+                self.agreement,
+                self.answer,
+                self._with_current_labels(removed),
+                remaining=rows,
+                spend=spend,
+            )
+        except REFUSALS:
+            if rows is None or spend:
+                raise
+            # Retraining does not refuse: with rows at hand, neither do we.
+            start = self.answer.draft.theta
+            answer = retrain_answer(self.agreement, rows(), start)
+        if rows is not None and not answer.fits(self.budget):
+            again = MEASURED in self.answer.decisions
+            answer = improve_answer(self.agreement, answer, rows(), again=again)
+        seconds = perf_counter() - clock
+        return replace(counted, answer=answer, labels=labels, seconds=seconds)
+
+    def refit(
+        self,
+        objective: Objective,
+        remaining: Rows,
+        *,
+        n_subjects: int,
+        start: Vector | None = None,
+    ) -> Self:
+        """Return the model of a full fit to the rows that remain, on the same account.
+
+        What ``forget`` does when no update of the old sums can follow: a tuned choice
+        moves, preprocessing changes every row, or a class is gone. It is solved to the
+        end and certified like a first fit.
+
+        Parameters
+        ----------
+        objective
+            What retraining minimises, stated as of the first fit.
+        remaining
+            All rows but the removed ones; they may have other columns and labels now.
+        n_subjects
+            How many people were removed.
+        start
+            Where the solver begins.
+        """
+        clock = perf_counter()
+        objective.require_columns(remaining.X.shape[1])
+        n_removed = self.n_samples - self.n_removed - len(remaining)
+        size = remaining.X.shape[1] * objective.loss.outputs
+        counted = self._count_request(n_removed, n_subjects)
+        account = counted.accountant
+        if account.n_parameters != size:
+            account = account.compose(Fitted(size)).compose(
+                Removed(account.n_subjects_removed)
+            )
+        agreement = replace(self.agreement, objective=objective)
+        counted._require_count(remaining)
+        return replace(
+            counted,
+            agreement=agreement,
+            answer=retrain_answer(agreement, remaining, start),
+            accountant=account,
+            seconds=perf_counter() - clock,
+        )
+
+    def reanchor(self, remaining: Rows) -> Self:
+        """Return the model with its sums rebuilt from the remaining rows.
+
+        The old anchor, which had seen the removed rows, and every sum that they were
+        subtracted from go with the old model.
+        """
+        answer = anchor_answer(self.agreement, self.answer, remaining)
+        return replace(self, answer=answer)
+
+    def release(self, noise: Noise | None = None) -> tuple[Self, Release, Record]:
+        """Return the model with its release, and the private record behind it.
+
+        A state is released once: asking again returns the same release. Raises
+        CapacityExceeded if the answer does not fit the budget, and ScheduleExhausted
+        if all planned releases are made.
+
+        Parameters
+        ----------
+        noise
+            Where the noise comes from; by default the model's own.
+        """
+        if self.released is not None:
+            return (self, *self.released)
+        if not self.answer.fits(self.budget):
+            raise CapacityExceeded(
+                "the budget is exhausted: without the remaining rows this model cannot "
+                "be certified any further; hand over the remaining rows, or fit again"
+            )
+        budget, theta, scope = self.budget, self.answer.draft.theta, self.scope
+        if noise is None:
+            noise = noise_for(self.noise, self.accountant.n_releases + 1)
+        if (budget is None) != (noise is None):
+            raise InvalidInput("noise goes with a budget: give both, or neither")
+        if self.process != os.getpid():
+            scope = replace(scope, counted_apart=True)
+        source = None if noise is None else noise.source
+        accountant = self.accountant.compose(release_event(budget, source))
+        record = self._make_record()
+        certificate = certify(
+            accountant,
+            self.objective,
+            scope,
+            noise_source=source,
+            commitment=record.commitment(),
+        )
+        if budget is not None and noise is not None:
+            theta = on_grid(theta, budget.grid) + noise.draw(theta.size)
+        made = (Release(theta.copy(), certificate), record)
+        after = replace(
+            self,
+            accountant=accountant,
+            certified=accountant,
+            scope=scope,
+            released=made,
+        )
+        return (after, *made)
+
+    def declare(self, name: str) -> Self:
+        """Return the model with a choice on the data declared, which nothing undoes."""
+        event = TunedOnData(name)
+        return replace(
+            self,
+            accountant=self.accountant.compose(event),
+            certified=self.certified.compose(event),
+            scope=replace(self.scope, declared=(*self.scope.declared, name)),
+        )
+
+    def certify_again(self, release: Release) -> Release:
+        """Return the last release with its certificate as it is to be stated now."""
+        before = release.certificate
+        certificate = certify(
+            self.certified,
+            self.objective,
+            self.scope,
+            noise_source=before.noise_source,
+            commitment=before.commitment,
+        )
+        return Release(release.theta, certificate)
+
+    def with_noise(self) -> Self:
+        """Return the model with noise that no release of its account has had."""
+        return replace(self, noise=self._fresh_noise())
+
+    def compact(self) -> Self:
+        """Return the model with its training rows gathered, without gaps."""
+        if self.training_rows is None:
+            return self
+        return replace(self, training_rows=self.training_rows.compact())
+
+    def remaining_rows(self, gone: Index = NO_ROWS) -> Rows | None:
+        """Return the rows that are left without these; None if nobody has them."""
+        kept = self.training_rows
+        fetch = self.fetch if kept is None else kept.remaining
+        return None if fetch is None else self._with_current_labels(fetch(gone))
+
+    def require_rows(self, gone: Index = NO_ROWS) -> Rows:
+        """Return the rows that are left without these, which are kept somewhere."""
+        rows = self.remaining_rows(gone)
+        assert rows is not None
+        return rows
+
+    def interchangeable(self, places: Sequence[int]) -> bool:
+        """Whether it does not matter which of the equal rows at these places goes."""
+        del places
+        return True
+
+    def _scores(self) -> tuple[Scored, ...]:
+        """Return where each candidate's error must lie, where there are several."""
+        return ()
+
+    def _with_current_labels(self, rows: Rows) -> Rows:
+        """Return rows with their labels as the present objective wants them."""
+        if self.labels is None:
+            return rows
+        y = self.labels.current(rows.y, self.objective.loss)
+        return rows if y is rows.y else replace(rows, y=y)
+
+    def _labels_without(self, removed: Rows, gone: Index | None) -> Labels | None:
+        """Return the classes without these rows, or refuse the request."""
+        if self.labels is None:
+            return None
+        at_hand = gone is not None and (self.training_rows or self.fetch) is not None
+        return self.labels.after(removed, self.objective, kept=at_hand)
+
+    def _refit_fewer_classes(self, gone: Index, n_subjects: int) -> Self:
+        """Return the fit to the remaining rows, whose classes are fewer."""
+        assert self.labels is not None
+        loss = self.labels.loss_like(self.objective.loss)
+        objective = replace(self.objective, loss=loss)
+        agreement = replace(self.agreement, objective=objective)
+        rows = replace(self, agreement=agreement).require_rows(gone)
+        return self.refit(objective, rows, n_subjects=n_subjects)
+
+    def _count_request(self, n_removed: int, n_subjects: int) -> Self:
+        """Return the model with a request counted and nothing done about it yet."""
+        return replace(
+            self,
+            n_removed=self.n_removed + n_removed,
+            accountant=self.accountant.compose(Removed(n_subjects)),
+            released=None,
+        )
+
+    def _fetch(self, remaining: Remaining) -> Rows:
+        """Return the remaining rows, as many as there must be."""
+        rows = remaining() if callable(remaining) else remaining
+        self._require_count(rows)
+        return rows
+
+    def _require_count(self, rows: Rows) -> None:
+        """Refuse rows that cannot be those that remain."""
+        if len(rows) != self.n_samples - self.n_removed:
+            raise InvalidInput(
+                "the rows handed over are not those that remain: pass all training "
+                "rows but the removed ones"
+            )
+
+    def _make_record(self) -> Record:
+        """Return what stands behind the release and depends on rows."""
+        return Record(
+            radius=self.answer.radius.value,
+            radius_kind=self.answer.radius.kind,
+            decisions=self.answer.decisions,
+            n_samples=self.n_samples,
+            n_removed=self.n_removed,
+            timings={"request": self.seconds},
+            salt=salt(),
+            choice=self._scores(),
+            selection=self.accountant.selection,
+        )
+
+    def _fresh_noise(self) -> Noise | None:
+        """Return noise for releases; None without a budget."""
+        if self.budget is None:
+            return None
+        noise = release_noise(self.budget, self.seed)
+        if isinstance(noise, SecureNoise):
+            noise.prepare(self.accountant.n_parameters)
+        return noise
+
+
+def require_release(model: PrivateModel) -> None:
+    """Raise ScheduleExhausted if no release may follow a request."""
+    if model.accountant.remaining() == 0:
+        raise ScheduleExhausted(
+            "all planned releases are made; fit again under a new budget"
+        )
+
+
+def apply_pending(model: AnyModel) -> AnyModel:
+    """Erase what a request took out of rows and digests; return the model without it.
+
+    You can call it again after an interrupt, to the same effect.
+    """
+    pending = model.pending
+    if pending is None:
+        return model
+    if model.digests is not None:
+        model.digests.apply(pending.digests)
+    if model.training_rows is not None and pending.gone is not None:
+        model.training_rows.erase(pending.gone)
+    return replace(model, pending=None)
