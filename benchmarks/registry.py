@@ -24,7 +24,7 @@ import psycopg
 
 from expunge import Budget, LogisticRegression, Rows
 from expunge.private_model.unlearn import forget
-from expunge.registry import Asked, Registry
+from expunge.registry import ErasureRequest, Registry
 from expunge.registry.held import Held, checkpoint
 
 from .report import Section, Target, timings_table
@@ -86,9 +86,9 @@ class Floor:
 
     def own(self) -> Held:
         """Return the model as loaded for this purpose, to be updated beside."""
-        self.registry._site.cache.clear()
-        held = self.registry._site.held("model")
-        self.registry._site.cache.clear()
+        self.registry._context.cache.clear()
+        held = self.registry._context.held("model")
+        self.registry._context.cache.clear()
         return held
 
     def write(self, state: bytes) -> None:
@@ -137,9 +137,9 @@ def single(folder: Path, url: str | None) -> Section:
         found = take_turns({"request": request, **floor}, REPEATS, warm_up=3)
         batches = []
         for _ in range(2):
-            asked = [Asked((str(next(people)),)) for _ in range(BATCH)]
+            asked = [ErasureRequest((str(next(people)),)) for _ in range(BATCH)]
 
-            def together(asked: list[Asked] = asked) -> None:
+            def together(asked: list[ErasureRequest] = asked) -> None:
                 registry.accept(asked)
                 registry.apply()
 

@@ -27,7 +27,7 @@ from expunge.ledger import (
     RequestCompleted,
     check_receipt,
 )
-from expunge.registry import Asked, Registry
+from expunge.registry import ErasureRequest, Registry
 from expunge.tuning import TunedClassifier
 from tests.registries import (
     A_REQUEST,
@@ -68,7 +68,7 @@ class TestForgetting:
         assert after["all"].n_people == before["all"].n_people - 1
 
     def test_a_batch_changes_each_model_once(self, registry: Registry) -> None:
-        asked = [Asked((f"person {i}",)) for i in range(5)]
+        asked = [ErasureRequest((f"person {i}",)) for i in range(5)]
         registry.accept(asked)
         registry.apply()
         made = [e for e in registry.log() if isinstance(e, ReleaseMade)]
@@ -98,7 +98,10 @@ class TestForgetting:
     def test_two_requests_about_one_person_are_both_answered(
         self, registry: Registry
     ) -> None:
-        first, second = Asked(("person 1",)), Asked(("person 1", "person 2"))
+        first, second = (
+            ErasureRequest(("person 1",)),
+            ErasureRequest(("person 1", "person 2")),
+        )
         registry.accept([first, second])
         registry.apply()
         for one in (first, second):
@@ -109,15 +112,15 @@ class TestForgetting:
     def test_a_request_whose_people_are_gone_meanwhile_is_completed(
         self, registry: Registry
     ) -> None:
-        late = Asked(("person 1",))
+        late = ErasureRequest(("person 1",))
         registry.accept([late])
-        with registry._site.store.writing() as connection:
+        with registry._context.store.write() as connection:
             # As if it had been accepted while another process applied the first one.
             connection.exec_driver_sql(
                 "UPDATE requests SET stage = 'held' WHERE id = '" + late.request + "'"
             )
         registry.forget(["person 1"])
-        with registry._site.store.writing() as connection:
+        with registry._context.store.write() as connection:
             connection.exec_driver_sql(
                 "UPDATE requests SET stage = 'accepted' WHERE stage = 'held'"
             )
@@ -260,7 +263,7 @@ class TestReleases:
     ) -> None:
         registry.forget(["person 3"])
         registry.forget(["person 4"])
-        with registry._site.store.reading() as connection:
+        with registry._context.store.read() as connection:
             query = "SELECT number, superseded, content FROM releases ORDER BY number"
             lines = connection.exec_driver_sql(query + ", model").all()
         for number, superseded, content in lines:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from expunge.core.linalg import Symmetric
 from expunge.private_model.unlearn import Custody
 from expunge.registry import Registry
-from expunge.registry.context import Site
-from expunge.registry.folder import Places, read_settings
+from expunge.registry.context import Context
+from expunge.registry.folder import Paths, read_settings
 from expunge.registry.storage import releases_table
 from expunge.removal.state import Draft, State
 
@@ -26,14 +26,14 @@ Arrays = Mapping[str, NDArray[np.float64]]
 
 def custodies(folder: Path) -> dict[str, Custody]:
     """Return the private side of every model in a registry."""
-    places = Places(folder)
-    site = Site.at(places, read_settings(places))
+    places = Paths(folder)
+    context = Context.in_folder(places, read_settings(places))
     try:
-        with site.store.reading() as connection:
-            names = releases_table.names(connection)
-        return {name: site.held(name).holdings.custody for name in names}
+        with context.store.read() as connection:
+            names = releases_table.model_names(connection)
+        return {name: context.held(name).holdings.custody for name in names}
     finally:
-        site.store.close()
+        context.store.close()
 
 
 def parameters_of(registry: Registry) -> dict[str, str]:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ..core.arrays import Vector
-from ..disk import failed, flush, write_new
+from ..disk import store_failure, sync_folder, write_new_file
 from ..exceptions import InvalidInput, MissingExtra, Unsupported
 from ..linear_model import LinearRegression
 from ..linear_model.base import Forgetful
@@ -396,14 +396,14 @@ def put_in_place(place: Path, data: bytes) -> None:
     draft = place.with_name(f".{os.getpid()}-{threading.get_ident()}.shipping")
     try:
         draft.unlink(missing_ok=True)
-        write_new(draft, data)
+        write_new_file(draft, data)
         draft.replace(place)
-        flush(place.parent)
+        sync_folder(place.parent)
     except BaseException as error:
         with suppress(OSError):
             draft.unlink()
         if isinstance(error, OSError):
-            raise failed(error) from error
+            raise store_failure(error) from error
         raise
 
 

@@ -38,7 +38,14 @@ from ..core import losses, penalties
 from ..core.linalg import Symmetric
 from ..core.objective import Objective
 from ..core.rows import Rows
-from ..disk import ANYONE, OWNER_ALONE, destroy, flush, scrubbed, write_new
+from ..disk import (
+    ANYONE,
+    OWNER_ALONE,
+    destroy,
+    erase_replaced,
+    sync_folder,
+    write_new_file,
+)
 from ..exceptions import ExpungeError, InvalidInput, Unsupported
 from ..private_model.labels import Labels
 from ..private_model.unlearn import Custody
@@ -257,13 +264,13 @@ def replace_files(folder: Path, files: Mapping[str, bytes]) -> None:
     try:
         for name, data in files.items():
             private = name.startswith(PRIVATE)
-            write_new(saving / name, data, OWNER_ALONE if private else ANYONE)
-        flush(saving)
+            write_new_file(saving / name, data, OWNER_ALONE if private else ANYONE)
+        sync_folder(saving)
         saving.rename(folder / SAVED)
     except BaseException:
         _discard(saving)
         raise
-    flush(folder)
+    sync_folder(folder)
     _settle(folder)
 
 
@@ -322,10 +329,10 @@ def _settle(folder: Path) -> None:
         return
     for file in sorted(saved.iterdir()):
         private = file.name.startswith(PRIVATE)
-        with scrubbed(folder / file.name) if private else nullcontext():
+        with erase_replaced(folder / file.name) if private else nullcontext():
             file.replace(folder / file.name)
     saved.rmdir()
-    flush(folder)
+    sync_folder(folder)
 
 
 def _discard(folder: Path) -> None:
