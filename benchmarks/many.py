@@ -31,7 +31,7 @@ from expunge.ledger import (
     check_export,
     export,
 )
-from expunge.registry import Asked, Registry
+from expunge.registry import ErasureRequest, Registry
 from expunge.registry.storage import ledger_table
 
 from .registry import registry_of
@@ -51,9 +51,9 @@ def batches(folder: Path, url: str | None, size: int = BATCH) -> Section:
     seconds = []
     with registry_of(folder, ends[-1] + 1000, D, url) as registry:
         for n, end in zip(sizes, ends, strict=True):
-            asked = [Asked((str(one),)) for one in range(end - n, end)]
+            asked = [ErasureRequest((str(one),)) for one in range(end - n, end)]
 
-            def together(asked: list[Asked] = asked) -> None:
+            def together(asked: list[ErasureRequest] = asked) -> None:
                 registry.accept(asked)
                 registry.apply()
 
@@ -78,7 +78,7 @@ def batches(folder: Path, url: str | None, size: int = BATCH) -> Section:
 
 def written(n: int, per_head: int) -> Iterator[Entry | Head]:
     """Yield a ledger as a registry writes it, with so many requests in each batch."""
-    ledger = Ledger.begin(KEY.public)
+    ledger = Ledger.empty(KEY.public)
     digest = sha256(b"first").hexdigest()
     first = ModelRegistered(sequence=0, day=DAY, model="model", certificate=digest)
     entries: list[Entry] = [first]
@@ -153,12 +153,14 @@ def logs(folder: Path, url: str | None, n: int = ENTRIES) -> Section:
     with Registry.create(folder, url=url) as registry:
         entries = [page for page in written(n, 1) if isinstance(page, Entry)]
         lines = export(entries).splitlines()
-        site = registry._site
-        with site.store.writing() as connection:
-            book = ledger_table.Appending(ledger_table.ledger_in(connection))
+        context = registry._context
+        with context.store.write() as connection:
+            batch = ledger_table.LedgerBatch(ledger_table.read_ledger(connection))
             for entry in entries:
-                book.append(entry)
-            book.write(connection, book.ledger.head(site.signing_key(book.ledger), DAY))
+                batch.append(entry)
+            batch.write(
+                connection, batch.ledger.head(context.signing_key(batch.ledger), DAY)
+            )
         actions: dict[str, Callable[[], object]] = {
             "log": lambda: sum(1 for _ in registry.log()),
             "floor": lambda: parsed_and_hashed(lines),

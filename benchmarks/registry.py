@@ -23,9 +23,9 @@ import numpy as np
 import psycopg
 
 from expunge import Budget, LogisticRegression, Rows
-from expunge.private_model.unlearn import forget
-from expunge.registry import Asked, Registry
-from expunge.registry.held import Held, checkpoint
+from expunge.private_model.model import require_rows
+from expunge.registry import ErasureRequest, Registry
+from expunge.registry.loaded_model import LoadedModel, dump_checkpoint
 
 from .report import Section, Target, timings_table
 from .timing import Measurement, collection_off, progress, take_turns, timed
@@ -57,25 +57,25 @@ class Floor:
 
     def actions(self) -> dict[str, Callable[[], object]]:
         """Return each part as something to time."""
-        held = self.own()
-        parts = checkpoint(held.model, held.model._snapshot, held.page_keys)
+        loaded = self.own()
+        parts = dump_checkpoint(loaded.snapshot, loaded.page_keys)
         state = b"".join(parts)
-        assert held.holdings.fetch is not None
-        rows = held.holdings.fetch(np.array([], dtype=np.intp))
+        rows = require_rows(loaded.private)
         # From the end: requests come from the beginning.
         people = iter(range(len(rows) - 1, 0, -1))
-        bare, whole = [held.holdings.custody], [self.own().holdings.custody]
+        bare, whole = [loaded.private], [self.own().private]
 
         def one() -> Rows:
             return rows.take(np.array([next(people)]))
 
         def newton() -> None:
-            mechanism = bare[0].mechanism
-            after = mechanism.update(bare[0].state, one(), spend=True)
-            bare[0] = replace(bare[0], state=mechanism.step(after, None)[0])
+            mechanism, answer = bare[0].agreement.mechanism, bare[0].answer
+            after = mechanism.update(answer.state, one(), spend=True)
+            state = mechanism.step(after, None)[0]
+            bare[0] = replace(bare[0], answer=replace(answer, state=state))
 
         def with_radius() -> None:
-            whole[0] = forget(whole[0], one(), spend=True)
+            whole[0] = whole[0].forget(one(), spend=True)
 
         return {
             "write of the packed state": lambda: self.write(state),
@@ -84,12 +84,12 @@ class Floor:
             "Newton update with its radius": with_radius,
         }
 
-    def own(self) -> Held:
+    def own(self) -> LoadedModel:
         """Return the model as loaded for this purpose, to be updated beside."""
-        self.registry._site.cache.clear()
-        held = self.registry._site.held("model")
-        self.registry._site.cache.clear()
-        return held
+        self.registry._context.cache.clear()
+        loaded = self.registry._context.load_model("model")
+        self.registry._context.cache.clear()
+        return loaded
 
     def write(self, state: bytes) -> None:
         """Write a state and see it on disk."""
@@ -137,9 +137,9 @@ def single(folder: Path, url: str | None) -> Section:
         found = take_turns({"request": request, **floor}, REPEATS, warm_up=3)
         batches = []
         for _ in range(2):
-            asked = [Asked((str(next(people)),)) for _ in range(BATCH)]
+            asked = [ErasureRequest((str(next(people)),)) for _ in range(BATCH)]
 
-            def together(asked: list[Asked] = asked) -> None:
+            def together(asked: list[ErasureRequest] = asked) -> None:
                 registry.accept(asked)
                 registry.apply()
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from expunge import L1, L2, Logistic, Newton, Objective, Rows
 from expunge.core.solver import minimise
-from expunge.private_model.unlearn import Custody, begin, forget, release
+from expunge.private_model.model import PrivateModel
 from expunge.promise.budget import Budget
 from expunge.promise.noise import SeededNoise, on_grid
 from expunge.promise.verification import verify
@@ -45,9 +45,9 @@ def accuracy(theta: NDArray[np.float64], test: Rows) -> float:
     return float(np.mean(np.where(test.dense() @ theta > 0.0, 1.0, -1.0) == test.y))
 
 
-def noised_accuracy(custody: Custody, test: Rows) -> float:
+def noised_accuracy(custody: PrivateModel, test: Rows) -> float:
     """Return the mean accuracy of what releases of this custody look like."""
-    budget, theta = custody.budget, custody.draft.theta
+    budget, theta = custody.budget, custody.answer.draft.theta
     assert budget is not None
     centre = on_grid(theta, budget.grid)
     noises = (SeededNoise(budget.sigma, budget.grid, seed) for seed in range(DRAWS))
@@ -60,26 +60,26 @@ def noised_accuracy(custody: Custody, test: Rows) -> float:
 class Stream:
     """A stream of requests, each answered by a verified release."""
 
-    custody: Custody
+    custody: PrivateModel
     n_certified: int
     decisions: Counter[str]
     seconds: float
 
 
 def answer(
-    custody: Custody, rows: Rows, order: NDArray[np.intp], *, keep_rows: bool
+    custody: PrivateModel, rows: Rows, order: NDArray[np.intp], *, keep_rows: bool
 ) -> Stream:
     """Remove the rows in this order, releasing after each, and verify every paper."""
     budget = custody.budget
     assert budget is not None
     noise, decisions = SeededNoise(budget.sigma, budget.grid, 0), Counter[str]()
-    custody, _, _ = release(custody, noise)
+    custody, _, _ = custody.release(noise)
     n_certified, begin_clock = 0, perf_counter()
     for done, row in enumerate(order.tolist()):
         remaining = partial(rows.without, order[: done + 1]) if keep_rows else None
         removed = rows.take(slice(row, row + 1))
-        custody = forget(custody, removed, remaining, spend=not keep_rows)
-        custody, public, record = release(custody, noise)
+        custody = custody.forget(removed, remaining=remaining, spend=not keep_rows)
+        custody, public, record = custody.release(noise)
         decisions[record.decisions[0]] += 1
         stands = verify(public.certificate, record).stands
         n_certified += stands and public.certificate.status == "certified"
@@ -93,7 +93,7 @@ def described(stream: Stream, rows: Rows, test: Rows, order: NDArray[np.intp]) -
     retrained = minimise(custody.objective.after(kept), rows.without(order)).theta
     lines = [
         ("retrained, no noise", f"{accuracy(retrained, test):.4f}"),
-        ("ours, no noise", f"{accuracy(custody.draft.theta, test):.4f}"),
+        ("ours, no noise", f"{accuracy(custody.answer.draft.theta, test):.4f}"),
         (f"released, mean of {DRAWS} draws", f"{noised_accuracy(custody, test):.4f}"),
         ("releases certified and verified", f"{stream.n_certified} of {len(order)}"),
         *((f"decisions: {name}", str(n)) for name, n in stream.decisions.items()),
@@ -120,7 +120,7 @@ def stream_without_rows(data_dir: Path | None) -> Section:
     objective, rows, held_out = mnist(data_dir)
     budget = Budget(sigma=0.5, allow_seeded=True)
     order = shuffled(len(rows))[:SINGLE]
-    custody = begin(objective, rows, Newton(), budget)
+    custody = PrivateModel.fit(objective, rows, mechanism=Newton(), budget=budget)
     stream = answer(custody, rows, order, keep_rows=False)
     return Section(
         f"MNIST, Newton, no rows kept, {SINGLE} of {len(rows)} removed one by one",
@@ -143,7 +143,7 @@ def joint_with_rows(data_dir: Path | None) -> Section:
     objective, rows, held_out = mnist(data_dir)
     budget = Budget(sigma=0.1, releases=JOINT, allow_seeded=True)
     order = shuffled(len(rows))[: JOINT - 1]  # the fit is released too
-    custody = begin(objective, rows, Newton(), budget)
+    custody = PrivateModel.fit(objective, rows, mechanism=Newton(), budget=budget)
     stream = answer(custody, rows, order, keep_rows=True)
     return Section(
         f"MNIST, Newton, rows kept, {JOINT} releases jointly",
@@ -167,7 +167,7 @@ def sparse_with_rows(data_dir: Path | None) -> Section:
     rows, held_out = split(objective, train, test)
     budget = Budget(sigma=0.1, allow_seeded=True)
     order = shuffled(len(rows))[:1000]
-    custody = begin(objective, rows, Newton(), budget)
+    custody = PrivateModel.fit(objective, rows, mechanism=Newton(), budget=budget)
     stream = answer(custody, rows, order, keep_rows=True)
     return Section(
         f"Warfarin, L1, rows kept, 1000 of {len(rows)} removed one by one",

@@ -18,7 +18,7 @@ from scipy.linalg import blas
 
 from expunge import L2, Jackknife, Logistic, Newton, Objective, Rows, Summary, summarise
 from expunge.core.solver import minimise
-from expunge.private_model.unlearn import begin, forget, release
+from expunge.private_model.model import PrivateModel
 from expunge.promise.budget import Budget
 from expunge.promise.noise import SecureNoise, release_noise
 from expunge.removal import Mechanism
@@ -190,7 +190,9 @@ def time_releases(bench: Bench) -> dict[str, Measurement]:
     times: dict[str, Measurement] = {}
     for seed, kind in ((None, "secure noise"), (0, "seeded noise")):
         noise = release_noise(contract, seed)
-        custody = begin(objective, bench.rows, Newton(), contract)
+        custody = PrivateModel.fit(
+            objective, bench.rows, mechanism=Newton(), budget=contract
+        )
         requests, waits = [], []
         for row in bench.order[: REQUESTS // 2].tolist():
             if isinstance(noise, SecureNoise):
@@ -198,9 +200,9 @@ def time_releases(bench: Bench) -> dict[str, Measurement]:
                 while not noise.ready:
                     sleep(1e-3)
             removed = bench.rows.take(slice(row, row + 1))
-            custody, taken = timed(partial(forget, custody, removed, spend=True))
+            custody, taken = timed(partial(custody.forget, removed, spend=True))
             requests.append(taken)
-            (custody, _, _), taken = timed(partial(release, custody, noise))
+            (custody, _, _), taken = timed(partial(custody.release, noise))
             waits.append(taken)
         name = f"Newton(), certified release alone, {kind}"
         times[name] = Measurement.of(name, waits)

@@ -5,8 +5,15 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
-from expunge.ledger import Entry, Head, RequestCompleted, SigningKey, issue, sign
-from expunge.ledger.ledger import leaf
+from expunge.ledger import (
+    Entry,
+    Head,
+    RequestCompleted,
+    SigningKey,
+    issue_receipt,
+    sign,
+)
+from expunge.ledger.ledger import hash_entry
 from expunge.ledger.merkle import Frontier, inclusion_proof, nodes_of
 
 
@@ -26,7 +33,7 @@ def made_up(entries: Sequence[Entry]) -> RequestCompleted:
 
 def signed_head(entries: Sequence[Entry], key: SigningKey) -> Head:
     """Return a head over any entries, by any key."""
-    tree = reduce(Frontier.append, map(leaf, entries), Frontier()).tree()
+    tree = reduce(Frontier.append, map(hash_entry, entries), Frontier()).tree()
     head = Head(size=tree.size, root=tree.root.hex(), day=entries[-1].day)
     return sign(head, key)
 
@@ -34,6 +41,8 @@ def signed_head(entries: Sequence[Entry], key: SigningKey) -> Head:
 def forged_receipt(entries: Sequence[Entry], key: SigningKey) -> str:
     """Return the receipt of the last of these entries, by any key."""
     entry: Any = entries[-1]
-    proof = inclusion_proof(nodes_of(map(leaf, entries)), entry.sequence, len(entries))
+    proof = inclusion_proof(
+        nodes_of(map(hash_entry, entries)), entry.sequence, len(entries)
+    )
     head = signed_head(entries, key)
-    return issue(entry, {}, head=head, proof=proof, key=key).to_json()
+    return issue_receipt(entry, {}, head=head, proof=proof, key=key).to_json()

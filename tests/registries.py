@@ -10,11 +10,12 @@ from sqlalchemy import delete, insert, select
 
 from expunge import Budget, LogisticRegression
 from expunge.ledger import RequestCompleted, check_export, check_receipt
-from expunge.private_model.unlearn import Custody
+from expunge.linear_model.base import private_model
+from expunge.private_model.model import PrivateModel
 from expunge.registry import Registry
 from expunge.registry.storage import Store
-from expunge.registry.storage.tables import metadata
-from expunge.registry.worker import work
+from expunge.registry.storage.tables import schema
+from expunge.registry.worker import apply_waiting
 
 # Wide enough that answers fit without a look at the rows: the anchor stays.
 BUDGET = Budget(epsilon=1.0, delta=1e-5, sigma=10.0)
@@ -61,16 +62,16 @@ def registry_at(folder: Path, url: str | None = None) -> Registry:
     return registry
 
 
-def custody_of(registry: Registry, name: str) -> Custody:
+def custody_of(registry: Registry, name: str) -> PrivateModel:
     """Return the private state of a model."""
-    with registry._site.working(30.0):
-        return registry._site.held(name).holdings.custody
+    with registry._context.hold_lock(30.0):
+        return registry._context.load_model(name).private
 
 
 def work_without_lock(registry: Registry) -> None:
     """Apply what waits, as a process does that believes it holds the lock."""
-    with registry._site.taking_turns():
-        work(registry._site, 5.0, lambda done, total: None)
+    with registry._context.take_turns():
+        apply_waiting(registry._context, 5.0, lambda done, total: None)
 
 
 def retrained(names: Sequence[str], *, half: bool = False) -> Any:
@@ -80,12 +81,12 @@ def retrained(names: Sequence[str], *, half: bool = False) -> Any:
     stay = [row for row in range(size) if owners[row] not in set(names)]
     model = estimator(alpha=0.1 if half else 0.05, budget=None)
     model.fit(X[stay], y[stay])
-    return model._private_state().custody.draft.theta
+    return private_model(model).answer.draft.theta
 
 
 def dump_of(store: Store) -> Dump:
     """Return all lines of all tables in order, as the backup of a database has them."""
-    with store.reading() as connection:
+    with store.read() as connection:
         return {
             table.name: [
                 dict(line)
@@ -93,16 +94,16 @@ def dump_of(store: Store) -> Dump:
                     select(table).order_by(*table.primary_key.columns)
                 ).mappings()
             ]
-            for table in metadata.sorted_tables
+            for table in schema.sorted_tables
         }
 
 
 def put_back(store: Store, dump: Dump) -> None:
     """Put the tables of a database back as they were."""
-    with store.writing() as connection:
-        for table in reversed(metadata.sorted_tables):
+    with store.write() as connection:
+        for table in reversed(schema.sorted_tables):
             connection.execute(delete(table))
-        for table in metadata.sorted_tables:
+        for table in schema.sorted_tables:
             if dump[table.name]:
                 connection.execute(insert(table), dump[table.name])
 

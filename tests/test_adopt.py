@@ -22,10 +22,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.utils.class_weight import compute_sample_weight
 
-from expunge.adopt import AdoptionWarning, from_sklearn, to_sklearn
+from expunge.adopt import AdoptionWarning, from_sklearn
 from expunge.core.losses import Huber
 from expunge.exceptions import InvalidInput, NoPrivateState, Unsupported
 from expunge.linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
+from expunge.linear_model.base import private_model
 from expunge.promise.budget import Budget
 from expunge.promise.certificate import CHOSEN
 from expunge.promise.verification import verify
@@ -263,7 +264,7 @@ def test_sparse_rows_and_names_of_columns() -> None:
     frame = pd.DataFrame(X, columns=[f"c{i}" for i in range(X.shape[1])])
     fitted = logistic().fit(frame, y)
     named = from_sklearn(fitted, frame, y)
-    assert list(to_sklearn(named).feature_names_in_) == list(frame.columns)
+    assert list(named.to_sklearn().feature_names_in_) == list(frame.columns)
     thin = from_sklearn(logistic().fit(X, y), sparse.csr_array(X), y)
     np.testing.assert_allclose(thin.coef_, named.coef_, atol=1e-9)
     with pytest.raises(InvalidInput, match="feature_names_in_"):
@@ -456,7 +457,7 @@ def test_adopted_models_forget_within_their_radius(name: str) -> None:
     assert model.certificate_.status == "certified"
     again = clone(rival).fit(np.delete(X, GONE, axis=0), np.delete(target, GONE))
     theirs = np.append(np.ravel(again.coef_), again.intercept_)
-    ours = model._private_state().custody.draft.theta
+    ours = private_model(model).answer.draft.theta
     radius = model.record_.radius
     assert radius is not None
     assert np.linalg.norm(ours - theirs) <= radius + 1e-7  # their own tolerance

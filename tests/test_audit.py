@@ -53,7 +53,7 @@ from expunge.audit.trial import (
 )
 from expunge.core.arrays import Vector
 from expunge.exceptions import InvalidInput
-from expunge.private_model.unlearn import begin, forget, release
+from expunge.private_model.model import PrivateModel
 from expunge.promise.budget import Budget
 from expunge.promise.capacity import jackknife_radius, regularity_of
 from expunge.promise.gaussian import delta_of, epsilon_of
@@ -165,10 +165,10 @@ def test_audit_makes_the_releases_that_the_verbs_make() -> None:
     rows = LOGISTIC.rows(*labelled("logistic", np.random.default_rng(0), 200))
     gone = np.arange(10)
     case = Case(LOGISTIC, rows, gone, Jackknife())
-    custody = begin(LOGISTIC, rows, Jackknife(), BUDGET)
-    custody = forget(custody, rows.take(gone), rows.without(gone))
+    custody = PrivateModel.fit(LOGISTIC, rows, mechanism=Jackknife(), budget=BUDGET)
+    custody = custody.forget(rows.take(gone), remaining=rows.without(gone))
     one = SeededNoise(BUDGET.sigma, BUDGET.grid, 5)
-    theirs = [release(custody, one)[1].theta for _ in range(120)]
+    theirs = [custody.release(one)[1].theta for _ in range(120)]
     trial = Trial(BUDGET, None, n_draws=120)
     other = SeededNoise(BUDGET.sigma, BUDGET.grid, 5)
     ours = list(releases(models(case, BUDGET).removed, trial, other))

@@ -21,7 +21,7 @@ from sqlalchemy import Column, LargeBinary, event, select, update
 
 from expunge.exceptions import ExpungeError, LedgerCorrupt, NeedsRestore, StoreFailed
 from expunge.ledger import UnusableKey
-from expunge.registry import Asked, Registry
+from expunge.registry import ErasureRequest, Registry
 from expunge.registry.storage import Store, tables
 from tests.postgres import Missing, Server
 from tests.registries import (
@@ -73,8 +73,8 @@ def require_finished(folder: Path, *names: str) -> None:
         for name, half in (("all", False), ("half", True)):
             custody = custody_of(registry, name)
             assert custody.n_removed == 2 * len(gone)
-            gap = custody.draft.theta - retrained(gone, half=half)
-            assert np.linalg.norm(gap) <= custody.radius.value
+            gap = custody.answer.draft.theta - retrained(gone, half=half)
+            assert np.linalg.norm(gap) <= custody.answer.radius.value
         require_consistent(registry)
 
 
@@ -138,13 +138,13 @@ class TestFullDisk:
 
     @pytest.mark.parametrize("stage", ["accept", "complete", "fit"])
     def test_of_a_database_that_may_not_grow(self, folder: Path, stage: str) -> None:
-        asked = [Asked((WHO,), REQUEST)]
-        others = [Asked((f"person {5 + n % 20}",)) for n in range(150)]
+        asked = [ErasureRequest((WHO,), REQUEST)]
+        others = [ErasureRequest((f"person {5 + n % 20}",)) for n in range(150)]
         with Registry.open(folder) as registry:
             rest = data_without("person 1")
             if stage == "complete":
                 registry.accept([*asked, *others])
-            with full(registry._site.store):
+            with full(registry._context.store):
                 if stage == "accept":
                     said = refused(lambda: registry.accept([*asked, *others]))
                 elif stage == "complete":
@@ -228,7 +228,7 @@ class TestRights:
 
     def test_a_folder_that_may_only_be_read(self, shared: Path) -> None:
         with Registry.open(shared) as registry:
-            registry.accept([Asked((WHO,), REQUEST)])
+            registry.accept([ErasureRequest((WHO,), REQUEST)])
         with powerless(shared):
 
             def forget() -> None:
@@ -314,7 +314,7 @@ class TestKeys:
                 registry.forget(["person 5"])
                 registry.forget(["person 6"])
         with Registry.open(folder) as registry:
-            registry.accept([Asked((WHO,), REQUEST)])
+            registry.accept([ErasureRequest((WHO,), REQUEST)])
             held = path.read_bytes()
             if fault == "missing":
                 path.unlink()
@@ -334,7 +334,7 @@ def flip(registry: Registry, column: Column[Any], place: int) -> None:
     """Change one bit in every value of a column."""
     table = column.table
     keys = list(table.primary_key)
-    with registry._site.store.writing() as connection:
+    with registry._context.store.write() as connection:
         for line in connection.execute(select(*keys, column).where(column.isnot(None))):
             content = bytearray(line[-1])
             content[place] ^= 1
@@ -387,8 +387,8 @@ class TestDamage:
         path = folder / "expunge.db"
         content = path.read_bytes()
         with Registry.open(folder) as registry:
-            registry.accept([Asked((WHO,), REQUEST)])
-            registry._site.store.erase()
+            registry.accept([ErasureRequest((WHO,), REQUEST)])
+            registry._context.store.erase_deleted()
             content = path.read_bytes()
         altered = {
             "garbage": b"x" * len(content),
@@ -407,34 +407,34 @@ class TestDamage:
         path.write_bytes(content)
         require_finished(folder)
 
-    @pytest.mark.parametrize("table", ["nodes", "notes", "pages"])
+    @pytest.mark.parametrize("table", ["nodes", "metadata", "pages"])
     def test_of_lines_that_are_gone(self, folder: Path, table: str) -> None:
         with Registry.open(folder) as registry:
-            with registry._site.store.writing() as connection:
-                lines = connection.execute(select(tables.metadata.tables[table])).all()
+            with registry._context.store.write() as connection:
+                lines = connection.execute(select(tables.schema.tables[table])).all()
                 connection.exec_driver_sql(f"DELETE FROM {table}")
             refused(lambda: registry.forget([WHO], REQUEST))
-            with registry._site.store.writing() as connection:
+            with registry._context.store.write() as connection:
                 connection.exec_driver_sql(f"DELETE FROM {table}")
                 written = [{**line._mapping} for line in lines]
-                connection.execute(tables.metadata.tables[table].insert(), written)
+                connection.execute(tables.schema.tables[table].insert(), written)
         require_finished(folder)
 
     def test_of_the_ledger(self, folder: Path) -> None:
         with Registry.open(folder) as registry:
-            with registry._site.store.writing() as connection:
+            with registry._context.store.write() as connection:
                 connection.exec_driver_sql("UPDATE entries SET text = 'x' || text")
             with pytest.raises(LedgerCorrupt, match="altered"):
                 list(registry.log())
-            with registry._site.store.writing() as connection:
+            with registry._context.store.write() as connection:
                 connection.exec_driver_sql("UPDATE entries SET text = substr(text, 2)")
         require_finished(folder)
 
     def test_of_the_journal(self, folder: Path) -> None:
         with Registry.open(folder) as registry:
             end = (folder / "journal").stat().st_size
-            registry.accept([Asked((WHO,), REQUEST)])
-            registry.accept([Asked(("person 5",))])
+            registry.accept([ErasureRequest((WHO,), REQUEST)])
+            registry.accept([ErasureRequest(("person 5",))])
         content = (folder / "journal").read_bytes()
         (folder / "journal").write_bytes(content[:end] + b"?" + content[end + 1 :])
         assert "damaged" in refused(lambda: Registry.open(folder))
@@ -464,7 +464,7 @@ def test_a_server_that_goes_and_comes_back(tmp_path: Path) -> None:
         server.kill()
         calls: list[Callable[[], object]] = [
             lambda: Registry.open(folder),
-            lambda: registry.accept([Asked((WHO,), REQUEST)]),
+            lambda: registry.accept([ErasureRequest((WHO,), REQUEST)]),
             registry.apply,
             registry.status,
             lambda: registry.known([WHO]),
@@ -473,8 +473,8 @@ def test_a_server_that_goes_and_comes_back(tmp_path: Path) -> None:
         for call in calls:
             assert "can be reached" in refused(call)
         server.restart()
-        registry.accept([Asked((WHO,), REQUEST)])
-        with registry._site.working(5.0):
+        registry.accept([ErasureRequest((WHO,), REQUEST)])
+        with registry._context.hold_lock(5.0):
             server.kill()
             refused(registry.status)
             server.restart()

@@ -25,7 +25,8 @@ from expunge import (
     verify,
 )
 from expunge.exceptions import EmptyClass, InvalidInput, Unsupported
-from expunge.files import read_shipped, ship
+from expunge.linear_model.base import private_model
+from expunge.model_files import read_shipped, ship
 from expunge.preprocessing import OneHotEncoder, StandardScaler, forgettable_pipeline
 from expunge.promise.certificate import CLASS_REFUSED
 from expunge.registry import Registry
@@ -54,7 +55,7 @@ def without_ada() -> tuple[Any, Any, list[str]]:
 
 def theta(model: Any) -> Any:
     """Return the noise-free parameters of a fitted model."""
-    return model._private_state().custody.draft.theta
+    return private_model(model).answer.draft.theta
 
 
 def near(ours: Any, theirs: Any, record: Any) -> bool:
@@ -277,7 +278,7 @@ def test_registry_follows(tmp_path: Path) -> None:
             shown = registry.release(name)
             assert shown.classes_.tolist() == CLASSES[1:]
             theirs = clone(model).fit(X[left], y[left], subjects=np.array(people)[left])
-            draft = custody_of(registry, name).draft.theta
+            draft = custody_of(registry, name).answer.draft.theta
             assert near(draft, theta(theirs), registry.record(name))
         registry.ship("plain", tmp_path / "plain.onnx")
         registry.reanchor("plain")

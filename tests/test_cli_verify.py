@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from expunge.cli.options import DATA_MISSING, DOES_NOT_STAND, DONE, WRONG_INPUT
-from expunge.ledger import Ledger, ReleaseMade, export, issue, sign
-from expunge.ledger.ledger import leaf
+from expunge.ledger import Ledger, ReleaseMade, export, issue_receipt, sign
+from expunge.ledger.ledger import hash_entry
 from expunge.ledger.merkle import inclusion_proof, nodes_of
 from tests import certificates
 from tests.calling import call
@@ -28,11 +28,13 @@ def of_another_ledger() -> str:
     entries[2] = ReleaseMade(
         sequence=2, day=entries[2].day, model="shown", certificate="0" * 64
     )
-    ledger = reduce(Ledger.append, entries, Ledger.begin(OLD.public))
+    ledger = reduce(Ledger.append, entries, Ledger.empty(OLD.public))
     head = ledger.head(NEW, ledger.day)
-    proof = inclusion_proof(nodes_of(map(leaf, entries)), PLACE, ledger.size)
+    proof = inclusion_proof(nodes_of(map(hash_entry, entries)), PLACE, ledger.size)
     held = CERTIFICATES
-    return issue(request(PLACE), held, head=head, proof=proof, key=NEW).to_json()
+    return issue_receipt(
+        request(PLACE), held, head=head, proof=proof, key=NEW
+    ).to_json()
 
 
 Keep = Callable[[str, str | bytes], Path]

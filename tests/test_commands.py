@@ -25,7 +25,7 @@ from expunge.cli.options import (
 from expunge.cli.requests import chunks
 from expunge.exceptions import InvalidInput, StoreFailed
 from expunge.ledger import Receipt
-from expunge.registry import Asked, Registry
+from expunge.registry import ErasureRequest, Registry
 from tests.calling import N_PEOPLE, call, copied, make_registry, person, whole
 from tests.cli_page import PAGE as MANUAL
 
@@ -410,7 +410,7 @@ class TestForget:
         assert unchanged()
 
     def test_busy_keeps_what_was_accepted(self, folder: Path) -> None:
-        with Registry.open(folder) as other, other._site.working(0.0):
+        with Registry.open(folder) as other, other._context.hold_lock(0.0):
             done = call("forget", person(1), "--wait", "0", "--request", REQUEST)
             assert done.code == BUSY
             assert f"request {REQUEST} is accepted and kept" in done.err
@@ -447,7 +447,7 @@ class TestForget:
     ) -> None:
         accept = Registry.accept
 
-        def full(registry: Registry, asked: Sequence[Asked]) -> object:
+        def full(registry: Registry, asked: Sequence[ErasureRequest]) -> object:
             if registry.status().n_requests:
                 raise StoreFailed("no room is left; make room")
             return accept(registry, asked)

@@ -13,7 +13,8 @@ from sklearn.base import clone
 
 from expunge import Budget, LogisticRegression, load, verify
 from expunge.exceptions import InvalidInput, UnknownSubject
-from expunge.files import read_shipped, ship
+from expunge.linear_model.base import private_model, snapshot_of
+from expunge.model_files import read_shipped, ship
 from expunge.preprocessing import StandardScaler, forgettable_pipeline
 from expunge.promise.certificate import (
     BEFORE_PIPELINE,
@@ -248,7 +249,8 @@ def test_seeded_noise_is_used_once_whatever_happened_before(tmp_path: Path) -> N
 
 
 def _noise(ours: Any) -> Any:
-    return ours._release.theta - ours._private_state().custody.draft.theta
+    drawn = snapshot_of(ours).public.release.theta
+    return drawn - private_model(ours).answer.draft.theta
 
 
 def _forgets_elsewhere(ours: Any, said: Any) -> None:

@@ -229,7 +229,7 @@ class TestWitness:
         fresh = Witness.of(patients(), ALPHA, CONTRACT)
         retrained = witness.retrained()
         assert fresh.distance(fresh.retrained()) < 1e-9
-        assert 0.0 < witness.distance(retrained) <= witness.custody.radius.value
+        assert 0.0 < witness.distance(retrained) <= witness.model.answer.radius.value
         assert fresh.distance(retrained) > witness.distance(retrained)
 
     def test_record_of_another_model_is_refused(self, run: Run) -> None:
@@ -241,7 +241,7 @@ class TestWitness:
     def test_order_within_a_batch_does_not_matter(self) -> None:
         witness = Witness.of(patients(), ALPHA, CONTRACT)
         one, other = (witness.after(*places) for places in ((5, 9, 7), (9, 7, 5)))
-        assert one.custody.radius == other.custody.radius
+        assert one.model.answer.radius == other.model.answer.radius
 
 
 class TestTree:
@@ -389,7 +389,9 @@ class TestPage:
         witness = Witness.of(patients(), ALPHA, CONTRACT)
         asking = patients().asking(SCRIPT.seed, N_GONE)
         for held in (witness, witness.after(*asking)):
-            digits = [repr(abs(float(one)))[:12] for one in held.custody.draft.theta]
+            digits = [
+                repr(abs(float(one)))[:12] for one in held.model.answer.draft.theta
+            ]
             assert not [one for one in digits if one in shown]
 
     def test_follows_light_dark_and_print(self, run: Run) -> None:

@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from expunge.disk import beside, drafted, open_new, replace_file, sweep
+from expunge.disk import (
+    delete_leftovers,
+    draft_file,
+    hidden_path,
+    open_new,
+    replace_file,
+)
 from expunge.ledger import signing_key, tag_key
 from expunge.registry import Registry
 from tests.registries import require_consistent
@@ -42,7 +48,7 @@ class TestKilled:
                 left += len(drafts(folder / "keys"))
                 made = {name for name in os.listdir(folder / "keys") if name[0] != "."}
                 before = {name: (folder / "keys" / name).read_bytes() for name in made}
-                sweep(folder / "keys")
+                delete_leftovers(folder / "keys")
                 assert {*os.listdir(folder / "keys")} == made <= {"key-0"}
                 for name, content in before.items():
                     assert (folder / "keys" / name).read_bytes() == content
@@ -60,7 +66,7 @@ class TestKilled:
                 if not killed_at(place, partial(replace_file, path, b"new")):
                     break
                 left += len(drafts(path.parent))
-                sweep(path.parent)
+                delete_leftovers(path.parent)
                 assert os.listdir(path.parent) == ["vault.json"]
                 content = path.read_bytes()
                 assert content in (SECRET, b"new")
@@ -80,7 +86,7 @@ class TestKilled:
         while killed_at(place, rotate):
             place += 1
         for each in (folder, folder / "keys", folder / "checkpoints"):
-            sweep(each)
+            delete_leftovers(each)
             assert drafts(each) == []
         with Registry.open(folder) as registry:
             registry.forget(["person 2"])
@@ -99,7 +105,7 @@ class TestSweep:
         for name in names:
             (tmp_path / name).write_bytes(SECRET)
             opened.append((tmp_path / name).open("rb"))
-        sweep(tmp_path)
+        delete_leftovers(tmp_path)
         assert os.listdir(tmp_path) == []
         for file in opened:
             with file:
@@ -119,7 +125,7 @@ class TestSweep:
         (tmp_path / ".link.0123456789abcdef").symlink_to(tmp_path / "vault.json")
         (tmp_path / ".folder.new").mkdir()
         before = {*os.listdir(tmp_path)}
-        sweep(tmp_path)
+        delete_leftovers(tmp_path)
         assert {*os.listdir(tmp_path)} == before
         assert all((tmp_path / name).read_bytes() == SECRET for name in names)
 
@@ -128,23 +134,23 @@ class TestSweep:
         path = tmp_path / "vault.json"
         path.write_bytes(SECRET)
         for ending in ("old", "0123456789abcdef"):
-            os.link(path, beside(path, ending))
-        sweep(tmp_path)
+            os.link(path, hidden_path(path, ending))
+        delete_leftovers(tmp_path)
         assert os.listdir(tmp_path) == ["vault.json"]
         assert path.read_bytes() == SECRET
 
     def test_keeps_the_only_copy(self, tmp_path: Path) -> None:
         (tmp_path / ".vault.json.old").write_bytes(SECRET)
-        sweep(tmp_path)
+        delete_leftovers(tmp_path)
         assert (tmp_path / ".vault.json.old").read_bytes() == SECRET
 
     def test_leaves_alone_what_a_living_process_writes(self, tmp_path: Path) -> None:
         path = tmp_path / "vault.json"
-        draft = beside(path, "new")
-        with drafted(draft, b"new"):
-            assert in_a_child(lambda: sweep(tmp_path)) == 0
+        draft = hidden_path(path, "new")
+        with draft_file(draft, b"new"):
+            assert in_a_child(lambda: delete_leftovers(tmp_path)) == 0
             draft.replace(path)
-            assert in_a_child(lambda: sweep(tmp_path)) == 0
+            assert in_a_child(lambda: delete_leftovers(tmp_path)) == 0
         assert os.listdir(tmp_path) == ["vault.json"]
         assert path.read_bytes() == b"new"
 
@@ -157,7 +163,7 @@ class TestSweep:
 
         assert in_a_child(half_written) == -signal.SIGKILL
         assert draft.read_bytes() == SECRET
-        sweep(tmp_path)
+        delete_leftovers(tmp_path)
         assert os.listdir(tmp_path) == []
 
 
@@ -165,7 +171,7 @@ class TestDraft:
     def test_that_failed_is_destroyed(self, tmp_path: Path) -> None:
         draft = tmp_path / ".key.new"
         with pytest.raises(KeyboardInterrupt):
-            with drafted(draft, SECRET):
+            with draft_file(draft, SECRET):
                 old = draft.open("rb")
                 raise KeyboardInterrupt
         with old:
@@ -175,7 +181,7 @@ class TestDraft:
     def test_that_has_its_place_is_not(self, tmp_path: Path) -> None:
         draft, path = tmp_path / ".key.new", tmp_path / "key"
         with pytest.raises(KeyboardInterrupt):
-            with drafted(draft, SECRET):
+            with draft_file(draft, SECRET):
                 os.link(draft, path)
                 raise KeyboardInterrupt
         assert os.listdir(tmp_path) == ["key"]

@@ -49,28 +49,28 @@ def traces_of_rows(name: str) -> list[bytes]:
 
 def keys_of(registry: Registry, name: str) -> tuple[list[bytes], list[bytes]]:
     """Return the keys to a person's rows, and those to everything of the models."""
-    site = registry._site
+    context = registry._context
     of_rows, of_state = [], []
-    with site.store.reading() as connection:
-        tags = subject_tags(name, site.tag_keys())
+    with context.store.read() as connection:
+        tags = subject_tags(name, context.tag_keys())
         for model in MODELS:
-            keys: PageKeys = site.held(model).page_keys
-            (one,) = people_table.find(connection, model, tags)
-            page = people_table.pages_of(connection, model, [one], keys)[one.page]
+            keys: PageKeys = context.load_model(model).page_keys
+            (one,) = people_table.find_rows(connection, model, tags)
+            page = people_table.read_pages(connection, model, [one], keys)[one.page]
             of_rows.append(page[one.slot * KEY_BYTES : (one.slot + 1) * KEY_BYTES])
-            vault = site.checkpoints.vault
-            of_state += [keys[one.page].tobytes(), vault.keys(model).present]
+            vault = context.checkpoints.vault
+            of_state += [keys[one.page].tobytes(), vault.read_keys(model).present]
     return of_rows, of_state
 
 
 def sealed_rows(registry: Registry) -> list[bytes]:
     """Return the sealed rows of the person, to look for them."""
-    with registry._site.store.reading() as connection:
-        tags = subject_tags(PERSON, registry._site.tag_keys())
+    with registry._context.store.read() as connection:
+        tags = subject_tags(PERSON, registry._context.tag_keys())
         return [
             one.sealed[:64]
             for model in MODELS
-            for one in people_table.find(connection, model, tags)
+            for one in people_table.find_rows(connection, model, tags)
         ]
 
 
@@ -92,8 +92,8 @@ class TestSqlite:
         self, registry: Registry, tmp_path: Path
     ) -> None:
         folder = tmp_path / "registry"
-        (kept_tag,) = subject_tags("person 4", registry._site.tag_keys())
-        (tag,) = subject_tags(PERSON, registry._site.tag_keys())
+        (kept_tag,) = subject_tags("person 4", registry._context.tag_keys())
+        (tag,) = subject_tags(PERSON, registry._context.tag_keys())
         of_rows, of_state = keys_of(registry, PERSON)
         before = everything(folder)
         # The search itself can find: the tag, and the key of the checkpoint.
@@ -122,7 +122,7 @@ class TestSqlite:
         self, registry: Registry, tmp_path: Path
     ) -> None:
         with Registry.open(tmp_path / "registry") as other:
-            with other._site.store.reading() as connection:
+            with other._context.store.read() as connection:
                 connection.exec_driver_sql("SELECT * FROM rows").first()
                 with pytest.raises(Busy, match="erasure is finished then"):
                     registry.forget([PERSON], wait=0.2)

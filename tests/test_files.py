@@ -22,6 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from expunge import L1, Polish, SquaredHinge
 from expunge.adopt import from_sklearn
 from expunge.core.linalg import Symmetric
+from expunge.core.packing import pack, unpack
 from expunge.core.penalties import ElasticNet, GroupLasso, NuclearNorm
 from expunge.exceptions import (
     CapacityExceeded,
@@ -33,9 +34,10 @@ from expunge.exceptions import (
     UnknownSubject,
     Unsupported,
 )
-from expunge.files import format, load, save
-from expunge.files.format import packed, unpacked
+from expunge.files import format
 from expunge.linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
+from expunge.linear_model.base import private_model
+from expunge.model_files import load
 from expunge.promise.budget import Budget
 from expunge.promise.canonical import dumps
 from expunge.promise.verification import verify
@@ -88,7 +90,7 @@ def forget(model: Any, data: tuple[Any, Any], places: list[int]) -> Any:
 
 
 def draft(model: Any) -> Any:
-    return model._private_state().custody.draft.theta
+    return private_model(model).answer.draft.theta
 
 
 def contents(place: Path) -> dict[str, bytes]:
@@ -284,9 +286,9 @@ def test_removed_rows_leave_no_scaled_copy(tmp_path: Path) -> None:
 def test_upper_triangles_stay_behind() -> None:
     matrix = np.asfortranarray([[1.0, 77.0], [2.0, 3.0]])
     arrays: dict[str, Any] = {}
-    data = packed(Symmetric(matrix), "m", arrays)
+    data = pack(Symmetric(matrix), "m", arrays)
     assert 77.0 not in arrays["m"]
-    back = unpacked(data, arrays)
+    back = unpack(data, arrays)
     np.testing.assert_array_equal(back.lower, [[1.0, 0.0], [2.0, 3.0]])
     assert back.lower.flags.f_contiguous
 
@@ -335,8 +337,8 @@ def test_removal_that_was_not_released_is_kept(tmp_path: Path) -> None:
     model.save(tmp_path)
     loaded = load(tmp_path)
     np.testing.assert_array_equal(loaded.coef_, shown)
-    assert loaded._private_state().custody.released is None
-    assert loaded._private_state().custody.n_removed == 60
+    assert private_model(loaded).released is None
+    assert private_model(loaded).n_removed == 60
 
 
 def test_declared_tuning_and_adoption_are_kept(tmp_path: Path) -> None:
@@ -362,7 +364,7 @@ class Mine(LogisticRegression):
 
 def test_strangers_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     cases = [
-        (LogisticRegression(loss=Cubic()), "Cubic is not a part of expunge"),
+        (LogisticRegression(loss=Cubic()), "Cubic is not part of expunge"),
         (Mine(), "Mine is not an estimator"),
     ]
     for estimator, message in cases:
@@ -398,17 +400,17 @@ def test_classes_keep_their_type(labels: Any, tmp_path: Path) -> None:
 
 def test_numbers_keep_their_bits() -> None:
     for value in (0.1, -0.0, 5e-324, np.inf, -np.inf, 2**70, None, True, b"\x00"):
-        data = json.loads(dumps(packed(value, "v", {})))
-        assert repr(unpacked(data, {})) == repr(value)
-    assert packed(np.float64(0.3), "v", {}) == 0.3
+        data = json.loads(dumps(pack(value, "v", {})))
+        assert repr(unpack(data, {})) == repr(value)
+    assert pack(np.float64(0.3), "v", {}) == 0.3
 
 
 def test_without_the_library_the_extra_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = LogisticRegression().fit(*CANCER)
-    save(model, tmp_path)
+    model.save(tmp_path)
     monkeypatch.setitem(sys.modules, "safetensors", None)
-    for action in (lambda: save(model, tmp_path), lambda: load(tmp_path)):
+    for action in (lambda: model.save(tmp_path), lambda: load(tmp_path)):
         with pytest.raises(MissingExtra, match=r"expunge\[files\]"):
             action()

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from expunge.exceptions import InvalidInput
-from expunge.files import CorruptFiles, format, load
+from expunge.files import CorruptFiles, format
 from expunge.linear_model import LogisticRegression
+from expunge.model_files import load
 from expunge.promise.canonical import dumps
 from tests.test_files import CANCER, FILES, WORDS, contents, draft
 
@@ -82,10 +83,9 @@ def test_another_version_is_refused(name: str, tmp_path: Path) -> None:
 def test_sealed_nonsense_is_refused(kind: str, tmp_path: Path) -> None:
     LogisticRegression().fit(*CANCER).save(tmp_path)
     content = format.unsealed(kind, (tmp_path / f"{kind}.json").read_bytes())
-    part = "parameters" if kind == "release" else "custody"
     forgeries: list[Any] = [{"class": "Popen", "fields": {}}, {}, None]
     for forged in forgeries:
-        forgery = format.sealed(kind, content | {part: forged})
+        forgery = format.sealed(kind, content | {"model": forged})
         (tmp_path / f"{kind}.json").write_bytes(forgery)
         with pytest.raises(CorruptFiles, match="holds no"):
             load(tmp_path)

@@ -11,6 +11,7 @@ import pytest
 
 from expunge import Budget, LinearRegression, LogisticRegression
 from expunge.exceptions import ExpungeError, InvalidInput
+from expunge.linear_model.base import private_model
 from expunge.preprocessing import OneHotEncoder, StandardScaler, forgettable_pipeline
 from expunge.tuning import TunedClassifier
 from tests.interrupts import count_lines, interrupt
@@ -62,7 +63,7 @@ KINDS: dict[str, Callable[[], Any]] = {
 def private(model: Any) -> Any:
     """Return the noise-free parameters of a model, or of the one in a pipeline."""
     inner = getattr(model, "model_", model)
-    return inner._private_state().custody.draft.theta
+    return private_model(inner).answer.draft.theta
 
 
 def ask(model: Any, person: str) -> Any:

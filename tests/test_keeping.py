@@ -25,8 +25,8 @@ from expunge.cli.options import (
     WRONG_INPUT,
 )
 from expunge.cli.output import Table, say_json, some
-from expunge.files.export import read_shipped
 from expunge.ledger import read_entry
+from expunge.model_files import read_shipped
 from expunge.registry import Registry
 from tests.calling import call, copied, make_registry, person, whole, write_table
 

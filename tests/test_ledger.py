@@ -22,13 +22,13 @@ from expunge.ledger import (
     RequestCompleted,
     Restored,
     SigningKey,
-    check_growth,
+    check_consistency,
     entries,
     read_entry,
     sign,
 )
-from expunge.ledger.documents import DAY, Page, day_of, midnight
-from expunge.ledger.ledger import leaf
+from expunge.ledger.documents import DAY, CanonicalDocument, day_of, midnight
+from expunge.ledger.ledger import hash_entry
 from expunge.ledger.merkle import consistency_proof, nodes_of
 from tests import certificates
 
@@ -77,9 +77,9 @@ def entry(sequence: int) -> Entry:
     return made
 
 
-def written(n: int, every: int = 5) -> Iterator[tuple[Page, Ledger]]:
+def written(n: int, every: int = 5) -> Iterator[tuple[CanonicalDocument, Ledger]]:
     """Yield entries, a head after every few and the last, and the ledger after each."""
-    ledger = Ledger.begin(OLD.public)
+    ledger = Ledger.empty(OLD.public)
     for sequence in range(n):
         ledger = ledger.append(entry(sequence))
         yield entry(sequence), ledger
@@ -93,7 +93,7 @@ def signer(ledger: Ledger) -> SigningKey:
 
 ENTRIES = [entry(sequence) for sequence in range(25)]
 KINDS = [entry(sequence) for sequence in (0, 1, 2, 3, 4, ROTATION)]
-LEDGER = reduce(Ledger.append, ENTRIES, Ledger.begin(OLD.public))
+LEDGER = reduce(Ledger.append, ENTRIES, Ledger.empty(OLD.public))
 HEAD = LEDGER.head(NEW, LEDGER.day)
 
 
@@ -207,7 +207,7 @@ def leaves(value: Any) -> Iterator[Any]:
 
 class TestGrowth:
     def test_ledgers_are_values(self) -> None:
-        again = reduce(Ledger.append, ENTRIES, Ledger.begin(OLD.public))
+        again = reduce(Ledger.append, ENTRIES, Ledger.empty(OLD.public))
         assert again == LEDGER
         assert LEDGER.size == 25
         assert Ledger(LEDGER.frontier, LEDGER.keys, LEDGER.day) == LEDGER
@@ -221,7 +221,7 @@ class TestGrowth:
         assert LEDGER.append(request(25, day=LEDGER.day)).size == 26
 
     def test_head_is_signed_by_the_key_in_force(self) -> None:
-        before = reduce(Ledger.append, ENTRIES[:ROTATION], Ledger.begin(OLD.public))
+        before = reduce(Ledger.append, ENTRIES[:ROTATION], Ledger.empty(OLD.public))
         after = before.append(ENTRIES[ROTATION])
         assert before.head(OLD, before.day).signed_by(OLD.public)
         assert after.head(NEW, after.day).signed_by(NEW.public)
@@ -230,7 +230,7 @@ class TestGrowth:
                 ledger.head(key, ledger.day)
 
     def test_old_head_stays_verifiable_after_a_rotation(self) -> None:
-        before = reduce(Ledger.append, ENTRIES[:ROTATION], Ledger.begin(OLD.public))
+        before = reduce(Ledger.append, ENTRIES[:ROTATION], Ledger.empty(OLD.public))
         head = before.head(OLD, before.day)
         assert head.signed_by(LEDGER.keys.at(head.size))
 
@@ -269,33 +269,35 @@ class TestGrowth:
 
 
 class TestTwoHeads:
-    SMALL = reduce(Ledger.append, ENTRIES[:7], Ledger.begin(OLD.public))
+    SMALL = reduce(Ledger.append, ENTRIES[:7], Ledger.empty(OLD.public))
     EARLY = SMALL.head(OLD, SMALL.day)
     PEM = LEDGER.keys.to_pem()
-    PROOF = consistency_proof(nodes_of(map(leaf, ENTRIES)), 7, 25)
+    PROOF = consistency_proof(nodes_of(map(hash_entry, ENTRIES)), 7, 25)
 
     def test_growth_is_proved_without_entries(self) -> None:
-        verdict = check_growth(HEAD, self.EARLY, self.PROOF, self.PEM)
+        verdict = check_consistency(HEAD, self.EARLY, self.PROOF, self.PEM)
         assert verdict.stands, verdict.says
         assert "grew from 7 to 25 entries and changed none" in verdict.says
 
     def test_rewritten_past_is_found(self) -> None:
         rewritten = [ENTRIES[0], request(1, n_subjects=2), *ENTRIES[2:]]
-        other = reduce(Ledger.append, rewritten, Ledger.begin(OLD.public))
-        proof = consistency_proof(nodes_of(map(leaf, rewritten)), 7, 25)
-        verdict = check_growth(other.head(NEW, other.day), self.EARLY, proof, self.PEM)
+        other = reduce(Ledger.append, rewritten, Ledger.empty(OLD.public))
+        proof = consistency_proof(nodes_of(map(hash_entry, rewritten)), 7, 25)
+        verdict = check_consistency(
+            other.head(NEW, other.day), self.EARLY, proof, self.PEM
+        )
         assert verdict.failures == ("not so: the first 7 entries of both are the same",)
 
     def test_foreign_signature_is_found(self) -> None:
         forged = sign(HEAD, STRANGER)
-        verdict = check_growth(forged, self.EARLY, self.PROOF, self.PEM)
+        verdict = check_consistency(forged, self.EARLY, self.PROOF, self.PEM)
         assert not verdict.stands
         assert "signed by key" in verdict.says
         renamed = replace(forged, key=NEW.public.id)
-        assert not check_growth(renamed, self.EARLY, self.PROOF, self.PEM).stands
+        assert not check_consistency(renamed, self.EARLY, self.PROOF, self.PEM).stands
 
     def test_time_does_not_run_backwards(self) -> None:
         late = sign(replace(self.EARLY, day=shifted(HEAD.day, 1)), OLD)
-        verdict = check_growth(HEAD, late, self.PROOF, self.PEM)
+        verdict = check_consistency(HEAD, late, self.PROOF, self.PEM)
         assert "not the earlier one" in verdict.says
         assert not verdict.stands

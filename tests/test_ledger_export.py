@@ -18,7 +18,7 @@ from expunge.ledger import (
     export,
     sign,
 )
-from expunge.ledger.documents import Page
+from expunge.ledger.documents import CanonicalDocument
 from tests.test_ledger import (
     NEW,
     OLD,
@@ -38,7 +38,7 @@ BOTH = STATES[-1].keys.to_pem()
 HEADS = [page for page in PAGES if isinstance(page, Head)]
 
 
-def checked(pages: Sequence[Page], *seen: Head) -> ExportVerdict:
+def checked(pages: Sequence[CanonicalDocument], *seen: Head) -> ExportVerdict:
     return check_export(export(pages), PEM, seen=seen)
 
 
@@ -105,7 +105,7 @@ class TestTampering:
     @pytest.mark.slow
     def test_every_byte(self) -> None:
         """Change each byte; what comes before its line was checked already."""
-        begin, since, n_changes = 0, Ledger.begin(OLD.public), 0
+        begin, since, n_changes = 0, Ledger.empty(OLD.public), 0
         for page, after in zip(PAGES, STATES, strict=True):
             line = page.to_json().encode() + b"\n"
             tail = EXPORT[begin:]
@@ -186,7 +186,7 @@ class TestEntries:
         assert (
             "comes after 3: 2 before it were removed" in checked([*kept, HEADS[0]]).says
         )
-        filled: list[Page] = [*kept, entry(3), entry(4), HEADS[0]]
+        filled: list[CanonicalDocument] = [*kept, entry(3), entry(4), HEADS[0]]
         filled[3] = request(3)
         assert "one of entries 0 to 4" in checked(filled).says
 
@@ -211,7 +211,7 @@ class TestTail:
             for page in PAGES
             if isinstance(page, Entry)
         ]
-        ledger = reduce(Ledger.append, rewritten, Ledger.begin(OLD.public))
+        ledger = reduce(Ledger.append, rewritten, Ledger.empty(OLD.public))
         resigned = [*rewritten, ledger.head(NEW, ledger.day)]
         assert checked(resigned).stands  # signed by the operator himself
         says = checked(resigned, HEADS[2]).says
@@ -240,18 +240,18 @@ class TestKeys:
         assert "is in force there" in checked(pages).says
 
     def test_rotation_to_a_key_that_is_not_given_is_refused(self) -> None:
-        ring = Ledger.begin(OLD.public).keys
+        ring = Ledger.empty(OLD.public).keys
         for since in (ROTATION, ROTATION + 1, N + 1):
-            given = ring.rotated(since, STRANGER.public).to_pem()
+            given = ring.with_key(since, STRANGER.public).to_pem()
             verdict = check_export(EXPORT, given)
             place = min(since - 1, ROTATION)
             assert f"entry {place} is wrong: after it key" in verdict.says
             assert verdict.ledger.size <= place
 
     def test_rotation_elsewhere_than_listed_is_refused(self) -> None:
-        ring = Ledger.begin(OLD.public).keys
+        ring = Ledger.empty(OLD.public).keys
         for since in (ROTATION, ROTATION + 2):
-            given = ring.rotated(since, NEW.public).to_pem()
+            given = ring.with_key(since, NEW.public).to_pem()
             assert "by the list of keys given" in check_export(EXPORT, given).says
         with pytest.raises(InvalidInput, match="changed its keys elsewhere"):
             check_export(b"", given, since=STATES[-1])

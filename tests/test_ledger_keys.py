@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from expunge.exceptions import InvalidInput, MissingExtra
 from expunge.ledger import (
-    KeyRing,
+    KeyHistory,
     PublicKey,
     SigningKey,
     TagKey,
@@ -68,12 +68,12 @@ class TestSignatures:
         _, *body, _ = public.to_pem().strip().splitlines()
         assert public.id == sha256(base64.b64decode("".join(body))).hexdigest()
         for pem in (public.to_pem(), public.to_pem().encode()):
-            assert KeyRing.from_pem(pem) == KeyRing(((0, public),))
+            assert KeyHistory.from_pem(pem) == KeyHistory(((0, public),))
 
     @pytest.mark.parametrize("pem", ["", "hello", RSA_LIKE, "\ud800"])
     def test_pem_without_a_key_is_refused(self, pem: str) -> None:
         with pytest.raises(InvalidInput, match="PEM text"):
-            KeyRing.from_pem(pem)
+            KeyHistory.from_pem(pem)
 
     def test_wrong_lengths_are_refused(self) -> None:
         with pytest.raises(InvalidInput, match="31 bytes"):
@@ -203,8 +203,8 @@ class TestRing:
     FIRST, SECOND, THIRD = (SigningKey(bytes([i]) * 32).public for i in range(3))
 
     def test_each_size_has_its_key(self) -> None:
-        ring = KeyRing(((0, self.FIRST),)).rotated(4, self.SECOND)
-        ring = ring.rotated(9, self.THIRD)
+        ring = KeyHistory(((0, self.FIRST),)).with_key(4, self.SECOND)
+        ring = ring.with_key(9, self.THIRD)
         found = [ring.at(size) for size in (0, 3, 4, 8, 9, 1000)]
         assert found == [
             *(self.FIRST, self.FIRST),
@@ -216,21 +216,21 @@ class TestRing:
             *((0, 3), (4, 8)),
             (9, None),
         ]
-        assert ring.until(8) == KeyRing(((0, self.FIRST),)).rotated(4, self.SECOND)
+        assert ring.until(8) == KeyHistory(((0, self.FIRST),)).with_key(4, self.SECOND)
 
     def test_impossible_histories_are_refused(self) -> None:
         for history in [(), ((1, self.FIRST),), ((0, self.FIRST), (0, self.SECOND))]:
             with pytest.raises(InvalidInput, match="in force from"):
-                KeyRing(history)
+                KeyHistory(history)
         with pytest.raises(InvalidInput, match="comes back"):
-            KeyRing(((0, self.FIRST),)).rotated(2, self.FIRST)
+            KeyHistory(((0, self.FIRST),)).with_key(2, self.FIRST)
 
 
 class TestPublishedList:
     """What is published says where each key begins and ends, or is refused."""
 
     FIRST, SECOND, THIRD = TestRing.FIRST, TestRing.SECOND, TestRing.THIRD
-    RING = KeyRing(((0, FIRST), (4, SECOND), (9, THIRD)))
+    RING = KeyHistory(((0, FIRST), (4, SECOND), (9, THIRD)))
     PEM = RING.to_pem()
 
     def test_says_what_each_key_signs(self) -> None:
@@ -251,7 +251,7 @@ class TestPublishedList:
         ],
     )
     def test_survives_reading(self, pem: str | bytes) -> None:
-        assert KeyRing.from_pem(pem) == self.RING
+        assert KeyHistory.from_pem(pem) == self.RING
 
     def test_other_tools_read_it(self) -> None:
         key = serialization.load_pem_public_key(self.PEM.encode())
@@ -259,9 +259,9 @@ class TestPublishedList:
         assert key.public_bytes_raw() == self.FIRST.raw
 
     def test_a_key_alone_signs_everything(self) -> None:
-        alone = KeyRing(((0, self.FIRST),))
-        assert KeyRing.from_pem(self.FIRST.to_pem()) == alone
-        assert KeyRing.from_pem(alone.to_pem()) == alone
+        alone = KeyHistory(((0, self.FIRST),))
+        assert KeyHistory.from_pem(self.FIRST.to_pem()) == alone
+        assert KeyHistory.from_pem(alone.to_pem()) == alone
 
     @pytest.mark.parametrize(
         ("old", "new"),
@@ -294,17 +294,17 @@ class TestPublishedList:
     def test_a_list_with_a_gap_or_a_doubt_is_refused(self, old: str, new: str) -> None:
         assert old in self.PEM
         with pytest.raises(InvalidInput, match="the list of keys cannot be used"):
-            KeyRing.from_pem(self.PEM.replace(old, new))
+            KeyHistory.from_pem(self.PEM.replace(old, new))
 
     def test_keys_in_another_order_are_refused(self) -> None:
         head, middle, tail = re.split(r"(?=Signs-From)", self.PEM)[1:]
         for pem in (middle + head + tail, head + tail, middle + tail, tail, head):
             with pytest.raises(InvalidInput, match="the list of keys cannot be used"):
-                KeyRing.from_pem(pem)
+                KeyHistory.from_pem(pem)
 
     def test_several_keys_without_sizes_are_refused(self) -> None:
         with pytest.raises(InvalidInput, match="Signs-From: SIZE"):
-            KeyRing.from_pem(self.FIRST.to_pem() + self.SECOND.to_pem())
+            KeyHistory.from_pem(self.FIRST.to_pem() + self.SECOND.to_pem())
 
 
 class TestTags:

@@ -19,7 +19,7 @@ from expunge.ledger import (
     export,
     merkle,
 )
-from expunge.ledger.documents import Page, glance, read_page
+from expunge.ledger.documents import CanonicalDocument, read_document, read_fast
 from expunge.ledger.entries import SHARE
 from expunge.ledger.export import LINES
 from expunge.promise.canonical import dumps
@@ -47,7 +47,7 @@ REQUESTS = st.fixed_dictionaries(
 )
 
 
-def strictly(text: str | bytes) -> Page | None:
+def strictly(text: str | bytes) -> CanonicalDocument | None:
     """Return the page as the strict reader reads it; None if it refuses."""
     try:
         kind = json.loads(text)["kind"]
@@ -56,7 +56,7 @@ def strictly(text: str | bytes) -> Page | None:
         return None
 
 
-def parts(page: Page) -> list[tuple[str, type, Any]]:
+def parts(page: CanonicalDocument) -> list[tuple[str, type, Any]]:
     """Return the fields of a page with their types."""
     found = [(field.name, getattr(page, field.name)) for field in fields(page)]
     return [(name, type(value), value) for name, value in found]
@@ -64,7 +64,7 @@ def parts(page: Page) -> list[tuple[str, type, Any]]:
 
 def require_same(text: str | bytes) -> None:
     """See that a glance tells nothing, or what the strict reader tells."""
-    seen = glance(text, LINES)
+    seen = read_fast(text, LINES)
     if seen is not None:
         read = strictly(text)
         assert read is not None, text
@@ -75,7 +75,7 @@ def require_same(text: str | bytes) -> None:
 class TestKinds:
     def test_is_read_at_a_glance(self, page: Entry | Head) -> None:
         for text in (page.to_json(), page.to_json().encode()):
-            seen = glance(text, LINES)
+            seen = read_fast(text, LINES)
             assert seen is not None
             assert parts(seen) == parts(type(page).from_json(text))
             assert seen.to_json() == page.to_json()
@@ -103,9 +103,9 @@ class TestKinds:
             dumps(found | {"zone": "UTC"}),
         ]
         for other in others:
-            assert glance(other, LINES) is None
+            assert read_fast(other, LINES) is None
             with pytest.raises(InvalidInput):
-                read_page(other, LINES)
+                read_document(other, LINES)
 
 
 @given(REQUESTS, st.booleans())
@@ -121,7 +121,7 @@ def test_models_come_in_order_each_once(pairs: list[tuple[str, str]]) -> None:
     require_same(text)
     names = [name for name, _ in pairs]
     in_order = names == sorted(set(names))
-    assert (glance(text, LINES) is not None) == in_order
+    assert (read_fast(text, LINES) is not None) == in_order
 
 
 @given(st.lists(DIGESTS).map(tuple))
@@ -129,17 +129,17 @@ def test_lists_of_any_length_are_read_at_a_glance(digests: tuple[str, ...]) -> N
     page = ReleasesSuperseded(
         sequence=1, day="2024-01-01", model="m", certificates=digests, by="ab" * 32
     )
-    assert glance(page.to_json(), LINES) == page
+    assert read_fast(page.to_json(), LINES) == page
 
 
 def test_numbers_too_long_for_a_glance_are_read_all_the_same() -> None:
     page = request(1, n_subjects=10**30)
-    assert glance(page.to_json(), LINES) is None
-    assert read_page(page.to_json(), LINES) == page
+    assert read_fast(page.to_json(), LINES) is None
+    assert read_document(page.to_json(), LINES) == page
 
 
 def test_documents_within_documents_are_not_read_at_a_glance() -> None:
-    assert glance('{"kind":"receipt"}', {"receipt": Receipt}) is None
+    assert read_fast('{"kind":"receipt"}', {"receipt": Receipt}) is None
 
 
 class TestWork:
@@ -148,11 +148,11 @@ class TestWork:
     def test_every_line_is_read_at_a_glance(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def unexpected(text: str | bytes) -> Page:
+        def unexpected(text: str | bytes) -> CanonicalDocument:
             raise AssertionError(text)
 
         data = export(PAGES)
-        monkeypatch.setattr(Page, "from_json", unexpected)
+        monkeypatch.setattr(CanonicalDocument, "from_json", unexpected)
         assert check_export(data, OLD.public.to_pem()).stands
 
     def test_hashes_are_one_for_each_entry_and_a_few_for_each_head(
@@ -176,7 +176,7 @@ class TestSignatures:
     N = 2 * SHARE + 50
     WRITTEN = tuple(page for page, _ in written(N, every=1))
 
-    def forged(self, *sizes: int) -> list[Page]:
+    def forged(self, *sizes: int) -> list[CanonicalDocument]:
         return [
             replace(page, signature="00" * 64)
             if isinstance(page, Head) and page.size in sizes

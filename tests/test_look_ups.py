@@ -37,11 +37,13 @@ def taken_in(store: Store) -> people_table.PageKeys:
         "deadline": 0,
     }
     line |= {"n_subjects": 1, "fingerprint": ""}
-    with store.writing() as connection:
-        releases_table.add_model(connection, MODEL)
-        keys = people_table.enrol(connection, "m", [(tag, b"rows") for tag in TAGS])
+    with store.write() as connection:
+        releases_table.insert_model(connection, MODEL)
+        keys = people_table.insert_people(
+            connection, "m", [(tag, b"rows") for tag in TAGS]
+        )
         named = zip(IDS, TAGS, strict=True)
-        requests_table.take_in(
+        requests_table.insert_requests(
             connection, [line | {"id": one} for one in IDS], [*named]
         )
     return keys
@@ -82,37 +84,41 @@ def lines_in(plan: dict[str, Any]) -> float:
 def test_a_batch_reads_no_table_to_find_a_few_lines(store: Store) -> None:
     page_keys = taken_in(store)
     some, ids = TAGS[SOME], IDS[SOME]
-    with store.reading() as connection:
-        found = people_table.find(connection, "m", [*some, "stranger"])
-        pages = people_table.pages_of(connection, "m", found, page_keys)
-        assert people_table.holders(connection, some) == {tag: {"m"} for tag in some}
-        assert requests_table.tags_of(connection, ids) == dict(
+    with store.read() as connection:
+        found = people_table.find_rows(connection, "m", [*some, "stranger"])
+        pages = people_table.read_pages(connection, "m", found, page_keys)
+        assert people_table.models_by_tag(connection, some) == {
+            tag: {"m"} for tag in some
+        }
+        assert requests_table.read_tags(connection, ids) == dict(
             zip(ids, ([tag] for tag in some), strict=True)
         )
     assert [one.tag for one in found] == some
-    struck = people_table.without("m", found, pages, page_keys)
+    struck = people_table.keys_without("m", found, pages, page_keys)
     steps: dict[str, Callable[[Connection], object]] = {
-        "known": lambda connection: people_table.holders(connection, some),
-        "sent before": lambda connection: requests_table.look_up(connection, ids),
-        "named": lambda connection: requests_table.tags_of(connection, ids),
-        "rows": lambda connection: people_table.find(connection, "m", some),
-        "struck": lambda connection: people_table.strike(connection, "m", struck),
+        "known": lambda connection: people_table.models_by_tag(connection, some),
+        "sent before": lambda connection: requests_table.find_requests(connection, ids),
+        "named": lambda connection: requests_table.read_tags(connection, ids),
+        "rows": lambda connection: people_table.find_rows(connection, "m", some),
+        "struck": lambda connection: people_table.delete_people(
+            connection, "m", struck
+        ),
         "applied": lambda connection: requests_table.mark_applied(
             connection, {one: {"m": 2} for one in ids}
         ),
     }
     for name, step in steps.items():
-        with store.writing() as connection, counted(store, connection) as seen:
+        with store.write() as connection, counted(store, connection) as seen:
             step(connection)
         assert 0.0 < sum(seen) / len(some) < MOST[store.dialect], name
-    with store.reading() as connection:
-        assert people_table.count(connection, "m") == N - len(some)
+    with store.read() as connection:
+        assert people_table.count_people(connection, "m") == N - len(some)
 
 
 def test_pages_are_gone_through_once() -> None:
     """Each person's key is looked for on one page, not on all."""
 
-    class Counting(people_table.Found):
+    class Counting(people_table.SealedRows):
         n_looks = 0
 
         def __getattribute__(self, name: str) -> Any:
@@ -124,7 +130,7 @@ def test_pages_are_gone_through_once() -> None:
     found = [Counting(i, "", i % n_pages, i // n_pages, b"") for i in range(n_people)]
     contents = dict.fromkeys(range(n_pages), bytes(32 * people_table.PAGE))
     keys = np.zeros((n_pages, 32), np.uint8)
-    struck = people_table.without("m", found, contents, keys)
+    struck = people_table.keys_without("m", found, contents, keys)
     assert sorted(struck.sealed) == list(range(n_pages))
     assert Counting.n_looks <= 2 * n_people
 
@@ -133,8 +139,8 @@ def test_pages_are_gone_through_once() -> None:
 def test_a_release_is_found_among_any_number(store: Store) -> None:
     n_releases = 20_000
     line = {"model": "m", "made": 0, "certificate": "{}", "superseded": 1}
-    with store.writing() as connection:
-        releases_table.add_model(connection, MODEL)
+    with store.write() as connection:
+        releases_table.insert_model(connection, MODEL)
         lines = [
             line | {"number": number, "digest": f"{number:064x}"}
             for number in range(n_releases)
@@ -145,11 +151,13 @@ def test_a_release_is_found_among_any_number(store: Store) -> None:
         analyse(connection, "releases (model, digest, superseded)")
     entry = ReleaseMade(sequence=3, day="2024-01-01", model="m", certificate="f" * 64)
     for step in (
-        lambda connection: releases_table.mark_entered(connection, entry),
-        lambda connection: releases_table.has_digest(connection, "m", f"{15_000:064x}"),
+        lambda connection: releases_table.mark_in_ledger(connection, entry),
+        lambda connection: releases_table.has_certificate(
+            connection, "m", f"{15_000:064x}"
+        ),
     ):
-        with store.writing() as connection, counted(store, connection) as seen:
+        with store.write() as connection, counted(store, connection) as seen:
             step(connection)
         assert sum(seen) < 2 * MOST[store.dialect]
-    with store.reading() as connection:
-        assert releases_table.release(connection, "m", n_releases).sequence == 3
+    with store.read() as connection:
+        assert releases_table.find_release(connection, "m", n_releases).sequence == 3

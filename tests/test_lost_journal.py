@@ -18,7 +18,7 @@ from expunge.exceptions import (
     NeedsRestore,
     StoreFailed,
 )
-from expunge.registry import Asked, Registry
+from expunge.registry import ErasureRequest, Registry
 from expunge.registry.requests import JournalIncomplete
 from expunge.registry.storage import Journal
 from tests.registries import (
@@ -152,10 +152,10 @@ class TestOnPostgresql:
     ) -> None:
         folder, backup = tmp_path / "registry", tmp_path / "backup"
         with registry_at(folder, database_url) as registry:
-            dump = dump_of(registry._site.store)
+            dump = dump_of(registry._context.store)
             shutil.copytree(folder, backup)
             registry.forget(["person 2"], ONE)
-            put_back(registry._site.store, dump)
+            put_back(registry._context.store, dump)
         for damage in DAMAGES:
             content = damaged(folder, damage)
             for come_back in (Registry.open, lambda at: Registry.restore(at, backup)):
@@ -176,9 +176,9 @@ class TestRestoring:
         shutil.copy(backup / "journal", folder)
         (folder / "journal.mark").unlink()
         with Registry.open(backup) as other:
-            mark = other._site.journal.append([])
+            mark = other._context.journal.append([])
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("expunge.registry.restore.mark_in", lambda connection: mark)
+            patch.setattr("expunge.registry.restore.read_mark", lambda connection: mark)
             with pytest.raises(LedgerCorrupt, match="signed head"):
                 Registry.restore(folder, backup)
 
@@ -213,7 +213,7 @@ class TestRebuilding:
         """Who was forgotten is known as far as lines are whole; else it is told."""
         backup = folder.with_name("backup")
         with Registry.open(folder) as registry:
-            waiting = registry.accept([Asked(("person 4",))])[0].request
+            waiting = registry.accept([ErasureRequest(("person 4",))])[0].request
             receipt, export = registry.receipt(ONE), registry.export()
         damaged(folder, damage)
         n_unnamed = Registry.rebuild_journal(folder)
@@ -317,7 +317,7 @@ class TestKilledWhileRestoring:
     def test_leaves_nothing_behind_for_good(self, folder: Path) -> None:
         """Neither the staged database nor a draft outlives the next opening."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("expunge.registry.restore.put_in_place", _killed)
+            patch.setattr("expunge.registry.restore.replace_database", _killed)
             patch.setattr("expunge.registry.restore.destroy", lambda path: None)
             with pytest.raises(KeyboardInterrupt):
                 Registry.restore(folder, folder.with_name("backup"))
@@ -326,7 +326,7 @@ class TestKilledWhileRestoring:
             path.write_bytes(b"secret")
         assert (folder / ".expunge.db.new").exists()
         with Registry.open(folder) as first:
-            with first._site.working(1.0):
+            with first._context.hold_lock(1.0):
                 Registry.open(folder).close()  # somebody is at work: nothing is touched
         assert not list(folder.rglob(".*"))
 

@@ -13,7 +13,14 @@ from sqlalchemy import text
 
 from expunge.exceptions import Busy, ExpungeError, StoreFailed
 from expunge.ledger.documents import day_of
-from expunge.registry import Asked, Registry, models, recovery, requests, worker
+from expunge.registry import (
+    ErasureRequest,
+    Registry,
+    models,
+    recovery,
+    requests,
+    worker,
+)
 from expunge.registry.storage import Checkpoints, Journal, Store, engine
 from expunge.registry.storage.lock import ADVISORY
 from tests.registries import (
@@ -31,12 +38,12 @@ ONE, OTHER = "a" * 32, "b" * 32
 REST = data_without("person 1", "person 2", "person 3")
 # Where a worker is overtaken: before it calls one of these, or right after.
 PLACES: dict[str, tuple[Any, str]] = {
-    "catching up": (worker, "catch_up"),
+    "catching up": (worker, "replay_journal"),
     "computing": (Checkpoints, "write"),
-    "committing": (worker, "commit"),
-    "erasing": (Store, "erase"),
-    "destroying keys": (Checkpoints, "settle"),
-    "stating": (worker, "conclude"),
+    "committing": (worker, "commit_changes"),
+    "erasing": (Store, "erase_deleted"),
+    "destroying keys": (Checkpoints, "destroy_old"),
+    "stating": (worker, "write_statement"),
 }
 END_LOCK = text(
     "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' "
@@ -50,7 +57,7 @@ END_ALL = text(
 
 def lose_lock(folder: Path, other: Registry, end: Any = END_LOCK) -> None:
     """Take the lock from its holder, which does not notice."""
-    store = other._site.store
+    store = other._context.store
     if store.dialect == "sqlite":
         (folder / "worker.lock").unlink()
         return
@@ -113,7 +120,7 @@ class TestOvertaken:
         registry = registry_at(folder, database_url)
         registry.forget(["person 1"])
         shutil.copytree(folder, tmp_path / "backup")
-        dump = dump_of(registry._site.store)
+        dump = dump_of(registry._context.store)
         receipts: dict[str, str] = {}
 
         def second_works() -> None:
@@ -121,11 +128,11 @@ class TestOvertaken:
             receipts[OTHER] = second.forget(["person 3"], OTHER)
 
         with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
-            overtake(patch, (Journal, "stating"), second_works)
+            overtake(patch, (Journal, "lock_for_statement"), second_works)
             with pytest.raises((Busy, StoreFailed)):
                 registry.forget(["person 2"], ONE)
         self.require_done(folder, receipts)
-        put_back(registry._site.store, dump)
+        put_back(registry._context.store, dump)
         registry.close()
         with Registry.restore(folder, folder.with_name("backup")) as restored:
             assert restored.receipt(OTHER) == receipts[OTHER]
@@ -152,10 +159,10 @@ class TestOvertaken:
             ),
             "reanchor": ((Checkpoints, "write"), lambda: registry.reanchor("all")),
             "ship": (
-                (Store, "writing"),
+                (Store, "write"),
                 lambda: registry.ship("all", tmp_path / "m.safetensors"),
             ),
-            "rotate": ((recovery, "conclude"), registry.rotate_signing_key),
+            "rotate": ((recovery, "write_statement"), registry.rotate_signing_key),
         }
         place, step = steps[what]
         with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
@@ -174,7 +181,7 @@ class TestOvertaken:
             second.apply()
 
         with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
-            overtake(patch, (recovery, "conclude"), second_works)
+            overtake(patch, (recovery, "write_statement"), second_works)
             with pytest.raises((Busy, StoreFailed)):
                 registry.rotate_signing_key()
         self.require_done(folder, {})
@@ -192,7 +199,7 @@ class TestOvertaken:
             assert set(known.values()) == {()}
             require_consistent(registry)
             final = {one: registry.receipt(one) for one in (ONE, OTHER)}
-            sqlite = registry._site.store.dialect == "sqlite"
+            sqlite = registry._context.store.dialect == "sqlite"
         assert not list(folder.rglob(".*"))
         if sqlite:
             with Registry.restore(folder, folder.with_name("backup")) as registry:
@@ -230,7 +237,7 @@ def test_a_request_refused_to_a_read_only_role_is_not_carried_out_later(
 
 def read_only(registry: Registry, value: str) -> None:
     """Let all new sessions with a database read alone, or write again."""
-    connection = registry._site.store.engine.connect()
+    connection = registry._context.store.engine.connect()
     with connection.execution_options(isolation_level="AUTOCOMMIT") as session:
         name = session.scalar(text("SELECT current_database()"))
         setting = f"default_transaction_read_only = {value}"
@@ -241,7 +248,7 @@ def test_many_senders_of_one_request_all_get_its_status(
     registry: Registry, folder: Path
 ) -> None:
     """Each attempt to accept finds that somebody else was faster, several times."""
-    asked = [Asked((f"person {n}",), f"{n:032x}") for n in range(2, 7)]
+    asked = [ErasureRequest((f"person {n}",), f"{n:032x}") for n in range(2, 7)]
     real, senders = day_of, iter(asked[:-1])
     with Registry.open(folder) as other, pytest.MonkeyPatch.context() as patch:
 
@@ -264,14 +271,14 @@ def test_a_request_sent_under_a_new_key_is_the_same_request(
     registry: Registry, folder: Path
 ) -> None:
     """Another process rotates the key of tags and sends it, at the same time."""
-    asked = Asked(("person 2",), ONE)
+    asked = ErasureRequest(("person 2",), ONE)
 
     def second_sends() -> None:
         second.rotate_tag_key()
         second.accept([asked])
 
     with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
-        overtake(patch, (requests, "_taken_in"), second_sends)
+        overtake(patch, (requests, "_accept_new"), second_sends)
         (status,) = registry.accept([asked])
     assert status.request == ONE and status.n_subjects == 1
 
@@ -282,7 +289,7 @@ def test_a_process_that_hangs_in_a_transaction_does_not_hold_up_others_for_ever(
     monkeypatch.setattr(engine, "SESSION", ("lock_timeout=100",))
     with registry_at(tmp_path / "registry", database_url) as registry:
         with Registry.open(tmp_path / "registry") as second:
-            with registry._site.working(5.0), registry._site.changing():
+            with registry._context.hold_lock(5.0), registry._context.write_in_turn():
                 lose_lock(tmp_path / "registry", second)
                 with pytest.raises(Busy, match="another process holds the database"):
                     second.forget(["person 3"], OTHER)
@@ -294,16 +301,16 @@ def test_nothing_is_called_done_that_another_process_is_still_doing(
     registry: Registry, folder: Path
 ) -> None:
     """It applied the request after we looked, and did not complete it yet."""
-    registry.accept([Asked(("person 2",), ONE)])
+    registry.accept([ErasureRequest(("person 2",), ONE)])
 
     def second_applies() -> None:
         lose_lock(folder, second)
         with pytest.MonkeyPatch.context() as inner, suppress(KeyboardInterrupt):
-            inner.setattr(Store, "erase", interrupted)
+            inner.setattr(Store, "erase_deleted", interrupted)
             second.apply()
 
     with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
-        overtake(patch, (worker, "tidy"), second_applies)
+        overtake(patch, (worker, "tidy_keys"), second_applies)
         with pytest.raises((Busy, StoreFailed)):
             registry.apply()
     registry.apply()
@@ -328,7 +335,7 @@ def test_what_fails_for_being_overtaken_is_told_as_such(
     with registry_at(folder, database_url) as registry:
         with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
             overtake(patch, (Checkpoints, "read"), second_works)
-            registry._site.cache.clear()
+            registry._context.cache.clear()
             with pytest.raises(Busy, match="another process took over"):
                 registry.forget(["person 2"], ONE)
         assert registry.forget(["person 2"], ONE)
@@ -371,7 +378,7 @@ def test_threads_of_one_registry_never_work_at_once(
         thread.join()
 
     with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
-        overtake(patch, (worker, "commit"), meanwhile)
+        overtake(patch, (worker, "commit_changes"), meanwhile)
         registry.forget(["person 2"], ONE)
     assert outcome == ["waited"]
     require_consistent(registry)

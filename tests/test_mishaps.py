@@ -17,7 +17,7 @@ from expunge.exceptions import (
     ScheduleExhausted,
 )
 from expunge.ledger import UnusableKey, check_receipt
-from expunge.registry import Asked, Registry, recovery, statements
+from expunge.registry import ErasureRequest, Registry, recovery, statements
 from expunge.registry.storage import Checkpoints, Journal, Store
 from tests.registries import (
     BUDGET,
@@ -77,7 +77,7 @@ def crash_in(owner: Any, name: str) -> Iterator[None]:
 class TestRequestsThatOnlyTheJournalHas:
     """Promised to nobody; but a person did ask."""
 
-    def half_accept(self, folder: Path, asked: Asked) -> None:
+    def half_accept(self, folder: Path, asked: ErasureRequest) -> None:
         with Registry.open(folder) as registry:
             with crash_in(statements, "write_mark"):
                 registry.accept([asked])
@@ -86,7 +86,7 @@ class TestRequestsThatOnlyTheJournalHas:
     def test_are_taken_in_whatever_comes_first(
         self, folder: Path, between: str
     ) -> None:
-        self.half_accept(folder, Asked(("person 2",), ONE))
+        self.half_accept(folder, ErasureRequest(("person 2",), ONE))
         with Registry.open(folder) as registry:
             steps: dict[str, Callable[[], None]] = {
                 "nothing": lambda: None,
@@ -101,7 +101,7 @@ class TestRequestsThatOnlyTheJournalHas:
             require_consistent(registry)
 
     def test_and_whose_id_was_used_again(self, folder: Path, backup: Path) -> None:
-        self.half_accept(folder, Asked(("person 2",), ONE))
+        self.half_accept(folder, ErasureRequest(("person 2",), ONE))
         with Registry.open(folder) as registry:
             registry.forget(["person 3"], ONE)
         lose_database(folder)
@@ -113,15 +113,18 @@ class TestRequestsThatOnlyTheJournalHas:
         self, folder: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """One crashed after the journal; a second concludes; a backup is taken."""
-        asked = Asked(("person 2",), ONE)
-        erase, crashes = Store.erase, iter([lambda: self.half_accept(folder, asked)])
+        asked = ErasureRequest(("person 2",), ONE)
+        erase, crashes = (
+            Store.erase_deleted,
+            iter([lambda: self.half_accept(folder, asked)]),
+        )
 
         def meanwhile(self: Store, wait: float) -> None:
             next(crashes, lambda: None)()
             erase(self, wait)
 
         with Registry.open(folder) as registry:
-            monkeypatch.setattr(Store, "erase", meanwhile)
+            monkeypatch.setattr(Store, "erase_deleted", meanwhile)
             registry.forget(["person 5"])
             take_backup(folder)
             receipt = registry.forget(["person 2"], ONE)
@@ -150,7 +153,7 @@ class TestRestoring:
         self, folder: Path, backup: Path
     ) -> None:
         with Registry.open(folder) as registry:
-            with crash_in(Store, "erase"):
+            with crash_in(Store, "erase_deleted"):
                 registry.forget(["person 2"], ONE)
             left = registry.ship("all", folder.with_name("model.safetensors"))
         lose_database(folder)
@@ -303,7 +306,7 @@ class TestOvertaken:
     """As when a session with PostgreSQL broke, and another process got the lock."""
 
     @pytest.mark.parametrize(
-        ("owner", "name"), [(Checkpoints, "write"), (Checkpoints, "settle")]
+        ("owner", "name"), [(Checkpoints, "write"), (Checkpoints, "destroy_old")]
     )
     def test_a_worker_harms_nothing(
         self, folder: Path, owner: type, name: str, monkeypatch: pytest.MonkeyPatch
@@ -314,12 +317,12 @@ class TestOvertaken:
         def late(*arguments: Any) -> Any:
             if not overtaken:
                 overtaken.append(True)
-                second.accept([Asked(("person 3",), OTHER)])
+                second.accept([ErasureRequest(("person 3",), OTHER)])
                 work_without_lock(second)
             return real(*arguments)
 
         with Registry.open(folder) as first, Registry.open(folder) as second:
-            first.accept([Asked(("person 2",), ONE)])
+            first.accept([ErasureRequest(("person 2",), ONE)])
             monkeypatch.setattr(owner, name, late)
             with suppress(ExpungeError):
                 first.apply()
@@ -363,7 +366,10 @@ class TestKeys:
 def test_the_order_of_people_does_not_make_another_request(folder: Path) -> None:
     with Registry.open(folder) as registry:
         first, again = registry.accept(
-            [Asked(("person 2", "person 3"), ONE), Asked(("person 3", "person 2"), ONE)]
+            [
+                ErasureRequest(("person 2", "person 3"), ONE),
+                ErasureRequest(("person 3", "person 2"), ONE),
+            ]
         )
         assert first == again
         assert registry.status().n_requests == 2  # with that of the template

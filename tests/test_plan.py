@@ -33,7 +33,7 @@ from expunge.core.sums import predict
 from expunge.exceptions import InvalidInput, MissingExtra, Unsupported
 from expunge.plan import Options, PlanningLooksAtData, PlanReport, plan, removal_orders
 from expunge.plan.removals import Radii, Reach, Trial, round_counts
-from expunge.private_model.unlearn import Custody, begin, fits, forget, release
+from expunge.private_model.model import PrivateModel
 from expunge.promise import capacity
 from expunge.promise.gaussian import delta_of, mu_of
 from expunge.promise.noise import SeededNoise
@@ -85,8 +85,10 @@ def _planned(
 @cache
 def _begun(
     name: str, mechanism: str = "newton", budget: Budget = BUDGET
-) -> tuple[Custody, dict[str, Index]]:
-    custody = begin(_objective(name), _rows(name), MECHANISMS[mechanism], budget)
+) -> tuple[PrivateModel, dict[str, Index]]:
+    custody = PrivateModel.fit(
+        _objective(name), _rows(name), mechanism=MECHANISMS[mechanism], budget=budget
+    )
     return custody, removal_orders(custody, _rows(name))
 
 
@@ -109,10 +111,14 @@ def test_without_rows_the_count_fits_and_one_more_does_not(
     custody, orders = _begun(name, mechanism, budget)
     for reach in report.reaches:
         order, count = orders[reach.order], reach.without_rows
-        assert fits(forget(custody, rows.take(order[:count])))
+        assert custody.forget(rows.take(order[:count])).answer.fits(
+            custody.forget(rows.take(order[:count])).budget
+        )
         if count < N_ROWS - 1:
             try:
-                assert not fits(forget(custody, rows.take(order[: count + 1])))
+                assert not custody.forget(rows.take(order[: count + 1])).answer.fits(
+                    custody.forget(rows.take(order[: count + 1])).budget
+                )
             except ExpungeError:
                 assert dict(reach.tried)[count + 1] == inf
         assert all(
@@ -141,9 +147,11 @@ def test_with_rows_a_look_is_enough_until_it_is_not(
             assert not then.startswith("accepted")
 
 
-def _decision(custody: Custody, rows: Rows, gone: Index) -> str:
+def _decision(custody: PrivateModel, rows: Rows, gone: Index) -> str:
     try:
-        return forget(custody, rows.take(gone), rows.without(gone)).decisions[0]
+        return custody.forget(
+            rows.take(gone), remaining=rows.without(gone)
+        ).answer.decisions[0]
     except ExpungeError as error:
         return f"no answer ({type(error).__name__})"
 
@@ -154,10 +162,10 @@ def test_radii_are_those_of_a_stream() -> None:
     for reach in report.reaches:
         state = custody
         for n in range(1, 21):
-            state = forget(state, rows.take(orders[reach.order][n - 1 : n]))
+            state = state.forget(rows.take(orders[reach.order][n - 1 : n]))
             if n in dict(reach.tried):
                 radius = dict(reach.tried)[n]
-                assert radius == pytest.approx(state.radius.value, rel=1e-9)
+                assert radius == pytest.approx(state.answer.radius.value, rel=1e-9)
 
 
 @pytest.mark.parametrize(("name", "mechanism", "budget"), CASES, ids=NAMED)
@@ -209,7 +217,7 @@ def _releases(name: str) -> list[np.ndarray]:
     """Return predictors of eight releases, by the verbs."""
     custody, noise = _begun(name)[0], SeededNoise(0.1, BUDGET.grid, 0)
     loss = custody.objective.loss
-    thetas = [release(custody, noise)[1].theta for _ in range(8)]
+    thetas = [custody.release(noise)[1].theta for _ in range(8)]
     return [predict(loss, _rows(name), theta) for theta in thetas]
 
 
@@ -329,7 +337,7 @@ def test_orders_are_permutations_and_mean_what_they_say() -> None:
 def test_the_largest_effect_is_that_of_leaving_one_out(name: str) -> None:
     rows, (custody, orders) = _rows(name), _begun(name)
     objective = custody.objective.after(1.0 - 1.0 / N_ROWS)
-    theta, alone = custody.draft.theta, np.arange(N_ROWS)[:, None]
+    theta, alone = custody.answer.draft.theta, np.arange(N_ROWS)[:, None]
     others = [minimise(objective, rows.without(i), theta).theta for i in alone]
     moves = np.linalg.norm(np.array(others) - theta, axis=1)
     ranks = np.argsort(np.argsort(-moves))[orders["largest"]]
@@ -461,7 +469,7 @@ def test_ignored_removals_are_hidden_by_the_noise(rng: np.random.Generator) -> N
     count = capacity.capacity_by_privacy(REGULAR, 400, budget.radius_budget(6))
     assert 2 <= count < 40
     theta = minimise(objective, rows).theta
-    custody = begin(objective, rows)
+    custody = PrivateModel.fit(objective, rows)
     for order in removal_orders(custody, rows).values():
         remaining = rows.without(order[:count])
         apart = np.linalg.norm(theta - minimise(objective, remaining).theta)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from expunge.ledger import RequestCompleted, Restored, check_receipt
-from expunge.registry import Asked, Registry, context
+from expunge.registry import ErasureRequest, Registry, context
 from tests.calling import call
 from tests.registries import A_REQUEST, registry_at, require_consistent
 
@@ -97,7 +97,7 @@ class TestNothingFinerIsPublic:
         clock.step = 7
         receipt = tmp_path / "receipt.json"
         receipt.write_text(registry.forget(["person 3"], A_REQUEST))
-        registry.accept([Asked(("person 4",))])
+        registry.accept([ErasureRequest(("person 4",))])
         folder = ("-r", tmp_path / "registry")
         key = ("--key", tmp_path / "registry" / "public.pem")
         ship = ("release", "all", "--to", tmp_path / "again.safetensors")
@@ -150,7 +150,7 @@ class TestDaysFollowOneAnother:
         self, registry: Registry, clock: Clock
     ) -> None:
         clock.time = milliseconds(LATE)
-        registry.accept([Asked(("person 3",), A_REQUEST)])
+        registry.accept([ErasureRequest(("person 3",), A_REQUEST)])
         clock.time += 200
         registry.apply()
         entry = completed(registry)
@@ -181,7 +181,7 @@ class TestDaysFollowOneAnother:
         self, registry: Registry, clock: Clock
     ) -> None:
         clock.time = milliseconds(LATE) + 200
-        registry.accept([Asked(("person 3",), A_REQUEST)])
+        registry.accept([ErasureRequest(("person 3",), A_REQUEST)])
         clock.time -= 400
         registry.apply()
         entry = completed(registry)
@@ -201,7 +201,7 @@ class TestPrivateClockIsKept:
         clock.time, clock.step = milliseconds(LATE) + 200, 7
         registry.forget(["person 2"], A_REQUEST)
         before = registry.request(A_REQUEST)
-        asked = Asked(("person 3",))
+        asked = ErasureRequest(("person 3",))
         registry.accept([asked])
         waiting = registry.request(asked.request)
         registry.close()
@@ -210,7 +210,7 @@ class TestPrivateClockIsKept:
             assert restored.request(A_REQUEST) == before
             assert restored.request(asked.request) == waiting
             assert (before.completed or 0) % 1000
-            with restored._site.store.reading() as connection:
+            with restored._context.store.read() as connection:
                 lost = "SELECT made, superseded FROM releases WHERE number = 3"
                 times = {
                     time for line in connection.exec_driver_sql(lost) for time in line

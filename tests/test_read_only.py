@@ -15,7 +15,7 @@ import pytest
 from expunge.cli.app import app
 from expunge.exceptions import Busy, ExpungeError, StoreFailed
 from expunge.ledger import check_export
-from expunge.registry import Asked, Registry
+from expunge.registry import ErasureRequest, Registry
 from expunge.registry.storage import Store, sqlite_engine
 from tests.registries import by_name, data_without, estimator, require_consistent
 from tests.users import NOBODY, as_nobody, give, in_a_child, needs_root, reachable_copy
@@ -33,11 +33,11 @@ exec "$@"
 EXPUNGE = "from expunge.cli import main; main()"
 WRITER = """
 import sys
-from expunge.registry import Asked, Registry
+from expunge.registry import ErasureRequest, Registry
 with Registry.open(sys.argv[1]) as registry:
     for word in sys.stdin:
         if word == "accept\\n":
-            registry.accept([Asked(("person 2",), "a" * 32)])
+            registry.accept([ErasureRequest(("person 2",), "a" * 32)])
         else:
             registry.apply()
         print("done", flush=True)
@@ -115,7 +115,9 @@ class TestLooking:
     @pytest.mark.parametrize("left", LEFT)
     def test_shows_all_that_was_committed(self, folder: Path, left: str) -> None:
         """A request that is in the log alone was accepted all the same."""
-        killed_after(folder, lambda one: one.accept([Asked(("person 2",), ONE)]))
+        killed_after(
+            folder, lambda one: one.accept([ErasureRequest(("person 2",), ONE)])
+        )
         assert (folder / "expunge.db-wal").stat().st_size > 0
         if left == "nothing":
             Registry.open(folder).close()  # moves the log into the database
@@ -157,7 +159,7 @@ class TestLooking:
         with only_readable(folder):
             store = Store(sqlite_engine(folder / "expunge.db"))
             with pytest.raises(Busy, match="run the command again"):
-                with store.reading() as connection:
+                with store.read() as connection:
                     connection.exec_driver_sql("SELECT 1")
                     with writer(folder) as tell:
                         tell("accept")
@@ -184,11 +186,11 @@ class TestLooking:
 
 
 CHANGES: dict[str, Callable[[Registry], object]] = {
-    "accept": lambda one: one.accept([Asked(("person 3",))]),
+    "accept": lambda one: one.accept([ErasureRequest(("person 3",))]),
     "apply": lambda one: one.apply(),
     "forget": lambda one: one.forget(["person 3"]),
     "fit": lambda one: one.fit("x", estimator(), **by_name(data_without("person 1"))),
-    "ship": lambda one: one.ship("all", one._site.places.folder / "m.safetensors"),
+    "ship": lambda one: one.ship("all", one._context.paths.folder / "m.safetensors"),
     "withdraw": lambda one: one.withdraw("all", 1),
     "readmit": lambda one: one.readmit(["person 1"]),
     "reanchor": lambda one: one.reanchor("all"),
@@ -209,12 +211,14 @@ class TestChanging:
 
     @pytest.mark.parametrize("left", LEFT)
     def test_of_the_database_says_why(self, folder: Path, left: str) -> None:
-        killed_after(folder, lambda one: one.accept([Asked(("person 2",), ONE)]))
+        killed_after(
+            folder, lambda one: one.accept([ErasureRequest(("person 2",), ONE)])
+        )
         for end in LEFT[left]:
             (folder / f"expunge.db{end}").unlink()
         with only_readable(folder):
             store = Store(sqlite_engine(folder / "expunge.db"))
-            for write in (store.erase, lambda: store.writing().__enter__()):
+            for write in (store.erase_deleted, lambda: store.write().__enter__()):
                 with pytest.raises(StoreFailed, match="can only be read here"):
                     write()
             store.close()
@@ -232,7 +236,7 @@ class TestChanging:
             os.seteuid(NOBODY)
             with Registry.open(folder) as registry:
                 with pytest.raises(StoreFailed, match="can only be read here"):
-                    registry.accept([Asked(("person 2",), ONE)])
+                    registry.accept([ErasureRequest(("person 2",), ONE)])
         assert journal.read_bytes() == before
 
     def test_of_the_tables_is_refused(self, folder: Path) -> None:
@@ -271,7 +275,9 @@ class TestMount:
         return subprocess.run(mounted, capture_output=True, text=True, check=False)
 
     def test_can_be_looked_at(self, folder: Path) -> None:
-        killed_after(folder, lambda one: one.accept([Asked(("person 2",), ONE)]))
+        killed_after(
+            folder, lambda one: one.accept([ErasureRequest(("person 2",), ONE)])
+        )
         (folder / "expunge.db-shm").unlink()
         before = content(folder)
         done = self.expunge(folder, "status")

@@ -20,11 +20,11 @@ from expunge.ledger import (
     RequestCompleted,
     SigningKey,
     check_receipt,
-    issue,
+    issue_receipt,
     receipts,
     sign,
 )
-from expunge.ledger.ledger import leaf
+from expunge.ledger.ledger import hash_entry
 from expunge.ledger.merkle import inclusion_proof, nodes_of
 from expunge.ledger.receipts import schema
 from expunge.promise.certificate import NOT_COVERED, Certificate
@@ -46,7 +46,7 @@ from tests.test_ledger_export import alternatives
 
 PLACE = 11
 PEM = LEDGER.keys.to_pem()
-NODES = nodes_of(map(leaf, ENTRIES))
+NODES = nodes_of(map(hash_entry, ENTRIES))
 CERTIFICATES = {"churn": EACH, "credit": JOINT}
 
 
@@ -59,15 +59,15 @@ def receipt(
     """Return a receipt of the entry at ``PLACE``, whatever is said to stand there."""
     proof = inclusion_proof(NODES, PLACE, LEDGER.size)
     said = request(PLACE) if entry is None else entry
-    return issue(said, held, head=head, proof=proof, key=key)
+    return issue_receipt(said, held, head=head, proof=proof, key=key)
 
 
 def alone(certificate: Certificate) -> Receipt:
     """Return the receipt of a request about one model, the first of two entries."""
     entry = request(0, certificates={"churn": certificate.digest()})
-    ledger = Ledger.begin(OLD.public).append(entry).append(ENTRIES[1])
-    head, proof = ledger.head(OLD, ledger.day), (leaf(ENTRIES[1]),)
-    return issue(entry, {"churn": certificate}, head=head, proof=proof, key=OLD)
+    ledger = Ledger.empty(OLD.public).append(entry).append(ENTRIES[1])
+    head, proof = ledger.head(OLD, ledger.day), (hash_entry(ENTRIES[1]),)
+    return issue_receipt(entry, {"churn": certificate}, head=head, proof=proof, key=OLD)
 
 
 # Not too deep for the parser, and too deep for what comes after it.
@@ -121,9 +121,9 @@ class TestStanding:
     )
     def test_lateness_is_said(self, days: int, said: str) -> None:
         stated = request(0, day=shifted(request(0).deadline, days), certificates={})
-        ledger = Ledger.begin(OLD.public).append(stated)
+        ledger = Ledger.empty(OLD.public).append(stated)
         head = ledger.head(OLD, ledger.day)
-        late = issue(stated, {}, head=head, proof=(), key=OLD)
+        late = issue_receipt(stated, {}, head=head, proof=(), key=OLD)
         verdict = check_receipt(late.to_json(), PEM)
         assert verdict.stands
         assert said in verdict.says
@@ -131,8 +131,8 @@ class TestStanding:
 
     def test_later_head_will_do(self) -> None:
         ledger = LEDGER.append(request(25))
-        grown = nodes_of(map(leaf, [*ENTRIES, request(25)]))
-        later = issue(
+        grown = nodes_of(map(hash_entry, [*ENTRIES, request(25)]))
+        later = issue_receipt(
             request(PLACE),
             CERTIFICATES,
             head=ledger.head(NEW, ledger.day),
@@ -145,7 +145,7 @@ class TestStanding:
         # The newest entry's siblings are the peaks before it: no store is needed.
         entry = request(25, certificates={})
         ledger = LEDGER.append(entry)
-        newest = issue(
+        newest = issue_receipt(
             entry,
             {},
             head=ledger.head(NEW, ledger.day),

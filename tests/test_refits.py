@@ -8,6 +8,7 @@ import pytest
 from sklearn.base import clone
 
 from expunge import Budget, LogisticRegression
+from expunge.linear_model.base import private_model
 from expunge.preprocessing import OneHotEncoder, forgettable_pipeline
 
 N_ROWS = 90
@@ -47,4 +48,4 @@ def test_sum_scaling_refers_to_the_first_fit_after_any_refit(
 
 def draft_of(pipeline: Any) -> Any:
     """Return the noise-free parameters of the model in a pipeline."""
-    return pipeline.model_._private_state().custody.draft.theta
+    return private_model(pipeline.model_).answer.draft.theta

@@ -27,7 +27,8 @@ from expunge.ledger import (
     RequestCompleted,
     check_receipt,
 )
-from expunge.registry import Asked, Registry
+from expunge.linear_model.base import private_model
+from expunge.registry import ErasureRequest, Registry
 from expunge.tuning import TunedClassifier
 from tests.registries import (
     A_REQUEST,
@@ -43,7 +44,7 @@ from tests.registries import (
 
 
 def theta(registry: Registry, name: str) -> np.ndarray:
-    return custody_of(registry, name).draft.theta
+    return custody_of(registry, name).answer.draft.theta
 
 
 class TestForgetting:
@@ -68,7 +69,7 @@ class TestForgetting:
         assert after["all"].n_people == before["all"].n_people - 1
 
     def test_a_batch_changes_each_model_once(self, registry: Registry) -> None:
-        asked = [Asked((f"person {i}",)) for i in range(5)]
+        asked = [ErasureRequest((f"person {i}",)) for i in range(5)]
         registry.accept(asked)
         registry.apply()
         made = [e for e in registry.log() if isinstance(e, ReleaseMade)]
@@ -77,8 +78,8 @@ class TestForgetting:
         assert {entry.request for entry in done} == {one.request for one in asked}
         names = [f"person {i}" for i in range(5)]
         state = custody_of(registry, "all")
-        assert state.radius.value >= np.linalg.norm(
-            state.draft.theta - retrained(names)
+        assert state.answer.radius.value >= np.linalg.norm(
+            state.answer.draft.theta - retrained(names)
         )
         require_consistent(registry)
 
@@ -98,7 +99,10 @@ class TestForgetting:
     def test_two_requests_about_one_person_are_both_answered(
         self, registry: Registry
     ) -> None:
-        first, second = Asked(("person 1",)), Asked(("person 1", "person 2"))
+        first, second = (
+            ErasureRequest(("person 1",)),
+            ErasureRequest(("person 1", "person 2")),
+        )
         registry.accept([first, second])
         registry.apply()
         for one in (first, second):
@@ -109,15 +113,15 @@ class TestForgetting:
     def test_a_request_whose_people_are_gone_meanwhile_is_completed(
         self, registry: Registry
     ) -> None:
-        late = Asked(("person 1",))
+        late = ErasureRequest(("person 1",))
         registry.accept([late])
-        with registry._site.store.writing() as connection:
+        with registry._context.store.write() as connection:
             # As if it had been accepted while another process applied the first one.
             connection.exec_driver_sql(
                 "UPDATE requests SET stage = 'held' WHERE id = '" + late.request + "'"
             )
         registry.forget(["person 1"])
-        with registry._site.store.writing() as connection:
+        with registry._context.store.write() as connection:
             connection.exec_driver_sql(
                 "UPDATE requests SET stage = 'accepted' WHERE stage = 'held'"
             )
@@ -260,7 +264,7 @@ class TestReleases:
     ) -> None:
         registry.forget(["person 3"])
         registry.forget(["person 4"])
-        with registry._site.store.reading() as connection:
+        with registry._context.store.read() as connection:
             query = "SELECT number, superseded, content FROM releases ORDER BY number"
             lines = connection.exec_driver_sql(query + ", model").all()
         for number, superseded, content in lines:
@@ -335,9 +339,11 @@ class TestKindsOfModels:
             for some in (["person 3"], ["person 7", "person 8"]):
                 registry.forget(some)
                 same.forget(some)
-            held, kept = custody_of(registry, "tuned"), same._private_state().custody
+            held, kept = custody_of(registry, "tuned"), private_model(same)
             assert registry.release("tuned").certificate_.selection == "certified"
-            np.testing.assert_allclose(held.draft.theta, kept.draft.theta, atol=1e-12)
+            np.testing.assert_allclose(
+                held.answer.draft.theta, kept.answer.draft.theta, atol=1e-12
+            )
             require_consistent(registry)
 
     def test_several_classes(self, tmp_path: Path) -> None:
@@ -363,7 +369,9 @@ class TestKindsOfModels:
             oracle = retrained([f"person {i}" for i in range(40)])
             radius = registry.record("narrow").radius
             assert radius is not None
-            gap = np.linalg.norm(custody_of(registry, "narrow").draft.theta - oracle)
+            gap = np.linalg.norm(
+                custody_of(registry, "narrow").answer.draft.theta - oracle
+            )
             assert gap <= radius
 
     def test_a_mechanism_that_refuses_gives_way_to_retraining(
@@ -380,7 +388,7 @@ class TestKindsOfModels:
         assert registry.record("all").decisions == ("retrained",)
         oracle = retrained(["person 1", "person 2"])
         gap = np.linalg.norm(theta(registry, "all") - oracle)
-        assert gap <= custody_of(registry, "all").radius.value
+        assert gap <= custody_of(registry, "all").answer.radius.value
         require_consistent(registry)
 
     def test_replacing_a_model_deletes_its_people(self, registry: Registry) -> None:

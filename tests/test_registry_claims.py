@@ -18,7 +18,8 @@ from expunge.exceptions import (
     Unsupported,
 )
 from expunge.ledger import ReleaseMade
-from expunge.registry import Asked, Registry, worker
+from expunge.linear_model.base import private_model, snapshot_of
+from expunge.registry import ErasureRequest, Registry, worker
 from expunge.registry.storage import Checkpoints
 from expunge.registry.storage.vault import unseal
 from expunge.tuning import TunedClassifier
@@ -44,9 +45,9 @@ def made(registry: Registry, name: str) -> int:
 
 def noise_of(registry: Registry, name: str) -> Any:
     """Return the noise on the newest release of a model."""
-    with registry._site.working(1.0):
-        draft = registry._site.held(name).holdings.custody.draft.theta
-    return np.asarray(registry.release(name)._release.theta) - draft
+    with registry._context.hold_lock(1.0):
+        draft = registry._context.load_model(name).private.answer.draft.theta
+    return np.asarray(snapshot_of(registry.release(name)).public.release.theta) - draft
 
 
 def test_the_callers_estimator_holds_nothing(tmp_path: Path) -> None:
@@ -110,22 +111,26 @@ class TestAnchoringAnew:
         with Registry.create(tmp_path / "registry") as registry:
             registry.fit("model", estimator(), **by_name(data()))
             registry.forget(["person 1", "person 2"])
-            public = registry.release("model")._release
+            public = snapshot_of(registry.release("model")).public.release
             old = custody_of(registry, "model")
             registry.reanchor("model")
             held = custody_of(registry, "model")
-            never = estimator().fit(*rest[:2])._private_state().custody
+            never = private_model(estimator().fit(*rest[:2]))
             for name in ("anchor", "gradient", "hessian", "inverse", "moment"):
-                one, other = (lower(getattr(c.state, name)) for c in (held, never))
+                one, other = (
+                    lower(getattr(c.answer.state, name)) for c in (held, never)
+                )
                 np.testing.assert_allclose(one, other, atol=1e-9)
-            assert np.abs(held.state.anchor - old.state.anchor).max() > 1e-4
-            shown = registry.release("model")._release
+            assert (
+                np.abs(held.answer.state.anchor - old.answer.state.anchor).max() > 1e-4
+            )
+            shown = snapshot_of(registry.release("model")).public.release
             assert np.array_equal(shown.theta, public.theta)
             registry.forget(["person 3"])
             custody = custody_of(registry, "model")
             gone = ["person 1", "person 2", "person 3"]
-            gap = np.linalg.norm(custody.draft.theta - retrained(gone))
-            assert gap <= custody.radius.value
+            gap = np.linalg.norm(custody.answer.draft.theta - retrained(gone))
+            assert gap <= custody.answer.radius.value
             require_consistent(registry)
 
     def test_can_be_interrupted(
@@ -140,13 +145,13 @@ class TestAnchoringAnew:
         with Registry.create(folder) as registry:
             registry.fit("model", estimator(), **by_name(data()))
             registry.forget(["person 1"])
-            before = registry._site.checkpoints.vault.keys("model").present
+            before = registry._context.checkpoints.vault.read_keys("model").present
             with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-                patch.setattr(Checkpoints, "settle", die)
+                patch.setattr(Checkpoints, "destroy_old", die)
                 registry.reanchor("model")
         with Registry.open(folder) as registry:
             registry.forget(["person 2"])
-            keys = registry._site.checkpoints.vault.keys("model")
+            keys = registry._context.checkpoints.vault.read_keys("model")
             assert before not in (keys.present, keys.next)
             rest = data_without("person 1", "person 2")
             registry.refit("model", estimator(), **by_name(rest))
@@ -207,16 +212,16 @@ class TestSpentContracts:
             registry.fit("all", estimator(), X, y, subjects=owners)
             spent = estimator(budget=replace(BUDGET, releases=1))
             registry.fit("spent", spent, X[:40], y[:40], subjects=owners[:40])
-            asked = [Asked((f"person {i}",)) for i in range(30)]
+            asked = [ErasureRequest((f"person {i}",)) for i in range(30)]
             registry.accept(asked)
             computed = []
-            changed = worker.changed
+            change_model = worker.change_model
 
-            def counted(site: Any, name: str, tags: Any) -> Any:
+            def counted(context: Any, name: str, tags: Any) -> Any:
                 computed.append(name)
-                return changed(site, name, tags)
+                return change_model(context, name, tags)
 
-            monkeypatch.setattr(worker, "changed", counted)
+            monkeypatch.setattr(worker, "change_model", counted)
             with pytest.raises(ScheduleExhausted, match="'spent'"):
                 registry.apply()
             assert computed == ["all"] and made(registry, "all") == 1
@@ -237,7 +242,7 @@ class TestSpentContracts:
         shutil.copytree(folder, backup)
         with Registry.open(folder) as registry:
             registry.forget(["person 1"])
-        settle, calls = Checkpoints.settle, []
+        settle, calls = Checkpoints.destroy_old, []
 
         def die_at_the_second(self: Checkpoints, names: Any) -> None:
             calls.append(names)
@@ -246,7 +251,7 @@ class TestSpentContracts:
             settle(self, names)
 
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(Checkpoints, "settle", die_at_the_second)
+            patch.setattr(Checkpoints, "destroy_old", die_at_the_second)
             Registry.restore(folder, backup)
         with Registry.open(folder) as registry:
             registry.refit("model", spent, **by_name(data_without("person 1")))
@@ -262,7 +267,7 @@ class TestSpentContracts:
         with Registry.open(folder) as registry:
             registry.forget(["person 1"])
         with Registry.restore(folder, backup) as registry:
-            keys = registry._site.checkpoints.vault.keys("model")
+            keys = registry._context.checkpoints.vault.read_keys("model")
             for path in (backup / "checkpoints").glob("model.[0-9]*"):
                 for key in (keys.present, keys.next):
                     with pytest.raises(StoreFailed, match="altered"):

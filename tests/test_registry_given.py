@@ -16,7 +16,8 @@ from sklearn.utils.class_weight import compute_sample_weight
 
 from expunge import from_sklearn, load, verify
 from expunge.exceptions import InvalidInput
-from expunge.files import read_shipped, ship
+from expunge.linear_model.base import private_model
+from expunge.model_files import read_shipped, ship
 from expunge.promise.certificate import CHOSEN, OTHER_RELEASES
 from expunge.registry import Registry
 from expunge.tuning import TunedClassifier
@@ -48,12 +49,12 @@ class TestWeights:
         retrained = estimator(alpha=alpha, budget=None)
         retrained.fit(X[stay], y[stay], sample_weight=weight[stay])
         custody = custody_of(registry, "model")
-        theta = retrained._private_state().custody.draft.theta
-        gap = np.linalg.norm(custody.draft.theta - theta)
-        assert gap <= custody.radius.value
+        theta = private_model(retrained).answer.draft.theta
+        gap = np.linalg.norm(custody.answer.draft.theta - theta)
+        assert gap <= custody.answer.radius.value
         plain = estimator(alpha=alpha, budget=None).fit(X[stay], y[stay])
-        apart = plain._private_state().custody.draft.theta - theta
-        assert np.linalg.norm(apart) > 10.0 * custody.radius.value
+        apart = private_model(plain).answer.draft.theta - theta
+        assert np.linalg.norm(apart) > 10.0 * custody.answer.radius.value
 
     def test_reach_a_model_in_the_place_of_another(self, registry: Registry) -> None:
         registry.fit("model", estimator(), **by_name(data()))

@@ -21,7 +21,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from expunge.exceptions import InvalidInput, UnknownRequest, UnknownSubject
 from expunge.ledger import RequestCompleted, check_export
-from expunge.registry import Asked, Registry
+from expunge.linear_model.base import private_model
+from expunge.registry import ErasureRequest, Registry
 from expunge.registry.storage import Checkpoints, Journal, Store, Vault
 from tests.registries import custody_of, estimator
 
@@ -39,11 +40,11 @@ class Crash(BaseException):
 
 PLACES: tuple[tuple[type, str], ...] = (
     (Journal, "_write"),
-    (Store, "writing"),
-    (Store, "erase"),
-    (Vault, "settle"),
+    (Store, "write"),
+    (Store, "erase_deleted"),
+    (Vault, "destroy_old_keys"),
     (Checkpoints, "write"),
-    (Checkpoints, "settle"),
+    (Checkpoints, "destroy_old"),
 )
 Place = tuple[tuple[type, str], bool, int]
 
@@ -87,7 +88,9 @@ def crashing(place: Place | None) -> Iterator[None]:
             raise Crash
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(owner, name, transaction if name == "writing" else call)
+        patch.setattr(
+            owner, name, transaction if (owner, name) == (Store, "write") else call
+        )
         yield
 
 
@@ -108,7 +111,7 @@ class RegistryMachine(RuleBasedStateMachine):
         self.folder, self.backup = self.place / "registry", self.place / "backup"
         self.fitted: dict[str, frozenset[int]] = {}
         self.asked: dict[str, frozenset[int]] = {}  # accepted, whatever became of them
-        self.owed: list[Asked] = []  # a crash left them in the journal alone
+        self.owed: list[ErasureRequest] = []  # a crash left them in the journal alone
         self.receipts: dict[str, str] = {}
         self.shipped: dict[tuple[str, int], int] = {}
         self.withdrawn: set[tuple[str, int]] = set()
@@ -125,8 +128,8 @@ class RegistryMachine(RuleBasedStateMachine):
             left = sorted(self.members(name))
             oracle = small_model(budget=None).fit(X[left], Y[left])
             custody = custody_of(self.registry, name)
-            gap = custody.draft.theta - oracle._private_state().custody.draft.theta
-            assert np.linalg.norm(gap) <= custody.radius.value
+            gap = custody.answer.draft.theta - private_model(oracle).answer.draft.theta
+            assert np.linalg.norm(gap) <= custody.answer.radius.value
         self.registry.close()
         shutil.rmtree(self.place)
 
@@ -199,28 +202,28 @@ class RegistryMachine(RuleBasedStateMachine):
                 assert receipt is not None
                 self.receipts[request] = receipt
 
-    def drawn(self, wanted: frozenset[int]) -> list[Asked]:
+    def drawn(self, wanted: frozenset[int]) -> list[ErasureRequest]:
         """Return a new request about people who are there; none if nobody is left."""
         self.n_requests += 1
         there = {one for name in self.fitted for one in self.members(name)}
         people = sorted(wanted & there) or sorted(there - {*STAY})[:1]
         if not people:
             return []
-        return [Asked(tuple(map(str, people)), f"{self.n_requests:032x}")]
+        return [ErasureRequest(tuple(map(str, people)), f"{self.n_requests:032x}")]
 
     def fit(self, how: Callable[..., None], name: str, people: Sequence[int]) -> None:
         rows, words = list(people), [str(one) for one in people]
         how(name, small_model(), X[rows], Y[rows], subjects=words)
         self.fitted[name] = frozenset(people)
 
-    def note(self, asked: Asked) -> None:
+    def note(self, asked: ErasureRequest) -> None:
         self.asked[asked.request] = frozenset(map(int, asked.subjects))
 
-    def after_crash(self, asked: Sequence[Asked] = ()) -> None:
+    def after_crash(self, asked: Sequence[ErasureRequest] = ()) -> None:
         """Come back; a request that was under way is owed if the journal has it."""
         self.registry.close()
         self.registry = Registry.open(self.folder)
-        lines = self.registry._site.journal.read(0)
+        lines = self.registry._context.journal.read(0)
         written = {one["id"] for _, line in lines for one in line.get("accepted", ())}
         self.owed += [one for one in asked if one.request in written]
         self.settle()
@@ -281,7 +284,7 @@ class RegistryMachine(RuleBasedStateMachine):
         request = data.draw(st.sampled_from(sorted(self.asked)))
         subjects = tuple(map(str, sorted(self.asked[request], reverse=True)))
         before = self.registry.request(request)
-        assert self.registry.accept([Asked(subjects, request)]) == (before,)
+        assert self.registry.accept([ErasureRequest(subjects, request)]) == (before,)
         if request in self.receipts:
             assert self.registry.forget(subjects, request) == self.receipts[request]
         if other != self.asked[request]:
@@ -290,7 +293,7 @@ class RegistryMachine(RuleBasedStateMachine):
 
     @rule(wanted=people_asked)
     def ask_for_strangers(self, wanted: frozenset[int]) -> None:
-        asked = Asked((*map(str, wanted), "stranger"), "f" * 32)
+        asked = ErasureRequest((*map(str, wanted), "stranger"), "f" * 32)
         with pytest.raises(UnknownSubject):
             self.registry.accept([asked])
         with pytest.raises(UnknownRequest):
@@ -312,7 +315,7 @@ class RegistryMachine(RuleBasedStateMachine):
 
     def said(self, what: str) -> int:
         """Return how many lines of the journal are about something."""
-        lines = self.registry._site.journal.read(0)
+        lines = self.registry._context.journal.read(0)
         return sum(what in line for _, line in lines)
 
     @precondition(lambda self: self.shipped)

@@ -13,8 +13,8 @@ import pytest
 from expunge.exceptions import InvalidInput, StoreFailed, UnknownSubject
 from expunge.ledger import Receipt
 from expunge.private_model.subjects import SPELLING
-from expunge.registry import Asked, Registry
-from expunge.registry.models import NO_PEOPLE
+from expunge.promise.certificate import NO_PEOPLE
+from expunge.registry import ErasureRequest, Registry
 from expunge.tuning import TunedClassifier
 from tests.registries import (
     A_REQUEST,
@@ -67,7 +67,10 @@ class TestSpelling:
     def test_same_request_in_another_spelling(self, registry: Registry) -> None:
         receipt = registry.forget([COMPOSED, "7"], A_REQUEST)
         assert registry.forget([" 7", DECOMPOSED, COMPOSED], A_REQUEST) == receipt
-        both = [Asked((DECOMPOSED, "7"), A_REQUEST), Asked(("7 ", COMPOSED), A_REQUEST)]
+        both = [
+            ErasureRequest((DECOMPOSED, "7"), A_REQUEST),
+            ErasureRequest(("7 ", COMPOSED), A_REQUEST),
+        ]
         first, second = registry.accept(both)
         assert first == second == registry.request(A_REQUEST)
         with pytest.raises(InvalidInput, match="asked for something else"):
@@ -107,7 +110,7 @@ class TestMissing:
             lambda: registry.fit("new", estimator(), X, y, subjects=owners(nobody)),
             lambda: registry.refit("all", estimator(), X, y, subjects=owners(nobody)),
             lambda: registry.forget([COMPOSED, nobody]),
-            lambda: registry.accept([Asked((nobody,))]),  # type: ignore[arg-type]
+            lambda: registry.accept([ErasureRequest((nobody,))]),  # type: ignore[arg-type]
             lambda: registry.known([nobody]),
             lambda: registry.readmit([nobody]),
             lambda: registry.returning([nobody]),

@@ -9,7 +9,7 @@ import pytest
 
 from expunge import LinearRegression
 from expunge.exceptions import Busy, CannotRemove, ExpungeError, ScheduleExhausted
-from expunge.registry import Asked, Registry
+from expunge.registry import ErasureRequest, Registry
 from expunge.registry import worker as working_module
 from tests.registries import (
     A_REQUEST,
@@ -29,7 +29,7 @@ class TestRequestsThatCannotBeApplied:
         X, _, owners = data()
         regression = LinearRegression(alpha=0.1, budget=replace(BUDGET, sigma=1e3))
         registry.fit("single", regression, X[:2], X[:2, 1], subjects=owners[:2])
-        bad, good = Asked(("person 0",)), Asked(("person 5",))
+        bad, good = ErasureRequest(("person 0",)), ErasureRequest(("person 5",))
         registry.accept([bad, good])
         with pytest.raises(CannotRemove):
             registry.apply()
@@ -48,7 +48,7 @@ class TestRequestsThatCannotBeApplied:
             "short", estimator(budget=contract), X[:60], y[:60], subjects=owners[:60]
         )
         registry.forget(["person 1"])
-        waiting = Asked(("person 2",))
+        waiting = ErasureRequest(("person 2",))
         registry.accept([waiting])
         with pytest.raises(ScheduleExhausted, match="fit it anew"):
             registry.apply()
@@ -64,9 +64,9 @@ class TestOneWorker:
     def test_others_wait_and_then_say_so(
         self, registry: Registry, tmp_path: Path
     ) -> None:
-        asked = Asked(("person 3",))
+        asked = ErasureRequest(("person 3",))
         with (
-            registry._site.working(1.0),
+            registry._context.hold_lock(1.0),
             Registry.open(tmp_path / "registry") as other,
         ):
             other.accept([asked])
@@ -84,12 +84,14 @@ class TestOneWorker:
             with Registry.open(tmp_path / "registry") as other:
                 found.append(other.forget(["person 3"], A_REQUEST))
 
-        with registry._site.working(1.0):
+        with registry._context.hold_lock(1.0):
             thread = Thread(target=send)
             thread.start()
             while not registry.status().n_requests:
                 continue
-            working_module.work(registry._site, 1.0, lambda done, total: None)
+            working_module.apply_waiting(
+                registry._context, 1.0, lambda done, total: None
+            )
             thread.join(10.0)  # while the lock is held
             assert found
         assert found == [registry.receipt(A_REQUEST)]
@@ -99,16 +101,16 @@ class TestOneWorker:
     ) -> None:
         """As when a session with PostgreSQL broke and another got the lock."""
         from expunge.registry.storage import requests_table
-        from expunge.registry.worker import changed, commit
+        from expunge.registry.worker import change_model, commit_changes
 
-        first = Asked(("person 3",))
+        first = ErasureRequest(("person 3",))
         registry.accept([first])
-        with registry._site.store.reading() as connection:
-            tags = requests_table.tags_of(connection, [first.request])[first.request]
-        change = changed(registry._site, "all", tags)
+        with registry._context.store.read() as connection:
+            tags = requests_table.read_tags(connection, [first.request])[first.request]
+        change = change_model(registry._context, "all", tags)
         with Registry.open(tmp_path / "registry") as other:
             other.apply()
         with pytest.raises(ExpungeError):
-            commit(registry._site, [change], {})
+            commit_changes(registry._context, [change], {})
         assert custody_of(registry, "all").n_removed == 2
         require_consistent(registry)

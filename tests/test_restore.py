@@ -18,7 +18,7 @@ from expunge.exceptions import (
 )
 from expunge.ledger import Restored, check_export
 from expunge.promise.certificate import OTHER_RELEASES
-from expunge.registry import Asked, Registry
+from expunge.registry import ErasureRequest, Registry
 from tests.registries import (
     BUDGET,
     by_name,
@@ -71,7 +71,7 @@ class TestNobodyComesBack:
                     registry.forget(["person 3"]),
                 )
             }
-            waiting = Asked(("person 4",))
+            waiting = ErasureRequest(("person 4",))
             registry.accept([waiting])
             size = registry.status().ledger_size
             export = registry.export()
@@ -86,10 +86,12 @@ class TestNobodyComesBack:
             registry.apply()
             assert registry.known(["person 4"]) == {"person 4": ()}
             custody = custody_of(registry, "all")
-            gap = custody.draft.theta - retrained([*names, "person 4"])
-            assert np.linalg.norm(gap) <= custody.radius.value
-            note = next(e for e in registry.log(size) if isinstance(e, Restored))
-            assert note.n_replayed == 2
+            gap = custody.answer.draft.theta - retrained([*names, "person 4"])
+            assert np.linalg.norm(gap) <= custody.answer.radius.value
+            read_metadata = next(
+                e for e in registry.log(size) if isinstance(e, Restored)
+            )
+            assert read_metadata.n_replayed == 2
             require_consistent(registry)
 
     def test_a_database_put_back_by_hand_is_refused(
@@ -141,11 +143,11 @@ class TestNobodyComesBack:
         folder = tmp_path / "registry"
         with registry_at(folder, database_url) as registry:
             registry.forget(["person 1"])
-            dump = dump_of(registry._site.store)
+            dump = dump_of(registry._context.store)
             shutil.copytree(folder, tmp_path / "backup")
             registry.forget(["person 2"])
         with Registry.open(folder) as registry:
-            put_back_database(registry._site.store, dump)
+            put_back_database(registry._context.store, dump)
         with pytest.raises(NeedsRestore):
             Registry.open(folder)
         with Registry.restore(folder, tmp_path / "backup") as registry:

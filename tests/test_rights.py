@@ -197,7 +197,7 @@ class TestOpenToOthers:
         assert os.listdir(folder) == []
 
     def test_on_each_store(self, registry: Registry) -> None:
-        folder = registry._site.places.folder
+        folder = registry._context.paths.folder
         registry.close()
         (folder / "journal").chmod(0o622)
         with pytest.raises(StoreFailed, match="mode 0622"):

@@ -16,14 +16,14 @@ from expunge.ledger import (
     Entry,
     KeyRotated,
     SigningKey,
+    check_consistency,
     check_export,
-    check_growth,
     check_receipt,
     export,
     sign,
     signing_key,
 )
-from expunge.ledger.ledger import leaf
+from expunge.ledger.ledger import hash_entry
 from expunge.ledger.merkle import consistency_proof, nodes_of
 from expunge.ledger.receipts import AS_OF_THE_LIST, RETIRED
 from tests.calling import call
@@ -175,8 +175,10 @@ class TestExports:
 def test_heads_must_be_of_the_key_in_force_to_show_growth(scene: Scene) -> None:
     entries = [*scene.entries, made_up(scene.entries)]
     old = signed_head(scene.entries[: scene.rotation], scene.stolen)
-    proof = consistency_proof(nodes_of(map(leaf, entries)), old.size, len(entries))
+    proof = consistency_proof(
+        nodes_of(map(hash_entry, entries)), old.size, len(entries)
+    )
     forged = signed_head(entries, scene.stolen)
-    verdict = check_growth(forged, old, proof, scene.new_list)
+    verdict = check_consistency(forged, old, proof, scene.new_list)
     assert len(verdict.failures) == 1
     assert f"not so: the head over {len(entries)} entries is signed" in verdict.says

@@ -19,7 +19,7 @@ from expunge.exceptions import Busy, JournalDamaged, NeedsRestore, StoreFailed
 from expunge.ledger import UnusableKey
 from expunge.registry.storage import Checkpoints, Journal, Vault
 from expunge.registry.storage.journal import BEGINNING, PIECE, STATEMENT, Digest, Mark
-from expunge.registry.storage.vault import fresh_key, seal, unseal
+from expunge.registry.storage.vault import new_key, seal, unseal
 
 
 def said(journal: Journal, start: int = 0) -> list[dict[str, Any]]:
@@ -129,15 +129,15 @@ class TestJournal:
         """Of two that both looked at the same place, the first one counts."""
         other = journal_in(tmp_path)
         start = journal.append([{"n": 0}]).end
-        with other.stating(start) as write:
+        with other.lock_for_statement(start) as write:
             write({STATEMENT: ["first"]})
         journal.append([{"n": 1}])
         with pytest.raises(Busy, match="another process has written"):
-            with journal.stating(start) as write:
+            with journal.lock_for_statement(start) as write:
                 write({STATEMENT: ["second"]})
         (first,) = (line[STATEMENT] for line in said(journal) if STATEMENT in line)
         assert first == ["first"]
-        with journal.stating(journal.append([{"n": 2}]).end) as write:
+        with journal.lock_for_statement(journal.append([{"n": 2}]).end) as write:
             write({STATEMENT: ["next"]})
 
     def test_processes_that_append_at_once_do_not_mix(self, journal: Journal) -> None:
@@ -202,7 +202,7 @@ class TestMarks:
         *earlier, last = self.marks(journal)
         assert journal.append([{"n": 5}]) > last > earlier[-1]
         assert str(last) > str(earlier[-1])
-        assert Mark.read(str(last)) == last
+        assert Mark.parse(str(last)) == last
         for one in (journal, journal_in(tmp_path)):
             one.require(BEGINNING, *earlier, last)
 
@@ -270,27 +270,27 @@ class TestVault:
     def vault(self, tmp_path: Path) -> Vault:
         vault = Vault(tmp_path / "keys" / "vault.json")
         vault.path.parent.mkdir()
-        vault.begin()
-        vault.prepare("m")
+        vault.create()
+        vault.create_keys("m")
         return vault
 
     def test_generations_that_have_a_key_and_those_that_have_none(
         self, vault: Vault
     ) -> None:
-        vault.settle(lambda: {"m": 1})
-        vault.settle(lambda: {"m": 2})
-        keys = vault.keys("m")
-        assert keys.of(2, "m") == keys.present and keys.of(3, "m") == keys.next
+        vault.destroy_old_keys(lambda: {"m": 1})
+        vault.destroy_old_keys(lambda: {"m": 2})
+        keys = vault.read_keys("m")
+        assert keys.key_of(2, "m") == keys.present and keys.key_of(3, "m") == keys.next
         with pytest.raises(NeedsRestore, match="put back from a backup"):
-            keys.of(1, "m")
+            keys.key_of(1, "m")
         with pytest.raises(NeedsRestore, match=r"vault\.json is not the newest"):
-            keys.of(4, "m")
+            keys.key_of(4, "m")
 
     def test_a_destroyed_key_is_in_no_file(self, vault: Vault) -> None:
-        old = vault.keys("m")
+        old = vault.read_keys("m")
         inode = os.open(vault.path, os.O_RDONLY)  # the old file, whoever still has it
-        vault.settle(lambda: {"m": 1})
-        assert vault.keys("m").present == old.next
+        vault.destroy_old_keys(lambda: {"m": 1})
+        assert vault.read_keys("m").present == old.next
         files = [path.read_bytes() for path in vault.path.parent.iterdir()]
         with os.fdopen(inode, "rb") as replaced:
             files.append(replaced.read())
@@ -299,18 +299,18 @@ class TestVault:
             assert old.present.hex().encode() not in content
 
     def test_settling_again_writes_nothing(self, vault: Vault) -> None:
-        vault.settle(lambda: {"m": 1})
+        vault.destroy_old_keys(lambda: {"m": 1})
         before = vault.path.stat().st_mtime_ns
-        vault.settle(lambda: {"m": 1})
-        vault.prepare("m")
-        vault.begin()
+        vault.destroy_old_keys(lambda: {"m": 1})
+        vault.create_keys("m")
+        vault.create()
         assert vault.path.stat().st_mtime_ns == before
 
     def test_a_model_without_a_key(self, vault: Vault) -> None:
         with pytest.raises(NeedsRestore, match="no key of model 'other'"):
-            vault.keys("other")
+            vault.read_keys("other")
         with pytest.raises(NeedsRestore, match="no key of model 'other'"):
-            vault.settle(lambda: {"m": 1, "other": 1})
+            vault.destroy_old_keys(lambda: {"m": 1, "other": 1})
 
     @pytest.mark.parametrize(
         "content", ["", "{", "[]", '{"version": 2, "keys": {}}', '{"version": 1}']
@@ -318,15 +318,15 @@ class TestVault:
     def test_a_damaged_file(self, vault: Vault, content: str) -> None:
         vault.path.write_text(content)
         with pytest.raises(StoreFailed, match="damaged"):
-            vault.keys("m")
+            vault.read_keys("m")
 
     def test_a_missing_file_and_one_open_to_others(self, vault: Vault) -> None:
         vault.path.chmod(0o640)
         with pytest.raises(UnusableKey, match="chmod 600"):
-            vault.keys("m")
+            vault.read_keys("m")
         vault.path.unlink()
         with pytest.raises(UnusableKey, match="cannot be read"):
-            vault.keys("m")
+            vault.read_keys("m")
 
     @pytest.mark.parametrize("moment", ["before the rename", "while writing"])
     def test_a_crash_before_the_rename_leaves_the_old_keys(
@@ -344,20 +344,23 @@ class TestVault:
         # As if the process had died: nobody clears up.
         monkeypatch.setattr(disk, "destroy", lambda path: None)
         with pytest.raises(KeyboardInterrupt):
-            vault.settle(lambda: {"m": 1})
+            vault.destroy_old_keys(lambda: {"m": 1})
         monkeypatch.undo()
         assert vault.path.read_bytes() == before
-        vault.settle(lambda: {"m": 1})
+        vault.destroy_old_keys(lambda: {"m": 1})
         assert not list(vault.path.parent.glob(".*"))  # no draft is left
-        assert vault.keys("m").present.hex() == json.loads(before)["keys"]["m"]["next"]
+        assert (
+            vault.read_keys("m").present.hex()
+            == json.loads(before)["keys"]["m"]["next"]
+        )
 
 
 class TestCheckpoints:
     @pytest.fixture
     def checkpoints(self, tmp_path: Path) -> Checkpoints:
         made = Checkpoints(tmp_path / "checkpoints", Vault(tmp_path / "vault.json"))
-        made.begin()
-        made.vault.prepare("m")
+        made.create()
+        made.vault.create_keys("m")
         return made
 
     def write(self, checkpoints: Checkpoints, generation: int, *said: bytes) -> str:
@@ -369,7 +372,7 @@ class TestCheckpoints:
             late = self.write(checkpoints, generation, b"of one who was overtaken")
             names.append(self.write(checkpoints, generation, b"state ", b"of it"))
             assert late != names[-1]
-            checkpoints.settle(lambda: {"m": names[-1]})
+            checkpoints.destroy_old(lambda: {"m": names[-1]})
             assert checkpoints.read(names[-1]) == b"state of it"
         there = {path.name for path in checkpoints.folder.iterdir()}
         assert there == {names[-1], "spare~m"}  # noise, kept for its blocks
@@ -380,9 +383,9 @@ class TestCheckpoints:
         self, checkpoints: Checkpoints
     ) -> None:
         first = self.write(checkpoints, 1, b"first")
-        checkpoints.settle(lambda: {"m": first})
+        checkpoints.destroy_old(lambda: {"m": first})
         second = self.write(checkpoints, 2, b"second")
-        checkpoints.settle(lambda: {"m": first})
+        checkpoints.destroy_old(lambda: {"m": first})
         assert checkpoints.read(second) == b"second"
 
     def test_one_in_pieces_larger_than_a_buffer(self, checkpoints: Checkpoints) -> None:
@@ -418,15 +421,15 @@ class TestCheckpoints:
 
 class TestSealing:
     def test_it_opens_under_its_key_at_its_place_alone(self) -> None:
-        key = fresh_key()
+        key = new_key()
         sealed = seal(b"rows", key, "here")
         assert unseal(sealed, key, "here") == b"rows" and b"rows" not in sealed
-        for other, place in ((fresh_key(), "here"), (key, "there"), (b"short", "here")):
+        for other, place in ((new_key(), "here"), (key, "there"), (b"short", "here")):
             with pytest.raises(StoreFailed, match=f"holds as {place}"):
                 unseal(sealed, other, place)
 
     def test_no_byte_can_be_changed_or_cut_off(self) -> None:
-        key = fresh_key()
+        key = new_key()
         sealed = seal(b"rows", key, "here")
         changed = [
             sealed[:i] + bytes([sealed[i] ^ 1]) + sealed[i + 1 :]
@@ -437,5 +440,5 @@ class TestSealing:
                 unseal(altered, key, "here")
 
     def test_the_same_thing_never_looks_the_same(self) -> None:
-        key = fresh_key()
+        key = new_key()
         assert len({seal(b"rows", key, "here") for _ in range(50)}) == 50

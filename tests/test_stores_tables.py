@@ -20,12 +20,12 @@ from sqlalchemy import MetaData, delete, insert, select, text, update
 from expunge.exceptions import Busy, LedgerCorrupt, OlderSchema, StoreFailed
 from expunge.ledger import Ledger, ModelRegistered, check_export, signing_key
 from expunge.ledger.documents import DAY, day_of
-from expunge.ledger.ledger import leaf
+from expunge.ledger.ledger import hash_entry
 from expunge.ledger.merkle import includes
 from expunge.registry import Registry
 from expunge.registry.storage import (
     Store,
-    alone,
+    hold_worker_lock,
     ledger_table,
     people_table,
     postgresql_engine,
@@ -34,7 +34,7 @@ from expunge.registry.storage import (
     sqlite_engine,
     tables,
 )
-from expunge.registry.storage.tables import write_note
+from expunge.registry.storage.tables import write_metadata
 from expunge.registry.storage.vault import KEY_BYTES
 from tests.registries import registry_at, require_consistent
 
@@ -56,7 +56,7 @@ def empty(tmp_path: Path, registry_url: str | None) -> Iterator[Store]:
 
 @pytest.fixture
 def store(empty: Store) -> Store:
-    tables.upgrade(empty)
+    tables.upgrade_tables(empty)
     return empty
 
 
@@ -66,9 +66,9 @@ class TestPeople:
     @pytest.fixture
     def keys(self, store: Store) -> dict[str, people_table.PageKeys]:
         """Enrol everybody in "m", and the first five in "n" as well."""
-        with store.writing() as connection:
+        with store.write() as connection:
             for name in ("m", "n"):
-                releases_table.add_model(
+                releases_table.insert_model(
                     connection,
                     {
                         "name": name,
@@ -79,8 +79,12 @@ class TestPeople:
                     },
                 )
             return {
-                "m": people_table.enrol(connection, "m", self.members(range(self.N))),
-                "n": people_table.enrol(connection, "n", self.members(range(5))),
+                "m": people_table.insert_people(
+                    connection, "m", self.members(range(self.N))
+                ),
+                "n": people_table.insert_people(
+                    connection, "n", self.members(range(5))
+                ),
             }
 
     def members(self, numbers: Sequence[int]) -> list[tuple[str, bytes]]:
@@ -89,30 +93,30 @@ class TestPeople:
     def remove(
         self, store: Store, keys: people_table.PageKeys, numbers: Sequence[int]
     ) -> people_table.PageKeys:
-        with store.writing() as connection:
-            found = people_table.find(
+        with store.write() as connection:
+            found = people_table.find_rows(
                 connection, "m", [f"tag {one}" for one in numbers]
             )
-            pages = people_table.pages_of(connection, "m", found, keys)
-            struck = people_table.without("m", found, pages, keys)
-            people_table.strike(connection, "m", struck)
+            pages = people_table.read_pages(connection, "m", found, keys)
+            struck = people_table.keys_without("m", found, pages, keys)
+            people_table.delete_people(connection, "m", struck)
         return struck.page_keys
 
     def left(self, store: Store, keys: people_table.PageKeys) -> list[bytes]:
-        with store.reading() as connection:
-            found = people_table.everybody(connection, "m")
+        with store.read() as connection:
+            found = people_table.read_all_rows(connection, "m")
         return self.opened(store, "m", found, keys)
 
     def opened(
         self,
         store: Store,
         model: str,
-        found: Sequence[people_table.Found],
+        found: Sequence[people_table.SealedRows],
         keys: people_table.PageKeys,
     ) -> list[bytes]:
-        with store.reading() as connection:
-            pages = people_table.pages_of(connection, model, found, keys)
-        return list(people_table.opened(model, found, pages))
+        with store.read() as connection:
+            pages = people_table.read_pages(connection, model, found, keys)
+        return list(people_table.unseal_rows(model, found, pages))
 
     def test_people_at_the_borders_of_pages(
         self, store: Store, keys: dict[str, people_table.PageKeys]
@@ -123,8 +127,8 @@ class TestPeople:
         rest = [one for one in range(self.N) if one not in border]
         assert self.left(store, after) == [b"row %d" % one for one in rest]
         assert not np.any(np.all(after == keys["m"], axis=1))  # each page was renewed
-        with store.reading() as connection:
-            some = people_table.find(connection, "m", ["tag 1"])
+        with store.read() as connection:
+            some = people_table.find_rows(connection, "m", ["tag 1"])
         with pytest.raises(StoreFailed, match="page 0 of m"):
             self.opened(store, "m", some, keys["m"])
 
@@ -146,46 +150,46 @@ class TestPeople:
         self, store: Store, keys: dict[str, people_table.PageKeys]
     ) -> None:
         self.remove(store, keys["m"], [3, 7])
-        with store.reading() as connection:
-            assert people_table.holders(connection, ["tag 3", "tag 7"]) == {
+        with store.read() as connection:
+            assert people_table.models_by_tag(connection, ["tag 3", "tag 7"]) == {
                 "tag 3": {"n"}
             }
-            assert people_table.count(connection, "m") == self.N - 2
+            assert people_table.count_people(connection, "m") == self.N - 2
             tags = set(connection.scalars(select(tables.subjects.c.tag)))
             assert "tag 3" in tags and "tag 7" not in tags
-            found = people_table.find(connection, "n", ["tag 3"])
+            found = people_table.find_rows(connection, "n", ["tag 3"])
         assert self.opened(store, "n", found, keys["n"]) == [b"row 3"]
 
     def test_clearing_a_model_leaves_the_other(
         self, store: Store, keys: dict[str, people_table.PageKeys]
     ) -> None:
-        with store.writing() as connection:
-            people_table.clear(connection, "m")
-        with store.reading() as connection:
-            assert people_table.count(connection, "m") == 0
-            assert people_table.count(connection, "n") == 5
+        with store.write() as connection:
+            people_table.delete_all_people(connection, "m")
+        with store.read() as connection:
+            assert people_table.count_people(connection, "m") == 0
+            assert people_table.count_people(connection, "n") == 5
             tags = set(connection.scalars(select(tables.subjects.c.tag)))
         assert tags == {f"tag {one}" for one in range(5)}
 
     def test_a_page_that_is_missing(
         self, store: Store, keys: dict[str, people_table.PageKeys]
     ) -> None:
-        with store.writing() as connection:
+        with store.write() as connection:
             connection.execute(delete(tables.pages).where(tables.pages.c.page == 1))
-        with store.reading() as connection:
-            found = people_table.find(connection, "m", ["tag 300"])
+        with store.read() as connection:
+            found = people_table.find_rows(connection, "m", ["tag 300"])
         with pytest.raises(StoreFailed, match="lacks pages of keys of model 'm'"):
             self.opened(store, "m", found, keys["m"])
 
 
 def test_a_reader_sees_one_moment(store: Store) -> None:
-    count = text("SELECT count(*) FROM notes")
-    with store.reading() as connection:
+    count = text("SELECT count(*) FROM metadata")
+    with store.read() as connection:
         before = connection.scalar(count)
-        with store.writing() as other:
-            write_note(other, "a moment", "later")
+        with store.write() as other:
+            write_metadata(other, "a moment", "later")
         assert connection.scalar(count) == before
-    with store.reading() as connection:
+    with store.read() as connection:
         assert connection.scalar(count) == before + 1
 
 
@@ -201,30 +205,32 @@ class TestChain:
     def grown(self, store: Store, path: Path, sizes: Sequence[int]) -> str:
         """Append in batches and check every proof; return the public key."""
         key = signing_key(path / "signing.pem")
-        with store.writing() as connection:
-            write_note(connection, ledger_table.FIRST_KEY, key.public.raw.hex())
+        with store.write() as connection:
+            write_metadata(connection, ledger_table.FIRST_KEY, key.public.raw.hex())
         for start, size in zip((0, *sizes), sizes, strict=False):
-            with store.writing() as connection:
-                book = ledger_table.Appending(ledger_table.ledger_in(connection))
+            with store.write() as connection:
+                book = ledger_table.LedgerBatch(ledger_table.read_ledger(connection))
                 new = [self.entry(sequence) for sequence in range(start, size)]
                 for entry in new:
                     book.append(entry)
                 head = book.ledger.head(key, day_of(size * DAY))
                 for entry in new:
                     proof = book.proof(entry)
-                    assert includes(head.tree, entry.sequence, leaf(entry), proof)
+                    assert includes(head.tree, entry.sequence, hash_entry(entry), proof)
                 book.write(connection, head)
-            with store.reading() as connection:
-                fresh = Ledger.begin(key.public)
+            with store.read() as connection:
+                fresh = Ledger.empty(key.public)
                 whole = reduce(Ledger.append, map(self.entry, range(size)), fresh)
-                assert ledger_table.ledger_in(connection) == whole
-                last = ledger_table.lines(connection).decode().splitlines()[-1]
+                assert ledger_table.read_ledger(connection) == whole
+                last = ledger_table.export_lines(connection).decode().splitlines()[-1]
                 assert last == head.to_json()
-        with store.reading() as connection:
-            verdict = check_export(ledger_table.lines(connection), key.public.to_pem())
+        with store.read() as connection:
+            verdict = check_export(
+                ledger_table.export_lines(connection), key.public.to_pem()
+            )
             assert verdict.stands, verdict.says
             numbers = [
-                one.sequence for one in ledger_table.entries_from(connection, 3, 100)
+                one.sequence for one in ledger_table.read_entries(connection, 3, 100)
             ]
         assert numbers == list(range(3, sizes[-1]))
         return key.public.to_pem()
@@ -242,26 +248,26 @@ class TestChain:
 
     def test_missing_hashes_are_noticed(self, store: Store, tmp_path: Path) -> None:
         self.grown(store, tmp_path, [7])
-        with store.writing() as connection:
+        with store.write() as connection:
             gone = tables.nodes.c.level == 1, tables.nodes.c.place == 2
             assert connection.execute(delete(tables.nodes).where(*gone)).rowcount == 1
-        with store.reading() as connection:
+        with store.read() as connection:
             with pytest.raises(LedgerCorrupt, match="lacks hashes"):
-                ledger_table.ledger_in(connection)
+                ledger_table.read_ledger(connection)
 
     def test_altered_entries_are_noticed(self, store: Store, tmp_path: Path) -> None:
         pem = self.grown(store, tmp_path, [3, 7])
         where = tables.entries.c.sequence == 1
         other = self.entry(1).to_json().replace('"m"', '"n"')
-        with store.writing() as connection:
+        with store.write() as connection:
             connection.execute(update(tables.entries).where(where).values(text=other))
-        with store.reading() as connection:
-            assert not check_export(ledger_table.lines(connection), pem).stands
-        with store.writing() as connection:
+        with store.read() as connection:
+            assert not check_export(ledger_table.export_lines(connection), pem).stands
+        with store.write() as connection:
             connection.execute(update(tables.entries).where(where).values(text="{"))
-        with store.reading() as connection:
+        with store.read() as connection:
             with pytest.raises(LedgerCorrupt, match="altered"):
-                ledger_table.entries_from(connection, 0, 100)
+                ledger_table.read_entries(connection, 0, 100)
 
 
 def test_a_request_moves_on_once_from_each_stage(store: Store) -> None:
@@ -271,40 +277,42 @@ def test_a_request_moves_on_once_from_each_stage(store: Store) -> None:
         | {"n_subjects": 1, "fingerprint": ""}
         for id_ in ("a", "b")
     ]
-    with store.writing() as connection:
-        requests_table.take_in(connection, lines, [("a", "tag"), ("b", "tag")])
+    with store.write() as connection:
+        requests_table.insert_requests(connection, lines, [("a", "tag"), ("b", "tag")])
     done = [{"request": "a", "time": 2, "text": "first"}]
     made: dict[str, dict[str, int]] = {"a": {"m": 1}}
-    with pytest.raises(Busy), store.writing() as connection:
+    with pytest.raises(Busy), store.write() as connection:
         requests_table.mark_completed(connection, done)
-    with store.writing() as connection:
+    with store.write() as connection:
         requests_table.mark_applied(connection, made)
-    with pytest.raises(Busy), store.writing() as connection:
+    with pytest.raises(Busy), store.write() as connection:
         requests_table.mark_applied(connection, made | {"b": {}})
-    with store.writing() as connection:
+    with store.write() as connection:
         requests_table.mark_completed(connection, done)
-    with pytest.raises(Busy), store.writing() as connection:
+    with pytest.raises(Busy), store.write() as connection:
         requests_table.mark_completed(connection, [done[0] | {"text": "second"}])
-    with store.reading() as connection:
-        assert requests_table.receipt(connection, "a") == "first"
+    with store.read() as connection:
+        assert requests_table.read_receipt(connection, "a") == "first"
         stages = {
             id_: line.stage
-            for id_, line in requests_table.look_up(connection, ["a", "b"]).items()
+            for id_, line in requests_table.find_requests(
+                connection, ["a", "b"]
+            ).items()
         }
     assert stages == {"a": requests_table.COMPLETED, "b": requests_table.ACCEPTED}
 
 
 def test_only_the_next_generation_replaces_a_checkpoint(store: Store) -> None:
     first = {"name": "m", "created": 0, "number": 1, "generation": 5}
-    with store.writing() as connection:
-        releases_table.add_model(connection, {**first, "checkpoint": "five"})
+    with store.write() as connection:
+        releases_table.insert_model(connection, {**first, "checkpoint": "five"})
         after = {"checkpoint": "six", "number": 2}
-        releases_table.move_on(connection, "m", 5, after)
+        releases_table.advance_model(connection, "m", 5, after)
         for other in (4, 5, 7):
             with pytest.raises(Busy, match="'m' meanwhile"):
-                releases_table.move_on(connection, "m", other, {"number": 3})
-        assert releases_table.checkpoints(connection) == {"m": "six"}
-        assert releases_table.number(connection, "m") == 2
+                releases_table.advance_model(connection, "m", other, {"number": 3})
+        assert releases_table.read_checkpoints(connection) == {"m": "six"}
+        assert releases_table.newest_number(connection, "m") == 2
 
 
 # Holds the worker's lock until it is killed: a folder, and a URL or nothing.
@@ -323,20 +331,23 @@ with alone(store_at(folder, url), folder / "lock", 5.0):
 class TestLock:
     def test_one_at_a_time(self, store: Store, tmp_path: Path) -> None:
         path = tmp_path / "lock"
-        with alone(store, path, 0.0) as locked:
+        with hold_worker_lock(store, path, 0.0) as locked:
             assert locked
             with pytest.raises(Busy, match=r"did not finish within 0\.05 s"):
-                with alone(store, path, 0.05):
+                with hold_worker_lock(store, path, 0.05):
                     pytest.fail("two hold the lock")
-            with alone(store, path, 5.0, needless=lambda: True) as second:
+            with hold_worker_lock(store, path, 5.0, is_done=lambda: True) as second:
                 assert not second
-        with alone(store, path, 0.0) as again:
+        with hold_worker_lock(store, path, 0.0) as again:
             assert again
 
     def test_an_error_lets_go(self, store: Store, tmp_path: Path) -> None:
-        with pytest.raises(ZeroDivisionError), alone(store, tmp_path / "lock", 0.0):
+        with (
+            pytest.raises(ZeroDivisionError),
+            hold_worker_lock(store, tmp_path / "lock", 0.0),
+        ):
             raise ZeroDivisionError
-        with alone(store, tmp_path / "lock", 0.0) as locked:
+        with hold_worker_lock(store, tmp_path / "lock", 0.0) as locked:
             assert locked
 
     def test_a_killed_process_lets_go(
@@ -350,10 +361,10 @@ class TestLock:
         with holder:
             assert holder.stdout is not None
             assert holder.stdout.readline() == b"held\n"
-            with pytest.raises(Busy), alone(store, tmp_path / "lock", 0.0):
+            with pytest.raises(Busy), hold_worker_lock(store, tmp_path / "lock", 0.0):
                 pytest.fail("two hold the lock")
             holder.kill()
-        with alone(store, tmp_path / "lock", 30.0) as locked:
+        with hold_worker_lock(store, tmp_path / "lock", 30.0) as locked:
             assert locked
 
 
@@ -365,23 +376,23 @@ class TestSchema:
         return config
 
     def test_migrations_give_the_tables_that_the_code_knows(self, store: Store) -> None:
-        with store.reading() as connection:
+        with store.read() as connection:
             context = MigrationContext.configure(connection)
-            assert compare_metadata(context, tables.metadata) == []
+            assert compare_metadata(context, tables.schema) == []
 
     def test_the_newest_is_the_last_migration(self) -> None:
         scripts = ScriptDirectory.from_config(self.migrations())
         assert scripts.get_current_head() == tables.NEWEST
 
     def test_upgrading_again_changes_nothing(self, store: Store) -> None:
-        tables.upgrade(store)
-        tables.require_newest(store)
+        tables.upgrade_tables(store)
+        tables.require_current_schema(store)
 
     def contents(self, store: Store) -> dict[str, list[dict[str, Any]]]:
-        with store.reading() as connection:
+        with store.read() as connection:
             return {
                 table.name: [{**row._mapping} for row in connection.execute(lines)]
-                for table in tables.metadata.sorted_tables
+                for table in tables.schema.sorted_tables
                 for lines in [select(table).order_by(*table.primary_key)]
             }
 
@@ -389,8 +400,8 @@ class TestSchema:
         """Put everything into the tables that the first version had."""
         contents = self.contents(store)
         config = self.migrations()
-        with store.writing() as connection:
-            tables.metadata.drop_all(connection)
+        with store.write() as connection:
+            tables.schema.drop_all(connection)
             connection.execute(text("DROP TABLE alembic_version"))
             config.attributes["connection"] = connection
             command.upgrade(config, "0001")
@@ -408,12 +419,12 @@ class TestSchema:
         folder = tmp_path / "registry"
         with registry_at(folder, registry_url) as registry:
             receipt = registry.forget(["person 3"], "a" * 32)
-            before = self.contents(registry._site.store)
-            self.make_older(registry._site.store)
+            before = self.contents(registry._context.store)
+            self.make_older(registry._context.store)
         with pytest.raises(OlderSchema, match=r"0001 .* run expunge init"):
             Registry.open(folder)
         with Registry.create(folder) as registry:
-            assert self.contents(registry._site.store) == before
+            assert self.contents(registry._context.store) == before
             assert registry.receipt("a" * 32) == receipt
             registry.forget(["person 4"])
             require_consistent(registry)
@@ -422,7 +433,7 @@ class TestSchema:
         self, tmp_path: Path, registry_url: str | None
     ) -> None:
         with Registry.create(tmp_path / "registry", url=registry_url) as registry:
-            with registry._site.store.writing() as connection:
+            with registry._context.store.write() as connection:
                 connection.execute(
                     text("UPDATE alembic_version SET version_num='9999'")
                 )
@@ -433,14 +444,14 @@ class TestSchema:
 
 class TestEngine:
     def pragma(self, store: Store, name: str) -> object:
-        with store.reading() as connection:
+        with store.read() as connection:
             return connection.exec_driver_sql(f"PRAGMA {name}").scalar()
 
     def test_sqlite_is_durable_and_overwrites_what_is_deleted(
         self, tmp_path: Path
     ) -> None:
         store = store_at(tmp_path, None)
-        tables.upgrade(store)
+        tables.upgrade_tables(store)
         found = {
             name: self.pragma(store, name)
             for name in ("journal_mode", "synchronous", "secure_delete", "foreign_keys")
@@ -457,39 +468,39 @@ class TestEngine:
         self, tmp_path: Path, database_url: str
     ) -> None:
         store = store_at(tmp_path, database_url)
-        with store.writing() as connection:
+        with store.write() as connection:
             name = connection.scalar(text("SELECT current_database()"))
             connection.execute(
                 text(f'ALTER DATABASE "{name}" SET synchronous_commit = off')
             )
         store.close()
         store = store_at(tmp_path, database_url)
-        with store.reading() as connection:
+        with store.read() as connection:
             assert connection.scalar(text("SHOW synchronous_commit")) == "on"
         store.close()
 
     def test_a_transaction_that_raises_leaves_nothing(self, store: Store) -> None:
-        with pytest.raises(ZeroDivisionError), store.writing() as connection:
-            write_note(connection, "name", "value")
+        with pytest.raises(ZeroDivisionError), store.write() as connection:
+            write_metadata(connection, "name", "value")
             raise ZeroDivisionError
-        with store.reading() as connection:
-            assert connection.execute(select(tables.notes)).all() == []
+        with store.read() as connection:
+            assert connection.execute(select(tables.metadata)).all() == []
 
     def test_erasing_cuts_the_log_or_says_who_is_in_the_way(
         self, tmp_path: Path
     ) -> None:
         store, reader = store_at(tmp_path, None), store_at(tmp_path, None)
-        tables.upgrade(store)
+        tables.upgrade_tables(store)
         patience = self.pragma(store, "busy_timeout")
-        with reader.reading() as connection:
-            connection.execute(select(tables.notes)).all()
-            with store.writing() as other:
-                write_note(other, "name", "value")
+        with reader.read() as connection:
+            connection.execute(select(tables.metadata)).all()
+            with store.write() as other:
+                write_metadata(other, "name", "value")
             with pytest.raises(Busy, match="another process reads"):
-                store.erase(0.05)
+                store.erase_deleted(0.05)
         # Whoever waited once in vain must wait as long as before for the next writer.
         assert self.pragma(store, "busy_timeout") == patience
-        store.erase(5.0)
+        store.erase_deleted(5.0)
         assert (tmp_path / "expunge.db-wal").stat().st_size == 0
         for one in (reader, store):
             one.close()

@@ -30,9 +30,10 @@ from expunge.exceptions import (
     ScheduleExhausted,
     UnknownSubject,
 )
+from expunge.linear_model.base import private_model
 from expunge.private_model import snapshot
 from expunge.promise.certificate import CHOSEN, TUNED
-from expunge.selection.tuned_model import TunedHoldings
+from expunge.selection.tuned_model import TunedModel
 from expunge.tuning import TunedClassifier, TunedRegressor
 
 ALPHAS = (1.0, 0.1, 1e-2, 1e-3)
@@ -79,11 +80,11 @@ def test_forgetting_gives_the_model_that_tuning_again_gives(way: str) -> None:
     model.fit(X, y, subjects=OWNERS).forget(subjects=gone)
     again = tuned(**WAYS[way]).fit(**without(X, y, gone))
     assert (model.alpha_, model.l1_ratio_) == (again.alpha_, again.l1_ratio_)
-    held = model._private_state().custody
+    held = private_model(model)
     truth = np.append(again.coef_, again.intercept_)
     radius = model.record_.radius
     assert radius is not None
-    assert np.linalg.norm(held.draft.theta - truth) <= radius + 1e-9
+    assert np.linalg.norm(held.answer.draft.theta - truth) <= radius + 1e-9
     curve = model.curve_
     assert (curve.low <= again.curve_.errors).all()
     assert (again.curve_.errors <= curve.high).all()
@@ -100,9 +101,9 @@ def test_choice_that_moves_takes_the_custody_along() -> None:
     finer = (1.0, 0.1, 1e-2, 1e-3, 1e-4)
     model = tuned(alphas=finer, budget=BUDGET, random_state=0)
     first = model.fit(X, y, subjects=OWNERS).alpha_
-    custody = model._private_state().custody
+    custody = private_model(model)
     losses = Logistic().value(
-        2.0 * y - 1.0, np.c_[X, np.ones(len(X))] @ custody.draft.theta
+        2.0 * y - 1.0, np.c_[X, np.ones(len(X))] @ custody.answer.draft.theta
     )
     worst = dict.fromkeys(OWNERS[place] for place in np.argsort(-losses)[:40])
     model.forget(subjects=list(worst))
@@ -115,11 +116,11 @@ def test_choice_that_moves_takes_the_custody_along() -> None:
     model.forget(subjects=others[:2])
     gone = [*worst, *others[:2]]
     again = tuned(alphas=finer).fit(**without(X, y, gone))
-    held = model._private_state().custody
+    held = private_model(model)
     truth = np.append(again.coef_, again.intercept_)
     radius = model.record_.radius
     assert radius is not None
-    assert np.linalg.norm(held.draft.theta - truth) <= radius + 1e-9
+    assert np.linalg.norm(held.answer.draft.theta - truth) <= radius + 1e-9
     assert model.certificate_.n_subjects_removed == len(gone)
     assert model.record_.n_removed == 2 * len(gone)
 
@@ -183,7 +184,7 @@ def test_noised_choice_is_paid_for_and_moves_with_its_noise() -> None:
     plain = tuned(budget=BUDGET, random_state=0).fit(X, y).certificate_
     share = np.sqrt(1.0 - NOISED.choice_share)
     assert paper.radius_budget == pytest.approx(share * plain.radius_budget, rel=1e-6)
-    account = model._private_state().custody.accountant
+    account = private_model(model).accountant
     assert account.spent(NOISED.delta) == pytest.approx(NOISED.epsilon, rel=1e-9)
 
 
@@ -246,10 +247,10 @@ def test_joint_schedule_counts_every_choice() -> None:
 def test_stranger_changes_nothing() -> None:
     X, y = people()
     model = tuned().fit(X, y, subjects=OWNERS)
-    holdings = model._private_state()
+    holdings = private_model(model)
     with pytest.raises(UnknownSubject, match="nobody was removed"):
         model.forget(subjects=["person 1", "nobody"])
-    assert model._private_state() is holdings
+    assert private_model(model) is holdings
 
 
 def test_rows_can_be_forgotten_by_content() -> None:
@@ -291,7 +292,7 @@ def test_choice_that_was_never_shown_is_not_paid_for_twice(
     model = tuned(method="noised", budget=NOISED, random_state=0)
     model.fit(X, y, subjects=OWNERS)
     with monkeypatch.context() as patch:
-        patch.setattr(snapshot, "publish", _out_of_order)
+        patch.setattr(snapshot.Snapshot, "release", _out_of_order)
         with pytest.raises(RuntimeError):
             model.forget(subjects=["person 1"])
     model.forget(subjects=["person 2"])
@@ -300,7 +301,7 @@ def test_choice_that_was_never_shown_is_not_paid_for_twice(
     assert model.certificate_.n_subjects_removed == 2
 
 
-def _out_of_order(holdings: object) -> None:
+def _out_of_order(shown: object, private: object) -> None:
     raise RuntimeError("the printer is out of order")
 
 
@@ -320,7 +321,7 @@ def test_removed_rows_leave_no_bytes_behind() -> None:
     X, y = people()
     model = tuned().fit(X, y, subjects=OWNERS)
     model.forget(subjects=["person 7"])
-    kept = model._private_state().kept
+    kept = private_model(model).training_rows
     assert kept is not None
     for row in X[14:16]:
         assert row.tobytes() not in kept.rows.dense().tobytes()
@@ -330,8 +331,8 @@ def test_removed_rows_leave_no_bytes_behind() -> None:
 def test_private_parts_neither_show_nor_travel() -> None:
     X, y = people()
     model = tuned(budget=BUDGET, random_state=0).fit(X, y, subjects=OWNERS)
-    holdings = model._private_state()
-    assert isinstance(holdings, TunedHoldings)
+    holdings = private_model(model)
+    assert isinstance(holdings, TunedModel)
     for secret in (holdings, holdings.models, model.curve_, model.record_):
         assert repr(secret) == f"{type(secret).__name__}(private)"
     for travelled in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
@@ -411,8 +412,8 @@ def test_bar_is_drawn_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None
 def test_key_is_drawn_anew_without_one() -> None:
     X, y = people()
     models = [TunedClassifier(alphas=ALPHAS).fit(X, y) for _ in range(2)]
-    held = [model._private_state() for model in models]
-    keys = {each.rule.key for each in held if isinstance(each, TunedHoldings)}
+    held = [private_model(model) for model in models]
+    keys = {each.rule.key for each in held if isinstance(each, TunedModel)}
     assert len(keys) == 2
 
 

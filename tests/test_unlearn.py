@@ -4,6 +4,7 @@
 import copy
 import logging
 import pickle
+from collections.abc import Iterable
 from dataclasses import fields, replace
 
 import numpy as np
@@ -31,15 +32,7 @@ from expunge.exceptions import (
     NotCertifiable,
     ScheduleExhausted,
 )
-from expunge.private_model.unlearn import (
-    Custody,
-    begin,
-    fits,
-    forget,
-    reanchor,
-    release,
-    replay,
-)
+from expunge.private_model.model import PrivateModel
 from expunge.promise.budget import Budget
 from expunge.promise.noise import SeededNoise
 from expunge.promise.verification import verify
@@ -65,16 +58,19 @@ PLAIN = Objective(Logistic(), L2(), 0.05, intercept=True, penalize_intercept=Tru
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=repr)
 def test_a_release_is_within_its_radius_of_retraining(mechanism: Mechanism) -> None:
     rows = _rows(PLAIN)
-    summary, custody = learn(PLAIN, rows), begin(PLAIN, rows, mechanism, BUDGET)
-    assert custody.radius.value <= BUDGET.solver_error(7)
+    summary, custody = (
+        learn(PLAIN, rows),
+        PrivateModel.fit(PLAIN, rows, mechanism=mechanism, budget=BUDGET),
+    )
+    assert custody.answer.radius.value <= BUDGET.solver_error(7)
     gone = np.arange(0)
     for i in range(6):
         gone = np.append(gone, i).astype(np.intp)
         remaining = rows.without(gone)
-        custody = forget(custody, rows.take(gone[-1:]), remaining)
-        _, public, record = release(custody, _noise())
+        custody = custody.forget(rows.take(gone[-1:]), remaining=remaining)
+        _, public, record = custody.release(_noise())
         target = retrained(summary, remaining)
-        error = np.linalg.norm(custody.draft.theta - target)
+        error = np.linalg.norm(custody.answer.draft.theta - target)
         assert record.radius is not None
         assert error <= record.radius + 1e-12
         assert record.radius + BUDGET.solver_error(7) <= BUDGET.radius_budget(7)
@@ -87,12 +83,12 @@ def test_an_answer_that_does_not_fit_is_polished_then_retrained() -> None:
     seen = set()
     for sigma in (5.0, 0.5, 0.05, 2e-3, 1e-6):
         budget = Budget(sigma=sigma, allow_seeded=True)
-        custody = begin(PLAIN, rows, Jackknife(), budget)
+        custody = PrivateModel.fit(PLAIN, rows, mechanism=Jackknife(), budget=budget)
         gone = np.arange(60)
-        custody = forget(custody, rows.take(gone), rows.without(gone))
-        assert fits(custody)
-        seen.add(custody.decisions[0])
-        _, public, record = release(custody, _noise(budget))
+        custody = custody.forget(rows.take(gone), remaining=rows.without(gone))
+        assert custody.answer.fits(custody.budget)
+        seen.add(custody.answer.decisions[0])
+        _, public, record = custody.release(_noise(budget))
         assert verify(public.certificate, record).stands
     assert seen == {"accepted", "accepted on rows", "polished 3 times", "retrained"}
 
@@ -100,27 +96,31 @@ def test_an_answer_that_does_not_fit_is_polished_then_retrained() -> None:
 def test_without_rows_the_contract_can_be_exhausted() -> None:
     budget = Budget(sigma=0.02, allow_seeded=True)
     rows = _rows(PLAIN)
-    custody = begin(PLAIN, rows, Newton(), budget)
+    custody = PrivateModel.fit(PLAIN, rows, mechanism=Newton(), budget=budget)
     with pytest.raises(CapacityExceeded) as refusal:
         for i in range(150):
-            custody = forget(custody, rows.take(np.array([i])))
-            release(custody, _noise(budget))
+            custody = custody.forget(rows.take(np.array([i])))
+            custody.release(_noise(budget))
     assert 3 < i < 149
     assert not any(character.isdigit() for character in str(refusal.value))
     remaining = rows.without(np.arange(i + 2))
-    assert fits(forget(custody, rows.take(np.array([i + 1])), remaining))
+    assert custody.forget(
+        rows.take(np.array([i + 1])), remaining=remaining
+    ).answer.fits(
+        custody.forget(rows.take(np.array([i + 1])), remaining=remaining).budget
+    )
 
 
 def test_the_same_state_has_one_release() -> None:
     rows = _rows(PLAIN)
-    custody = begin(PLAIN, rows, budget=BUDGET)
+    custody = PrivateModel.fit(PLAIN, rows, budget=BUDGET)
     noise = _noise()
-    custody, first, record = release(custody, noise)
-    again = release(custody, noise)
+    custody, first, record = custody.release(noise)
+    again = custody.release(noise)
     assert again[1] is first and again[2] is record
-    assert forget(custody, rows.take(slice(0, 0))).released is not None
-    later = forget(custody, rows.take(np.array([0])))
-    _, second, _ = release(later, noise)
+    assert custody.forget(rows.take(slice(0, 0))).released is not None
+    later = custody.forget(rows.take(np.array([0])))
+    _, second, _ = later.release(noise)
     assert second is not first
     assert not np.array_equal(first.theta, second.theta)
 
@@ -128,33 +128,35 @@ def test_the_same_state_has_one_release() -> None:
 def test_a_schedule_ends() -> None:
     budget = Budget(sigma=0.5, releases=2, allow_seeded=True)
     rows, noise = _rows(PLAIN), _noise(budget)
-    custody, _, _ = release(begin(PLAIN, rows, budget=budget), noise)
-    custody = forget(custody, rows.take(np.array([0])))
-    custody, public, _ = release(custody, noise)
+    custody, _, _ = PrivateModel.fit(PLAIN, rows, budget=budget).release(noise)
+    custody = custody.forget(rows.take(np.array([0])))
+    custody, public, _ = custody.release(noise)
     assert public.certificate.claim == "all releases jointly"
     assert public.certificate.n_releases == 2
-    custody = forget(custody, rows.take(np.array([1])))
+    custody = custody.forget(rows.take(np.array([1])))
     with pytest.raises(ScheduleExhausted):
-        release(custody, noise)
+        custody.release(noise)
 
 
 def test_seeded_noise_certifies_only_when_allowed() -> None:
     budget = Budget(sigma=0.5)
-    _, public, _ = release(begin(PLAIN, _rows(PLAIN), budget=budget), _noise(budget))
+    _, public, _ = PrivateModel.fit(PLAIN, _rows(PLAIN), budget=budget).release(
+        _noise(budget)
+    )
     assert public.certificate.status == "radius-only"
     assert public.certificate.noise_source == "seeded"
 
 
 def test_without_a_budget_nothing_is_promised() -> None:
-    custody = begin(PLAIN, _rows(PLAIN))
-    custody, public, _ = release(custody)
+    custody = PrivateModel.fit(PLAIN, _rows(PLAIN))
+    custody, public, _ = custody.release()
     assert public.certificate.status == "radius-only"
     assert public.certificate.epsilon is None
-    assert np.array_equal(public.theta, custody.draft.theta)
+    assert np.array_equal(public.theta, custody.answer.draft.theta)
     with pytest.raises(InvalidInput, match="noise goes with a budget"):
-        release(begin(PLAIN, _rows(PLAIN)), _noise())
+        PrivateModel.fit(PLAIN, _rows(PLAIN)).release(_noise())
     with pytest.raises(InvalidInput, match="noise goes with a budget"):
-        release(begin(PLAIN, _rows(PLAIN), budget=BUDGET))
+        PrivateModel.fit(PLAIN, _rows(PLAIN), budget=BUDGET).release()
 
 
 def test_a_fit_that_cannot_be_certified_fails() -> None:
@@ -162,8 +164,8 @@ def test_a_fit_that_cannot_be_certified_fails() -> None:
     objective = Objective(SquaredHinge(), L2(), 0.05, intercept=True)
     rows = objective.rows(*labelled("logistic", np.random.default_rng(0), 300))
     with pytest.raises(NotCertifiable, match="penalise the intercept"):
-        begin(objective, rows, budget=BUDGET)
-    assert begin(objective, rows).budget is None
+        PrivateModel.fit(objective, rows, budget=BUDGET)
+    assert PrivateModel.fit(objective, rows).budget is None
 
 
 @pytest.mark.parametrize("scaling", ["mean", "sum"])
@@ -171,16 +173,16 @@ def test_a_fit_that_cannot_be_certified_fails() -> None:
 def test_reanchoring_forgets_the_old_sums(penalty: L1 | L2, scaling: Scaling) -> None:
     objective = Objective(HalfSquared(), penalty, 0.05, ridge=0.05, scaling=scaling)
     rows = _rows(objective)
-    custody = begin(objective, rows)
+    custody = PrivateModel.fit(objective, rows)
     first = np.arange(20)
-    custody = forget(custody, rows.take(first))
-    moved = reanchor(custody, rows.without(first))
-    assert moved.state.anchor_weight == 280.0
-    assert np.allclose(moved.draft.theta, custody.draft.theta, atol=1e-9)
+    custody = custody.forget(rows.take(first))
+    moved = custody.reanchor(rows.without(first))
+    assert moved.answer.state.anchor_weight == 280.0
+    assert np.allclose(moved.answer.draft.theta, custody.answer.draft.theta, atol=1e-9)
     # Both go on to the same answer.
     second = np.arange(20, 25)
-    ours = forget(moved, rows.take(second)).draft.theta
-    theirs = forget(custody, rows.take(second)).draft.theta
+    ours = moved.forget(rows.take(second)).answer.draft.theta
+    theirs = custody.forget(rows.take(second)).answer.draft.theta
     assert np.allclose(ours, theirs, atol=1e-9)
 
 
@@ -193,13 +195,20 @@ def test_reanchoring_does_not_let_the_objective_drift() -> None:
     weight[0] = 1e8 + 0.3
     rows = objective.rows(X, y, weight)
     remaining = rows.without(np.array([0]))
-    custody = forget(begin(objective, rows), rows.take(np.array([0])))
+    custody = PrivateModel.fit(objective, rows).forget(rows.take(np.array([0])))
     for _ in range(6):
-        custody = reanchor(custody, remaining)
+        custody = custody.reanchor(remaining)
     kept = remaining.total_weight / rows.total_weight
-    oracle = begin(objective.after(kept), remaining)
-    distance = np.linalg.norm(custody.draft.theta - oracle.draft.theta)
-    assert distance <= custody.radius.value + oracle.radius.value
+    oracle = PrivateModel.fit(objective.after(kept), remaining)
+    distance = np.linalg.norm(custody.answer.draft.theta - oracle.answer.draft.theta)
+    assert distance <= custody.answer.radius.value + oracle.answer.radius.value
+
+
+def replay(model: PrivateModel, requests: Iterable[tuple[Rows, Rows]]) -> PrivateModel:
+    """Return the model after these requests, each as it was answered."""
+    for removed, remaining in requests:
+        model = model.forget(removed, remaining=remaining)
+    return model
 
 
 def test_an_auditor_with_the_data_recomputes_the_radius() -> None:
@@ -209,54 +218,67 @@ def test_an_auditor_with_the_data_recomputes_the_radius() -> None:
     requests = [
         (rows.take(batch), rows.without(np.arange(batch[-1] + 1))) for batch in batches
     ]
-    custody = replay(begin(PLAIN, rows, budget=budget), requests)
-    _, public, record = release(custody, _noise(budget))
-    again = replay(begin(PLAIN, rows, budget=budget), requests)
-    assert verify(public.certificate, record, radius=again.radius.value).stands
-    understated = replace(record, radius=0.5 * again.radius.value)
+    custody = replay(PrivateModel.fit(PLAIN, rows, budget=budget), requests)
+    _, public, record = custody.release(_noise(budget))
+    again = replay(PrivateModel.fit(PLAIN, rows, budget=budget), requests)
+    assert verify(public.certificate, record, radius=again.answer.radius.value).stands
+    understated = replace(record, radius=0.5 * again.answer.radius.value)
     paper = replace(public.certificate, commitment=understated.commitment())
     assert verify(paper, understated).stands  # the record alone cannot tell
-    assert not verify(paper, understated, radius=again.radius.value).stands
+    assert not verify(paper, understated, radius=again.answer.radius.value).stands
 
 
 def test_a_promised_row_norm_is_kept_or_refused() -> None:
     rows = _rows(PLAIN)
     longest = float(rows.norms().max())
-    with pytest.raises(InvalidInput, match="longer than the contract"):
-        begin(PLAIN, rows, budget=Budget(sigma=0.5, row_norm=0.9 * longest))
+    with pytest.raises(InvalidInput, match="longer than the budget"):
+        PrivateModel.fit(PLAIN, rows, budget=Budget(sigma=0.5, row_norm=0.9 * longest))
     budget = Budget(sigma=0.5, row_norm=2.0 * longest, allow_seeded=True)
-    _, public, _ = release(begin(PLAIN, rows, budget=budget), _noise(budget))
+    _, public, _ = PrivateModel.fit(PLAIN, rows, budget=budget).release(_noise(budget))
     assert public.certificate.row_norm == "contract"
 
 
 def test_a_failed_request_changes_nothing() -> None:
     rows = _rows(PLAIN)
-    custody = begin(PLAIN, rows, budget=BUDGET)
-    before = custody.draft.theta.copy()
+    custody = PrivateModel.fit(PLAIN, rows, budget=BUDGET)
+    before = custody.answer.draft.theta.copy()
     with pytest.raises(ExpungeError):
-        forget(custody, rows)
+        custody.forget(rows)
     with pytest.raises(ExpungeError):  # rows that are not the remaining ones
-        tight = begin(PLAIN, rows, Jackknife(), Budget(sigma=1e-4, allow_seeded=True))
-        forget(tight, rows.take(np.arange(50)), rows)
-    assert np.array_equal(custody.draft.theta, before)
-    assert len(release(custody, _noise())[1].theta) == 7
+        tight = PrivateModel.fit(
+            PLAIN,
+            rows,
+            mechanism=Jackknife(),
+            budget=Budget(sigma=1e-4, allow_seeded=True),
+        )
+        tight.forget(rows.take(np.arange(50)), remaining=rows)
+    assert np.array_equal(custody.answer.draft.theta, before)
+    assert len(custody.release(_noise())[1].theta) == 7
 
 
-def _softmax_release() -> tuple[Custody, list[object]]:
+def _softmax_release() -> tuple[PrivateModel, list[object]]:
     """Return a custody after a removal and everything public about it."""
     objective = Objective(Multinomial(3), L2(), 0.05)
     X, y = labelled("multinomial", np.random.default_rng(3), 200)
     rows = objective.rows(X, y)
-    custody = begin(objective, rows, budget=Budget(sigma=1.0, allow_seeded=True))
-    custody = forget(custody, rows.take(np.arange(3)), rows.without(np.arange(3)))
-    custody, public, _ = release(custody, SeededNoise(1.0, 2.0**-27, 0))
+    custody = PrivateModel.fit(
+        objective, rows, budget=Budget(sigma=1.0, allow_seeded=True)
+    )
+    custody = custody.forget(
+        rows.take(np.arange(3)), remaining=rows.without(np.arange(3))
+    )
+    custody, public, _ = custody.release(SeededNoise(1.0, 2.0**-27, 0))
     return custody, [public, public.certificate, public.certificate.to_json()]
 
 
-def _private_figures(custody: Custody) -> list[str]:
+def _private_figures(custody: PrivateModel) -> list[str]:
     """Return how figures that depend on the removed rows would look in print."""
-    arrays = [custody.draft.theta, custody.state.gradient, custody.state.anchor]
-    numbers = [custody.radius.value, custody.seconds, *np.concatenate(arrays)]
+    arrays = [
+        custody.answer.draft.theta,
+        custody.answer.state.gradient,
+        custody.answer.state.anchor,
+    ]
+    numbers = [custody.answer.radius.value, custody.seconds, *np.concatenate(arrays)]
     return [f"{abs(number):.5g}"[:-1] for number in numbers]
 
 
@@ -267,7 +289,9 @@ def test_nothing_public_shows_a_private_figure(
     with caplog.at_level(logging.DEBUG):
         logging.getLogger("expunge").info("%r %r", custody, public)
     try:
-        raise RuntimeError(custody, custody.state, custody.draft, custody.radius)
+        raise RuntimeError(
+            custody, custody.answer.state, custody.answer.draft, custody.answer.radius
+        )
     except RuntimeError as error:
         told = repr(error)
     shown = " ".join([caplog.text, told, *map(repr, public), *map(str, public)])
@@ -276,13 +300,18 @@ def test_nothing_public_shows_a_private_figure(
     for word in ("radius_kind", "measured-local", "decisions", "accepted", "timings"):
         assert word not in shown
     # The search can find something: a planted figure is caught.
-    planted = f"log: radius {custody.radius.value!r}"
+    planted = f"log: radius {custody.answer.radius.value!r}"
     assert any(figure in planted for figure in _private_figures(custody))
 
 
 def test_private_values_cannot_be_pickled_or_copied() -> None:
     custody, public = _softmax_release()
-    private = (custody, custody.state, custody.draft, custody.radius)
+    private = (
+        custody,
+        custody.answer.state,
+        custody.answer.draft,
+        custody.answer.radius,
+    )
     for value in private:
         for attempt in (pickle.dumps, copy.deepcopy, copy.copy):
             with pytest.raises(TypeError, match="private and noise-free"):
@@ -293,19 +322,19 @@ def test_private_values_cannot_be_pickled_or_copied() -> None:
         assert field.encode() not in data.replace(b"radius_budget", b"").replace(
             b"radius-only", b""
         )
-    assert custody.draft.theta.tobytes() not in data
+    assert custody.answer.draft.theta.tobytes() not in data
 
 
 def test_certificates_of_different_victims_are_the_same() -> None:
     # Whoever is removed, the public words are equal but for salt and noise.
     rows = _rows(PLAIN)
-    custody = begin(PLAIN, rows, budget=BUDGET)
+    custody = PrivateModel.fit(PLAIN, rows, budget=BUDGET)
     worst = int(np.argmax(rows.norms()))
     papers = []
     for victim in (0, worst):
         gone = np.array([victim])
-        later = forget(custody, rows.take(gone), rows.without(gone))
-        papers.append(release(later, _noise())[1].certificate)
+        later = custody.forget(rows.take(gone), remaining=rows.without(gone))
+        papers.append(later.release(_noise())[1].certificate)
     for field in fields(papers[0]):
         if field.name != "commitment":
             values = [getattr(paper, field.name) for paper in papers]

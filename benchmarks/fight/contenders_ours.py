@@ -25,7 +25,8 @@ from expunge import (
 from expunge.core.arrays import Index, Vector
 from expunge.core.solver import Solution, minimise, require_converged
 from expunge.exceptions import Unsupported
-from expunge.private_model.unlearn import REFUSALS, begin, forget
+from expunge.private_model.answers import REFUSALS
+from expunge.private_model.model import PrivateModel
 from expunge.promise.capacity import jackknife_radius, regularity_of
 from expunge.promise.gaussian import mu_of
 from expunge.promise.radius import best_radius
@@ -213,28 +214,30 @@ class PolishedSession:
 
     def __init__(self, problem: Problem, mechanism: Polish) -> None:
         self._remaining = Remaining(problem.train)
-        self._custody = begin(problem.objective, problem.train, mechanism)
-        self._tau = self._custody.radius.value
+        self._custody = PrivateModel.fit(
+            problem.objective, problem.train, mechanism=mechanism
+        )
+        self._tau = self._custody.answer.radius.value
         self._retrainings = 0
 
     def forget(self, removed: Index) -> None:
         """Subtract the rows, step, polish, and measure the radius on the way."""
         rows = self._remaining.remove(removed)
-        self._custody = forget(self._custody, rows, self._remaining.rows)
-        self._retrainings += "retrained" in self._custody.decisions
+        self._custody = self._custody.forget(rows, remaining=self._remaining.rows)
+        self._retrainings += "retrained" in self._custody.answer.decisions
 
     def theta(self) -> Vector:
         """Return the last answer."""
-        return self._custody.draft.theta
+        return self._custody.answer.draft.theta
 
     def state_bytes(self) -> int:
         """Return the bytes of the state and of the remaining rows."""
-        state = FLOAT_BYTES * state_size(self._custody.state)
+        state = FLOAT_BYTES * state_size(self._custody.answer.state)
         return state + row_bytes(self._remaining.rows)
 
     def noise(self, promise: Promise) -> float:
         """Return (radius + tau) / mu, the radius measured on the rows."""
-        return required_noise(self._custody.radius.value + self._tau, promise)
+        return required_noise(self._custody.answer.radius.value + self._tau, promise)
 
     def release(self, promise: Promise, rng: np.random.Generator) -> Vector:
         """Return the answer with that noise."""

@@ -16,12 +16,12 @@ from .core.penalties import GroupLasso as GroupLasso
 from .core.penalties import NuclearNorm as NuclearNorm
 from .core.rows import Rows as Rows
 from .exceptions import ExpungeError as ExpungeError
-from .model_files import load as load
-from .model_files import read_shipped as read_shipped
-from .model_files import ship as ship
 from .linear_model import LinearRegression as LinearRegression
 from .linear_model import LogisticRegression as LogisticRegression
 from .linear_model import SoftmaxRegression as SoftmaxRegression
+from .model_files import load as load
+from .model_files import read_shipped as read_shipped
+from .model_files import ship as ship
 from .promise.budget import Budget as Budget
 from .promise.certificate import Certificate as Certificate
 from .promise.record import Record as Record

@@ -33,7 +33,7 @@ READ_WRITE = os.R_OK | os.W_OK
 NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
-def hand_over(descriptor: int, folder: Path) -> None:
+def give_to_folder_owner(descriptor: int, folder: Path) -> None:
     """Give what root has just made in a folder to the owner of the folder."""
     if os.name != "posix" or os.geteuid() != 0:
         return
@@ -42,13 +42,13 @@ def hand_over(descriptor: int, folder: Path) -> None:
         os.fchown(descriptor, there.st_uid, there.st_gid)
 
 
-def may(path: Path, rights: int) -> bool:
+def is_allowed(path: Path, rights: int) -> bool:
     """Whether this process has rights on a path, given as ``os.R_OK`` and the like."""
     effective = os.access in os.supports_effective_ids
     return os.access(path, rights, effective_ids=effective)
 
 
-def require_closed(path: Path) -> None:
+def require_private(path: Path) -> None:
     """Refuse a file or folder that others may change, or this user cannot read.
 
     Nothing if it is not there.
@@ -58,17 +58,17 @@ def require_closed(path: Path) -> None:
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
-        raise failed(error) from None
+        raise store_failure(error) from None
     if os.name == "posix" and mode & OTHERS_WRITE:
         raise StoreFailed(
             f"{path} has mode {stat.S_IMODE(mode):04o}: others may change it; see that "
             f"they did not, and run chmod go-w {path}"
         )
-    if not may(path, os.R_OK | (os.X_OK if stat.S_ISDIR(mode) else 0)):
-        raise StoreFailed(denied(path))
+    if not is_allowed(path, os.R_OK | (os.X_OK if stat.S_ISDIR(mode) else 0)):
+        raise StoreFailed(denied_message(path))
 
 
-def failed(error: OSError) -> StoreFailed:
+def store_failure(error: OSError) -> StoreFailed:
     """Return the exception to raise for an error of the operating system."""
     if error.errno in NO_ROOM:
         return StoreFailed(
@@ -78,9 +78,9 @@ def failed(error: OSError) -> StoreFailed:
     if isinstance(error.filename, str | os.PathLike):
         path = Path(error.filename)
         if error.errno == errno.EROFS:
-            return StoreFailed(read_only(path))
+            return StoreFailed(read_only_message(path))
         if error.errno in (errno.EACCES, errno.EPERM):
-            return StoreFailed(denied(path))
+            return StoreFailed(denied_message(path))
     return StoreFailed(
         f"{error.filename or 'a file of the registry'} cannot be used "
         f"({error.strerror}); see that it is there and that this user may read and "
@@ -88,7 +88,7 @@ def failed(error: OSError) -> StoreFailed:
     )
 
 
-def read_only(path: Path) -> str:
+def read_only_message(path: Path) -> str:
     """Return what to tell whoever would write to a disk that can only be read."""
     return (
         f"{path} is on a disk that can only be read, so nothing can be changed there; "
@@ -96,14 +96,14 @@ def read_only(path: Path) -> str:
     )
 
 
-def denied(path: Path) -> str:
+def denied_message(path: Path) -> str:
     """Return why this user may not use a path, and what to do about that."""
     for place, rights in _needed(path) if os.name == "posix" else ():
         try:
             found = place.stat()
         except OSError:
             continue  # not there, or behind a folder that is closed
-        if may(place, rights):
+        if is_allowed(place, rights):
             continue
         of_what = "" if place == path else f"{path.name} cannot be used: "
         if found.st_uid == os.geteuid():
@@ -150,7 +150,7 @@ LEFTOVER = re.compile(
 )
 
 
-def flush(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """See the names in a folder on disk, where the system knows how."""
     if not hasattr(os, "O_DIRECTORY"):
         return
@@ -170,10 +170,10 @@ def make_folder(folder: Path) -> None:
     if hasattr(os, "O_DIRECTORY"):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | NO_LINKS)
         try:
-            hand_over(descriptor, folder.parent)
+            give_to_folder_owner(descriptor, folder.parent)
         finally:
             os.close(descriptor)
-    flush(folder.parent)
+    sync_folder(folder.parent)
 
 
 def open_new(path: Path, mode: int = OWNER_ALONE) -> int:
@@ -184,7 +184,7 @@ def open_new(path: Path, mode: int = OWNER_ALONE) -> int:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         _hold(descriptor)
-        hand_over(descriptor, path.parent)
+        give_to_folder_owner(descriptor, path.parent)
     except BaseException:
         os.close(descriptor)
         path.unlink()
@@ -192,7 +192,7 @@ def open_new(path: Path, mode: int = OWNER_ALONE) -> int:
     return descriptor
 
 
-def open_kept(path: Path) -> int:
+def open_or_create(path: Path) -> int:
     """Open a file to read and write, made for its owner alone if there is none."""
     while True:
         with suppress(FileNotFoundError):
@@ -201,14 +201,14 @@ def open_kept(path: Path) -> int:
             os.close(open_new(path))
 
 
-def write_new(path: Path, data: bytes, mode: int = OWNER_ALONE) -> None:
+def write_new_file(path: Path, data: bytes, mode: int = OWNER_ALONE) -> None:
     """Write a new file, with its mode from the start, and see its content on disk."""
     with os.fdopen(open_new(path, mode), "wb", buffering=0) as file:
         _write(file, data)
 
 
 @contextmanager
-def drafted(draft: Path, data: bytes, mode: int = OWNER_ALONE) -> Iterator[None]:
+def draft_file(draft: Path, data: bytes, mode: int = OWNER_ALONE) -> Iterator[None]:
     """Give the time in which a new file, on disk, is ours to put in its place.
 
     It is destroyed if anything fails before it has that.
@@ -230,31 +230,31 @@ def replace_file(path: Path, data: bytes, mode: int = OWNER_ALONE) -> None:
 
     What an earlier crash left beside it is destroyed.
     """
-    clear(path)
-    draft = beside(path, "new")
-    with drafted(draft, data, mode), scrubbed(path):
+    delete_draft(path)
+    draft = hidden_path(path, "new")
+    with draft_file(draft, data, mode), erase_replaced(path):
         draft.replace(path)
 
 
-def clear(path: Path) -> None:
+def delete_draft(path: Path) -> None:
     """Destroy what a crash left of an unfinished replacement of this file."""
-    _discard(beside(path, "new"))
+    _discard(hidden_path(path, "new"))
     _drop_old(path)
 
 
-def sweep(folder: Path) -> None:
+def delete_leftovers(folder: Path) -> None:
     """Destroy what killed processes left of unfinished writes in a folder.
 
     What a living process is writing is left alone, and so is the only copy of a file.
     """
-    for found in leftovers(folder):
+    for found in find_leftovers(folder):
         if found["kind"] != "old":
             _discard(folder / found[0])
         elif (folder / found["whole"]).exists():
             _drop_old(folder / found["whole"])
 
 
-def leftovers(folder: Path) -> list[re.Match[str]]:
+def find_leftovers(folder: Path) -> list[re.Match[str]]:
     """Return the files in a folder that have no place yet, or none any more."""
     return [
         found
@@ -278,7 +278,7 @@ def _discard(draft: Path) -> None:
             found = draft.stat(follow_symlinks=False)
             if os.path.samestat(found, os.fstat(descriptor)):
                 if found.st_nlink == 1:  # a second name is its place
-                    zero(file)
+                    overwrite(file)
                 draft.unlink()
 
 
@@ -307,22 +307,22 @@ def destroy(path: Path) -> None:
     except FileNotFoundError:
         return
     with os.fdopen(descriptor, "wb", buffering=0) as file:
-        zero(file)
+        overwrite(file)
     path.unlink(missing_ok=True)  # somebody else may destroy it at this moment
 
 
 @contextmanager
-def scrubbed(path: Path) -> Iterator[None]:
+def erase_replaced(path: Path) -> Iterator[None]:
     """See what takes this place on disk, then overwrite the file that was there.
 
     Until then the old file has another name, by which it is found after a crash.
     """
     _drop_old(path)
     if path.exists():
-        os.link(path, beside(path, "old"))
+        os.link(path, hidden_path(path, "old"))
     yield
     if not _drop_old(path):
-        flush(path.parent)
+        sync_folder(path.parent)
 
 
 def _drop_old(path: Path) -> bool:
@@ -330,23 +330,23 @@ def _drop_old(path: Path) -> bool:
 
     Returns whether that was seen to.
     """
-    old = beside(path, "old")
+    old = hidden_path(path, "old")
     if not old.exists():
         return False
     if path.exists() and old.samefile(path):
         old.unlink()  # nothing had taken its place yet
         return False
-    flush(path.parent)
+    sync_folder(path.parent)
     destroy(old)
     return True
 
 
-def beside(path: Path, ending: str) -> Path:
+def hidden_path(path: Path, ending: str) -> Path:
     """Return the name of a file for the time before it has its place, or after."""
     return path.with_name(f".{path.name}.{ending}")
 
 
-def zero(file: IO[bytes]) -> None:
+def overwrite(file: IO[bytes]) -> None:
     """Overwrite an open file with zeros as long as it is, and see them on disk."""
     left = os.fstat(file.fileno()).st_size
     while left:

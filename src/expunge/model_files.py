@@ -6,10 +6,11 @@ from typing import Any
 
 from . import linear_model, tuning
 from .core.arrays import write_lock
-from .files import export, read_snapshot
-from .linear_model.base import Forgetful, snapshot_of
+from .files import CorruptFiles, export, read_snapshot
+from .files.export import SHIP_AGAIN
+from .linear_model.base import Forgetful, require_known, snapshot_of
 from .linear_model.fitting import estimator_of
-from .private_model.snapshot import Snapshot
+from .private_model.snapshot import PublicModel, Snapshot
 
 # Imported for their names, by which files know the estimators.
 ESTIMATORS = (*linear_model.__all__, *tuning.__all__)
@@ -27,7 +28,20 @@ def load(path: str | PathLike[str]) -> Any:
     path
         The folder.
     """
-    return estimator_of(read_snapshot(path))
+    return _make(read_snapshot(path))
+
+
+def make_estimator(public: PublicModel) -> Any:
+    """Return an estimator that carries a release alone."""
+    return _make(Snapshot(public))
+
+
+def _make(snapshot: Snapshot) -> Any:
+    """Return the estimator of a snapshot that was read."""
+    try:
+        return estimator_of(snapshot)
+    except (LookupError, TypeError, ValueError) as error:
+        raise CorruptFiles(f"the file holds no model; {SHIP_AGAIN}") from error
 
 
 def ship(model: Forgetful, path: str | PathLike[str]) -> None:
@@ -43,6 +57,7 @@ def ship(model: Forgetful, path: str | PathLike[str]) -> None:
     path
         Ends in .safetensors or .onnx; its folder must be there.
     """
+    require_known(model)
     with write_lock(model):
         export.ship(snapshot_of(model).public, path)
 
@@ -58,4 +73,4 @@ def read_shipped(path: str | PathLike[str]) -> Any:
     path
         The file. One that ends in .onnx is for an ONNX runtime.
     """
-    return estimator_of(Snapshot(export.read_shipped(path)))
+    return make_estimator(export.read_shipped(path))

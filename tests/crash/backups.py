@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from expunge.registry.context import Site
-from expunge.registry.folder import Places, read_settings
+from expunge.registry.context import Context
+from expunge.registry.folder import Paths, read_settings
 from expunge.registry.storage import Store
 from tests.registries import Dump, dump_of
 from tests.registries import put_back as put_tables_back
@@ -64,7 +64,7 @@ def put_back(folder: Path, backup: Path) -> None:
 
 def write_dump(folder: Path, backup: Path) -> None:
     """Dump the tables of a registry on PostgreSQL beside a backup."""
-    if not Places(folder).database.exists():
+    if not Paths(folder).database.exists():
         _dump_of(backup).write_bytes(pickle.dumps(tables(folder)))
 
 
@@ -85,7 +85,7 @@ def tables(folder: Path) -> Dump:
 
 def state(folder: Path) -> dict[str, object]:
     """Return what must be as before where nothing was to be changed."""
-    places = Places(folder)
+    places = Paths(folder)
     lost = read_settings(places).url is None and not places.database.exists()
     files = {
         str(path.relative_to(folder)): path.read_bytes()
@@ -102,8 +102,8 @@ def hidden(folder: Path) -> list[str]:
 
 @contextmanager
 def _store(folder: Path) -> Iterator[Store]:
-    places = Places(folder)
-    store = Site.at(places, read_settings(places)).store
+    places = Paths(folder)
+    store = Context.in_folder(places, read_settings(places)).store
     try:
         yield store
     finally:

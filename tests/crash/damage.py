@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from expunge.exceptions import ExpungeError, InvalidInput
-from expunge.registry import Asked, Registry
-from expunge.registry.folder import Places
+from expunge.registry import ErasureRequest, Registry
+from expunge.registry.folder import Paths
 
 from .backups import back_up, put_back, put_database_back, state
 from .client import Memory
@@ -92,7 +92,7 @@ class Place(NamedTuple):
     folder: Path
     latest: Path
     backup: Path
-    next: Asked
+    next: ErasureRequest
 
 
 def _fit_everybody(registry: Registry, place: Place) -> None:
@@ -187,7 +187,7 @@ class DamagedJournals:
                 folder,
                 folder.with_name("latest"),
                 folder.with_name("middle"),
-                Asked(("stays-0",)),
+                ErasureRequest(("stays-0",)),
             )
             half = self._chance.randrange(len(self.story.steps) // 2 + 1)
             for story in (self.story.until(half), self.story):
@@ -212,9 +212,9 @@ class DamagedJournals:
         self, place: Place, attempt: Attempt, in_peace: Arrays
     ) -> list[str]:
         """Try something on a damaged journal; return what is wrong with the outcome."""
-        journal = Places(place.folder).journal
+        journal = Paths(place.folder).journal
         whole = journal.read_bytes()
-        older = Places(place.backup).journal.read_bytes()
+        older = Paths(place.backup).journal.read_bytes()
         chance = random.Random(attempt.seed)
         damaged = DAMAGES[attempt.damage](whole, older, chance)
         if damaged == whole:

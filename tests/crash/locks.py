@@ -15,7 +15,7 @@ from typing import Any
 
 from expunge.exceptions import Busy, StoreFailed
 from expunge.registry import Registry
-from expunge.registry.folder import Places, read_settings
+from expunge.registry.folder import Paths, read_settings
 from expunge.registry.storage import lock
 from tests.postgres import connect
 
@@ -159,13 +159,13 @@ def _sleep_less(seconds: float) -> None:
 
 def _session(folder: Path) -> AbstractContextManager[Any]:
     """Give a session of our own with PostgreSQL; None where there is none."""
-    url = read_settings(Places(folder)).url
+    url = read_settings(Paths(folder)).url
     return nullcontext() if url is None else connect(url)
 
 
 def _delete_lock(folder: Path) -> int | None:
     """Delete the lock's file, if it is there."""
-    path = Places(folder).lock
+    path = Paths(folder).lock
     if not path.exists():
         return None
     path.unlink()

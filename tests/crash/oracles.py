@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge.core.linalg import Symmetric
-from expunge.private_model.unlearn import Custody
+from expunge.linear_model.base import private_model
+from expunge.private_model.model import PrivateModel
 from expunge.registry import Registry
-from expunge.registry.context import Site
-from expunge.registry.folder import Places, read_settings
+from expunge.registry.context import Context
+from expunge.registry.folder import Paths, read_settings
 from expunge.registry.storage import releases_table
 from expunge.removal.state import Draft, State
 
@@ -24,16 +25,16 @@ COUNTED = "n_updates"
 Arrays = Mapping[str, NDArray[np.float64]]
 
 
-def custodies(folder: Path) -> dict[str, Custody]:
+def custodies(folder: Path) -> dict[str, PrivateModel]:
     """Return the private side of every model in a registry."""
-    places = Places(folder)
-    site = Site.at(places, read_settings(places))
+    places = Paths(folder)
+    context = Context.in_folder(places, read_settings(places))
     try:
-        with site.store.reading() as connection:
-            names = releases_table.names(connection)
-        return {name: site.held(name).holdings.custody for name in names}
+        with context.store.read() as connection:
+            names = releases_table.model_names(connection)
+        return {name: context.load_model(name).private for name in names}
     finally:
-        site.store.close()
+        context.store.close()
 
 
 def parameters_of(registry: Registry) -> dict[str, str]:
@@ -55,7 +56,7 @@ def private_arrays(folder: Path) -> Arrays:
     return {
         f"{model} {name}": figures
         for model, custody in custodies(folder).items()
-        for value in (custody.state, custody.draft)
+        for value in (custody.answer.state, custody.answer.draft)
         for name, figures in _figures(value)
     }
 
@@ -81,12 +82,18 @@ def unlike_retraining(story: Story, folder: Path) -> Iterator[str]:
     people = Expected(story).people
     for name, custody in custodies(folder).items():
         stayed = story.samples[name].of(people[name])
-        retrained = unfitted(name).fit(stayed.X, stayed.y)._private_state().custody
-        distance = np.linalg.norm(custody.draft.theta - retrained.draft.theta)
-        if not distance <= custody.radius.value + retrained.radius.value:
+        retrained = private_model(unfitted(name).fit(stayed.X, stayed.y))
+        distance = np.linalg.norm(
+            custody.answer.draft.theta - retrained.answer.draft.theta
+        )
+        if not distance <= custody.answer.radius.value + retrained.answer.radius.value:
             yield f"{name}: {distance:.1e} from retraining, beyond its radius"
-        if custody.decisions not in (("fitted",), ("accepted",), ("re-anchored",)):
-            yield f"{name}: {custody.decisions}, so that batches need not be streams"
+        if custody.answer.decisions not in (
+            ("fitted",),
+            ("accepted",),
+            ("re-anchored",),
+        ):
+            yield f"{name}: {custody.answer.decisions}, so a batch is not a stream"
 
 
 def _figures(value: State | Draft) -> Iterator[tuple[str, NDArray[np.float64]]]:

@@ -18,29 +18,29 @@ from .story import FITS, REQUESTS
 
 # Where each function is looked up when it is called, and what it does.
 OF_REQUESTS: tuple[tuple[Any, str, str], ...] = (
-    (requests, "_taken_in", "accepting"),
-    (worker, "catch_up", "catching up"),
+    (requests, "_accept_new", "accepting"),
+    (worker, "replay_journal", "catching up"),
     (worker, "apply_batch", "computing"),
     (Checkpoints, "write", "writing a checkpoint"),
-    (worker, "commit", "committing"),
-    (Store, "erase", "erasing"),
-    (Checkpoints, "settle", "destroying keys"),
-    (worker, "conclude", "entering the ledger"),
+    (worker, "commit_changes", "committing"),
+    (Store, "erase_deleted", "erasing"),
+    (Checkpoints, "destroy_old", "destroying keys"),
+    (worker, "write_statement", "entering the ledger"),
 )
 OF_COMMANDS: tuple[tuple[Any, str, str], ...] = (
     (Journal, "append", "writing the journal"),
     (vault, "replace_file", "writing the vault"),
-    (registry, "take_in", "taking a model in"),
+    (registry, "store_model", "taking a model in"),
     (models, "reanchor", "reanchoring"),
     (models, "put_in_place", "writing what is shipped"),
     (recovery, "signing_key", "making a signing key"),
     (recovery, "tag_key", "making a tag key"),
-    (recovery, "conclude", "changing keys"),
-    (recovery, "tidy", "tidying keys"),
-    (restore, "_continuation", "reading a backup"),
-    (restore, "put_in_place", "replacing the database"),
+    (recovery, "write_statement", "changing keys"),
+    (recovery, "tidy_keys", "tidying keys"),
+    (restore, "_read_continuation", "reading a backup"),
+    (restore, "replace_database", "replacing the database"),
     (restore, "replace_file", "replacing files"),
-    (restore, "_bring_up", "bringing a backup up"),
+    (restore, "_write_continuation", "bringing a backup up"),
 )
 PHASES = (*OF_REQUESTS, *OF_COMMANDS)
 NAMES = ("opening", *(phase for _, _, phase in OF_REQUESTS))

@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from expunge.exceptions import StoreFailed
 from expunge.registry import (
-    Asked,
+    ErasureRequest,
     Registry,
     RequestStatus,
     recovery,
@@ -22,10 +22,10 @@ from expunge.registry import (
     statements,
     worker,
 )
-from expunge.registry import context as site_module
-from expunge.registry.context import Site
+from expunge.registry import context as context_module
+from expunge.registry.context import Context
 from expunge.registry.storage import Checkpoints, Journal, requests_table
-from expunge.registry.storage.tables import TURN, write_note
+from expunge.registry.storage.tables import TURN, write_metadata
 
 from .client import Line
 from .phases import NAMES, put
@@ -37,8 +37,8 @@ CARELESS, PAUSE = "being careless", 0.02
 def complete_without_applying(line: Line) -> None:
     """Say that requests are applied, and change no model."""
 
-    def hollow(site: Site, waiting: Sequence[str]) -> None:
-        worker.commit(site, [], {request: {} for request in waiting})
+    def hollow(context: Context, waiting: Sequence[str]) -> None:
+        worker.commit_changes(context, [], {request: {} for request in waiting})
 
     put(worker, "apply_batch", hollow)
 
@@ -47,39 +47,43 @@ def complete_in_two_transactions(line: Line) -> None:
     """Write the ledger first, and that requests are completed later."""
     write = requests_table.mark_completed
 
-    def conclude(site: Site, *rest: Any) -> None:
+    def write_statement(context: Context, *rest: Any) -> None:
         late: list[Any] = []
         put(
             requests_table, "mark_completed", lambda connection, done: late.extend(done)
         )
-        real(site, *rest)
+        real(context, *rest)
         _pause(line)
         if late:
-            with site.store.writing() as connection:
+            with context.store.write() as connection:
                 write(connection, late)
 
-    real = statements.conclude
-    put(worker, "conclude", conclude)
+    real = statements.write_statement
+    put(worker, "write_statement", write_statement)
 
 
 def destroy_keys_before_the_commit(line: Line) -> None:
     """Destroy a checkpoint's key while the next checkpoint is not committed."""
 
-    def commit(site: Site, changes: Sequence[worker.Change], *rest: Any) -> None:
-        later = {change.held.name: change.held.generation + 1 for change in changes}
-        site.checkpoints.vault.settle(lambda: later)
+    def commit_changes(
+        context: Context, changes: Sequence[worker.Change], *rest: Any
+    ) -> None:
+        later = {change.name: change.after.generation for change in changes}
+        context.checkpoints.vault.destroy_old_keys(lambda: later)
         _pause(line)
-        real(site, changes, *rest)
+        real(context, changes, *rest)
 
-    real = worker.commit
-    put(worker, "commit", commit)
+    real = worker.commit_changes
+    put(worker, "commit_changes", commit_changes)
 
 
 def accept_in_memory(line: Line) -> None:
     """Acknowledge requests that come together before they are on disk."""
-    waiting: list[Asked] = []
+    waiting: list[ErasureRequest] = []
 
-    def accept(self: Registry, asked: Sequence[Asked]) -> tuple[RequestStatus, ...]:
+    def accept(
+        self: Registry, asked: Sequence[ErasureRequest]
+    ) -> tuple[RequestStatus, ...]:
         if len(asked) == 1:
             return really_accept(self, asked)
         waiting.extend(asked)
@@ -114,23 +118,23 @@ def trust_the_journal(line: Line) -> None:
 def work_out_of_turn(line: Line) -> None:
     """Go on, in the store and in the journal, though another process took over."""
 
-    def write_turn(connection: Connection, before: str, after: str) -> None:
-        write_note(connection, TURN, after)
+    def take_turn(connection: Connection, before: str, after: str) -> None:
+        write_metadata(connection, TURN, after)
 
-    real = Journal.stating
-    put(site_module, "write_turn", write_turn)
-    put(Journal, "stating", lambda self, since: real(self, self._end))
-    put(Site, "_was_overtaken", lambda self: False)
+    real = Journal.lock_for_statement
+    put(context_module, "take_turn", take_turn)
+    put(Journal, "lock_for_statement", lambda self, since: real(self, self._end))
+    put(Context, "_was_overtaken", lambda self: False)
 
 
 def leave_drafts(line: Line) -> None:
     """Open a registry and leave there what killed processes left."""
-    put(recovery, "_tidy_up", lambda site: None)
+    put(recovery, "_delete_leftovers", lambda context: None)
 
 
 def restore_everybody(line: Line) -> None:
     """Put a backup back as it was, whoever was forgotten since."""
-    put(restore, "_people_again", lambda connection, news: {})
+    put(restore, "_find_returned", lambda connection, missing: {})
 
 
 def say_nothing_of_full_disks(line: Line) -> None:

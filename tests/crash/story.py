@@ -15,7 +15,7 @@ import numpy as np
 
 from expunge import Budget, LinearRegression, LogisticRegression
 from expunge.core.arrays import Matrix, Vector
-from expunge.registry import Asked, Registry
+from expunge.registry import ErasureRequest, Registry
 
 N_FEATURES = 4
 ROWS_EACH = 2
@@ -60,7 +60,7 @@ class Step:
 
     place: int
     how: str
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[ErasureRequest, ...] = ()
     twice: bool = False
     model: str = ""
     people: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ class Story:
     samples: Mapping[str, Sample]
     steps: tuple[Step, ...]
 
-    def requests(self) -> dict[str, Asked]:
+    def requests(self) -> dict[str, ErasureRequest]:
         """Return every request by its id."""
         return {one.request: one for step in self.steps for one in step.asked}
 
@@ -151,7 +151,7 @@ def _asking(chance: random.Random, place: int) -> Step:
     (how,) = chance.choices(REQUESTS, weights=(6, 1, 3))
     n_requests = 1 if how == "forget" else chance.randint(1, 3)
     asked = tuple(
-        Asked(
+        ErasureRequest(
             tuple(f"asks-{place}-{i}-{j}" for j in range(chance.randint(1, 3))),
             request=chance.randbytes(16).hex(),
         )
@@ -231,7 +231,7 @@ class Expected:
         self.people = {name: {*story.samples[name].owners} for name in FIRST}
         self.changed: dict[str, set[str]] = {}
         self.forgotten: set[str] = set()
-        self._waiting: list[Asked] = []
+        self._waiting: list[ErasureRequest] = []
         for step in story.steps:
             self._take(step)
         self._apply()

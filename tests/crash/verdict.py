@@ -19,7 +19,7 @@ from expunge.ledger import (
     subject_tags,
 )
 from expunge.registry import Registry
-from expunge.registry.folder import Places, tag_keys
+from expunge.registry.folder import Paths, read_tag_keys
 from expunge.registry.storage import Checkpoints, Vault
 from expunge.registry.storage.vault import OWNER
 
@@ -138,7 +138,7 @@ def _receipts(story: Story, registry: Registry, memory: Memory) -> Iterator[str]
 
 def _keys(story: Story, registry: Registry, folder: Path) -> Iterator[str]:
     """See that keys changed as often as was asked, and that one is in force."""
-    places = Places(folder)
+    places = Paths(folder)
     if places.public.read_text() != registry.public_pem():
         yield "public.pem does not list the keys of the ledger"
     secret = [path.name for path in places.keys.glob("signing-*")]
@@ -148,9 +148,9 @@ def _keys(story: Story, registry: Registry, folder: Path) -> Iterator[str]:
     rotated = sum(isinstance(one, KeyRotated) for one in registry.log())
     if rotated < wanted:
         yield f"the signing key was rotated {rotated} times, and should be {wanted}"
-    n_tag_keys = 1 + sum(step.how == "rotate tag key" for step in story.steps)
-    if len(tag_keys(places.keys)) < n_tag_keys:
-        yield f"there should be {n_tag_keys} tag keys"
+    n_read_tag_keys = 1 + sum(step.how == "rotate tag key" for step in story.steps)
+    if len(read_tag_keys(places.keys)) < n_read_tag_keys:
+        yield f"there should be {n_read_tag_keys} tag keys"
 
 
 def _people(story: Story, registry: Registry, expected: Expected) -> Iterator[str]:
@@ -185,7 +185,7 @@ def _leftovers(folder: Path) -> Iterator[str]:
     # What is being written has a name with a dot in front until it is whole.
     for name in hidden(folder):
         yield f"{name} was left behind"
-    places = Places(folder)
+    places = Paths(folder)
     sealed = Checkpoints(places.checkpoints, Vault(places.vault))
     models = {line["name"]: line for line in tables(folder)["models"]}
     for path in places.checkpoints.iterdir():
@@ -211,7 +211,7 @@ def _traces(
 
     And for the parameters of releases that are superseded. Tags are in the journal.
     """
-    keys = tag_keys(Places(folder).keys)
+    keys = read_tag_keys(Paths(folder).keys)
     rows, tags = [], []
     for person in sorted(expected.forgotten):
         tags += [tag.encode() for tag in subject_tags(person, keys)]

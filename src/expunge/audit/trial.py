@@ -40,7 +40,7 @@ from ..core.arrays import Index, Matrix, Private, Vector
 from ..core.objective import Objective
 from ..core.rows import Rows
 from ..exceptions import InvalidInput
-from ..private_model.unlearn import begin, forget
+from ..private_model.model import PrivateModel
 from ..promise.budget import Budget
 from ..promise.gaussian import epsilon_of
 from ..promise.noise import Noise, on_grid, release_noise
@@ -377,11 +377,16 @@ def models(case: Case, budget: Budget) -> Models:
     The retrained model is a fit from cold that is certified to be within tau.
     """
     remaining = case.remaining
-    before = begin(case.objective, case.rows, case.mechanism, budget)
-    after = forget(before, case.rows.take(case.removed), remaining)
+    before = PrivateModel.fit(
+        case.objective, case.rows, mechanism=case.mechanism, budget=budget
+    )
+    after = before.forget(case.rows.take(case.removed), remaining=remaining)
     kept = remaining.total_weight / case.rows.total_weight
-    fresh = begin(case.objective.after(kept), remaining, Retrain(), budget)
-    return Models(before.draft.theta, after.draft.theta, fresh.draft.theta)
+    fresh = PrivateModel.fit(
+        case.objective.after(kept), remaining, mechanism=Retrain(), budget=budget
+    )
+    worlds = (one.answer.draft.theta for one in (before, after, fresh))
+    return Models(*worlds)
 
 
 def examine(worlds: Pair, trial: Trial) -> AuditReport:

@@ -36,8 +36,7 @@ from .output import (
 
 if TYPE_CHECKING:
     from ..ledger import Entry
-    from ..registry import RequestStatus
-    from ..registry import Status as Whole
+    from ..registry import RegistryStatus, RequestStatus
 
 
 ADVICE = (
@@ -121,7 +120,7 @@ class Restore(OnRegistry):
         from ..registry import Registry
 
         with progress("forgetting again") as watch:
-            restored = Registry.restore(self.registry, self.backup, tell=watch)
+            restored = Registry.restore(self.registry, self.backup, on_progress=watch)
         with restored as registry:
             status = registry.status()
         if self.as_json:
@@ -251,7 +250,7 @@ def in_words(found: "RequestStatus") -> list[tuple[str, object]]:
     return lines
 
 
-def in_json(status: "Whole") -> dict[str, Any]:
+def in_json(status: "RegistryStatus") -> dict[str, Any]:
     """Return the whole as JSON data."""
     return {
         "models": [model_json(model) for model in status.models],
@@ -265,7 +264,7 @@ def in_json(status: "Whole") -> dict[str, Any]:
     }
 
 
-def show(status: "Whole") -> None:
+def show(status: "RegistryStatus") -> None:
     """Print the whole: a line of figures, then a table for each thing there is."""
     say(
         f"{counted(status.n_requests, 'request')}, {status.n_completed} completed; "
@@ -287,7 +286,7 @@ def show(status: "Whole") -> None:
         outstanding(status).show()
 
 
-def models(status: "Whole") -> Table:
+def models(status: "RegistryStatus") -> Table:
     """Return the models as a table."""
     return Table(
         ("release", "made (UTC)", "status", "people", "left", "model"),
@@ -305,7 +304,7 @@ def models(status: "Whole") -> Table:
     )
 
 
-def pending(status: "Whole") -> Table:
+def pending(status: "RegistryStatus") -> Table:
     """Return requests that are not completed as a table, the first due first."""
     due = sorted(status.pending, key=lambda request: request.deadline)
     lines: list[tuple[str, ...]] = [
@@ -317,7 +316,7 @@ def pending(status: "Whole") -> Table:
     return Table(("request", "stage", "deadline (UTC)", "held up by"), tuple(lines))
 
 
-def outstanding(status: "Whole") -> Table:
+def outstanding(status: "RegistryStatus") -> Table:
     """Return releases to take back as a table."""
     return Table(
         ("release", "superseded (UTC)", "model", "files"),

@@ -42,7 +42,7 @@ from .output import (
 
 if TYPE_CHECKING:
     from ..promise.certificate import Certificate
-    from ..registry import Asked, Registry
+    from ..registry import ErasureRequest, Registry
 
 
 INDEX = "index.csv"
@@ -139,17 +139,17 @@ class People:
     ids: tuple[str, ...]
     listed: tuple[str, ...] | None = None
 
-    def asked(self, request: str | None) -> "tuple[Asked, ...]":
+    def asked(self, request: str | None) -> "tuple[ErasureRequest, ...]":
         """Return the requests to make."""
-        from ..registry import Asked
+        from ..registry import ErasureRequest
 
         if self.listed is not None:
-            return tuple(Asked((one,)) for one in self.ids)
+            return tuple(ErasureRequest((one,)) for one in self.ids)
         if request is None:
-            return (Asked(self.ids),)
-        return (Asked(self.ids, request),)
+            return (ErasureRequest(self.ids),)
+        return (ErasureRequest(self.ids, request),)
 
-    def places(self, asked: "Sequence[Asked]") -> tuple[str | None, ...]:
+    def places(self, asked: "Sequence[ErasureRequest]") -> tuple[str | None, ...]:
         """Return for each place of the file its request; nothing without a file."""
         requests = {one.subjects[0]: one.request for one in asked}
         return tuple(requests.get(one) for one in self.listed or ())
@@ -243,7 +243,9 @@ class Outcome:
         raise Failed("; ".join(words), exit_code(failure)) from failure
 
 
-def forgotten(registry: "Registry", asked: "Sequence[Asked]", wait: float) -> Outcome:
+def forgotten(
+    registry: "Registry", asked: "Sequence[ErasureRequest]", wait: float
+) -> Outcome:
     """Accept requests and apply all that wait; return what became of them."""
     accepted: list[str] = []
     failure: ExpungeError | None = None
@@ -273,7 +275,7 @@ def forgotten(registry: "Registry", asked: "Sequence[Asked]", wait: float) -> Ou
 def apply(registry: "Registry", wait: float) -> None:
     """Apply everything accepted, with a bar."""
     with progress("forgetting") as watch:
-        registry.apply(wait, tell=watch)
+        registry.apply(wait, on_progress=watch)
 
 
 @dataclass(frozen=True, slots=True)

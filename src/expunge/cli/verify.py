@@ -16,7 +16,7 @@ import typer
 
 from ..exceptions import InvalidInput
 from ..ledger import Head, Receipt, check_export, check_receipt
-from ..ledger.documents import read_page
+from ..ledger.documents import read_document
 from ..ledger.export import LINES
 from ..promise.canonical import loads
 from ..promise.certificate import Certificate
@@ -182,7 +182,7 @@ def _heads(other: Paper, pem: bytes) -> Iterator[Head]:
         raise InvalidInput(f"{other.path} is neither a receipt nor a ledger export")
     _standing(other, check_export(other.data, pem))
     for line in other.data.splitlines():
-        page = read_page(line, LINES)
+        page = read_document(line, LINES)
         if isinstance(page, Head):
             yield page
 

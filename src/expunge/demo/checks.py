@@ -34,7 +34,7 @@ from ..core.objective import Objective
 from ..core.penalties import L2
 from ..core.rows import Rows
 from ..ledger import check_export, check_receipt
-from ..private_model.unlearn import Custody, begin, forget
+from ..private_model.model import PrivateModel
 from ..promise.budget import Budget
 from ..promise.record import Record
 from ..promise.verification import Verdict
@@ -168,7 +168,7 @@ class Witness(Private):
     ----------
     people, rows
         Everybody, and their rows as the model takes them.
-    custody
+    model
         The answer, computed again.
     gone
         Places of those who left.
@@ -176,7 +176,7 @@ class Witness(Private):
 
     people: People
     rows: Rows
-    custody: Custody
+    model: PrivateModel
     gone: tuple[int, ...] = ()
 
     @classmethod
@@ -184,22 +184,22 @@ class Witness(Private):
         """Return the witness of the fit."""
         objective = Objective(Logistic(), L2(), alpha, intercept=True)
         rows = objective.rows(people.X, 2.0 * people.y - 1.0)
-        return cls(people, rows, begin(objective, rows, budget=budget))
+        return cls(people, rows, PrivateModel.fit(objective, rows, budget=budget))
 
     def after(self, *places: int) -> "Witness":
         """Return the witness of one answer more."""
         gone = (*self.gone, *places)
         removed = self.rows.take(np.array(sorted(places)))
         remaining = partial(self.rows.without, np.array(gone))
-        custody = forget(self.custody, removed, remaining, n_subjects=len(places))
-        return replace(self, custody=custody, gone=gone)
+        model = self.model.forget(removed, remaining=remaining, n_subjects=len(places))
+        return replace(self, model=model, gone=gone)
 
     def retrained(self) -> Retrained:
         """Return what scikit-learn fits to the people who are left."""
         from sklearn.linear_model import LogisticRegression
 
         X, y = self.people.without(self.gone)
-        strength = 1.0 / (self.custody.objective.alpha * len(y))
+        strength = 1.0 / (self.model.objective.alpha * len(y))
         model = LogisticRegression(
             C=strength, solver="newton-cholesky", tol=TOLERANCE, max_iter=1000
         )
@@ -212,11 +212,11 @@ class Witness(Private):
 
     def distance(self, retrained: Retrained) -> float:
         """Return how far the noise-free model is from retraining."""
-        return float(np.linalg.norm(self.custody.draft.theta - retrained.theta))
+        return float(np.linalg.norm(self.model.answer.draft.theta - retrained.theta))
 
     def require_same(self, record: Record) -> float:
         """Return the record's radius; refuse a record that is of another model."""
-        found = self.custody.radius.value
+        found = self.model.answer.radius.value
         if record.radius is None or not isclose(record.radius, found, rel_tol=SAME):
             raise RuntimeError(
                 f"a replay finds a radius of {found:.3g} and the record holds "

@@ -19,12 +19,12 @@ from time import perf_counter, time_ns
 from typing import TypeAlias
 
 from ..ledger import Receipt, check_receipt
-from ..ledger.ledger import leaf
+from ..ledger.ledger import hash_entry
 from ..linear_model import LogisticRegression
 from ..plan import PlanningLooksAtData
 from ..plan.study import WORDS
 from ..promise.budget import Budget
-from ..registry import Asked, Registry
+from ..registry import ErasureRequest, Registry
 from . import values
 from .checks import ROW_NORM, Papers, People, Witness, patients
 from .values import (
@@ -131,7 +131,7 @@ class Answer:
 
 def answered(registry: Registry, ids: Sequence[str]) -> Answer:
     """Ask for each of these people and see it done."""
-    asked = [Asked((one,)) for one in ids]
+    asked = [ErasureRequest((one,)) for one in ids]
     wall, clock = time_ns(), perf_counter()
     registry.accept(asked)
     accepted = perf_counter() - clock
@@ -209,7 +209,7 @@ def opened(given: Papers) -> Opened:
 def proved(registry: Registry, given: Papers) -> Node:
     """Return the ledger's tree as the receipt's proof goes through it."""
     receipt = Receipt.from_json(given.receipt)
-    leaves = [leaf(entry) for entry in registry.log()][: receipt.head.size]
+    leaves = [hash_entry(entry) for entry in registry.log()][: receipt.head.size]
     return sketch(leaves, receipt.entry.sequence)
 
 

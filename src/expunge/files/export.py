@@ -23,12 +23,19 @@ from numpy.typing import NDArray
 
 from ..core.arrays import Vector
 from ..core.packing import pack, unpack
-from ..disk import failed, flush, write_new
+from ..disk import store_failure, sync_folder, write_new_file
 from ..exceptions import InvalidInput, MissingExtra, Unsupported
 from ..private_model.snapshot import PublicModel, note_use
 from ..promise.canonical import dumps
 from ..promise.certificate import Certificate, Release
-from .format import METADATA, CorruptFiles, digest, safetensors, tensor_parts
+from .format import (
+    METADATA,
+    CorruptFiles,
+    digest,
+    encode_header,
+    safetensors,
+    tensor_header,
+)
 
 FORMAT, VERSION = "expunge shipped release", "1"
 SHIP_AGAIN = "ship the release again, or fetch the file from where it was copied"
@@ -119,8 +126,6 @@ def _words_of(public: PublicModel) -> dict[str, str]:
         words["weighted"] = "true"
     if public.declared:
         words["declared"] = dumps(list(public.declared))
-    if public.n_targets is not None:
-        words["targets"] = str(public.n_targets)
     if public.classes is not None:
         words["classes"] = dumps(public.classes.tolist())
         words["classes_type"] = public.classes.dtype.str
@@ -130,22 +135,36 @@ def _words_of(public: PublicModel) -> dict[str, str]:
 
 
 def _make_safetensors(public: PublicModel) -> bytes:
-    """Return the release as tensors and words, sealed by a hash of all the rest."""
+    """Return the release as tensors and words, sealed."""
     coef, intercept = public.coefficients
+    if public.classes is None and public.n_targets is None:
+        coef, intercept = coef[0], intercept[0]
     tensors: dict[str, NDArray[Any]] = {"coef": coef, "intercept": intercept}
     # Parameters may be arrays themselves: candidates of a grid, say.
     parameters = pack(dict(public.parameters), "parameters", tensors)
-    tensors = {name: np.array(tensors[name], order="C") for name in sorted(tensors)}
+    tensors = {name: np.array(array, order="C") for name, array in tensors.items()}
     words = _words_of(public) | {"parameters": dumps(parameters)}
-    seal = digest(b"".join(tensor_parts(tensors, words)))
-    return b"".join(tensor_parts(tensors, words | {"sha256": seal}))
+    body = b"".join(array.tobytes() for array in tensors.values())
+    return seal(tensor_header(tensors) | {METADATA: words}, body)
+
+
+def seal(header: Mapping[str, Any], body: bytes) -> bytes:
+    """Return a safetensors file whose header holds the hash of all the rest."""
+    words = {"sha256": digest(encode_header(header) + body)}
+    return encode_header({**header, METADATA: header[METADATA] | words}) + body
+
+
+def split(data: bytes) -> tuple[dict[str, Any], bytes]:
+    """Return header and tensors of a safetensors file."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    header: dict[str, Any] = json.loads(data[8:end])
+    return header, data[end:]
 
 
 def _read_words(name: str, data: bytes) -> dict[str, str]:
     """Return the words of a file whose every byte is as it was written."""
     try:
-        end = 8 + int.from_bytes(data[:8], "little")
-        header = json.loads(data[8:end])
+        header, body = split(data)
         words = dict(header[METADATA])
     except (LookupError, TypeError, ValueError):
         words = {}
@@ -157,23 +176,10 @@ def _read_words(name: str, data: bytes) -> dict[str, str]:
             f"{name} is of version {version} and this expunge reads {VERSION}; read it "
             "with the expunge that wrote it, or a newer one"
         )
-    if not _is_sealed(data, words):
+    words.pop("sha256", None)
+    if seal(header | {METADATA: words}, body) != data:
         raise CorruptFiles(f"{name} was altered since it was shipped; {SHIP_AGAIN}")
     return words
-
-
-def _is_sealed(data: bytes, words: dict[str, str]) -> bool:
-    """Whether writing what a file holds gives the same file again."""
-    try:
-        tensors = safetensors().load(data)
-        tensors = {name: tensors[name] for name in sorted(tensors)}
-        seal = words.pop("sha256", "")
-        bare, whole = words, words | {"sha256": seal}
-        if digest(b"".join(tensor_parts(tensors, bare))) != seal:
-            return False
-        return b"".join(tensor_parts(tensors, whole)) == data
-    except (LookupError, TypeError, ValueError, _damaged()):
-        return False
 
 
 def _read_public(
@@ -182,7 +188,8 @@ def _read_public(
     """Return the public model that a file holds."""
     coef, certificate = tensors["coef"], Certificate.from_json(words["certificate"])
     parameters = unpack(json.loads(words["parameters"]), tensors)
-    features, classes = words.get("features"), None
+    classes = None
+    features = json.loads(words.get("features", "null"))
     if "classes" in words:
         kind = np.dtype(words["classes_type"])
         classes = np.array(json.loads(words["classes"]), dtype=kind)
@@ -193,8 +200,8 @@ def _read_public(
         estimator=words["estimator"],
         parameters=parameters,
         n_features=coef.shape[-1],
-        feature_names=np.array(json.loads(features), dtype=object) if features else None,
-        n_targets=int(words["targets"]) if "targets" in words else None,
+        feature_names=None if features is None else np.array(features, dtype=object),
+        n_targets=len(coef) if classes is None and coef.ndim == 2 else None,
         classes=classes,
         weighted="weighted" in words,
         declared=tuple(json.loads(words.get("declared", "[]"))),
@@ -205,9 +212,9 @@ def _stack(
     coef: NDArray[Any], intercept: NDArray[Any], certificate: Certificate
 ) -> Vector:
     """Return coefficients and intercepts as the one vector that was released."""
-    columns = coef.T
+    columns = np.atleast_2d(coef).T
     if certificate.objective["intercept"]:
-        columns = np.vstack([columns, intercept])
+        columns = np.vstack([columns, np.atleast_1d(intercept)])
     theta = np.array(columns, dtype=np.float64).ravel()
     if theta.size != certificate.n_parameters:
         raise ValueError("more or fewer parameters than the certificate speaks of")
@@ -223,14 +230,14 @@ def put_in_place(place: Path, data: bytes) -> None:
     draft = place.with_name(f".{os.getpid()}-{threading.get_ident()}.shipping")
     try:
         draft.unlink(missing_ok=True)
-        write_new(draft, data)
+        write_new_file(draft, data)
         draft.replace(place)
-        flush(place.parent)
+        sync_folder(place.parent)
     except BaseException as error:
         with suppress(OSError):
             draft.unlink()
         if isinstance(error, OSError):
-            raise failed(error) from error
+            raise store_failure(error) from error
         raise
 
 

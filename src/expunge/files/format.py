@@ -21,7 +21,14 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..disk import ANYONE, OWNER_ALONE, destroy, flush, scrubbed, write_new
+from ..disk import (
+    ANYONE,
+    OWNER_ALONE,
+    destroy,
+    erase_replaced,
+    sync_folder,
+    write_new_file,
+)
 from ..exceptions import ExpungeError, InvalidInput, MissingExtra
 from ..promise.canonical import dumps, loads
 
@@ -72,13 +79,13 @@ def replace_files(folder: Path, files: Mapping[str, bytes]) -> None:
     try:
         for name, data in files.items():
             private = name.startswith(PRIVATE)
-            write_new(saving / name, data, OWNER_ALONE if private else ANYONE)
-        flush(saving)
+            write_new_file(saving / name, data, OWNER_ALONE if private else ANYONE)
+        sync_folder(saving)
         saving.rename(folder / SAVED)
     except BaseException:
         _discard(saving)
         raise
-    flush(folder)
+    sync_folder(folder)
     _settle(folder)
 
 
@@ -134,10 +141,10 @@ def _settle(folder: Path) -> None:
         return
     for file in sorted(saved.iterdir()):
         private = file.name.startswith(PRIVATE)
-        with scrubbed(folder / file.name) if private else nullcontext():
+        with erase_replaced(folder / file.name) if private else nullcontext():
             file.replace(folder / file.name)
     saved.rmdir()
-    flush(folder)
+    sync_folder(folder)
 
 
 def _discard(folder: Path) -> None:
@@ -165,14 +172,18 @@ def unframe(data: bytes) -> tuple[Content, dict[str, NDArray[Any]]]:
     return loads(line, "a framed piece"), safetensors().load(rest)
 
 
-def tensor_parts(
-    arrays: Mapping[str, NDArray[Any]], words: Mapping[str, str] | None = None
-) -> list[memoryview]:
+def tensor_parts(arrays: Mapping[str, NDArray[Any]]) -> list[memoryview]:
     """Return arrays in the format of safetensors: a header, then each array's bytes.
 
     Written here because the library copies, and puts words into an order of the day.
     """
-    header: dict[str, Any] = {} if words is None else {METADATA: dict(words)}
+    header = encode_header(tensor_header(arrays))
+    return [memoryview(header), *(_bytes_of(array) for array in arrays.values())]
+
+
+def tensor_header(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """Return the header of a safetensors file with these arrays."""
+    header: dict[str, Any] = {}
     end = 0
     for name, array in arrays.items():
         start, end = end, end + array.nbytes
@@ -181,10 +192,14 @@ def tensor_parts(
             "shape": list(array.shape),
             "data_offsets": [start, end],
         }
+    return header
+
+
+def encode_header(header: Mapping[str, Any]) -> bytes:
+    """Return a header as safetensors begins a file, in one spelling."""
     text = json.dumps(header, separators=(",", ":"), sort_keys=True).encode("ascii")
     text += b" " * (-len(text) % 8)  # so that arrays are aligned
-    size = len(text).to_bytes(8, "little")
-    return [memoryview(size + text), *(_bytes_of(array) for array in arrays.values())]
+    return len(text).to_bytes(8, "little") + text
 
 
 def _bytes_of(array: NDArray[Any]) -> memoryview:

@@ -19,16 +19,16 @@ from .entries import (
     sign,
 )
 from .export import ExportVerdict, check_export, export
-from .keys import KeyRing, PublicKey, SigningKey, signing_key
-from .ledger import Ledger, check_growth
-from .receipts import Receipt, ReceiptVerdict, check_receipt, issue
+from .keys import KeyHistory, PublicKey, SigningKey, signing_key
+from .ledger import Ledger, check_consistency
+from .receipts import Receipt, ReceiptVerdict, check_receipt, issue_receipt
 from .secrets import TagKey, UnusableKey, is_tag_of, subject_tag, subject_tags, tag_key
 
 __all__ = [
     "Entry",
     "ExportVerdict",
     "Head",
-    "KeyRing",
+    "KeyHistory",
     "KeyRotated",
     "Ledger",
     "ModelRegistered",
@@ -42,12 +42,12 @@ __all__ = [
     "SigningKey",
     "TagKey",
     "UnusableKey",
+    "check_consistency",
     "check_export",
-    "check_growth",
     "check_receipt",
     "export",
     "is_tag_of",
-    "issue",
+    "issue_receipt",
     "read_entry",
     "sign",
     "signing_key",

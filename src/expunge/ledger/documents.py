@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages: the documents of a ledger, of which every byte counts.
+"""Documents of a ledger, of which every byte counts.
 
-A page is a document that is read from its canonical bytes alone, since its hash is what
-the tree and the signatures speak of: no space, no other order, no newline at the end.
-A page may hold other documents; they become part of its JSON, not text within it.
+Each is read from its canonical bytes alone, because its hash is what the tree and the
+signatures are computed from: no extra space, no other order, no newline at the end. A
+document may hold others; they become part of its JSON, not text within it.
 
-Spelling: pages are read from their canonical bytes, nearly all at a glance.
-
-A page has one spelling, and for most kinds that is a regular language: fields in order,
-hexadecimal words, days, whole numbers. One match of a regular expression, made from the
-checks of the fields, proves such a page canonical and takes it apart. Whatever does not
-match is read by ``Page.from_json``, which knows every spelling that there is and says
-what is wrong with the others: so a glance may be too narrow, never too wide.
+For most kinds the canonical spelling is a regular language: fields in order,
+hexadecimal words, days, whole numbers. One match of a regular expression, built from
+the checks of the fields, proves such a document canonical and takes it apart. What does
+not match is read by ``CanonicalDocument.from_json``, which knows every valid spelling
+and says what is wrong with the others. So the fast path may be too narrow, but never
+too wide.
 """
 
 import re
@@ -35,7 +34,7 @@ digest = hexadecimal(32)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-class Page(Document):
+class CanonicalDocument(Document):
     """A document with one spelling, which alone is read."""
 
     __slots__ = ()
@@ -66,7 +65,7 @@ class Page(Document):
         return page
 
 
-def within(kind: type[Document]) -> Check:
+def document_of(kind: type[Document]) -> Check:
     """Return a check for a document inside a page."""
 
     def check(value: Any) -> Document:
@@ -102,7 +101,7 @@ def by_model(check: Check) -> Check:
     return Spelled(checked, rf"\{{{pairs}\}}", read)
 
 
-def several(check: Check) -> Check:
+def list_of(check: Check) -> Check:
     """Return a check for a list of checked values."""
 
     def checked(value: Any) -> tuple[Any, ...]:
@@ -179,7 +178,7 @@ def _repeated(item: str) -> str:
 
 def _shown(value: Any) -> Any:
     """Return a value with the documents in it as plain mappings."""
-    if isinstance(value, Page):
+    if isinstance(value, CanonicalDocument):
         return value.parts()
     if isinstance(value, Document):
         return loads(value.to_json(), type(value).__name__)
@@ -188,14 +187,16 @@ def _shown(value: Any) -> Any:
     return value
 
 
-AnyPage = TypeVar("AnyPage", bound=Page)
+AnyDocument = TypeVar("AnyDocument", bound=CanonicalDocument)
 
 _KIND = '"kind":"'
 
 
-def read_page(text: str | bytes, kinds: Mapping[str, type[AnyPage]]) -> AnyPage:
+def read_document(
+    text: str | bytes, kinds: Mapping[str, type[AnyDocument]]
+) -> AnyDocument:
     """Return the page that these bytes spell; refuse a kind that is not known."""
-    page = glance(text, kinds)
+    page = read_fast(text, kinds)
     if page is not None:
         return page
     kind = loads(text, "Page").get("kind")
@@ -207,7 +208,9 @@ def read_page(text: str | bytes, kinds: Mapping[str, type[AnyPage]]) -> AnyPage:
     return kinds[kind].from_json(text)
 
 
-def glance(text: str | bytes, kinds: Mapping[str, type[AnyPage]]) -> AnyPage | None:
+def read_fast(
+    text: str | bytes, kinds: Mapping[str, type[AnyDocument]]
+) -> AnyDocument | None:
     """Return the page that these bytes spell; None if a glance does not tell."""
     try:
         word = text if isinstance(text, str) else text.decode("ascii")
@@ -241,14 +244,14 @@ class _Spelling:
 
     pattern: re.Pattern[str]
     reads: Sequence[Callable[[str], Any]]
-    puts: Sequence[Callable[[Page, Any], None]]
+    puts: Sequence[Callable[[CanonicalDocument, Any], None]]
 
 
 # By kind, each made once.
-_SPELLINGS: dict[type[Page], _Spelling | None] = {}
+_SPELLINGS: dict[type[CanonicalDocument], _Spelling | None] = {}
 
 
-def _spelling(kind: type[Page]) -> _Spelling | None:
+def _spelling(kind: type[CanonicalDocument]) -> _Spelling | None:
     """Return how a kind of page is spelled; None if the check of a field cannot say."""
     written, reads, puts = [], [], []
     for name in sorted(field.name for field in fields(kind)):

@@ -27,7 +27,15 @@ from typing import Any, ClassVar, TypeVar
 
 from ..exceptions import InvalidInput
 from ..promise.canonical import Check, count, exactly, hexadecimal, one_of
-from .documents import Page, by_model, digest, name, read_page, several, utc_day
+from .documents import (
+    CanonicalDocument,
+    by_model,
+    digest,
+    list_of,
+    name,
+    read_document,
+    utc_day,
+)
 from .keys import KEY_BYTES, SIGNATURE_BYTES, PublicKey, SigningKey
 from .merkle import Tree
 
@@ -37,7 +45,7 @@ SHARE = 100  # signatures that a thread verifies at a time: 10 ms
 NO_KEY, NO_SIGNATURE = "00" * KEY_BYTES, "00" * SIGNATURE_BYTES
 
 
-class Signed(Page):
+class SignedDocument(CanonicalDocument):
     """A page with a key's name and that key's signature."""
 
     __slots__ = ()
@@ -47,7 +55,7 @@ class Signed(Page):
 
     def payload(self) -> bytes:
         """Return the bytes that the signature is of."""
-        return payload_in(self.to_json())
+        return payload_of(self.to_json())
 
     def signed_by(self, key: PublicKey) -> bool:
         """Return whether the page names this key and is signed by it."""
@@ -55,7 +63,7 @@ class Signed(Page):
         return self.key == key.id and key.verifies(signature, self.payload())
 
 
-def payload_in(text: str) -> bytes:
+def payload_of(text: str) -> bytes:
     """Return what the signature is of, from the canonical JSON of the whole page.
 
     The page's own signature comes last: what follows it are whole numbers.
@@ -65,7 +73,7 @@ def payload_in(text: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Owed:
+class UnverifiedSignature:
     """A signature that is still to be verified."""
 
     key: PublicKey
@@ -73,7 +81,7 @@ class Owed:
     payload: bytes
 
 
-def first_unverified(owed: Sequence[Owed]) -> int | None:
+def find_bad_signature(owed: Sequence[UnverifiedSignature]) -> int | None:
     """Return the place of the first signature that is not its key's; None if all are.
 
     The library verifies without Python's lock, so that threads share the work.
@@ -93,15 +101,15 @@ def first_unverified(owed: Sequence[Owed]) -> int | None:
         return next((place for place in found if place is not None), None)
 
 
-SignedPage = TypeVar("SignedPage", bound=Signed)
+AnySigned = TypeVar("AnySigned", bound=SignedDocument)
 
 
-def sign(page: SignedPage, key: SigningKey) -> SignedPage:
+def sign(page: AnySigned, key: SigningKey) -> AnySigned:
     """Return the page with this key's name and signature."""
     # Fields of its classes, which the base cannot declare: Entry has slots of its own.
     unsigned: Any = page
     named: Any = replace(unsigned, key=key.public.id)
-    signed: SignedPage = replace(named, signature=key.sign(named.payload()).hex())
+    signed: AnySigned = replace(named, signature=key.sign(named.payload()).hex())
     return signed
 
 
@@ -116,7 +124,7 @@ _STAMP: Mapping[str, Check] = {
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Entry(Page):
+class Entry(CanonicalDocument):
     """One line of a ledger.
 
     Parameters
@@ -229,13 +237,13 @@ class ReleasesSuperseded(Entry):
         **_STAMP,
         "kind": one_of("releases superseded"),
         "model": name,
-        "certificates": several(digest),
+        "certificates": list_of(digest),
         "by": digest,
     }
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class KeyRotated(Entry, Signed):
+class KeyRotated(Entry, SignedDocument):
     """From here on another key signs; ``sign`` it with the key that did so far.
 
     ``public`` is the new key, 32 bytes in hexadecimal; ``key`` names the old one.
@@ -254,7 +262,7 @@ class KeyRotated(Entry, Signed):
     }
 
     @property
-    def introduced(self) -> PublicKey:
+    def new_key(self) -> PublicKey:
         """The key in force from the next head on."""
         return PublicKey(bytes.fromhex(self.public))
 
@@ -291,14 +299,14 @@ KINDS: Mapping[str, type[Entry]] = {
 
 def read_entry(text: str | bytes) -> Entry:
     """Return the entry that these bytes spell; refuse a kind that is not known."""
-    return read_page(text, KINDS)
+    return read_document(text, KINDS)
 
 
 HEAD_FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Head(Signed):
+class Head(SignedDocument):
     """How many entries, the root over them, when, by which key, and its signature.
 
     Parameters

@@ -16,10 +16,18 @@ from dataclasses import dataclass
 
 from ..exceptions import InvalidInput
 from ..promise.verification import Verdict
-from .documents import Page, read_page
-from .entries import KINDS, Entry, Head, KeyRotated, Owed, first_unverified, payload_in
-from .keys import KeyRing
-from .ledger import Ledger, misplacement, unsigned
+from .documents import CanonicalDocument, read_document
+from .entries import (
+    KINDS,
+    Entry,
+    Head,
+    KeyRotated,
+    UnverifiedSignature,
+    find_bad_signature,
+    payload_of,
+)
+from .keys import KeyHistory
+from .ledger import Ledger, check_place, unsigned_message
 from .merkle import leaf_hash
 
 # What a line of an export may be.
@@ -48,7 +56,7 @@ class ExportVerdict(Verdict):
     ledger: Ledger
 
 
-def export(pages: Iterable[Page]) -> bytes:
+def export(pages: Iterable[CanonicalDocument]) -> bytes:
     """Return entries and heads as the lines of a file, in this order."""
     return b"".join(page.to_json().encode("ascii") + b"\n" for page in pages)
 
@@ -68,16 +76,16 @@ def check_export(
         The export.
     public_pem
         The public keys of the ledger, each with the sizes of the heads that it signs
-        (``KeyRing.to_pem``): keys change there, and nowhere else. One key alone must be
-        the first of the ledger, and rotations lead on from it.
+        (``KeyHistory.to_pem``): keys change there, and nowhere else. A single key must
+        be the first of the ledger, and rotations lead on from it.
     since
         Where an earlier export ended (``ExportVerdict.ledger``), if this one goes on
         from there; otherwise it must begin at the beginning.
     seen
         Heads that the reader has from elsewhere; the export must agree with them.
     """
-    listed = KeyRing.from_pem(public_pem)
-    start = Ledger.begin(listed.at(0)) if since is None else since
+    listed = KeyHistory.from_pem(public_pem)
+    start = Ledger.empty(listed.at(0)) if since is None else since
     _require_comparable(start, listed, seen)
     sizes: defaultdict[int, list[Head]] = defaultdict(list)
     for head in seen:
@@ -90,7 +98,7 @@ def check_export(
         if failure:
             break
         try:
-            page = read_page(line, LINES)
+            page = read_document(line, LINES)
         except InvalidInput as error:
             due = reading.size
             failure = f"line {number}, at entry {due}, is not to be read: {error}"
@@ -107,7 +115,7 @@ def check_export(
 class _Claim:
     """A head that fits, with the signature to verify, and what vouched before it."""
 
-    owed: Owed
+    owed: UnverifiedSignature
     failure: str
     before: Ledger
 
@@ -120,7 +128,7 @@ class _Reading:
     """
 
     def __init__(
-        self, start: Ledger, listed: KeyRing, seen: Mapping[int, Sequence[Head]]
+        self, start: Ledger, listed: KeyHistory, seen: Mapping[int, Sequence[Head]]
     ) -> None:
         self.vouched = start
         self.listed = listed
@@ -152,7 +160,7 @@ class _Reading:
         size = self.size
         if isinstance(page, KeyRotated) or size + 1 in self._turns:
             return self._change(page, line)
-        failure = misplacement(page, size, self._day)
+        failure = check_place(page, size, self._day)
         if failure:
             return failure
         self._leaves.append(leaf_hash(line))
@@ -162,10 +170,10 @@ class _Reading:
     def _change(self, entry: Entry, line: bytes) -> str:
         """Go on by an entry at which a key may change."""
         ledger = self.ledger()
-        failure = ledger.objection(entry)
+        failure = ledger.check_entry(entry)
         if failure:
             return failure
-        grown = ledger.grown(entry, leaf_hash(line))
+        grown = ledger.append_hashed(entry, leaf_hash(line))
         failure = _unlisted(grown, self.listed)
         if failure:
             return f"entry {entry.sequence} is wrong: {failure}"
@@ -176,14 +184,14 @@ class _Reading:
         """Let a head of the export vouch for what was read, if it does."""
         failure = self._disputed(head)
         if not failure:
-            self._claim(head, payload_in(line.decode("ascii")), unsigned(head))
+            self._claim(head, payload_of(line.decode("ascii")), unsigned_message(head))
             self.vouched = self.ledger()
         return failure
 
     def _disputed(self, head: Head) -> str:
         """Return what a head contradicts, and where that must be."""
         ledger = self.ledger()
-        failure = ledger.contradiction(head)
+        failure = ledger.check_contents(head)
         first, last = self.vouched.size, ledger.size - 1
         if not failure or head.tree == ledger.frontier.tree() or first > last:
             return failure
@@ -199,18 +207,18 @@ class _Reading:
             failure = self._disputed(head)
             if failure:
                 return disagrees + failure
-            self._claim(head, head.payload(), disagrees + unsigned(head))
+            self._claim(head, head.payload(), disagrees + unsigned_message(head))
         return ""
 
     def _claim(self, head: Head, payload: bytes, failure: str) -> None:
         """Remember to verify the signature of a head that fits."""
         key = self.ledger().keys.at(head.size)
-        owed = Owed(key, bytes.fromhex(head.signature), payload)
+        owed = UnverifiedSignature(key, bytes.fromhex(head.signature), payload)
         self._claims.append(_Claim(owed, failure, self.vouched))
 
     def verified(self) -> str:
         """Return which signature does not hold, the first one; go back to before it."""
-        place = first_unverified([claim.owed for claim in self._claims])
+        place = find_bad_signature([claim.owed for claim in self._claims])
         if place is None:
             return ""
         self.vouched = self._claims[place].before
@@ -232,7 +240,7 @@ class _Reading:
         return ""
 
 
-def _unlisted(ledger: Ledger, listed: KeyRing) -> str:
+def _unlisted(ledger: Ledger, listed: KeyHistory) -> str:
     """Return how the keys of a ledger are not those of the list, if it has several."""
     if len(listed.keys) == 1 or ledger.keys == listed.until(ledger.size):
         return ""
@@ -243,7 +251,9 @@ def _unlisted(ledger: Ledger, listed: KeyRing) -> str:
     )
 
 
-def _require_comparable(start: Ledger, listed: KeyRing, seen: Sequence[Head]) -> None:
+def _require_comparable(
+    start: Ledger, listed: KeyHistory, seen: Sequence[Head]
+) -> None:
     """Refuse to begin where the keys or the heads held cannot be used."""
     if start.keys.at(0) != listed.at(0):
         raise InvalidInput(

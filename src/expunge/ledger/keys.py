@@ -215,7 +215,7 @@ _LINE = re.compile(rf"({_FROM}|{_TO}): (0|[1-9][0-9]{{0,17}})")
 
 
 @dataclass(frozen=True, slots=True)
-class KeyRing:
+class KeyHistory:
     """The keys of one ledger, oldest first, each with the size it is in force from.
 
     A head of size s is signed by the last key whose ``since`` is at most s. The first
@@ -238,7 +238,7 @@ class KeyRing:
             raise InvalidInput("a key comes back; a retired key is never used again")
 
     @classmethod
-    def from_pem(cls, pem: str | bytes) -> "KeyRing":
+    def from_pem(cls, pem: str | bytes) -> "KeyHistory":
         """Return the keys that an operator publishes; refuse a list with a gap."""
         keys, texts = read_pem(pem)
         *stated, after = map(_stated, texts)
@@ -248,15 +248,15 @@ class KeyRing:
             raise _unusable(f"not every key stands below a line {_FROM}: SIZE")
         ranges: list[Range] = [(lines[_FROM], lines.get(_TO)) for lines in stated]
         try:
-            ring = cls(tuple(zip((first for first, _ in ranges), keys, strict=True)))
+            history = cls(tuple(zip((first for first, _ in ranges), keys, strict=True)))
         except InvalidInput as error:
             raise _unusable(str(error)) from None
-        if ranges != list(ring.ranges()):
+        if ranges != list(history.ranges()):
             raise _unusable(
                 f"its keys sign sizes {_in_words(ranges)}; each must end with the size "
                 "before the next one begins, and the last must have no end"
             )
-        return ring
+        return history
 
     @property
     def current(self) -> PublicKey:
@@ -267,17 +267,17 @@ class KeyRing:
         """Return the key that signs heads of this size."""
         return next(key for since, key in reversed(self.keys) if since <= size)
 
-    def until(self, size: int) -> "KeyRing":
+    def until(self, size: int) -> "KeyHistory":
         """Return the ring as it was when the ledger had this size."""
-        return KeyRing(tuple(pair for pair in self.keys if pair[0] <= size))
+        return KeyHistory(tuple(pair for pair in self.keys if pair[0] <= size))
 
     def range_at(self, size: int) -> Range:
         """Return the sizes of the heads that the key at this size signs."""
         return list(self.ranges())[len(self.until(size).keys) - 1]
 
-    def rotated(self, since: int, key: PublicKey) -> "KeyRing":
+    def with_key(self, since: int, key: PublicKey) -> "KeyHistory":
         """Return the ring with a new key, in force from this size on."""
-        return KeyRing((*self.keys, (since, key)))
+        return KeyHistory((*self.keys, (since, key)))
 
     def ranges(self) -> Iterator[Range]:
         """Yield for each key the sizes of the heads that it signs."""

@@ -16,7 +16,7 @@ from ..exceptions import InvalidInput
 from ..promise.verification import Verdict
 from .documents import FIRST_DAY
 from .entries import Entry, Head, KeyRotated, sign
-from .keys import KeyRing, PublicKey, SigningKey
+from .keys import KeyHistory, PublicKey, SigningKey
 from .merkle import Frontier, Proof, extends, leaf_hash
 
 
@@ -24,18 +24,18 @@ from .merkle import Frontier, Proof, extends, leaf_hash
 class Ledger:
     """Where a ledger stands: its tree, its keys, the day of its last entry.
 
-    Replaying the entries, ``reduce(Ledger.append, entries, Ledger.begin(key))``, gives
+    Replaying the entries, ``reduce(Ledger.append, entries, Ledger.empty(key))``, gives
     the same value again.
     """
 
     frontier: Frontier
-    keys: KeyRing
+    keys: KeyHistory
     day: str = FIRST_DAY
 
     @classmethod
-    def begin(cls, key: PublicKey) -> "Ledger":
+    def empty(cls, key: PublicKey) -> "Ledger":
         """Return the empty ledger whose heads this key signs."""
-        return cls(Frontier(), KeyRing(((0, key),)))
+        return cls(Frontier(), KeyHistory(((0, key),)))
 
     @property
     def size(self) -> int:
@@ -44,42 +44,42 @@ class Ledger:
 
     def append(self, entry: Entry) -> "Ledger":
         """Return the ledger with this entry; refuse one that cannot come next."""
-        return self.grown(entry, leaf(entry))
+        return self.append_hashed(entry, hash_entry(entry))
 
-    def grown(self, entry: Entry, hashed: bytes) -> "Ledger":
+    def append_hashed(self, entry: Entry, hashed: bytes) -> "Ledger":
         """Return the ledger with this entry, whose hash as a leaf is known."""
-        complaint = self.objection(entry)
+        complaint = self.check_entry(entry)
         if complaint:
             raise InvalidInput(f"{complaint}; append entries one by one, as they come")
         keys = self.keys
         if isinstance(entry, KeyRotated):
-            keys = keys.rotated(self.size + 1, entry.introduced)
+            keys = keys.with_key(self.size + 1, entry.new_key)
         return Ledger(self.frontier.append(hashed), keys, entry.day)
 
     def head(self, key: SigningKey, day: str) -> Head:
         """Return the signed head over all entries so far."""
         tree = self.frontier.tree()
         head = sign(Head(size=tree.size, root=tree.root.hex(), day=day), key)
-        complaint = self.disagreement(head)
+        complaint = self.check_head(head)
         if complaint:
             raise InvalidInput(f"{complaint}; sign with the current key, as of today")
         return head
 
-    def objection(self, entry: Entry) -> str:
+    def check_entry(self, entry: Entry) -> str:
         """Return why this entry cannot come next; nothing if it can."""
-        misplaced = misplacement(entry, self.size, self.day)
+        misplaced = check_place(entry, self.size, self.day)
         if not misplaced and isinstance(entry, KeyRotated):
-            return self._refusal(entry)
+            return self._check_rotation(entry)
         return misplaced
 
-    def disagreement(self, head: Head) -> str:
+    def check_head(self, head: Head) -> str:
         """Return why this head is not of this ledger as it stands; nothing if it is."""
-        contradicted = self.contradiction(head)
+        contradicted = self.check_contents(head)
         if not contradicted and not head.signed_by(self.keys.at(head.size)):
-            return unsigned(head)
+            return unsigned_message(head)
         return contradicted
 
-    def contradiction(self, head: Head) -> str:
+    def check_contents(self, head: Head) -> str:
         """Return what a head says that is not so here; its signature is not read."""
         named = f"the head over {head.size} entries"
         missing = head.size - self.size
@@ -102,19 +102,19 @@ class Ledger:
             return f"{named} names key {head.key}, and {key.id} is in force there"
         return ""
 
-    def _refusal(self, entry: KeyRotated) -> str:
+    def _check_rotation(self, entry: KeyRotated) -> str:
         """Return why a rotation does not hold; nothing if it does."""
         if not entry.signed_by(self.keys.current):
             return (
                 f"entry {entry.sequence} rotates the key without the signature of "
                 f"{self.keys.current.id}, which is in force"
             )
-        if entry.introduced in [key for _, key in self.keys.keys]:
+        if entry.new_key in [key for _, key in self.keys.keys]:
             return f"entry {entry.sequence} brings a retired key back"
         return ""
 
 
-def misplacement(entry: Entry, due: int, day: str) -> str:
+def check_place(entry: Entry, due: int, day: str) -> str:
     """Return why an entry cannot be at a place, after an entry of this day."""
     place = entry.sequence
     if place > due:
@@ -132,7 +132,7 @@ def misplacement(entry: Entry, due: int, day: str) -> str:
     return ""
 
 
-def unsigned(head: Head) -> str:
+def unsigned_message(head: Head) -> str:
     """Return that a head is not signed by the key that it names."""
     return (
         f"the head over {head.size} entries does not bear the signature of key "
@@ -140,12 +140,12 @@ def unsigned(head: Head) -> str:
     )
 
 
-def leaf(entry: Entry) -> bytes:
+def hash_entry(entry: Entry) -> bytes:
     """Return the hash of an entry as a leaf of the tree."""
     return leaf_hash(entry.to_json().encode("ascii"))
 
 
-def check_growth(
+def check_consistency(
     new: Head, old: Head, proof: Proof, public_pem: str | bytes
 ) -> Verdict:
     """Return whether a ledger only grew between two heads, without its entries.
@@ -159,14 +159,14 @@ def check_growth(
     public_pem
         The public keys of the ledger, with the sizes that each signs.
     """
-    ring = KeyRing.from_pem(public_pem)
+    history = KeyHistory.from_pem(public_pem)
     found = [
         (
             f"the head over {head.size} entries is signed by key {key.id}, which is in "
             "force there",
             head.signed_by(key),
         )
-        for head, key in ((head, ring.at(head.size)) for head in (old, new))
+        for head, key in ((head, history.at(head.size)) for head in (old, new))
     ]
     grown = extends(new.tree, old.tree, proof)
     found.append((f"the first {old.size} entries of both are the same", grown))

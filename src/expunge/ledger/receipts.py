@@ -24,25 +24,25 @@ from ..promise import certificate
 from ..promise.canonical import Check, exactly, hexadecimal, one_of
 from ..promise.certificate import Certificate
 from ..promise.verification import Verdict, verify
-from .documents import by_model, days_between, several, within
+from .documents import by_model, days_between, document_of, list_of
 from .entries import (
     NO_KEY,
     NO_SIGNATURE,
     SIGNED_CHECKS,
     Head,
     RequestCompleted,
-    Signed,
+    SignedDocument,
     sign,
 )
-from .keys import KeyRing, SigningKey
-from .ledger import leaf
+from .keys import KeyHistory, SigningKey
+from .ledger import hash_entry
 from .merkle import HASH_BYTES, Proof, includes
 
 FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Receipt(Signed):
+class Receipt(SignedDocument):
     """The answer to a request, with its proof.
 
     Parameters
@@ -73,10 +73,10 @@ class Receipt(Signed):
     private: ClassVar[bool] = True
     checks: ClassVar[Mapping[str, Check]] = {
         **SIGNED_CHECKS,
-        "entry": within(RequestCompleted),
-        "certificates": by_model(within(Certificate)),
-        "head": within(Head),
-        "proof": several(hexadecimal(HASH_BYTES)),
+        "entry": document_of(RequestCompleted),
+        "certificates": by_model(document_of(Certificate)),
+        "head": document_of(Head),
+        "proof": list_of(hexadecimal(HASH_BYTES)),
         "kind": one_of("receipt"),
         "version": exactly(FORMAT),
     }
@@ -95,7 +95,7 @@ class Receipt(Signed):
         return tuple(bytes.fromhex(sibling) for sibling in self.proof)
 
 
-def issue(
+def issue_receipt(
     entry: RequestCompleted,
     certificates: Mapping[str, Certificate],
     *,
@@ -183,27 +183,27 @@ def check_receipt(receipt: str | bytes, public_pem: str | bytes) -> ReceiptVerdi
         As it was handed over, byte for byte.
     public_pem
         The public keys of the operator's ledger, each with the sizes of the heads that
-        it signs (``KeyRing.to_pem``), from a source other than the receipt.
+        it signs (``KeyHistory.to_pem``), from a source other than the receipt.
     """
-    ring = KeyRing.from_pem(public_pem)
+    history = KeyHistory.from_pem(public_pem)
     try:
         page = Receipt.from_json(receipt)
     except InvalidInput as error:
-        return _refused((), (f"this is not a receipt as it was issued: {error}",))
-    failure = _unsigned(page, ring)
+        return _refuse((), (f"this is not a receipt as it was issued: {error}",))
+    failure = _check_signatures(page, history)
     if failure:
-        return _refused((), (failure,))
-    found = [*_signed(page, ring), *_placed(page)]
+        return _refuse((), (failure,))
+    found = [*_signature_findings(page, history), *_check_place(page)]
     verdicts = {name: verify(one) for name, one in page.certificates.items()}
     for name, verdict in verdicts.items():
-        found.append(_named(page, name))
+        found.append(_check_digest(page, name))
         found += [(f"{name}: {finding}", "") for finding in verdict.findings]
         found += [("", f"{name}: {failure}") for failure in verdict.failures]
     findings = tuple(finding for finding, failure in found if not failure)
     failures = tuple(failure for _, failure in found if failure)
     if failures:
-        return _refused(findings, failures)
-    exclusions = _exclusions(page, ring)
+        return _refuse(findings, failures)
+    exclusions = _exclusions(page, history)
     promises = [f"Model {name}: {verdict.says}" for name, verdict in verdicts.items()]
     says = " ".join(
         (_story(page), *promises, f"It says nothing about {'; '.join(exclusions)}.")
@@ -211,20 +211,20 @@ def check_receipt(receipt: str | bytes, public_pem: str | bytes) -> ReceiptVerdi
     return ReceiptVerdict(findings, (), says, exclusions)
 
 
-def _refused(findings: tuple[str, ...], failures: tuple[str, ...]) -> ReceiptVerdict:
+def _refuse(findings: tuple[str, ...], failures: tuple[str, ...]) -> ReceiptVerdict:
     says = f"The receipt does not stand: {'; '.join(failures)}."
     return ReceiptVerdict(findings, failures, says)
 
 
-def _unsigned(page: Receipt, ring: KeyRing) -> str:
+def _check_signatures(page: Receipt, history: KeyHistory) -> str:
     """Return what is wrong with the signatures of the receipt and its head."""
-    ids = [key.id for _, key in ring.keys]
+    ids = [key.id for _, key in history.keys]
     if page.key not in ids:
         return (
             f"it names key {page.key}, and the keys given are {', '.join(ids)}; ask "
             "the operator for the newest list of all keys of the ledger"
         )
-    key = ring.at(page.head.size)
+    key = history.at(page.head.size)
     if page.key != key.id:
         return (
             f"its head is over {page.head.size} entries, and by the list of keys given "
@@ -238,9 +238,9 @@ def _unsigned(page: Receipt, ring: KeyRing) -> str:
     return ""
 
 
-def _signed(page: Receipt, ring: KeyRing) -> Found:
+def _signature_findings(page: Receipt, history: KeyHistory) -> Found:
     """Say whose the signatures are, once they hold."""
-    first, last = ring.range_at(page.head.size)
+    first, last = history.range_at(page.head.size)
     sizes = (
         f"{first} entries and more" if last is None else f"{first} to {last} entries"
     )
@@ -250,10 +250,10 @@ def _signed(page: Receipt, ring: KeyRing) -> Found:
     ]
 
 
-def _placed(page: Receipt) -> Found:
+def _check_place(page: Receipt) -> Found:
     """Hold the entry against the head."""
     entry, head = page.entry, page.head
-    inside = includes(head.tree, entry.sequence, leaf(entry), page.path)
+    inside = includes(head.tree, entry.sequence, hash_entry(entry), page.path)
     return [
         (
             f"the request is entry {entry.sequence} of a ledger of {head.size}, by the "
@@ -267,7 +267,7 @@ def _placed(page: Receipt) -> Found:
     ]
 
 
-def _named(page: Receipt, name: str) -> tuple[str, str]:
+def _check_digest(page: Receipt, name: str) -> tuple[str, str]:
     """Hold a certificate against the digest in the entry."""
     same = page.certificates[name].digest() == page.entry.certificates[name]
     return (
@@ -298,9 +298,9 @@ def _punctuality(entry: RequestCompleted) -> str:
     return f"{days} before" if left > 0 else f"{days} AFTER"
 
 
-def _exclusions(page: Receipt, ring: KeyRing) -> tuple[str, ...]:
+def _exclusions(page: Receipt, history: KeyHistory) -> tuple[str, ...]:
     """Return what is not covered, each sentence once."""
     inner = [text for one in page.certificates.values() for text in one.not_covered]
-    _, last = ring.range_at(page.head.size)
+    _, last = history.range_at(page.head.size)
     about_key = AS_OF_THE_LIST if last is None else RETIRED
     return tuple(dict.fromkeys((*NOT_COVERED, about_key, *inner)))

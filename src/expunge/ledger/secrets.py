@@ -25,7 +25,14 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import NoReturn, SupportsIndex
 
-from ..disk import beside, denied, drafted, failed, flush, make_folder
+from ..disk import (
+    denied_message,
+    draft_file,
+    hidden_path,
+    make_folder,
+    store_failure,
+    sync_folder,
+)
 from ..exceptions import ExpungeError, InvalidInput
 from ..private_model.subjects import person
 from ..promise.noise import salt
@@ -60,7 +67,7 @@ def secret_file(path: Path, fresh: Callable[[], bytes]) -> bytes:
         try:
             _create(path, fresh())
         except OSError as error:
-            raise failed(error) from error
+            raise store_failure(error) from error
     return read_secret(path)
 
 
@@ -69,7 +76,7 @@ def read_secret(path: Path) -> bytes:
     try:
         file = path.open("rb")
     except PermissionError:
-        raise UnusableKey(f"a key cannot be read: {denied(path)}") from None
+        raise UnusableKey(f"a key cannot be read: {denied_message(path)}") from None
     except OSError as error:
         raise UnusableKey(
             f"key file {path} cannot be read ({error.strerror}); restore it from its "
@@ -91,13 +98,13 @@ def read_secret(path: Path) -> bytes:
 def _create(path: Path, content: bytes) -> None:
     """Make a secret file; leave alone one that another process made meanwhile."""
     _make_folders(path.parent)
-    draft = beside(path, salt()[:TOKEN_BYTES].hex())
+    draft = hidden_path(path, salt()[:TOKEN_BYTES].hex())
     try:
-        with drafted(draft, content), suppress(FileExistsError):
+        with draft_file(draft, content), suppress(FileExistsError):
             os.link(draft, path)
     finally:
         draft.unlink(missing_ok=True)
-    flush(path.parent)
+    sync_folder(path.parent)
 
 
 def _make_folders(folder: Path) -> None:

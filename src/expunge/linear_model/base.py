@@ -33,7 +33,7 @@ from ..core.losses import Loss, Multinomial
 from ..core.objective import Objective, Scaling
 from ..core.penalties import Penalty
 from ..core.rows import Rows
-from ..exceptions import CapacityExceeded, InvalidInput, NoPrivateState
+from ..exceptions import CapacityExceeded, InvalidInput, NoPrivateState, Unsupported
 from ..files import save
 from ..plan import Options, PlanReport, plan
 from ..private_model.answers import Adoption
@@ -235,10 +235,10 @@ class Forgetful(BaseEstimator, ABC):
     @property
     def adoption_(self) -> Adoption:
         """Of a model adopted from scikit-learn, how far that moved it. Private."""
-        adoption = private_model(self).adoption
-        if adoption is None:
-            raise AttributeError("this model was not adopted from scikit-learn")
-        return adoption
+        private = snapshot_of(self).private
+        if private is None or private.adoption is None:
+            raise AttributeError("only an adopted model that keeps its private state")
+        return private.adoption
 
     @property
     def coef_(self) -> Matrix:
@@ -279,8 +279,9 @@ class Forgetful(BaseEstimator, ABC):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write release and private state into a folder; ``expunge.load`` reads it."""
+        require_known(self)
         with write_lock(self):
-            save(snapshot_of(self), path)
+            save(finished_snapshot(self), path)
 
     @abstractmethod
     def to_sklearn(self) -> Any:
@@ -419,6 +420,23 @@ def snapshot_of(estimator: Forgetful) -> Snapshot:
     check_is_fitted(estimator, "_snapshot")
     snapshot: Snapshot = estimator._snapshot
     return snapshot
+
+
+def require_known(estimator: object) -> None:
+    """Refuse an estimator that reading could not make again."""
+    known = Forgetful.by_name
+    if known.get(type(estimator).__name__) is not type(estimator):
+        raise Unsupported(
+            f"{type(estimator).__name__} is not an estimator of expunge and cannot be "
+            f"saved; {', '.join(sorted(known))} can"
+        )
+
+
+def finished_snapshot(estimator: Forgetful) -> Snapshot:
+    """Return a fitted estimator's snapshot, all requests finished."""
+    if snapshot_of(estimator).private is not None:
+        private_model(estimator)
+    return snapshot_of(estimator)
 
 
 def set_snapshot(estimator: Forgetful, snapshot: Snapshot) -> None:

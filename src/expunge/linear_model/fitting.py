@@ -8,22 +8,32 @@ names of features. Hyper-parameters keep scikit-learn's defaults, for the one th
 matters (C = 1/(alpha W)) would tell how much weight is left.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn import linear_model
+from sklearn.base import clone
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.preprocessing import LabelBinarizer
 from sklearn.svm import LinearSVC
 
 from ..core.arrays import Matrix, Vector
 from ..private_model.model import PrivateModel, require_release
-from ..private_model.snapshot import Snapshot
+from ..private_model.snapshot import Snapshot, require_weights
+from ..private_model.subjects import owners_of
 from ..private_model.training_rows import RowDigests, TrainingRows
-from .base import Forgetful, Prepared, private_model
+from ..promise.certificate import Scope
+from .base import (
+    Forgetful,
+    Prepared,
+    fit_prepared,
+    public_model,
+    require_known,
+    snapshot_of,
+)
 
 
 def prepare(
@@ -33,41 +43,65 @@ def prepare(
     return estimator._prepare(X, y, sample_weight)
 
 
-def refit_on(
-    estimator: Forgetful,
+def fit_copy(
+    estimator: Any,
     X: Any,
     y: Any,
     *,
-    weight: Vector | None,
-    owners: Sequence[str],
-) -> Callable[[int], PrivateModel]:
-    """Return what fits an estimator's model to other rows, for a number of people.
+    subjects: Iterable[object] | None,
+    sample_weight: ArrayLike | None,
+    scope: Scope,
+) -> Snapshot:
+    """Return the fit of a copy of an estimator, which stays as it is."""
+    require_known(estimator)
+    before = public_model(estimator)
+    require_weights(before, sample_weight)
+    fresh = clone(estimator)
+    prepared = prepare(fresh, X, y, sample_weight=sample_weight)
+    prepared = prepared.with_pair(None if before is None else before.pair)
+    owners = owners_of(subjects, len(prepared.rows))
+    fit_prepared(fresh, prepared, owners, scope=scope, before=before)
+    return snapshot_of(fresh)
+
+
+def refit_on(
+    estimator: Forgetful, left: Any, private: PrivateModel, *, n_subjects: int
+) -> PrivateModel:
+    """Return a private model fitted to the rows that are left, with other columns.
 
     The target is that of every removal: the same alpha under "mean" scaling, the same
-    alpha W as at the first fit under "sum", and the classes that are left. The features
-    are learned again.
+    alpha W as at the first fit under "sum", and the classes that are left.
+
+    Parameters
+    ----------
+    estimator
+        Learns the features again.
+    left
+        X, y, weight and owners of the remaining rows, transformed.
+    private
+        The model before.
+    n_subjects
+        How many people were removed.
     """
-    private = private_model(estimator)
     require_release(private)
-    X, y = estimator._validate(X, y)
+    X, y = estimator._validate(left.X, left.y)
     labels, objective = private.labels, private.objective
     if labels is not None:
-        labels, loss = labels.learn_again(y, weight, objective.loss)
+        labels, loss = labels.learn_again(y, left.weight, objective.loss)
         objective = replace(objective, loss=loss)
         labels.require_minimiser(objective)
-    rows = objective.rows(X, estimator._code_labels(y, labels), weight)
+    rows = objective.rows(X, estimator._code_labels(y, labels), left.weight)
     start: Vector | None = private.answer.draft.theta
     if start is not None and start.size != rows.X.shape[1] * objective.loss.outputs:
         start = None
     assert private.digests is not None
-    digests = RowDigests.of(rows, private.digests.key)
-
-    def refit(n_subjects: int) -> PrivateModel:
-        after = private.refit(objective, rows, n_subjects=n_subjects, start=start)
-        kept = TrainingRows(rows, owners)
-        return replace(after, digests=digests, training_rows=kept, labels=labels)
-
-    return refit
+    after = private.refit(objective, rows, n_subjects=n_subjects, start=start)
+    return replace(
+        after,
+        digests=RowDigests.of(rows, private.digests.key),
+        training_rows=TrainingRows(rows, left.owners),
+        labels=labels,
+    )
 
 
 def estimator_of(snapshot: Snapshot) -> Any:
@@ -77,7 +111,8 @@ def estimator_of(snapshot: Snapshot) -> Any:
     model.n_features_in_ = public.n_features
     if public.feature_names is not None:
         model.feature_names_in_ = public.feature_names
-    model._n_targets = public.n_targets
+    if public.classes is None:
+        model._n_targets = public.n_targets
     if private is not None:
         model.random_state = private.seed
     model._snapshot = snapshot

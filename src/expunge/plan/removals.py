@@ -32,7 +32,7 @@ from ..core.rows import Rows
 from ..core.solver import with_quadratic
 from ..core.sums import BLOCK_ROWS, block_sum, loss_hessian, predict
 from ..exceptions import CannotRemove, ExpungeError, InvalidInput, NotPositiveDefinite
-from ..private_model.unlearn import Custody, forget
+from ..private_model.model import PrivateModel
 from ..promise.budget import Budget
 from ..promise.noise import SeededNoise, on_grid
 from ..promise.radius import best_radius
@@ -129,33 +129,35 @@ def round_counts(most: int) -> Iterator[int]:
         yield most
 
 
-def trial(custody: Custody, rows: Rows, order: Index, tell: Progress) -> Trial:
+def trial(model: PrivateModel, rows: Rows, order: Index, tell: Progress) -> Trial:
     """Return the trial of one order."""
 
-    def held(count: int) -> Custody | None:
+    def held(count: int) -> PrivateModel | None:
         tell(f"{count} of {len(rows)} rows removed")
         try:
-            return forget(custody, rows.take(order[:count]))
+            return model.forget(rows.take(order[:count]))
         except (NotPositiveDefinite, CannotRemove):  # no answer from the state alone
             return None
 
     def by_state(count: int) -> float:
         after = held(count)
-        return inf if after is None else after.radius.value
+        return inf if after is None else after.answer.radius.value
 
     def on_rows(count: int) -> float:
         after, remaining = held(count), rows.without(order[:count])
-        if after is None or custody.budget is None:
+        if after is None or model.budget is None:
             return inf
-        seen = look(after.state, after.draft, remaining)
-        row_norm = custody.budget.row_norm
-        return best_radius(after.state, seen, remaining, row_norm).value
+        seen = look(after.answer.state, after.answer.draft, remaining)
+        row_norm = model.budget.row_norm
+        return best_radius(after.answer.state, seen, remaining, row_norm).value
 
     def settled(count: int) -> str:
         tell(f"{count} of {len(rows)} rows removed, the others at hand")
         gone = order[:count]
         try:
-            return forget(custody, rows.take(gone), rows.without(gone)).decisions[0]
+            return model.forget(
+                rows.take(gone), remaining=rows.without(gone)
+            ).answer.decisions[0]
         except ExpungeError as error:
             return f"no answer ({type(error).__name__})"
 
@@ -180,14 +182,14 @@ def reached(kind: Kind, trials: Mapping[str, Trial], fits: Fits) -> Reach:
     )
 
 
-def accepted_radii(custody: Custody, budget: Budget) -> Fits | None:
+def accepted_radii(model: PrivateModel, budget: Budget) -> Fits | None:
     """Return which radii the contract accepts; None if not even the fit's."""
-    size = custody.draft.theta.size
+    size = model.answer.draft.theta.size
     try:
         room, tau = budget.radius_budget(size), budget.solver_error(size)
     except InvalidInput:  # a tau that this sigma leaves no room for
         return None
-    if not custody.radius.value <= tau:
+    if not model.answer.radius.value <= tau:
         return None
     return lambda radius: radius + tau <= room
 
@@ -282,7 +284,7 @@ def takes_numbers(loss: Loss) -> bool:
 SHIFT = 1e-9
 
 
-def removal_orders(custody: Custody, rows: Rows, seed: int = 0) -> dict[str, Index]:
+def removal_orders(model: PrivateModel, rows: Rows, seed: int = 0) -> dict[str, Index]:
     """Return the orders in which a plan removes rows, by name.
 
     "typical" is a permutation by a hash of positions; "clustered" goes from its first
@@ -293,14 +295,14 @@ def removal_orders(custody: Custody, rows: Rows, seed: int = 0) -> dict[str, Ind
 
     Parameters
     ----------
-    custody
+    model
         A fit on these rows.
     rows
         All rows, none removed.
     seed
         Chooses the permutation.
     """
-    effects = _effects(custody, rows)
+    effects = _effects(model, rows)
 
     def by_row(figure: Callable[[Matrix], Vector]) -> Vector:
         blocks = rows.blocks(BLOCK_ROWS)
@@ -319,7 +321,7 @@ def removal_orders(custody: Custody, rows: Rows, seed: int = 0) -> dict[str, Ind
         "largest": np.argsort(-sizes, kind="stable"),
         "aligned": np.argsort(-along, kind="stable"),
         "opposed": np.argsort(along, kind="stable"),
-        "clustered": _neighbours(custody.objective.loss, rows, int(typical[0])),
+        "clustered": _neighbours(model.objective.loss, rows, int(typical[0])),
         "typical": typical,
     }
 
@@ -331,9 +333,9 @@ def _shuffled(n_rows: int, seed: int) -> Index:
     return np.array(sorted(range(n_rows), key=digests.__getitem__), dtype=np.intp)
 
 
-def _effects(custody: Custody, rows: Rows) -> Callable[[Rows], Matrix]:
+def _effects(model: PrivateModel, rows: Rows) -> Callable[[Rows], Matrix]:
     """Return the map from rows to H^-1 w g, g a row's share of the gradient."""
-    objective, draft = custody.objective, custody.draft
+    objective, draft = model.objective, model.answer.draft
     loss, theta = objective.loss, draft.theta
     total = Symmetric.from_dense(loss_hessian(loss, rows, theta) / rows.total_weight)
     H = with_quadratic(objective, total)

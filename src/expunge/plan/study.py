@@ -31,7 +31,7 @@ from ..core.objective import Objective
 from ..core.rows import Rows
 from ..core.sums import largest_norm
 from ..exceptions import InvalidInput, MissingExtra, Unsupported
-from ..private_model.unlearn import Custody, begin
+from ..private_model.model import PrivateModel
 from ..promise.budget import Budget
 from ..promise.capacity import (
     Plan,
@@ -356,16 +356,16 @@ def plan(
     if not options.public:
         warnings.warn(LOOK, PlanningLooksAtData, stacklevel=2)
     _tell(options, "fit on all rows")
-    custody = begin(objective, rows, mechanism, budget)
-    trials = _trials(custody, rows, options)
+    model = PrivateModel.fit(objective, rows, mechanism=mechanism, budget=budget)
+    trials = _trials(model, rows, options)
     scored_on = rows if options.scored_on is None else options.scored_on
-    noised = _noised(custody, scored_on, trials, options)
-    fits = accepted_radii(custody, budget)
+    noised = _noised(model, scored_on, trials, options)
+    fits = accepted_radii(model, budget)
     assert fits is not None  # or begin had raised
     reaches = tuple(reached(kind, trials, fits) for kind in KINDS)
     largest = max(reach.without_rows for reach in reaches)
-    ignored, risk = _by_constants(custody, rows, largest)
-    size = custody.draft.theta.size
+    ignored, risk = _by_constants(model, rows, largest)
+    size = model.answer.draft.theta.size
     return PlanReport(
         budget=budget,
         mechanism=type(mechanism).__name__.lower(),
@@ -374,7 +374,7 @@ def plan(
         allowed=budget.radius_budget(size) - budget.solver_error(size),
         reaches=reaches,
         metric="R2" if takes_numbers(objective.loss) else "accuracy",
-        noise_free=noise_free(objective.loss, scored_on, custody.draft.theta),
+        noise_free=noise_free(objective.loss, scored_on, model.answer.draft.theta),
         noised=noised,
         ignored=ignored,
         risk=risk,
@@ -382,29 +382,29 @@ def plan(
     )
 
 
-def _trials(custody: Custody, rows: Rows, options: Options) -> dict[str, Trial]:
+def _trials(model: PrivateModel, rows: Rows, options: Options) -> dict[str, Trial]:
     """Return one trial for each order."""
     _tell(options, "order the rows")
-    orders = removal_orders(custody, rows, options.seed)
+    orders = removal_orders(model, rows, options.seed)
     return {
-        name: trial(custody, rows, order, partial(_tell, options, name))
+        name: trial(model, rows, order, partial(_tell, options, name))
         for name, order in orders.items()
     }
 
 
 def _noised(
-    custody: Custody, rows: Rows, trials: Mapping[str, Trial], options: Options
+    model: PrivateModel, rows: Rows, trials: Mapping[str, Trial], options: Options
 ) -> tuple[Scored, ...]:
     """Return scores and removals for multiples of the contract's sigma."""
-    budget, theta = custody.budget, custody.draft.theta
+    budget, theta = model.budget, model.answer.draft.theta
     assert budget is not None
     found = []
     for factor in sorted(options.factors):
         contract = replace(budget, sigma=factor * budget.sigma)
         _tell(options, f"sigma {contract.sigma:g}", f"{options.draws} releases drawn")
         seeds = options.seed, options.draws
-        scored = released(custody.objective.loss, rows, theta, contract, seeds)
-        fits = accepted_radii(custody, contract)
+        scored = released(model.objective.loss, rows, theta, contract, seeds)
+        fits = accepted_radii(model, contract)
         if fits is not None:
             counts = {name: trials[name].without_rows(fits) for name in trials}
             typical, worst = counts["typical"], min(counts.values())
@@ -414,12 +414,12 @@ def _noised(
 
 
 def _by_constants(
-    custody: Custody, rows: Rows, n_removed: int
+    model: PrivateModel, rows: Rows, n_removed: int
 ) -> tuple[int | None, float | None]:
     """Return what constants alone say: removals to ignore, and excess risk."""
-    objective, budget = custody.objective, custody.budget
+    objective, budget = model.objective, model.budget
     assert budget is not None
-    size = custody.draft.theta.size
+    size = model.answer.draft.theta.size
     room, tau = budget.radius_budget(size), budget.solver_error(size)
     known = regularity_of(objective, budget.row_norm or largest_norm(rows))
     try:

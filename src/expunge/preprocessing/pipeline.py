@@ -218,13 +218,13 @@ class ForgettablePipeline(_BaseComposition):
         if not left.owners:
             raise CannotRemove("no row would be left; nobody was removed")
         steps, Z = without(face.steps, raw.take(gone), left)
+        # A copy, which counts once the pipeline takes it over.
+        model, private = copy(face.model), private_model(face.model)
         if Z is None:
-            model = copy(face.model)
-            after = forget_owners(private_model(model), names)
+            after = forget_owners(private, names)
         else:
-            model = copy(face.model)
-            refit = refit_on(model, Z, left.y, weight=left.weight, owners=left.owners)
-            after = refit(len(names))
+            rows = replace(left, X=Z)
+            after = refit_on(model, rows, private, n_subjects=len(names))
         set_snapshot(model, snapshot_of(face.model).release(after))
         new = Face(steps, model)
         changes = Changes.between(_known_names(face), _known_names(new))

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
-from typing import Self, TypeAlias, TypeVar
+from typing import ClassVar, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -41,7 +41,15 @@ from ..promise.accountant import (
 )
 from ..promise.budget import Budget
 from ..promise.certificate import Release, Scope, certify
-from ..promise.noise import Noise, SecureNoise, noise_for, on_grid, release_noise, salt
+from ..promise.noise import (
+    Noise,
+    SecureNoise,
+    Source,
+    noise_for,
+    on_grid,
+    release_noise,
+    salt,
+)
 from ..promise.record import Record, Scored
 from ..removal import Mechanism, Newton
 from .answers import (
@@ -128,6 +136,8 @@ class PrivateModel(Private):
     released: tuple[Release, Record] | None = field(default=None, metadata=NOT_STORED)
     process: int = field(default_factory=os.getpid, metadata=NOT_STORED)
 
+    needs_training_rows: ClassVar[bool] = False
+
     @classmethod
     def fit(
         cls,
@@ -212,7 +222,7 @@ class PrivateModel(Private):
             assert gone is not None
             return replace(self, labels=labels)._refit_fewer_classes(gone, n_subjects)
         if remaining is None and gone is not None:
-            remaining = partial(self.require_rows, gone)
+            remaining = partial(require_rows, self, gone)
         clock = perf_counter()
         counted = self._count_request(len(removed), n_subjects)
         rows = None if remaining is None else partial(counted._fetch, remaining)
@@ -338,27 +348,16 @@ class PrivateModel(Private):
         )
         return (after, *made)
 
-    def declare(self, name: str) -> Self:
-        """Return the model with a choice on the data declared, which nothing undoes."""
-        event = TunedOnData(name)
-        return replace(
-            self,
-            accountant=self.accountant.compose(event),
-            certified=self.certified.compose(event),
-            scope=replace(self.scope, declared=(*self.scope.declared, name)),
-        )
+    def charge(self, n_releases: int) -> Self:
+        """Return the model with releases charged that its account does not know of.
 
-    def certify_again(self, release: Release) -> Release:
-        """Return the last release with its certificate as it is to be stated now."""
-        before = release.certificate
-        certificate = certify(
-            self.certified,
-            self.objective,
-            self.scope,
-            noise_source=before.noise_source,
-            commitment=before.commitment,
-        )
-        return Release(release.theta, certificate)
+        It gets noise that none of them had.
+        """
+        account = self.accountant
+        for _ in range(n_releases):
+            account = self._charge_choice(account)
+            account = account.compose(release_event(self.budget, self._noise_source))
+        return replace(self, accountant=account).with_noise()
 
     def with_noise(self) -> Self:
         """Return the model with noise that no release of its account has had."""
@@ -371,21 +370,23 @@ class PrivateModel(Private):
         return replace(self, training_rows=self.training_rows.compact())
 
     def remaining_rows(self, gone: Index = NO_ROWS) -> Rows | None:
-        """Return the rows that are left without these; None if nobody has them."""
+        """Return the rows that are left without these; None if nobody keeps them."""
         kept = self.training_rows
         fetch = self.fetch if kept is None else kept.remaining
         return None if fetch is None else self._with_current_labels(fetch(gone))
-
-    def require_rows(self, gone: Index = NO_ROWS) -> Rows:
-        """Return the rows that are left without these, which are kept somewhere."""
-        rows = self.remaining_rows(gone)
-        assert rows is not None
-        return rows
 
     def interchangeable(self, places: Sequence[int]) -> bool:
         """Whether it does not matter which of the equal rows at these places goes."""
         del places
         return True
+
+    @property
+    def _noise_source(self) -> Source | None:
+        return None if self.noise is None else self.noise.source
+
+    def _charge_choice(self, account: Accountant) -> Accountant:
+        """Return the account after a choice, where releases depend on one."""
+        return account
 
     def _scores(self) -> tuple[Scored, ...]:
         """Return where each candidate's error must lie, where there are several."""
@@ -411,7 +412,7 @@ class PrivateModel(Private):
         loss = self.labels.loss_like(self.objective.loss)
         objective = replace(self.objective, loss=loss)
         agreement = replace(self.agreement, objective=objective)
-        rows = replace(self, agreement=agreement).require_rows(gone)
+        rows = require_rows(replace(self, agreement=agreement), gone)
         return self.refit(objective, rows, n_subjects=n_subjects)
 
     def _count_request(self, n_removed: int, n_subjects: int) -> Self:
@@ -467,6 +468,13 @@ def require_release(model: PrivateModel) -> None:
         raise ScheduleExhausted(
             "all planned releases are made; fit again under a new budget"
         )
+
+
+def require_rows(model: PrivateModel, gone: Index = NO_ROWS) -> Rows:
+    """Return the rows that are left without these, of a model that can get them."""
+    rows = model.remaining_rows(gone)
+    assert rows is not None
+    return rows
 
 
 def apply_pending(model: AnyModel) -> AnyModel:

@@ -20,8 +20,9 @@ from ..core.arrays import Matrix, Vector
 from ..core.losses import Loss
 from ..core.packing import Arrays, pack, stored, unpack
 from ..exceptions import InvalidInput
+from ..promise.accountant import TunedOnData
 from ..promise.budget import Budget, made_here
-from ..promise.certificate import Release, Scope
+from ..promise.certificate import Release, Scope, certify
 from ..promise.record import Record
 from .model import Fetch, PrivateModel, apply_pending
 from .training_rows import RowDigests, TrainingRows
@@ -116,11 +117,26 @@ class Snapshot:
     def declare(self, search: object) -> "Snapshot":
         """Return the snapshot with a choice made on the data stated, and not covered.
 
-        ``search`` made the choice, or is the name of what did.
+        Nothing is released again: the last release gets the certificate that it would
+        have got. ``search`` made the choice, or is the name of what did.
         """
         assert self.private is not None
-        private = self.private.declare(name_of(search))
-        release = private.certify_again(self.public.release)
+        name, before = name_of(search), self.public.release
+        event, scope = TunedOnData(name), self.private.scope
+        private = replace(
+            self.private,
+            accountant=self.private.accountant.compose(event),
+            certified=self.private.certified.compose(event),
+            scope=replace(scope, declared=(*scope.declared, name)),
+        )
+        certificate = certify(
+            private.certified,
+            private.objective,
+            private.scope,
+            noise_source=before.certificate.noise_source,
+            commitment=before.certificate.commitment,
+        )
+        release = Release(before.theta, certificate)
         if private.released is not None:  # the release shown is of this very state
             private = replace(private, released=(release, private.released[1]))
         declared = private.scope.declared

@@ -5,13 +5,19 @@ Needs ``expunge[registry,files]``, and ``secure`` for certified releases.
 """
 
 from .registry import Registry
-from .values import Asked, ModelStatus, ReleaseStatus, RequestStatus, Status
+from .values import (
+    ErasureRequest,
+    ModelStatus,
+    RegistryStatus,
+    ReleaseStatus,
+    RequestStatus,
+)
 
 __all__ = [
-    "Asked",
+    "ErasureRequest",
     "ModelStatus",
     "Registry",
+    "RegistryStatus",
     "ReleaseStatus",
     "RequestStatus",
-    "Status",
 ]

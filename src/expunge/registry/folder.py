@@ -20,29 +20,29 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from ..disk import replace_file, require_closed
+from ..disk import replace_file, require_private
 from ..exceptions import InvalidInput, NoRegistry, StoreFailed
 from ..ledger import PublicKey, SigningKey, TagKey, UnusableKey, signing_key, tag_key
 from ..ledger.secrets import read_secret
 from ..private_model.subjects import SPELLING
-from .storage.engine import translated
-from .storage.tables import note, write_note
+from .storage.engine import translate_errors
+from .storage.tables import read_metadata, write_metadata
 
 TAG_KEYS = "tag keys"
 
 
-def first_keys(folder: Path) -> SigningKey:
+def create_first_keys(folder: Path) -> SigningKey:
     """Make the first keys if need be; return the one that signs."""
     tag_key(folder / "tags-0")
     return signing_key(folder / "signing-0.pem")
 
 
-def signing_key_of(folder: Path, public: PublicKey) -> SigningKey:
+def find_signing_key(folder: Path, public: PublicKey) -> SigningKey:
     """Return the secret half of the key in force."""
-    return signing_key(signing_path_of(folder, public), create=False)
+    return signing_key(find_signing_path(folder, public), create=False)
 
 
-def signing_path_of(folder: Path, public: PublicKey) -> Path:
+def find_signing_path(folder: Path, public: PublicKey) -> Path:
     """Return the file that holds the secret half of a key."""
     for path in reversed(signing_paths(folder)):
         if signing_key(path, create=False).public == public:
@@ -53,7 +53,7 @@ def signing_path_of(folder: Path, public: PublicKey) -> Path:
     )
 
 
-def tag_keys(folder: Path) -> tuple[TagKey, ...]:
+def read_tag_keys(folder: Path) -> tuple[TagKey, ...]:
     """Return the keys of tags, the newest first: it is the one for new people."""
     paths = _numbered(folder, "tags-", "")
     if not paths:
@@ -66,7 +66,9 @@ def tag_keys(folder: Path) -> tuple[TagKey, ...]:
 
 def require_tag_keys(connection: Connection, folder: Path) -> None:
     """Refuse keys of tags that are not those under which people were tagged."""
-    missing = set(_noted(connection)) - {key.id for key in tag_keys(folder)}
+    missing = set(_read_tag_key_ids(connection)) - {
+        key.id for key in read_tag_keys(folder)
+    }
     if missing:
         raise UnusableKey(
             f"no file {folder}/tags-* holds key {', '.join(sorted(missing))}, under "
@@ -75,14 +77,14 @@ def require_tag_keys(connection: Connection, folder: Path) -> None:
         )
 
 
-def note_tag_keys(connection: Connection, folder: Path) -> None:
+def write_tag_key_ids(connection: Connection, folder: Path) -> None:
     """Write down under which keys people are tagged."""
-    ids = {*_noted(connection), *(key.id for key in tag_keys(folder))}
-    write_note(connection, TAG_KEYS, " ".join(sorted(ids)))
+    ids = {*_read_tag_key_ids(connection), *(key.id for key in read_tag_keys(folder))}
+    write_metadata(connection, TAG_KEYS, " ".join(sorted(ids)))
 
 
-def _noted(connection: Connection) -> list[str]:
-    return note(connection, TAG_KEYS).split()
+def _read_tag_key_ids(connection: Connection) -> list[str]:
+    return read_metadata(connection, TAG_KEYS).split()
 
 
 def signing_paths(folder: Path) -> Sequence[Path]:
@@ -168,7 +170,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class Paths:
     """Where the files of a registry are."""
 
     folder: Path
@@ -225,55 +227,55 @@ class Places:
         return self.folder / "public.pem"
 
 
-def read_settings(places: Places) -> Settings:
+def read_settings(paths: Paths) -> Settings:
     """Return the settings of the registry in a folder."""
     try:
-        with translated():
-            raw = json.loads(places.settings.read_text(encoding="utf-8"))
+        with translate_errors():
+            raw = json.loads(paths.settings.read_text(encoding="utf-8"))
         if {*raw} != {field.name for field in fields(Settings)}:
             raise ValueError("other fields than were written")
         return Settings(**raw)
     except (FileNotFoundError, NotADirectoryError):
         raise NoRegistry(
-            f"{places.folder} holds no registry; run expunge init, or name its folder"
+            f"{paths.folder} holds no registry; run expunge init, or name its folder"
         ) from None
     except InvalidInput as error:
-        raise StoreFailed(f"{places.settings}: {error}") from None
+        raise StoreFailed(f"{paths.settings}: {error}") from None
     except (ValueError, TypeError):
         raise StoreFailed(
-            f"{places.settings} is damaged; put it back from where it was copied"
+            f"{paths.settings} is damaged; put it back from where it was copied"
         ) from None
 
 
-def require_safe(places: Places) -> None:
+def require_safe_folder(paths: Paths) -> None:
     """Refuse a registry that others may change, or that this user cannot read.
 
     What is not there yet is not looked at, but a link to a journal leads somewhere.
     """
-    files = [places.settings, places.public, places.journal, places.journal_mark]
-    files += [Path(f"{places.database}{end}") for end in ("", "-wal", "-shm")]
-    for path in (*places.folders, *files):
-        require_closed(path)
-    for path in signing_paths(places.keys):
+    files = [paths.settings, paths.public, paths.journal, paths.journal_mark]
+    files += [Path(f"{paths.database}{end}") for end in ("", "-wal", "-shm")]
+    for path in (*paths.folders, *files):
+        require_private(path)
+    for path in signing_paths(paths.keys):
         read_secret(path)  # the other keys are read by whoever opens
-    if places.journal.parent != places.folder:
-        _require_linked(places)
+    if paths.journal.parent != paths.folder:
+        _require_journal_link(paths)
 
 
-def _require_linked(places: Places) -> None:
+def _require_journal_link(paths: Paths) -> None:
     """Refuse a journal on another disk that is not there, or can be taken away."""
-    folder = places.journal.parent
-    if not places.journal.exists():
+    folder = paths.journal.parent
+    if not paths.journal.exists():
         raise StoreFailed(
-            f"{places.folder / 'journal'} is a link to {places.journal}, which is not "
+            f"{paths.folder / 'journal'} is a link to {paths.journal}, which is not "
             "there; mount that disk or mend the link, and make no new journal: the old "
             "one knows who was forgotten"
         )
     if not folder.stat().st_mode & stat.S_ISVTX:  # there others replace their own alone
-        require_closed(folder)
+        require_private(folder)
 
 
-def write_settings(places: Places, settings: Settings) -> None:
+def write_settings(paths: Paths, settings: Settings) -> None:
     """Write the settings, for the owner's eyes: a URL may hold a password."""
     data = json.dumps(asdict(settings), indent=2) + "\n"
-    replace_file(places.settings, data.encode())
+    replace_file(paths.settings, data.encode())

@@ -30,7 +30,14 @@ from typing import Any, TypeAlias
 
 from sqlalchemy import Connection
 
-from ..disk import destroy, leftovers, may, replace_file, sweep, write_new
+from ..disk import (
+    delete_leftovers,
+    destroy,
+    find_leftovers,
+    is_allowed,
+    replace_file,
+    write_new_file,
+)
 from ..exceptions import Busy, InvalidInput, JournalDamaged, NeedsRestore, NoRegistry
 from ..ledger import (
     Head,
@@ -43,98 +50,98 @@ from ..ledger import (
 )
 from ..ledger.documents import day_of, midnight
 from ..promise.certificate import Certificate
-from .context import WAIT, Site, time_for
+from .context import WAIT, Context, next_entry_time
 from .folder import (
-    Places,
+    Paths,
     Settings,
-    first_keys,
+    create_first_keys,
+    find_signing_path,
     next_signing_path,
     next_tag_path,
-    note_tag_keys,
     read_settings,
-    require_safe,
+    require_safe_folder,
     require_tag_keys,
-    signing_path_of,
     signing_paths,
     write_settings,
+    write_tag_key_ids,
 )
-from .requests import insert_accepted, line_of
+from .requests import insert_accepted, journal_line
 from .statements import (
-    AGREED,
     MADE,
+    POSITION,
     WRITERS,
     Statement,
     accepted_ids,
     completed_ids,
-    conclude,
+    find_unnamed,
     read_statement,
-    unnamed,
-    unread,
-    write_left,
+    unread_lines,
+    write_shipment,
+    write_statement,
 )
 from .storage import (
-    alone,
+    hold_worker_lock,
     ledger_table,
     releases_table,
     requests_table,
-    require_made,
-    require_newest,
-    upgrade,
+    require_current_schema,
+    require_tables,
+    upgrade_tables,
 )
-from .storage.engine import Collision, translated
+from .storage.engine import Collision, translate_errors
 from .storage.journal import STATEMENT, Line
-from .storage.ledger_table import Appending
-from .storage.tables import MARK, mark_in, note, write_note
+from .storage.ledger_table import LedgerBatch
+from .storage.tables import MARK, read_mark, read_metadata, write_metadata
 
 
-def catch_up(site: Site) -> None:
+def replay_journal(context: Context) -> None:
     """Take in what the journal has; raise NeedsRestore if the store is too old."""
-    with site.store.reading() as connection:
-        lines = unread(site)
+    with context.store.read() as connection:
+        lines = unread_lines(context)
         if not lines:
             return
-        require_known(connection, lines)
-        there = requests_table.look_up(connection, accepted_ids(lines))
+        require_store_knows(connection, lines)
+        there = requests_table.find_requests(connection, accepted_ids(lines))
     accepted = [one for _, line in lines for one in line.get("accepted", ())]
     missing = {one["id"]: one for one in accepted if one["id"] not in there}
-    _take_in(site, missing.values())
+    _insert_missing(context, missing.values())
     others = [line for _, line in lines if "accepted" not in line]
-    if others and not _are_in(site, others):
-        _write(site, others)
+    if others and not _has_statements(context, others):
+        _write_lines(context, others)
 
 
-def require_current(site: Site) -> None:
+def require_current_store(context: Context) -> None:
     """Refuse a store that is older than journal or keys, and a damaged journal.
 
     Nothing is changed. A process that works meanwhile may move on between two looks;
     then both are taken again.
     """
     while True:
-        turn = site.turn_now()
+        turn = context.current_turn()
         try:
-            _require_current(site)
+            _require_current_once(context)
         except NeedsRestore:
-            if site.turn_now() == turn:
+            if context.current_turn() == turn:
                 raise
         else:
             return
 
 
-def _require_current(site: Site) -> None:
-    with site.store.reading() as connection:
-        require_tag_keys(connection, site.places.keys)
-    lines = unread(site)
+def _require_current_once(context: Context) -> None:
+    with context.store.read() as connection:
+        require_tag_keys(connection, context.paths.keys)
+    lines = unread_lines(context)
     # Only now: what the journal tells of is in the store by the time it is told.
-    with site.store.reading() as connection:
-        for name in releases_table.checkpoints(connection).values():
-            site.checkpoints.require_key(name)
-        require_known(connection, lines)
+    with context.store.read() as connection:
+        for name in releases_table.read_checkpoints(connection).values():
+            context.checkpoints.require_key(name)
+        require_store_knows(connection, lines)
 
 
-def require_known(connection: Connection, lines: Sequence[Line]) -> None:
+def require_store_knows(connection: Connection, lines: Sequence[Line]) -> None:
     """Refuse a store that does not know what came of a request or of a fit."""
     completed = completed_ids(lines)
-    there = requests_table.look_up(connection, completed)
+    there = requests_table.find_requests(connection, completed)
     lost = [
         request
         for request in completed
@@ -145,7 +152,9 @@ def require_known(connection: Connection, lines: Sequence[Line]) -> None:
     gone = [
         entry
         for entry in made
-        if not releases_table.has_digest(connection, entry.model, entry.certificate)
+        if not releases_table.has_certificate(
+            connection, entry.model, entry.certificate
+        )
     ]
     if lost or gone:
         raise NeedsRestore(
@@ -155,77 +164,80 @@ def require_known(connection: Connection, lines: Sequence[Line]) -> None:
         )
 
 
-def _take_in(site: Site, missing: Iterable[dict[str, Any]]) -> None:
+def _insert_missing(context: Context, missing: Iterable[dict[str, Any]]) -> None:
     """Accept requests from the journal, unless their sender does so at this moment."""
     for line in missing:
         try:
-            with site.store.writing() as connection:
+            with context.store.write() as connection:
                 insert_accepted(connection, [line])
         except Collision:
             continue
 
 
-def _are_in(site: Site, lines: Iterable[dict[str, Any]]) -> bool:
+def _has_statements(context: Context, lines: Iterable[dict[str, Any]]) -> bool:
     """Whether lines are statements, and the store holds all of them."""
-    with site.store.reading() as connection:
-        size = ledger_table.size(connection)
+    with context.store.read() as connection:
+        size = ledger_table.count_entries(connection)
     return all(
         STATEMENT in line and read_entry(line[STATEMENT][0]).sequence < size
         for line in lines
     )
 
 
-def _write(site: Site, lines: Iterable[dict[str, Any]]) -> None:
+def _write_lines(context: Context, lines: Iterable[dict[str, Any]]) -> None:
     """Write what the store lacks: statements as they were made, releases that left."""
-    with site.changing() as connection:
-        ledger = ledger_table.ledger_in(connection)
+    with context.write_in_turn() as connection:
+        ledger = ledger_table.read_ledger(connection)
         for line in lines:
             if STATEMENT not in line:
-                write_left(connection, line)
+                write_shipment(connection, line)
             elif read_entry(line[STATEMENT][0]).sequence >= ledger.size:
                 statement = read_statement(line, ledger)
                 statement.write(connection)
-                ledger = statement.book.ledger
-        write_note(connection, AGREED, str(site.stated))
+                ledger = statement.batch.ledger
+        write_metadata(connection, POSITION, str(context.journal_position))
 
 
 READABLE = 0o644  # whatever the umask: others check by it, and must not change it
 
 
-def rotate_signing_key(site: Site) -> None:
+def rotate_signing_key(context: Context) -> None:
     """Let a new key sign from the next head on."""
-    with site.store.reading() as connection:
-        book = Appending(ledger_table.ledger_in(connection))
-    old = site.signing_key(book.ledger)
-    new = signing_key(next_signing_path(site.places.keys))
-    time = time_for(book.ledger)
+    with context.store.read() as connection:
+        batch = LedgerBatch(ledger_table.read_ledger(connection))
+    old = context.signing_key(batch.ledger)
+    new = signing_key(next_signing_path(context.paths.keys))
+    time = next_entry_time(batch.ledger)
     day = day_of(time)
     rotation = KeyRotated(
-        sequence=book.ledger.size, day=day, public=new.public.raw.hex()
+        sequence=batch.ledger.size, day=day, public=new.public.raw.hex()
     )
-    book.append(sign(rotation, old))
-    conclude(site, Statement(book, book.ledger.head(new, day), time))
-    tidy(site)
+    batch.append(sign(rotation, old))
+    write_statement(context, Statement(batch, batch.ledger.head(new, day), time))
+    tidy_keys(context)
 
 
-def rotate_tag_key(site: Site) -> None:
+def rotate_tag_key(context: Context) -> None:
     """Tag new people under a new key."""
-    tag_key(next_tag_path(site.places.keys))
-    with site.changing() as connection:
-        note_tag_keys(connection, site.places.keys)
+    tag_key(next_tag_path(context.paths.keys))
+    with context.write_in_turn() as connection:
+        write_tag_key_ids(connection, context.paths.keys)
 
 
-@translated()
-def tidy(site: Site) -> None:
+@translate_errors()
+def tidy_keys(context: Context) -> None:
     """List all public keys, and destroy secret ones that are not in force."""
-    if len(signing_paths(site.places.keys)) < 2 and site.places.public.exists():
+    if len(signing_paths(context.paths.keys)) < 2 and context.paths.public.exists():
         return
     # While nobody can state a rotation: the key of one that is about to come must stay.
-    with site.changing() as connection, site.journal.stating(site.stated):
-        keys = ledger_table.ledger_in(connection).keys
-        replace_file(site.places.public, keys.to_pem().encode("ascii"), READABLE)
-        current = signing_path_of(site.places.keys, keys.current)
-        for path in signing_paths(site.places.keys):
+    with (
+        context.write_in_turn() as connection,
+        context.journal.lock_for_statement(context.journal_position),
+    ):
+        keys = ledger_table.read_ledger(connection).keys
+        replace_file(context.paths.public, keys.to_pem().encode("ascii"), READABLE)
+        current = find_signing_path(context.paths.keys, keys.current)
+        for path in signing_paths(context.paths.keys):
             if path != current:
                 destroy(path)
 
@@ -233,38 +245,40 @@ def tidy(site: Site) -> None:
 Content: TypeAlias = dict[str, Any]
 
 
-def rebuild_journal(site: Site) -> int:
+def rebuild_journal(context: Context) -> int:
     """Write the journal again; return how many requests cannot be named any more."""
-    with site.working(WAIT):
-        with site.store.reading() as connection:
-            mark = mark_in(connection)
-            if site.journal.is_whole(mark):
+    with context.hold_lock(WAIT):
+        with context.store.read() as connection:
+            mark = read_mark(connection)
+            if context.journal.is_whole(mark):
                 return 0
-            for name in releases_table.checkpoints(connection).values():
-                site.checkpoints.require_key(name)
-            _require_newest(site, mark.end)
-            whole = site.journal.whole_lines()
-            require_known(connection, whole)
+            for name in releases_table.read_checkpoints(connection).values():
+                context.checkpoints.require_key(name)
+            _require_newest(context, mark.end)
+            whole = context.journal.read_whole_lines()
+            require_store_knows(connection, whole)
             lines = [line for _, line in whole]
-            lines += _missing(connection, lines)
-        with site.changing() as connection:
-            write_note(connection, MARK, str(site.journal.rewrite(lines)))
-            write_note(connection, AGREED, "0")
-        catch_up(site)
-        with site.changing() as connection:
-            write_note(connection, AGREED, str(site.stated))
-    return len(unnamed(lines))
+            lines += _missing_lines(connection, lines)
+        with context.write_in_turn() as connection:
+            write_metadata(connection, MARK, str(context.journal.rewrite(lines)))
+            write_metadata(connection, POSITION, "0")
+        replay_journal(context)
+        with context.write_in_turn() as connection:
+            write_metadata(connection, POSITION, str(context.journal_position))
+    return len(find_unnamed(lines))
 
 
-def _require_newest(site: Site, known: int) -> None:
+def _require_newest(context: Context, known: int) -> None:
     """Refuse a database that may be older than the journal was.
 
     The mark beside the journal tells how long that was. What the database did not know
     of must be whole.
     """
-    end = site.journal.noted().end
+    end = context.journal.read_mark_file().end
     try:
-        ends = [place for place, _ in site.journal.read(known)] if end > known else []
+        ends = (
+            [place for place, _ in context.journal.read(known)] if end > known else []
+        )
     except JournalDamaged:
         ends = []
     if end > known and end not in ends:
@@ -275,40 +289,44 @@ def _require_newest(site: Site, known: int) -> None:
         )
 
 
-def _missing(connection: Connection, lines: Sequence[Content]) -> Iterator[Content]:
+def _missing_lines(
+    connection: Connection, lines: Sequence[Content]
+) -> Iterator[Content]:
     """Yield as lines what the database has and the journal lacks."""
     accepted = {one["id"] for line in lines for one in line.get("accepted", ())}
     pending = [
-        line.id for line in requests_table.at_stage(connection, requests_table.ACCEPTED)
+        line.id
+        for line in requests_table.read_stage(connection, requests_table.ACCEPTED)
     ]
     new = [id_ for id_ in pending if id_ not in accepted]
     if new:
-        found = requests_table.look_up(connection, new)
-        tags = requests_table.tags_of(connection, new)
-        yield {"accepted": [line_of(found[id_], tags[id_]) for id_ in new]}
+        found = requests_table.find_requests(connection, new)
+        tags = requests_table.read_tags(connection, new)
+        yield {"accepted": [journal_line(found[id_], tags[id_]) for id_ in new]}
     stated = {
         read_entry(line[STATEMENT][0]).sequence for line in lines if STATEMENT in line
     }
-    for statement in _statements(connection):
+    for statement in _statement_lines(connection):
         if read_entry(statement[STATEMENT][0]).sequence not in stated:
             yield statement
     known = [line for line in lines if not line.keys().isdisjoint(WRITERS)]
-    yield from (line for line in _left(connection) if line not in known)
+    yield from (line for line in _shipment_lines(connection) if line not in known)
 
 
-def _statements(connection: Connection) -> Iterator[Content]:
+def _statement_lines(connection: Connection) -> Iterator[Content]:
     """Yield all statements in the store as lines of a journal."""
     start = 0
-    for text in ledger_table.heads_in(connection):
+    for text in ledger_table.read_heads(connection):
         head = Head.from_json(text)
-        entries = ledger_table.entries_from(connection, start, head.size - start)
+        entries = ledger_table.read_entries(connection, start, head.size - start)
         start = head.size
         done = [one.request for one in entries if isinstance(one, RequestCompleted)]
         made = [one for one in entries if isinstance(one, MADE)]
         papers = {
-            one.certificate: releases_table.certificate(connection, one) for one in made
+            one.certificate: releases_table.read_certificate(connection, one)
+            for one in made
         }
-        completed = requests_table.look_up(connection, done)
+        completed = requests_table.find_requests(connection, done)
         times = [line.completed for line in completed.values()]
         yield {
             STATEMENT: [one.to_json() for one in entries],
@@ -322,7 +340,7 @@ def _statements(connection: Connection) -> Iterator[Content]:
 
 def _signature(connection: Connection, request: str) -> str:
     receipt: Mapping[str, str] = json.loads(
-        requests_table.receipt(connection, request) or ""
+        requests_table.read_receipt(connection, request) or ""
     )
     return receipt["signature"]
 
@@ -332,108 +350,116 @@ def _is_fit(certificate: str) -> bool:
     return not Certificate.from_json(certificate).n_subjects_removed
 
 
-def _left(connection: Connection) -> Iterator[Content]:
+def _shipment_lines(connection: Connection) -> Iterator[Content]:
     """Yield what the store says of releases that left."""
-    for line in releases_table.shipped(connection):
+    for line in releases_table.read_shipments(connection):
         which = {"model": line.model, "number": line.number}
         yield {"shipped": which | {"time": line.time, "name": line.name}}
         if line.withdrawn is not None:
             yield {"withdrawn": which | {"time": line.withdrawn}}
 
 
-def make(places: Places, settings: Settings) -> Site:
+def create_registry(paths: Paths, settings: Settings) -> Context:
     """Return a new registry, or one that exists with its tables up to date."""
-    require_safe(places)
+    require_safe_folder(paths)
     try:
-        made = read_settings(places)
+        made = read_settings(paths)
     except NoRegistry:
-        return _made(places, settings)
+        return _create_new(paths, settings)
     if settings.url is not None and settings.url != made.url:
         raise InvalidInput(
-            f"{places.folder} holds a registry on another database; open it, or make "
+            f"{paths.folder} holds a registry on another database; open it, or make "
             "this one elsewhere"
         )
-    _require_database(places, made)
-    site = Site.at(places, made)
-    with site.unless_it_fails():
-        require_made(site.store)
-        upgrade(site.store)
-        _require_one_registry(site)
-        require_current(site)
-    return site
+    _require_database(paths, made)
+    context = Context.in_folder(paths, made)
+    with context.close_on_error():
+        require_tables(context.store)
+        upgrade_tables(context.store)
+        _require_one_registry(context)
+        require_current_store(context)
+    return context
 
 
-def come_back(places: Places) -> Site:
+def open_registry(paths: Paths) -> Context:
     """Return the registry in a folder."""
-    site = opened(places)
-    with site.unless_it_fails():
-        require_current(site)
-        _tidy_up(site)
-    return site
+    context = open_unchecked(paths)
+    with context.close_on_error():
+        require_current_store(context)
+        _delete_leftovers(context)
+    return context
 
 
-def opened(places: Places) -> Site:
+def open_unchecked(paths: Paths) -> Context:
     """Return the registry in a folder, not compared with its journal and keys."""
-    settings = read_settings(places)
-    require_safe(places)
-    _require_database(places, settings)
-    site = Site.at(places, settings)
-    with site.unless_it_fails():
-        require_newest(site.store)
-        _require_one_registry(site)
-    return site
+    settings = read_settings(paths)
+    require_safe_folder(paths)
+    _require_database(paths, settings)
+    context = Context.in_folder(paths, settings)
+    with context.close_on_error():
+        require_current_schema(context.store)
+        _require_one_registry(context)
+    return context
 
 
-def _made(places: Places, settings: Settings) -> Site:
+def _create_new(paths: Paths, settings: Settings) -> Context:
     """Make a registry; one that a crash left half made is finished."""
-    site = Site.at(places, settings)
-    with site.unless_it_fails():
-        with translated():
-            places.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            key = first_keys(places.keys)
-            if settings.url is None and not places.database.exists():
-                write_new(places.database, b"")  # for its owner alone
-        site.checkpoints.begin()
-        upgrade(site.store)
-        with site.working(WAIT), translated():
-            with site.changing() as connection:
-                _begin_ledger(connection, key.public.raw.hex())
-                note_tag_keys(connection, places.keys)
-            site.checkpoints.belong_to(key.public.raw.hex())
-            require_current(site)
-            tidy(site)
-            write_settings(places, settings)  # last: now it is one
-    return site
+    context = Context.in_folder(paths, settings)
+    with context.close_on_error():
+        with translate_errors():
+            paths.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            key = create_first_keys(paths.keys)
+            if settings.url is None and not paths.database.exists():
+                write_new_file(paths.database, b"")  # for its owner alone
+        context.checkpoints.create()
+        upgrade_tables(context.store)
+        with context.hold_lock(WAIT), translate_errors():
+            with context.write_in_turn() as connection:
+                _write_first_key(connection, key.public.raw.hex())
+                write_tag_key_ids(connection, paths.keys)
+            context.checkpoints.require_owner(key.public.raw.hex())
+            require_current_store(context)
+            tidy_keys(context)
+            write_settings(paths, settings)  # last: now it is one
+    return context
 
 
-def _tidy_up(site: Site) -> None:
+def _delete_leftovers(context: Context) -> None:
     """Remove what killed processes left, unless somebody is at work."""
-    folders = [folder for folder in site.places.folders if may(folder, os.W_OK)]
-    if any(map(leftovers, folders)):
-        with suppress(Busy), alone(site.store, site.places.lock, 0.0), translated():
+    folders = [
+        folder for folder in context.paths.folders if is_allowed(folder, os.W_OK)
+    ]
+    if any(map(find_leftovers, folders)):
+        with (
+            suppress(Busy),
+            hold_worker_lock(context.store, context.paths.lock, 0.0),
+            translate_errors(),
+        ):
             for folder in folders:
-                sweep(folder)
+                delete_leftovers(folder)
 
 
-def _begin_ledger(connection: Connection, first: str) -> None:
+def _write_first_key(connection: Connection, first: str) -> None:
     """Note the first key of the ledger; refuse a database that has another one."""
-    if note(connection, ledger_table.FIRST_KEY, first) != first:
+    if read_metadata(connection, ledger_table.FIRST_KEY, first) != first:
         raise InvalidInput(
             "the database holds another registry; give each a database of its own"
         )
-    write_note(connection, ledger_table.FIRST_KEY, first)
+    write_metadata(connection, ledger_table.FIRST_KEY, first)
 
 
-def _require_database(places: Places, settings: Settings) -> None:
+def _require_database(paths: Paths, settings: Settings) -> None:
     """Refuse to make a new database where one was lost."""
-    if settings.url is None and not places.database.exists():
+    if settings.url is None and not paths.database.exists():
         raise NeedsRestore(
-            f"{places.database} is missing: it was lost; put it back from a backup "
+            f"{paths.database} is missing: it was lost; put it back from a backup "
             "with expunge restore BACKUP"
         )
 
 
-def _require_one_registry(site: Site) -> None:
+def _require_one_registry(context: Context) -> None:
     """Refuse a folder of checkpoints that is another registry's than the database."""
-    with site.store.reading() as connection:
-        site.checkpoints.belong_to(note(connection, ledger_table.FIRST_KEY))
+    with context.store.read() as connection:
+        context.checkpoints.require_owner(
+            read_metadata(connection, ledger_table.FIRST_KEY)
+        )

@@ -26,16 +26,16 @@ from ..ledger import TagKey, subject_tags
 from ..ledger.documents import DAY, day_of
 from ..ledger.secrets import request_tag
 from ..private_model.subjects import people as words
-from .context import WAIT, Site, now
-from .statements import record
+from .context import WAIT, Context, now
+from .statements import append_line
 from .storage import people_table, requests_table
 from .storage.engine import Collision
-from .values import Asked, RequestStatus
+from .values import ErasureRequest, RequestStatus
 
 _REQUEST = re.compile(r"[0-9a-f]{32}")
 
 
-def require_request(request: object) -> None:
+def require_request_id(request: object) -> None:
     """Refuse the id of a request that could not be one."""
     if not isinstance(request, str) or not _REQUEST.fullmatch(request):
         shown = repr(request)[:60]
@@ -49,9 +49,9 @@ class JournalIncomplete(UserWarning):
     """The journal does not name everybody who was forgotten."""
 
 
-def require_nobody_returns(site: Site, people: Iterable[str]) -> None:
+def require_nobody_returns(context: Context, people: Iterable[str]) -> None:
     """Refuse people who were forgotten."""
-    back = returning(site, people)
+    back = find_forgotten(context, people)
     if back:
         raise InvalidInput(
             f"{len(back)} person(s) in the data were forgotten, and would be in a "
@@ -60,9 +60,9 @@ def require_nobody_returns(site: Site, people: Iterable[str]) -> None:
         )
 
 
-def returning(site: Site, people: Iterable[str]) -> list[str]:
+def find_forgotten(context: Context, people: Iterable[str]) -> list[str]:
     """Return those of the people who were forgotten and not readmitted since."""
-    forgotten, n_unnamed = _forgotten(site)
+    forgotten, n_unnamed = _read_forgotten_tags(context)
     if n_unnamed:
         warnings.warn(
             f"the journal was rebuilt and does not say whom {n_unnamed} completed "
@@ -72,7 +72,7 @@ def returning(site: Site, people: Iterable[str]) -> list[str]:
         )
     if not forgotten:
         return []
-    keys = site.tag_keys()
+    keys = context.tag_keys()
     return [
         person
         for person in dict.fromkeys(people)
@@ -80,20 +80,20 @@ def returning(site: Site, people: Iterable[str]) -> list[str]:
     ]
 
 
-def readmit(site: Site, people: Sequence[str]) -> None:
+def readmit(context: Context, people: Sequence[str]) -> None:
     """Write down that people came back, and may be in models again."""
-    keys = site.tag_keys()
+    keys = context.tag_keys()
     tags = sorted({tag for person in people for tag in subject_tags(person, keys)})
-    with site.working(WAIT), site.changing() as connection:
-        record(site, connection, {"readmitted": tags})
+    with context.hold_lock(WAIT), context.write_in_turn() as connection:
+        append_line(context, connection, {"readmitted": tags})
 
 
-def _forgotten(site: Site) -> tuple[set[str], int]:
+def _read_forgotten_tags(context: Context) -> tuple[set[str], int]:
     """Return the tags of all who were forgotten, and the number of requests unknown."""
     asked: dict[str, list[str]] = {}
     forgotten: set[str] = set()
     n_unnamed = 0
-    for _, line in site.journal.read(0):
+    for _, line in context.journal.read(0):
         for one in line.get("accepted", ()):
             asked.setdefault(one["id"], []).extend(one["tags"])
         for request in line.get("receipts", ()):
@@ -103,17 +103,19 @@ def _forgotten(site: Site) -> tuple[set[str], int]:
     return forgotten, n_unnamed
 
 
-def accept(site: Site, asked: Sequence[Asked]) -> tuple[RequestStatus, ...]:
+def accept_requests(
+    context: Context, asked: Sequence[ErasureRequest]
+) -> tuple[RequestStatus, ...]:
     """Take in requests, all of them or none; see ``Registry.accept``."""
     wanted: dict[str, tuple[str, ...]] = {}
     for one in asked:
-        require_request(one.request)
+        require_request_id(one.request)
         subjects = words(one.subjects)
         if set(wanted.setdefault(one.request, subjects)) != set(subjects):
-            raise _changed(one.request)
+            raise _changed_error(one.request)
     for left in reversed(range(len(wanted) + 1)):
         try:
-            found = _taken_in(site, wanted)
+            found = _accept_new(context, wanted)
             break
         except Collision:
             # Somebody sent one of them at the same time: now it is there.
@@ -122,19 +124,23 @@ def accept(site: Site, asked: Sequence[Asked]) -> tuple[RequestStatus, ...]:
     return tuple(found[one.request] for one in asked)
 
 
-def known(site: Site, subjects: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def find_subjects(
+    context: Context, subjects: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
     """Return for each person the models that hold them."""
-    keys = site.tag_keys()
-    with site.store.reading() as connection:
-        tags = _tags(connection, subjects, keys)
-        held = people_table.holders(connection, [tag for tag in tags.values() if tag])
+    keys = context.tag_keys()
+    with context.store.read() as connection:
+        tags = _find_tags(connection, subjects, keys)
+        held = people_table.models_by_tag(
+            connection, [tag for tag in tags.values() if tag]
+        )
     return {
         subject: tuple(sorted(held.get(tags[subject] or "", ())))
         for subject in subjects
     }
 
 
-def status(line: Any) -> RequestStatus:
+def request_status(line: Any) -> RequestStatus:
     """Return a request as an operator may see it."""
     return RequestStatus(
         request=line.id,
@@ -147,7 +153,7 @@ def status(line: Any) -> RequestStatus:
     )
 
 
-def line_of(request: Any, tags: Sequence[str]) -> dict[str, Any]:
+def journal_line(request: Any, tags: Sequence[str]) -> dict[str, Any]:
     """Return a request in the store as the journal holds it."""
     names = ("id", "accepted", "deadline", "n_subjects", "fingerprint")
     return {name: getattr(request, name) for name in names} | {"tags": [*tags]}
@@ -155,7 +161,7 @@ def line_of(request: Any, tags: Sequence[str]) -> dict[str, Any]:
 
 def insert_accepted(connection: Connection, lines: Sequence[dict[str, Any]]) -> None:
     """Write requests as the journal holds them."""
-    requests_table.take_in(
+    requests_table.insert_requests(
         connection,
         [
             {
@@ -172,22 +178,22 @@ def insert_accepted(connection: Connection, lines: Sequence[dict[str, Any]]) -> 
     )
 
 
-def _taken_in(
-    site: Site, wanted: dict[str, tuple[str, ...]]
+def _accept_new(
+    context: Context, wanted: dict[str, tuple[str, ...]]
 ) -> dict[str, RequestStatus]:
     """Write those requests that are new, and return all."""
-    with site.store.reading() as connection:
-        there = requests_table.look_up(connection, list(wanted))
-        keys = site.tag_keys()  # now: one of them may have come under a new key
+    with context.store.read() as connection:
+        there = requests_table.find_requests(connection, list(wanted))
+        keys = context.tag_keys()  # now: one of them may have come under a new key
         for request, line in there.items():
-            content = _content(request, wanted[request])
+            content = _request_content(request, wanted[request])
             if line.fingerprint not in [request_tag(content, key) for key in keys]:
-                raise _changed(request)
+                raise _changed_error(request)
         new = {id_: wanted[id_] for id_ in wanted if id_ not in there}
         subjects = list(dict.fromkeys(word for one in new.values() for word in one))
-        tags = _tags(connection, subjects, keys)
+        tags = _find_tags(connection, subjects, keys)
     _require_known(tags)
-    found = {request: status(line) for request, line in there.items()}
+    found = {request: request_status(line) for request, line in there.items()}
     if not new:
         return found
     time = now()
@@ -196,20 +202,20 @@ def _taken_in(
         {
             "id": request,
             "accepted": time,
-            "deadline": time + site.settings.deadline_days * DAY,
+            "deadline": time + context.settings.deadline_days * DAY,
             "n_subjects": len(named),
-            "fingerprint": request_tag(_content(request, named), keys[0]),
+            "fingerprint": request_tag(_request_content(request, named), keys[0]),
             "tags": sorted({str(tags[subject]) for subject in named}),
         }
         for request, named in sorted(new.items())  # so that no two senders block
     ]
-    with site.store.writing() as connection:
+    with context.store.write() as connection:
         insert_accepted(connection, lines)
-        record(site, connection, {"accepted": lines})
-    return found | {line["id"]: _accepted(line) for line in lines}
+        append_line(context, connection, {"accepted": lines})
+    return found | {line["id"]: _accepted_status(line) for line in lines}
 
 
-def _accepted(line: dict[str, Any]) -> RequestStatus:
+def _accepted_status(line: dict[str, Any]) -> RequestStatus:
     """Return a request that was accepted just now."""
     return RequestStatus(
         request=line["id"],
@@ -221,13 +227,13 @@ def _accepted(line: dict[str, Any]) -> RequestStatus:
     )
 
 
-def _tags(
+def _find_tags(
     connection: Connection, subjects: Sequence[str], keys: Sequence[TagKey]
 ) -> dict[str, str | None]:
     """Return the tag under which each person is known; None for strangers."""
     possible = {subject: subject_tags(subject, keys) for subject in subjects}
     every = [tag for tags in possible.values() for tag in tags]
-    there = people_table.holders(connection, every)
+    there = people_table.models_by_tag(connection, every)
     return {
         subject: next((tag for tag in tags if tag in there), None)
         for subject, tags in possible.items()
@@ -245,12 +251,12 @@ def _require_known(tags: dict[str, str | None]) -> None:
         )
 
 
-def _content(request: str, subjects: Sequence[str]) -> str:
+def _request_content(request: str, subjects: Sequence[str]) -> str:
     """Return what a request asks for, as a word."""
     return "\x00".join((request, *sorted(subjects)))
 
 
-def _changed(request: str) -> InvalidInput:
+def _changed_error(request: str) -> InvalidInput:
     return InvalidInput(
         f"request {request} was sent before and asked for something else; nothing was "
         "accepted, give a new request an id of its own"

@@ -22,88 +22,101 @@ from typing import Any, NamedTuple, TypeAlias
 from sqlalchemy import Connection, select
 
 from ..core.arrays import Private
-from ..disk import destroy, replace_file, scrubbed, write_new
+from ..disk import destroy, erase_replaced, replace_file, write_new_file
 from ..exceptions import InvalidInput, LedgerCorrupt, ScheduleExhausted, StoreFailed
 from ..ledger import Ledger, ReleaseMade, Restored, check_export
 from ..ledger.documents import day_of
 from ..ledger.secrets import read_secret
-from ..promise.accountant import release_event
 from ..promise.certificate import Certificate
-from ..selection.tuned_model import TunedHoldings
-from .context import WAIT, Site, time_for
-from .folder import Places, note_tag_keys, require_tag_keys
-from .held import Held, take_up
-from .recovery import tidy
+from .context import WAIT, Context, next_entry_time
+from .folder import Paths, require_tag_keys, write_tag_key_ids
+from .loaded_model import LoadedModel, load_checkpoint
+from .recovery import tidy_keys
 from .requests import insert_accepted
 from .statements import (
     MADE,
-    News,
+    MissingLines,
     Statement,
-    read_news,
+    append_statement,
+    lines_after_backup,
     read_statement,
-    record_statement,
-    unread_by_backup,
-    write_left,
+    sort_lines,
+    write_shipment,
 )
 from .storage import (
     Checkpoints,
     Store,
     Vault,
-    alone,
+    hold_worker_lock,
     ledger_table,
     people_table,
     releases_table,
     requests_table,
-    require_made,
+    require_tables,
     sqlite_engine,
-    upgrade,
+    upgrade_tables,
 )
-from .storage.engine import translated
+from .storage.engine import translate_errors
 from .storage.journal import BEGINNING, Mark
-from .storage.ledger_table import Appending
-from .storage.tables import MARK, mark_in, metadata, overtaken, version, write_note
-from .worker import Change, Tell, changed, charged, commit, complete
+from .storage.ledger_table import LedgerBatch
+from .storage.tables import (
+    MARK,
+    overtaken_error,
+    read_mark,
+    schema,
+    schema_version,
+    write_metadata,
+)
+from .worker import (
+    Change,
+    OnProgress,
+    change_model,
+    commit_changes,
+    finish_committed,
+)
 
 
-class Known(NamedTuple):
+class LastKnown(NamedTuple):
     """What the database in use knows: its marks of the journal, and its last head."""
 
     marks: tuple[Mark, ...] = ()
     head: str = ""
 
 
-def databases(site: Site) -> list[str]:
+def _database_files(context: Context) -> list[str]:
     """Return the database's file in a backup; none if it is put back otherwise."""
-    return ["expunge.db"] if site.settings.url is None else []
+    return ["expunge.db"] if context.settings.url is None else []
 
 
-def last_known(site: Site) -> Known:
+def read_last_known(context: Context) -> LastKnown:
     """Return what the database in use knows; nothing if it is lost or damaged."""
-    file = site.places.database
-    if site.settings.url is None and not (file.exists() and file.stat().st_size):
-        return Known()
+    file = context.paths.database
+    if context.settings.url is None and not (file.exists() and file.stat().st_size):
+        return LastKnown()
     try:
-        with site.store.reading() as connection:
-            if version(connection) is None:
-                return Known()
-            return Known((mark_in(connection),), ledger_table.last_head(connection))
+        with context.store.read() as connection:
+            if schema_version(connection) is None:
+                return LastKnown()
+            return LastKnown(
+                (read_mark(connection),), ledger_table.read_last_head(connection)
+            )
     except StoreFailed:
-        return Known()
+        return LastKnown()
 
 
 @contextmanager
-def staged(site: Site, backup: Path) -> Iterator[Site]:
+def stage_backup(context: Context, backup: Path) -> Iterator[Context]:
     """Give the site as it will be with the backup's database, its tables up to date.
 
     A SQLite file is copied beside the registry's own, whatever lies in its log
     included: the backup itself may be read-only.
     """
-    if site.settings.url is not None:
-        require_made(site.store)
-        upgrade(site.store)
-        yield site
+    if context.settings.url is not None:
+        require_tables(context.store)
+        upgrade_tables(context.store)
+        yield context
         return
-    copy = _copy(site.places)
+    copy = _copy(context.paths)
     parts = [copy.with_name(copy.name + end) for end in ("", "-wal", "-shm")]
     for part in parts:
         destroy(part)
@@ -111,18 +124,18 @@ def staged(site: Site, backup: Path) -> Iterator[Site]:
         for end in ("", "-wal"):
             original = backup / f"expunge.db{end}"
             if original.exists():
-                write_new(copy.with_name(copy.name + end), original.read_bytes())
+                write_new_file(copy.with_name(copy.name + end), original.read_bytes())
         with closing(Store(sqlite_engine(copy))) as store:
-            upgrade(store)
-            store.erase(WAIT)
-            yield replace(site, store=store)
+            upgrade_tables(store)
+            store.erase_deleted(WAIT)
+            yield replace(context, store=store)
     except BaseException:
         for part in parts:
             destroy(part)
         raise
 
 
-def require_sound(site: Site, sealed: Checkpoints) -> None:
+def require_sound_backup(context: Context, sealed: Checkpoints) -> None:
     """Refuse a backup that is not of one moment, or damaged.
 
     Files of a registry in use that were copied one after the other may look whole. So
@@ -130,17 +143,17 @@ def require_sound(site: Site, sealed: Checkpoints) -> None:
     certificate, and the rows of each person, under the keys in the checkpoint.
     """
     try:
-        with site.store.reading() as connection:
-            if site.store.dialect == "sqlite":
+        with context.store.read() as connection:
+            if context.store.dialect == "sqlite":
                 check = connection.exec_driver_sql("PRAGMA integrity_check")
                 if (said := check.scalar()) != "ok":
                     raise StoreFailed(str(said))
-            for table in metadata.sorted_tables:
+            for table in schema.sorted_tables:
                 for _ in connection.execute(select(table)):
                     pass
             _require_ledger(connection)
-            for name in releases_table.names(connection):
-                _require_rows(site, connection, name, sealed)
+            for name in releases_table.model_names(connection):
+                _require_rows(context, connection, name, sealed)
     except (StoreFailed, LedgerCorrupt, ValueError) as error:
         raise InvalidInput(
             f"the backup is damaged, or was copied while the registry was in use "
@@ -150,46 +163,48 @@ def require_sound(site: Site, sealed: Checkpoints) -> None:
 
 def _require_ledger(connection: Connection) -> None:
     """Refuse a ledger that does not stand, and certificates that are not in it."""
-    ledger = ledger_table.ledger_in(connection)
+    ledger = ledger_table.read_ledger(connection)
     if ledger.size:
-        verdict = check_export(ledger_table.lines(connection), ledger.keys.to_pem())
+        verdict = check_export(
+            ledger_table.export_lines(connection), ledger.keys.to_pem()
+        )
         if not verdict.stands:
             raise LedgerCorrupt(verdict.says)
-    for text, digest in releases_table.all_certificates(connection):
+    for text, digest in releases_table.read_all_certificates(connection):
         if Certificate.from_json(text).digest() != digest:
             raise LedgerCorrupt("a certificate was altered")
 
 
 def _require_rows(
-    site: Site, connection: Connection, name: str, sealed: Checkpoints
+    context: Context, connection: Connection, name: str, sealed: Checkpoints
 ) -> None:
     """Refuse a model whose checkpoint does not open the rows of its people."""
-    line = releases_table.newest(connection, name)
+    line = releases_table.read_newest(connection, name)
     data = sealed.read(line.checkpoint)
     if line.content is None:
         return  # its contract is spent, and nothing is kept of it
-    held = take_up(line, data, partial(site.everybody, name))
-    for _ in site.everybody(name, held.page_keys):
+    loaded = load_checkpoint(line, data, partial(context.read_rows, name))
+    for _ in context.read_rows(name, loaded.page_keys):
         pass
 
 
-def put_in_place(site: Site) -> None:
+def replace_database(context: Context) -> None:
     """Let the copy of a SQLite database take the place of the registry's own."""
-    if site.settings.url is not None:
+    if context.settings.url is not None:
         return
-    copy, target = _copy(site.places), site.places.database
+    copy, target = _copy(context.paths), context.paths.database
     if not copy.exists():
-        raise overtaken()  # somebody took it for what a killed process left
-    site.store.close()
+        raise overtaken_error()  # somebody took it for what a killed process left
+    context.store.close()
     for end in ("-wal", "-shm"):
         destroy(target.with_name(target.name + end))
-    with scrubbed(target):
+    with erase_replaced(target):
         copy.replace(target)
 
 
-def _copy(places: Places) -> Path:
+def _copy(paths: Paths) -> Path:
     """Return where a database waits until it takes its place."""
-    return places.database.with_name(f".{places.database.name}.new")
+    return paths.database.with_name(f".{paths.database.name}.new")
 
 
 STEPS = 4
@@ -216,7 +231,7 @@ class Continuation(Private):
 
     taken: str
     ledger: Ledger
-    news: News
+    missing: MissingLines
     statements: Sequence[Statement]
     lost: Lost
     again: dict[str, list[str]]
@@ -229,50 +244,50 @@ class Continuation(Private):
         }
 
 
-def restore(site: Site, backup: Path, tell: Tell) -> None:
+def restore_registry(context: Context, backup: Path, on_progress: OnProgress) -> None:
     """Put the store back from a backup and bring it up to the journal.
 
     A backup that does not fit the journal is refused before anything is replaced.
     """
     keys = backup / "keys" / "vault.json"
-    _require_parts(site, backup)
+    _require_parts(context, backup)
     vault = read_secret(keys)
-    with alone(site.store, site.places.lock, WAIT), translated():
-        tell(0, STEPS)
-        known = last_known(site)
-        site.journal.require(*known.marks)
-        with staged(site, backup) as copy:
-            require_sound(copy, Checkpoints(backup / "checkpoints", Vault(keys)))
-            ahead = _continuation(copy)
+    with hold_worker_lock(context.store, context.paths.lock, WAIT), translate_errors():
+        on_progress(0, STEPS)
+        known = read_last_known(context)
+        context.journal.require(*known.marks)
+        with stage_backup(context, backup) as copy:
+            require_sound_backup(copy, Checkpoints(backup / "checkpoints", Vault(keys)))
+            ahead = _read_continuation(copy)
             _require_holds(copy, ahead, known.head)
-            _require_keys(site, copy, ahead.ledger)
-        site.stated = copy.stated
-        tell(1, STEPS)
-        put_in_place(site)
+            _require_keys(context, copy, ahead.ledger)
+        context.journal_position = copy.journal_position
+        on_progress(1, STEPS)
+        replace_database(context)
         for file in (backup / "checkpoints").iterdir():
-            replace_file(site.places.checkpoints / file.name, file.read_bytes())
-        site.checkpoints.vault.replace(vault)
-        tell(2, STEPS)
-        with site.taking_turns():
-            site.settle()  # a backup from the middle of a request
-            _bring_up(site, ahead)
-            tell(3, STEPS)
-            site.store.erase(WAIT)
-            site.settle()
-            complete(site, WAIT)
-            tidy(site)
-        tell(STEPS, STEPS)
+            replace_file(context.paths.checkpoints / file.name, file.read_bytes())
+        context.checkpoints.vault.replace(vault)
+        on_progress(2, STEPS)
+        with context.take_turns():
+            context.destroy_old_checkpoints()  # a backup from the middle of a request
+            _write_continuation(context, ahead)
+            on_progress(3, STEPS)
+            context.store.erase_deleted(WAIT)
+            context.destroy_old_checkpoints()
+            finish_committed(context, WAIT)
+            tidy_keys(context)
+        on_progress(STEPS, STEPS)
 
 
-def _require_parts(site: Site, backup: Path) -> None:
+def _require_parts(context: Context, backup: Path) -> None:
     """Refuse a backup that lacks something, and a folder that cannot take it in."""
-    for part in ("keys/vault.json", "checkpoints", *databases(site)):
+    for part in ("keys/vault.json", "checkpoints", *_database_files(context)):
         if not (backup / part).exists():
             raise InvalidInput(
                 f"{backup} holds no {part}; name the folder that the registry was "
                 "copied to"
             )
-    for folder in (site.places.keys, site.places.checkpoints):
+    for folder in (context.paths.keys, context.paths.checkpoints):
         if not folder.is_dir():
             raise StoreFailed(
                 f"{folder} is missing, so nothing was restored; mount it, or put it "
@@ -280,35 +295,35 @@ def _require_parts(site: Site, backup: Path) -> None:
             )
 
 
-def _require_keys(site: Site, copy: Site, ledger: Ledger) -> None:
+def _require_keys(context: Context, copy: Context, ledger: Ledger) -> None:
     """Refuse a store whose keys are not here: it may be another registry's."""
-    site.signing_key(ledger)
-    with copy.store.reading() as connection:
-        require_tag_keys(connection, site.places.keys)
+    context.signing_key(ledger)
+    with copy.store.read() as connection:
+        require_tag_keys(connection, context.paths.keys)
 
 
-def _continuation(site: Site) -> Continuation:
+def _read_continuation(context: Context) -> Continuation:
     """Return how the journal continues a store; refuse it if it does not."""
-    lines = unread_by_backup(site)
-    with site.store.reading() as connection:
-        ledger = ledger_table.ledger_in(connection)
+    lines = lines_after_backup(context)
+    with context.store.read() as connection:
+        ledger = ledger_table.read_ledger(connection)
         taken = ledger.day
-        news = read_news(lines, ledger.size)
+        missing = sort_lines(lines, ledger.size)
         statements = []
-        for line in news.statements:
+        for line in missing.statements:
             statements.append(read_statement(line, ledger))
-            ledger = statements[-1].book.ledger
+            ledger = statements[-1].batch.ledger
         _require_fits(connection, statements)
         lost = _lost_releases(connection, statements)
-        again = _people_again(connection, news)
-    return Continuation(taken, ledger, news, statements, lost, again)
+        again = _find_returned(connection, missing)
+    return Continuation(taken, ledger, missing, statements, lost, again)
 
 
-def _require_holds(site: Site, ahead: Continuation, head: str) -> None:
+def _require_holds(context: Context, ahead: Continuation, head: str) -> None:
     """Refuse to go on from a ledger that contradicts the head of the one in use."""
     if not head or head in (one.head.to_json() for one in ahead.statements):
         return
-    with site.store.reading() as connection:
+    with context.store.read() as connection:
         if ledger_table.has_head(connection, head):
             return
     raise LedgerCorrupt(
@@ -318,39 +333,39 @@ def _require_holds(site: Site, ahead: Continuation, head: str) -> None:
     )
 
 
-def _bring_up(site: Site, ahead: Continuation) -> None:
+def _write_continuation(context: Context, ahead: Continuation) -> None:
     """Bring a store up to the journal, in one transaction."""
-    book = Appending(ahead.ledger)
-    time = time_for(book.ledger)
+    batch = LedgerBatch(ahead.ledger)
+    time = next_entry_time(batch.ledger)
     restored = Restored(
-        sequence=book.ledger.size,
+        sequence=batch.ledger.size,
         day=day_of(time),
         taken=ahead.taken,
-        n_replayed=len(ahead.news.completed),
+        n_replayed=len(ahead.missing.completed),
     )
-    book.append(restored)
-    head = book.ledger.head(site.signing_key(book.ledger), restored.day)
-    statement = Statement(book, head, time)
-    changes, spent = _forgotten_again(site, ahead.again, ahead.lost)
+    batch.append(restored)
+    head = batch.ledger.head(context.signing_key(batch.ledger), restored.day)
+    statement = Statement(batch, head, time)
+    changes, spent = _forget_again(context, ahead.again, ahead.lost)
 
     def bring_up(connection: Connection) -> None:
-        _write_news(connection, ahead)
+        _write_missing(connection, ahead)
         statement.write(connection)
         for name, after in spent.items():
-            people_table.clear(connection, name)
-            releases_table.retire(connection, name, after, time)
-        note_tag_keys(connection, site.places.keys)
+            people_table.delete_all_people(connection, name)
+            releases_table.retire_model(connection, name, after, time)
+        write_tag_key_ids(connection, context.paths.keys)
         # The backup's may be of a journal that was rebuilt since.
-        write_note(connection, MARK, str(BEGINNING))
+        write_metadata(connection, MARK, str(BEGINNING))
 
-    end = site.stated
+    end = context.journal_position
 
     def state(connection: Connection) -> None:
         nonlocal end
-        end = record_statement(site, connection, statement.line())
+        end = append_statement(context, connection, statement.line())
 
-    commit(site, changes, {}, bring_up, state)
-    site.stated = end
+    commit_changes(context, changes, {}, bring_up, state)
+    context.journal_position = end
 
 
 def _require_fits(connection: Connection, statements: Sequence[Statement]) -> None:
@@ -360,7 +375,9 @@ def _require_fits(connection: Connection, statements: Sequence[Statement]) -> No
         for one in statements
         for entry in one.entries
         if isinstance(entry, MADE) and entry.model in one.fitted
-        if not releases_table.has_digest(connection, entry.model, entry.certificate)
+        if not releases_table.has_certificate(
+            connection, entry.model, entry.certificate
+        )
     }
     if missing:
         raise InvalidInput(
@@ -374,35 +391,37 @@ def _lost_releases(connection: Connection, statements: Sequence[Statement]) -> L
     lost: Lost = {}
     for entry in (entry for one in statements for entry in one.entries):
         if isinstance(entry, ReleaseMade):
-            if not releases_table.has_digest(
+            if not releases_table.has_certificate(
                 connection, entry.model, entry.certificate
             ):
                 lost.setdefault(entry.model, []).append(entry)
     return lost
 
 
-def _people_again(connection: Connection, news: News) -> dict[str, list[str]]:
+def _find_returned(
+    connection: Connection, missing: MissingLines
+) -> dict[str, list[str]]:
     """Return for each model those who were forgotten since and are in it again."""
-    done = news.completed
-    there = requests_table.look_up(connection, done)
-    tags = requests_table.tags_of(connection, done)
-    unknown = [id_ for id_ in done if id_ not in there and id_ not in news.accepted]
+    done = missing.completed
+    there = requests_table.find_requests(connection, done)
+    tags = requests_table.read_tags(connection, done)
+    unknown = [id_ for id_ in done if id_ not in there and id_ not in missing.accepted]
     if unknown:
         raise StoreFailed(
             f"the journal does not say whom {len(unknown)} completed request(s) were "
             "about, and the backup holds these people; take a backup from after these "
             "requests: nothing was restored"
         )
-    every = {tag for id_ in done for tag in (*tags[id_], *news.tags_of(id_))}
+    every = {tag for id_ in done for tag in (*tags[id_], *missing.tags_of(id_))}
     again: dict[str, list[str]] = {}
-    for tag, models in people_table.holders(connection, sorted(every)).items():
+    for tag, models in people_table.models_by_tag(connection, sorted(every)).items():
         for name in models:
             again.setdefault(name, []).append(tag)
     return again
 
 
-def _forgotten_again(
-    site: Site, again: Mapping[str, Sequence[str]], lost: Lost
+def _forget_again(
+    context: Context, again: Mapping[str, Sequence[str]], lost: Lost
 ) -> tuple[list[Change], dict[str, dict[str, Any]]]:
     """Return models without people, and those whose contract allows no release more.
 
@@ -411,37 +430,31 @@ def _forgotten_again(
     """
     changes, spent = [], {}
     for name, tags in sorted(again.items()):
-        held = _charged(site, name, len(lost.get(name, ())))
+        loaded = _charge_model(context, name, len(lost.get(name, ())))
         try:
-            changes.append(changed(site, name, tags))
+            changes.append(change_model(context, name, tags))
         except ScheduleExhausted:
-            empty = site.checkpoints.write(name, held.generation + 1, ())
-            spent[name] = {"checkpoint": empty, "number": held.number}
-            site.cache.pop(name, None)
+            empty = context.checkpoints.write(name, loaded.generation + 1, ())
+            spent[name] = {"checkpoint": empty, "number": loaded.number}
+            context.cache.pop(name, None)
     return changes, spent
 
 
-def _charged(site: Site, name: str, n_releases: int) -> Held:
-    """Charge the contract of a model for releases that the backup knows nothing of."""
-    held = site.held(name)
-    holdings = held.holdings
-    budget, account = holdings.custody.budget, holdings.custody.accountant
-    source = None if holdings.noise is None else holdings.noise.source
-    for _ in range(n_releases):
-        if isinstance(holdings, TunedHoldings):
-            account = holdings.rule.account(account, holdings.models.choice)
-        account = account.compose(release_event(budget, source))
-    held.model._snapshot = held.model._snapshot.holding(charged(held, account))
-    held = replace(held, number=held.number + n_releases)
-    site.cache[name] = held
-    return held
+def _charge_model(context: Context, name: str, n_releases: int) -> LoadedModel:
+    """Charge the budget of a model for releases that the backup knows nothing of."""
+    loaded = context.load_model(name)
+    charged = loaded.keep(loaded.private.charge(n_releases))
+    context.cache[name] = replace(charged, number=loaded.number + n_releases)
+    return context.cache[name]
 
 
-def _write_news(connection: Connection, ahead: Continuation) -> None:
+def _write_missing(connection: Connection, ahead: Continuation) -> None:
     """Write requests, statements and shipments that the store lacks."""
-    news, completed = ahead.news, ahead.news.completed
-    there = requests_table.look_up(connection, sorted({*news.accepted, *completed}))
-    missing = [some[-1] for id_, some in news.accepted.items() if id_ not in there]
+    lines, completed = ahead.missing, ahead.missing.completed
+    there = requests_table.find_requests(
+        connection, sorted({*lines.accepted, *completed})
+    )
+    missing = [some[-1] for id_, some in lines.accepted.items() if id_ not in there]
     insert_accepted(connection, missing)
     applied: dict[str, dict[str, int]] = {
         id_: {}
@@ -453,8 +466,8 @@ def _write_news(connection: Connection, ahead: Continuation) -> None:
         digest: text for one in ahead.statements for digest, text in one.papers.items()
     }
     for entries in ahead.lost.values():
-        releases_table.write_lost(connection, entries, papers, ahead.times)
+        releases_table.insert_lost_releases(connection, entries, papers, ahead.times)
     for statement in ahead.statements:
         statement.write(connection)
-    for line in news.left:
-        write_left(connection, line)
+    for line in lines.left:
+        write_shipment(connection, line)

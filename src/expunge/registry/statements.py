@@ -34,18 +34,18 @@ from ..ledger import (
     read_entry,
 )
 from ..promise.certificate import Certificate
-from .context import Site
+from .context import Context
 from .storage import releases_table, requests_table
 from .storage.journal import STATEMENT, Line
-from .storage.ledger_table import Appending
-from .storage.tables import mark_in, note, write_mark, write_note
+from .storage.ledger_table import LedgerBatch
+from .storage.tables import read_mark, read_metadata, write_mark, write_metadata
 
-AGREED = "journal end"
+POSITION = "journal end"
 
 
-def agreed(connection: Connection) -> int:
+def read_position(connection: Connection) -> int:
     """Return up to where the store has everything that the journal says."""
-    start = note(connection, AGREED, "0")
+    start = read_metadata(connection, POSITION, "0")
     if not start.isdecimal():
         raise StoreFailed(
             "the database does not say where in the journal it is; put it back from a "
@@ -54,46 +54,48 @@ def agreed(connection: Connection) -> int:
     return int(start)
 
 
-def unread(site: Site) -> list[Line]:
+def unread_lines(context: Context) -> list[Line]:
     """Return the lines since the store last had everything; refuse a damaged journal.
 
-    From here on ``site.stated`` is where the last of them ends.
+    From here on ``context.journal_position`` is where the last of them ends.
     """
-    with site.store.reading() as connection:
-        start, mark = agreed(connection), mark_in(connection)
-    site.journal.require(mark)
-    return _lines(site, start)
+    with context.store.read() as connection:
+        start, mark = read_position(connection), read_mark(connection)
+    context.journal.require(mark)
+    return _lines(context, start)
 
 
-def unread_by_backup(site: Site) -> list[Line]:
+def lines_after_backup(context: Context) -> list[Line]:
     """Return the lines that a store lacks which was put back from a backup.
 
     All of them, if the journal was rebuilt since: then the place is not of this one.
     """
-    with site.store.reading() as connection:
-        start, mark = agreed(connection), mark_in(connection)
-    if site.journal.is_rebuilt() and not site.journal.is_whole(mark):
+    with context.store.read() as connection:
+        start, mark = read_position(connection), read_mark(connection)
+    if context.journal.is_rebuilt() and not context.journal.is_whole(mark):
         start = 0
-    return _lines(site, start)
+    return _lines(context, start)
 
 
-def _lines(site: Site, start: int) -> list[Line]:
-    lines = list(site.journal.read(start))
-    site.stated = lines[-1][0] if lines else start
+def _lines(context: Context, start: int) -> list[Line]:
+    lines = list(context.journal.read(start))
+    context.journal_position = lines[-1][0] if lines else start
     return lines
 
 
-def record(site: Site, connection: Connection, line: dict[str, object]) -> None:
+def append_line(
+    context: Context, connection: Connection, line: dict[str, object]
+) -> None:
     """Write a line to the journal, last in the transaction that it tells of.
 
     What the store refuses to write is then not in the journal either. What only the
     journal has, after a crash, is taken in when the store is next worked on.
     """
-    write_mark(connection, site.journal.append([line]))
+    write_mark(connection, context.journal.append([line]))
 
 
-def record_statement(
-    site: Site,
+def append_statement(
+    context: Context,
     connection: Connection,
     line: dict[str, object],
     check: Callable[[], None] = lambda: None,
@@ -103,12 +105,12 @@ def record_statement(
     Raises Busy if another process made one since this one last looked. ``check`` may
     refuse at the last moment, while nobody else can write.
     """
-    with site.journal.stating(site.stated) as write:
+    with context.journal.lock_for_statement(context.journal_position) as write:
         check()
         start, mark = write(line)
     # Before it there may be requests that are not in the store yet.
-    done = mark.end if start == site.stated else site.stated
-    write_note(connection, AGREED, str(done))
+    done = mark.end if start == context.journal_position else context.journal_position
+    write_metadata(connection, POSITION, str(done))
     write_mark(connection, mark)
     return mark.end
 
@@ -125,13 +127,13 @@ def completed_ids(lines: Sequence[Line]) -> list[str]:
 
 
 WRITERS = {
-    "shipped": releases_table.record_shipment,
-    "withdrawn": releases_table.withdraw,
+    "shipped": releases_table.insert_shipment,
+    "withdrawn": releases_table.mark_withdrawn,
 }
 
 
 @dataclass(slots=True, repr=False, eq=False)
-class News(Private):
+class MissingLines(Private):
     """What a journal holds that a store lacks.
 
     Attributes
@@ -160,25 +162,25 @@ class News(Private):
         return {tag for line in lines for tag in line["tags"]}
 
 
-def read_news(lines: Iterable[Line], size: int) -> News:
+def sort_lines(lines: Iterable[Line], size: int) -> MissingLines:
     """Return what the lines of a journal say to a store whose ledger has this size."""
-    news = News()
+    missing = MissingLines()
     statements: dict[int, dict[str, Any]] = {}
     for _, line in lines:
         for one in line.get("accepted", ()):
-            news.accepted.setdefault(one["id"], []).append(one)
+            missing.accepted.setdefault(one["id"], []).append(one)
         if STATEMENT in line:
             statements[read_entry(line[STATEMENT][0]).sequence] = line
         if not line.keys().isdisjoint(WRITERS):
-            news.left.append(line)
+            missing.left.append(line)
     # Those before the backup lie beside a request that was not in it yet.
-    news.statements = [
+    missing.statements = [
         line for sequence, line in sorted(statements.items()) if sequence >= size
     ]
-    return news
+    return missing
 
 
-def unnamed(lines: Iterable[dict[str, Any]]) -> set[str]:
+def find_unnamed(lines: Iterable[dict[str, Any]]) -> set[str]:
     """Return the completed requests of which the lines do not say whom they name."""
     asked, completed = set(), set()
     for line in lines:
@@ -187,14 +189,14 @@ def unnamed(lines: Iterable[dict[str, Any]]) -> set[str]:
     return completed - asked
 
 
-def write_left(connection: Connection, line: dict[str, Any]) -> None:
+def write_shipment(connection: Connection, line: dict[str, Any]) -> None:
     """Write what a line says of a release that left, once.
 
     A release that the store does not have was never seen by anybody.
     """
     for word, write in WRITERS.items():
         said = line.get(word)
-        if said and releases_table.has_number(
+        if said and releases_table.has_release(
             connection, said["model"], said["number"]
         ):
             write(connection, said)
@@ -222,7 +224,7 @@ class Statement:
         The certificates of the releases, by digest.
     """
 
-    book: Appending
+    batch: LedgerBatch
     head: Head
     time: int
     receipts: Sequence[Receipt] = ()
@@ -232,7 +234,7 @@ class Statement:
     @property
     def entries(self) -> Iterator[Entry]:
         """The entries, in order."""
-        return (entry for entry, _ in self.book.entries)
+        return (entry for entry, _ in self.batch.entries)
 
     def line(self) -> dict[str, Any]:
         """Return the statement as a line of the journal.
@@ -240,7 +242,7 @@ class Statement:
         Of a receipt it holds the signature: everything else in it is there already.
         """
         return {
-            "entries": [text for _, text in self.book.entries],
+            "entries": [text for _, text in self.batch.entries],
             "head": self.head.to_json(),
             "time": self.time,
             "receipts": {one.entry.request: one.signature for one in self.receipts},
@@ -250,10 +252,10 @@ class Statement:
 
     def write(self, connection: Connection) -> None:
         """Write the statement to the store."""
-        self.book.write(connection, self.head)
+        self.batch.write(connection, self.head)
         for entry in self.entries:
             if isinstance(entry, MADE):
-                releases_table.mark_entered(connection, entry)
+                releases_table.mark_in_ledger(connection, entry)
         requests_table.mark_completed(
             connection,
             [
@@ -263,27 +265,29 @@ class Statement:
         )
 
 
-def conclude(site: Site, statement: Statement) -> None:
+def write_statement(context: Context, statement: Statement) -> None:
     """Make a statement: on disk in the journal first, and in the store then."""
-    with site.changing() as connection:
+    with context.write_in_turn() as connection:
         statement.write(connection)
 
         def check() -> None:
             if any(isinstance(entry, KeyRotated) for entry in statement.entries):
-                site.signing_key(statement.book.ledger)  # or nobody could sign again
+                context.signing_key(
+                    statement.batch.ledger
+                )  # or nobody could sign again
 
-        end = record_statement(site, connection, statement.line(), check)
-    site.stated = end
+        end = append_statement(context, connection, statement.line(), check)
+    context.journal_position = end
 
 
 def read_statement(line: Mapping[str, Any], ledger: Ledger) -> Statement:
     """Return the statement in a line of the journal, which continues a ledger."""
-    book = Appending(ledger)
+    batch = LedgerBatch(ledger)
     try:
         for text in line["entries"]:
-            book.append(read_entry(text))
+            batch.append(read_entry(text))
         head = Head.from_json(line["head"])
-        complaint = book.ledger.disagreement(head)
+        complaint = batch.ledger.check_head(head)
     except InvalidInput as error:
         complaint = str(error)
     if complaint:
@@ -298,11 +302,11 @@ def read_statement(line: Mapping[str, Any], ledger: Ledger) -> Statement:
             entry=entry,
             certificates={name: read[one] for name, one in entry.certificates.items()},
             head=head,
-            proof=tuple(sibling.hex() for sibling in book.proof(entry)),
+            proof=tuple(sibling.hex() for sibling in batch.proof(entry)),
             key=head.key,
             signature=line["receipts"][entry.request],
         )
-        for entry, _ in book.entries
+        for entry, _ in batch.entries
         if isinstance(entry, RequestCompleted)
     ]
-    return Statement(book, head, line["time"], receipts, line["fitted"], papers)
+    return Statement(batch, head, line["time"], receipts, line["fitted"], papers)

@@ -9,41 +9,41 @@ from sqlalchemy import Connection
 
 from ..exceptions import UnknownRequest
 from ..promise.certificate import Certificate
-from .context import Site
-from .held import released
-from .requests import require_request
-from .requests import status as request_status
+from .context import Context
+from .loaded_model import load_public
+from .requests import request_status, require_request_id
 from .storage import ledger_table, people_table, releases_table, requests_table
-from .storage.tables import mark_in
-from .values import ModelStatus, ReleaseStatus, RequestStatus, Status
+from .storage.tables import read_mark
+from .values import ModelStatus, RegistryStatus, ReleaseStatus, RequestStatus
 
 
-def look(site: Site) -> Status:
+def read_status(context: Context) -> RegistryStatus:
     """Return the registry at one moment."""
-    with site.store.reading() as connection:
-        site.journal.require(mark_in(connection))
-        ledger = ledger_table.ledger_in(connection)
-        n_requests, n_completed = requests_table.counts(connection)
-        left = releases(releases_table.shipped(connection))
-        return Status(
+    with context.store.read() as connection:
+        context.journal.require(read_mark(connection))
+        ledger = ledger_table.read_ledger(connection)
+        n_requests, n_completed = requests_table.count_requests(connection)
+        left = shipped_releases(releases_table.read_shipments(connection))
+        return RegistryStatus(
             models=tuple(
-                _model(connection, name) for name in releases_table.names(connection)
+                _model_status(connection, name)
+                for name in releases_table.model_names(connection)
             ),
-            pending=tuple(map(request_status, requests_table.pending(connection))),
+            pending=tuple(map(request_status, requests_table.read_pending(connection))),
             outstanding=tuple(filter(_is_outstanding, left)),
             n_requests=n_requests,
             n_completed=n_completed,
             ledger_size=ledger.size,
             key=ledger.keys.current.id,
-            store=site.store.dialect,
+            store=context.store.dialect,
         )
 
 
-def request(site: Site, request_id: str) -> RequestStatus:
+def request(context: Context, request_id: str) -> RequestStatus:
     """Return how far a request is."""
-    require_request(request_id)
-    with site.store.reading() as connection:
-        found = requests_table.look_up(connection, [request_id])
+    require_request_id(request_id)
+    with context.store.read() as connection:
+        found = requests_table.find_requests(connection, [request_id])
     if request_id not in found:
         raise UnknownRequest(
             f"request {request_id} was never accepted here; send it, or look at "
@@ -52,7 +52,7 @@ def request(site: Site, request_id: str) -> RequestStatus:
     return request_status(found[request_id])
 
 
-def releases(lines: Iterable[Any]) -> list[ReleaseStatus]:
+def shipped_releases(lines: Iterable[Any]) -> list[ReleaseStatus]:
     """Return releases that left, each once, from one line for each time it did."""
     found = []
     for _, group in groupby(lines, lambda line: (line.model, line.number)):
@@ -79,17 +79,17 @@ def _is_outstanding(release: ReleaseStatus) -> bool:
     return release.superseded is not None and not taken_back
 
 
-def _model(connection: Connection, name: str) -> ModelStatus:
+def _model_status(connection: Connection, name: str) -> ModelStatus:
     """Return a model as it is released now."""
-    number = releases_table.number(connection, name)
-    line = releases_table.release(connection, name, number)
+    number = releases_table.newest_number(connection, name)
+    line = releases_table.find_release(connection, name, number)
     # Without content: a model whose contract is spent, and which must be fitted anew.
     spent = line.content is None
     return ModelStatus(
         name=name,
-        estimator="" if spent else type(released(line)).__name__,
+        estimator="" if spent else load_public(name, line.content).estimator,
         certificate=Certificate.from_json(line.certificate),
         number=number,
         made=line.made,
-        n_people=people_table.count(connection, name),
+        n_people=people_table.count_people(connection, name),
     )

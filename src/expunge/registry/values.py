@@ -20,7 +20,7 @@ def _fresh() -> str:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Asked:
+class ErasureRequest:
     """A request to forget people.
 
     Parameters
@@ -36,7 +36,7 @@ class Asked:
     request: str = field(default_factory=_fresh)
 
     def __repr__(self) -> str:
-        return f"Asked({len(self.subjects)} people, request={self.request!r})"
+        return f"ErasureRequest({len(self.subjects)} people, request={self.request!r})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class ReleaseStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class RegistryStatus:
     """A registry at one moment.
 
     Parameters

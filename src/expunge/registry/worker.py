@@ -38,78 +38,72 @@ from ..exceptions import (
     ScheduleExhausted,
     StoreFailed,
 )
-from ..files.model import with_fresh_noise
 from ..ledger import (
     ModelRegistered,
     ReleaseMade,
     ReleasesSuperseded,
     RequestCompleted,
     UnusableKey,
-    issue,
+    issue_receipt,
 )
 from ..ledger.documents import day_of
-from ..private_model.holdings import Holdings
-from ..private_model.snapshot import Shown, Snapshot
-from ..private_model.unlearn import REFUSALS
-from ..promise.accountant import Accountant
+from ..private_model.answers import REFUSALS
+from ..private_model.model import PrivateModel
+from ..private_model.snapshot import PublicModel
 from ..promise.certificate import Certificate
-from .context import Site, now, time_for
-from .held import Held, checkpoint, fetching, rows_of, shippable
-from .recovery import catch_up, tidy
-from .statements import Statement, conclude
+from .context import Context, next_entry_time, now
+from .loaded_model import (
+    LoadedModel,
+    dump_checkpoint,
+    dump_public,
+    load_rows,
+    make_fetch,
+)
+from .recovery import replay_journal, tidy_keys
+from .statements import Statement, write_statement
 from .storage import ledger_table, people_table, releases_table, requests_table
-from .storage.ledger_table import Appending
-from .storage.people_table import Struck
+from .storage.ledger_table import LedgerBatch
+from .storage.people_table import RemainingKeys
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Change(Private):
     """A model before and after, with what a transaction must write."""
 
-    held: Held
-    struck: Struck
-    snapshot: Snapshot
-    checkpoint: str
+    before: LoadedModel
+    after: LoadedModel
+    keys: RemainingKeys
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        return self.before.name
 
     def write(self, connection: Connection) -> None:
         """Write the model as it is after."""
-        held, shown = self.held, self.snapshot.shown
-        people_table.strike(connection, held.name, self.struck)
-        write_release(connection, held.name, held.number + 1, (held.model, shown))
-        after = {"checkpoint": self.checkpoint, "number": held.number + 1}
-        releases_table.move_on(connection, held.name, held.generation, after)
-
-    def after(self) -> Held:
-        """Return the model as it is after, once that is committed."""
-        held = self.held
-        held.model._snapshot = self.snapshot
-        return Held(
-            held.name,
-            held.generation + 1,
-            self.checkpoint,
-            held.number + 1,
-            self.snapshot.shown.release.certificate.digest(),
-            held.model,
-            self.struck.page_keys,
-        )
+        name, number, public = self.name, self.after.number, self.after.snapshot.public
+        people_table.delete_people(connection, name, self.keys)
+        write_release(connection, name, number, public)
+        after = {"checkpoint": self.after.checkpoint, "number": number}
+        releases_table.advance_model(connection, name, self.before.generation, after)
 
 
-def apply_batch(site: Site, waiting: Sequence[str]) -> dict[str, ExpungeError]:
+def apply_batch(context: Context, waiting: Sequence[str]) -> dict[str, ExpungeError]:
     """Apply requests as one batch, all of them or none.
 
     Returns those that were left out, since a model that they concern may not be
     released any more: that is known before anything is computed.
     """
-    with site.store.reading() as connection:
-        tags = requests_table.tags_of(connection, waiting)
+    with context.store.read() as connection:
+        tags = requests_table.read_tags(connection, waiting)
         every = sorted({tag for theirs in tags.values() for tag in theirs})
-        holders = people_table.holders(connection, every)
+        holders = people_table.models_by_tag(connection, every)
         concerned = {
             request: {name for tag in theirs for name in holders.get(tag, ())}
             for request, theirs in tags.items()
         }
         named = sorted(set().union(*holders.values()))
-        papers = releases_table.certificates(connection, named)
+        papers = releases_table.read_certificates(connection, named)
     spent = {name for name, paper in papers.items() if _is_spent(paper)}
     stuck: dict[str, ExpungeError] = {
         request: _schedule_exhausted(min(models & spent))
@@ -121,14 +115,16 @@ def apply_batch(site: Site, waiting: Sequence[str]) -> dict[str, ExpungeError]:
         for tag in tags[request]:
             for name in holders.get(tag, ()):
                 members.setdefault(name, set()).add(tag)
-    changes = [changed(site, name, sorted(members[name])) for name in sorted(members)]
-    numbers = {change.held.name: change.held.number + 1 for change in changes}
+    changes = [
+        change_model(context, name, sorted(members[name])) for name in sorted(members)
+    ]
+    numbers = {change.name: change.after.number for change in changes}
     made = {
         request: {name: numbers[name] for name in sorted(models)}
         for request, models in concerned.items()
         if request not in stuck
     }
-    commit(site, changes, made)
+    commit_changes(context, changes, made)
     return stuck
 
 
@@ -146,53 +142,56 @@ def _schedule_exhausted(name: str) -> ScheduleExhausted:
     )
 
 
-def changed(site: Site, name: str, tags: Sequence[str]) -> Change:
+def change_model(context: Context, name: str, tags: Sequence[str]) -> Change:
     """Return a model without some people; its checkpoint is written, to no effect."""
-    with site.store.reading() as connection:
-        held = site.held(name)
-        if held.holdings.custody.accountant.remaining() == 0:
+    with context.store.read() as connection:
+        before = context.load_model(name)
+        if before.private.accountant.remaining() == 0:
             raise _schedule_exhausted(name)
-        found = people_table.find(connection, name, tags)
-        pages = people_table.pages_of(connection, name, found, held.page_keys)
+        found = people_table.find_rows(connection, name, tags)
+        pages = people_table.read_pages(connection, name, found, before.page_keys)
     if not found:
-        raise releases_table.overtaken(name)
-    struck = people_table.without(name, found, pages, held.page_keys)
-    removed, gone = rows_of(people_table.opened(name, found, pages))
-    answered = _answered(site, held, removed, gone, len(found))
-    if answered.kept is not None:
-        answered.kept.strike(gone)
-    fetch = fetching(partial(site.everybody, name), struck.page_keys)
-    snapshot = held.model._snapshot.released(replace(answered, fetch=fetch))
-    data = checkpoint(held.model, snapshot, struck.page_keys)
-    written = site.checkpoints.write(name, held.generation + 1, data)
-    return Change(held, struck, snapshot, written)
+        raise releases_table.model_changed_error(name)
+    keys = people_table.keys_without(name, found, pages, before.page_keys)
+    removed, gone = load_rows(people_table.unseal_rows(name, found, pages))
+    private = _forget_rows(context, before, removed, gone=gone, n_people=len(found))
+    if private.training_rows is not None:
+        private.training_rows.erase(gone)
+    fetch = make_fetch(partial(context.read_rows, name), keys.page_keys)
+    snapshot = before.snapshot.release(replace(private, fetch=fetch))
+    data = dump_checkpoint(snapshot, keys.page_keys)
+    after = LoadedModel(
+        name,
+        before.generation + 1,
+        context.checkpoints.write(name, before.generation + 1, data),
+        before.number + 1,
+        snapshot,
+        keys.page_keys,
+    )
+    return Change(before, after, keys)
 
 
-def _answered(
-    site: Site, held: Held, removed: Rows, gone: Index, n_people: int
-) -> Holdings:
-    """Return what a model holds without some rows; the state in memory is given up.
+def _forget_rows(
+    context: Context, loaded: LoadedModel, removed: Rows, *, gone: Index, n_people: int
+) -> PrivateModel:
+    """Return a private model without some rows; the one in memory is given up.
 
     It need not be copied: should anything fail, there is the one on disk.
     """
-    site.cache.pop(held.name, None)
+    context.cache.pop(loaded.name, None)
     try:
-        return held.holdings.answered(removed, gone, n_people, spend=True)
+        return loaded.private.forget(
+            removed, gone=gone, n_subjects=n_people, spend=True
+        )
     except REFUSALS:
-        account = held.holdings.custody.accountant  # which may have been charged since
-        fresh = charged(site.held(held.name), account)
-        return fresh.answered(removed, gone, n_people)
+        account = loaded.private.accountant  # which may have been charged since
+        fresh = context.load_model(loaded.name).private
+        fresh = replace(fresh, accountant=account).with_noise()
+        return fresh.forget(removed, gone=gone, n_subjects=n_people)
 
 
-def charged(held: Held, account: Accountant) -> Holdings:
-    """Return what a model holds under this account, with noise that it did not have."""
-    custody = replace(held.holdings.custody, accountant=account)
-    holdings = replace(held.holdings, custody=custody)
-    return with_fresh_noise(holdings, held.model.random_state)
-
-
-def commit(
-    site: Site,
+def commit_changes(
+    context: Context,
     changes: Sequence[Change],
     made: Mapping[str, Mapping[str, int]],
     before: Callable[[Connection], None] = lambda connection: None,
@@ -212,7 +211,7 @@ def commit(
         Whatever else is to be written, before these and after.
     """
     try:
-        with site.changing() as connection:
+        with context.write_in_turn() as connection:
             before(connection)
             for change in changes:
                 change.write(connection)
@@ -221,19 +220,18 @@ def commit(
     except BaseException:
         # Whether it was committed only the store knows now.
         for change in changes:
-            site.cache.pop(change.held.name, None)
+            context.cache.pop(change.name, None)
         raise
     for change in changes:
-        site.remember(change.after())
+        context.remember(change.after)
 
 
 def write_release(
-    connection: Connection, name: str, number: int, made: tuple[Any, Shown]
+    connection: Connection, name: str, number: int, public: PublicModel
 ) -> None:
-    """Write a release of an estimator, in place of the one before."""
-    model, shown = made
-    certificate = shown.release.certificate
-    releases_table.publish(
+    """Write a release of a model, in place of the one before."""
+    certificate = public.release.certificate
+    releases_table.insert_release(
         connection,
         {
             "model": name,
@@ -241,7 +239,7 @@ def write_release(
             "made": now(),
             "certificate": certificate.to_json(),
             "digest": certificate.digest(),
-            "content": shippable(model, shown),
+            "content": dump_public(public),
         },
     )
 
@@ -250,81 +248,84 @@ Papers: TypeAlias = dict[tuple[str, int], tuple[Certificate, str]]
 """By model and number of a release, its certificate and the digest of that."""
 
 
-def complete(site: Site, wait: float) -> None:
+def finish_committed(context: Context, wait: float) -> None:
     """Finish whatever was committed; nothing if all is finished.
 
     A checkpoint may have moved on without a request or a release, by ``reanchor`` say:
     then there is nothing to state, but an old key to destroy.
     """
-    with site.store.reading() as connection:
-        applied = requests_table.at_stage(connection, requests_table.APPLIED)
-        releases = releases_table.unentered(connection)
-        current = releases_table.checkpoints(connection)
-        book = (
-            Appending(ledger_table.ledger_in(connection))
+    with context.store.read() as connection:
+        applied = requests_table.read_stage(connection, requests_table.APPLIED)
+        releases = releases_table.releases_without_entry(connection)
+        current = releases_table.read_checkpoints(connection)
+        batch = (
+            LedgerBatch(ledger_table.read_ledger(connection))
             if applied or releases
             else None
         )
-    if book is None and site.checkpoints.is_settled(current):
+    if batch is None and context.checkpoints.is_clean(current):
         return
-    site.store.erase(wait)
-    site.settle()
-    if book is not None:
-        conclude(site, _statement(site, book, applied, releases))
+    context.store.erase_deleted(wait)
+    context.destroy_old_checkpoints()
+    if batch is not None:
+        write_statement(context, _make_statement(context, batch, applied, releases))
 
 
-def _statement(
-    site: Site, book: Appending, applied: Sequence[Any], releases: Sequence[Any]
+def _make_statement(
+    context: Context,
+    batch: LedgerBatch,
+    applied: Sequence[Any],
+    releases: Sequence[Any],
 ) -> Statement:
     """Return what is to be said of what was applied, in the ledger and in receipts."""
     latest = max((line.accepted for line in applied), default=0)
-    time = time_for(book.ledger, latest)
+    time = next_entry_time(batch.ledger, latest)
     day = day_of(time)
     papers, fitted = {}, []
     for line in releases:
-        _append_release(book, line, day)
+        _append_release(batch, line, day)
         paper = Certificate.from_json(line.certificate)
         papers[line.model, line.number] = (paper, line.digest)
         if not paper.n_subjects_removed:
             fitted.append(line.model)
-    completed = [_append_request(book, line, papers, day) for line in applied]
-    key = site.signing_key(book.ledger)
-    head = book.ledger.head(key, day)
+    completed = [_append_request(batch, line, papers, day) for line in applied]
+    key = context.signing_key(batch.ledger)
+    head = batch.ledger.head(key, day)
     receipts = [
-        issue(entry, named, head=head, proof=book.proof(entry), key=key)
+        issue_receipt(entry, named, head=head, proof=batch.proof(entry), key=key)
         for entry, named in completed
     ]
     texts = {line.digest: line.certificate for line in releases}
-    return Statement(book, head, time, receipts, fitted, texts)
+    return Statement(batch, head, time, receipts, fitted, texts)
 
 
-def _append_release(book: Appending, line: Any, day: str) -> None:
+def _append_release(batch: LedgerBatch, line: Any, day: str) -> None:
     """Append what happened to a model: it came, or its releases are superseded."""
     kind = ModelRegistered if line.before is None else ReleaseMade
     made = kind(
-        sequence=book.ledger.size, day=day, model=line.model, certificate=line.digest
+        sequence=batch.ledger.size, day=day, model=line.model, certificate=line.digest
     )
-    book.append(made)
+    batch.append(made)
     if line.before is not None:
         # Those before the last one were superseded by it, entry by entry.
         entry = ReleasesSuperseded(
-            sequence=book.ledger.size,
+            sequence=batch.ledger.size,
             day=day,
             model=line.model,
             certificates=(line.before,),
             by=line.digest,
         )
-        book.append(entry)
+        batch.append(entry)
 
 
 def _append_request(
-    book: Appending, line: Any, papers: Papers, day: str
+    batch: LedgerBatch, line: Any, papers: Papers, day: str
 ) -> tuple[RequestCompleted, dict[str, Certificate]]:
     """Append that a request is done; return the entry with its certificates."""
     numbers: dict[str, int] = json.loads(line.releases)
     named = {name: papers[name, number] for name, number in numbers.items()}
     entry = RequestCompleted(
-        sequence=book.ledger.size,
+        sequence=batch.ledger.size,
         day=day,
         request=line.id,
         certificates={name: digest for name, (_, digest) in named.items()},
@@ -332,11 +333,11 @@ def _append_request(
         accepted=day_of(line.accepted),
         deadline=day_of(line.deadline),
     )
-    book.append(entry)
+    batch.append(entry)
     return entry, {name: paper for name, (paper, _) in named.items()}
 
 
-Tell: TypeAlias = Callable[[int, int], None]
+OnProgress: TypeAlias = Callable[[int, int], None]
 
 # Requests in a batch at the most: receipts are written together.
 BATCH = 5000
@@ -344,47 +345,53 @@ BATCH = 5000
 OF_THE_STORE = (Busy, StoreFailed, NeedsRestore, UnusableKey)
 
 
-def work(site: Site, wait: float, tell: Tell) -> dict[str, ExpungeError]:
+def apply_waiting(
+    context: Context, wait: float, on_progress: OnProgress
+) -> dict[str, ExpungeError]:
     """Apply all that waits; return the requests that could not be, and why."""
-    begin(site, wait)
-    with site.store.reading() as connection:
-        waiting = requests_table.at_stage(connection, requests_table.ACCEPTED)
+    recover(context, wait)
+    with context.store.read() as connection:
+        waiting = requests_table.read_stage(connection, requests_table.ACCEPTED)
     if not waiting:
-        site.require_turn()  # or another process may have applied them, no more
+        context.require_turn()  # or another process may have applied them, no more
     failed: dict[str, ExpungeError] = {}
     for start in range(0, len(waiting), BATCH):
-        tell(start, len(waiting))
+        on_progress(start, len(waiting))
         batch = [line.id for line in waiting[start : start + BATCH]]
-        failed |= _applied(site, batch, wait)
-        complete(site, wait)
-    tell(len(waiting), len(waiting))
+        failed |= _apply_or_halve(context, batch, wait)
+        finish_committed(context, wait)
+    on_progress(len(waiting), len(waiting))
     known = {line.id: line.error for line in waiting}
     said = {request: str(error) for request, error in failed.items()}
-    news = {request: why for request, why in said.items() if known[request] != why}
-    if news:
-        with site.changing() as connection:
-            requests_table.note_errors(connection, news)
+    changed_errors = {
+        request: why for request, why in said.items() if known[request] != why
+    }
+    if changed_errors:
+        with context.write_in_turn() as connection:
+            requests_table.write_errors(connection, changed_errors)
     return failed
 
 
-def begin(site: Site, wait: float) -> None:
+def recover(context: Context, wait: float) -> None:
     """Finish what another left behind; whoever changes anything begins with this."""
-    catch_up(site)
-    complete(site, wait)
-    tidy(site)
+    replay_journal(context)
+    finish_committed(context, wait)
+    tidy_keys(context)
 
 
-def _applied(site: Site, batch: Sequence[str], wait: float) -> dict[str, ExpungeError]:
+def _apply_or_halve(
+    context: Context, batch: Sequence[str], wait: float
+) -> dict[str, ExpungeError]:
     """Apply a batch, or its halves; return what could not be."""
     try:
-        return apply_batch(site, batch)
+        return apply_batch(context, batch)
     except OF_THE_STORE:
         raise
     except ExpungeError as error:
         if len(batch) == 1:
             return {batch[0]: error}
         middle = len(batch) // 2
-        first = _applied(site, batch[:middle], wait)
+        first = _apply_or_halve(context, batch[:middle], wait)
         # A model has one release that the ledger does not know of, never two.
-        complete(site, wait)
-        return first | _applied(site, batch[middle:], wait)
+        finish_committed(context, wait)
+        return first | _apply_or_halve(context, batch[middle:], wait)

@@ -9,7 +9,7 @@ is solved on the rows that remain.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,9 @@ from ..core.packing import NOT_STORED, stored
 from ..core.rows import Rows
 from ..exceptions import Unsupported
 from ..private_model.labels import fewer
-from ..private_model.model import PrivateModel, Remaining
+from ..private_model.model import PrivateModel, Remaining, require_rows
 from ..private_model.training_rows import TrainingRows
+from ..promise.accountant import Accountant
 from ..promise.budget import Budget
 from ..promise.noise import Noise, noise_for, on_grid, release_noise
 from ..promise.record import Scored
@@ -55,6 +56,8 @@ class TunedModel(PrivateModel):
     chosen: int
     choice_noise: Noise | None = field(default=None, metadata=NOT_STORED)
 
+    needs_training_rows: ClassVar[bool] = True
+
     def forget(
         self,
         removed: Rows,
@@ -79,14 +82,14 @@ class TunedModel(PrivateModel):
                 self,
                 removed,
                 gone=gone,
-                remaining=partial(self.require_rows, gone),
+                remaining=partial(require_rows, self, gone),
                 n_subjects=n_subjects,
                 spend=spend,
             )
         else:
             after = self.refit(
                 self.rule.objectives[chosen],
-                self.require_rows(gone),
+                require_rows(self, gone),
                 n_subjects=n_subjects,
                 start=models.deputies[chosen].anchor,
             )
@@ -119,6 +122,10 @@ class TunedModel(PrivateModel):
         split = Split(self.training_rows.rows, self.bounds)
         return len(set(split.of_rows(np.array(places)))) == 1
 
+    def _charge_choice(self, account: Accountant) -> Accountant:
+        """Return the account after a choice like the last one."""
+        return self.rule.account(account, self.models.choice)
+
     def _scores(self) -> tuple[Scored, ...]:
         """Return each candidate's alpha and the ends of its interval, chosen first."""
         choice, objectives = self.models.choice, self.rule.objectives
@@ -140,7 +147,7 @@ class TunedModel(PrivateModel):
         chosen = choose_for_release(models.choice, self, rule)
         after = new.refit(
             objectives[chosen],
-            new.require_rows(gone),
+            require_rows(new, gone),
             n_subjects=n_subjects,
             start=models.deputies[chosen].anchor,
         )

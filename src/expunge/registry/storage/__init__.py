@@ -8,8 +8,8 @@ they mean is the registry's business.
 
 from .engine import Store, postgresql_engine, sqlite_engine
 from .journal import Journal
-from .lock import alone
-from .tables import require_made, require_newest, upgrade
+from .lock import hold_worker_lock
+from .tables import require_current_schema, require_tables, upgrade_tables
 from .vault import Checkpoints, Vault
 
 __all__ = [
@@ -17,10 +17,10 @@ __all__ = [
     "Journal",
     "Store",
     "Vault",
-    "alone",
+    "hold_worker_lock",
     "postgresql_engine",
-    "require_made",
-    "require_newest",
+    "require_current_schema",
+    "require_tables",
     "sqlite_engine",
-    "upgrade",
+    "upgrade_tables",
 ]

@@ -35,7 +35,7 @@ from typing import Any, TypeAlias
 from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url
 from sqlalchemy.pool import NullPool
 
-from ...disk import failed, may
+from ...disk import is_allowed, store_failure
 from ...exceptions import Busy, ExpungeError, InvalidInput, MissingExtra, StoreFailed
 
 Stamp: TypeAlias = tuple[tuple[int, int, int] | None, ...]
@@ -45,7 +45,9 @@ Stamp: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 def only_readable(path: Path) -> bool:
     """Whether a database is there that this user cannot write."""
     there = os.path.exists(path)
-    return there and not (may(path, os.W_OK) and may(path.parent, os.W_OK))
+    return there and not (
+        is_allowed(path, os.W_OK) and is_allowed(path.parent, os.W_OK)
+    )
 
 
 def connect(path: Path, wait: float) -> sqlite3.Connection:
@@ -71,7 +73,7 @@ def connect(path: Path, wait: float) -> sqlite3.Connection:
 
 
 @contextmanager
-def unchanged(path: Path) -> Iterator[None]:
+def require_unchanged(path: Path) -> Iterator[None]:
     """Raise Busy if somebody wrote meanwhile to a file that was read without locks."""
     before = _stamp(path)
     yield
@@ -135,7 +137,7 @@ class Store:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.working = Lock()  # held by the thread that works
+        self.thread_lock = Lock()  # held by the thread that works
         self._within = local()
 
     @property
@@ -150,7 +152,7 @@ class Store:
         return path
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
+    def read(self) -> Iterator[Connection]:
         """Give a transaction that sees one moment and changes nothing.
 
         Within another one of the same thread it is that one: the same moment.
@@ -160,8 +162,8 @@ class Store:
             yield current
             return
         file = self.only_readable
-        moment = nullcontext() if file is None else unchanged(file)
-        with translated(), moment, self.engine.connect() as connection:
+        moment = nullcontext() if file is None else require_unchanged(file)
+        with translate_errors(), moment, self.engine.connect() as connection:
             if self.dialect == "postgresql":  # by default each statement has its own
                 connection = connection.execution_options(
                     isolation_level="REPEATABLE READ"
@@ -173,20 +175,20 @@ class Store:
                 self._within.connection = None
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def write(self) -> Iterator[Connection]:
         """Give a transaction that is committed, durably, if nothing raises."""
         self._require_writable()
-        with translated(), self.engine.connect() as connection:
+        with translate_errors(), self.engine.connect() as connection:
             connection = connection.execution_options(writing=True)
             with connection.begin():
                 yield connection
 
-    def erase(self, wait: float = PATIENCE) -> None:
+    def erase_deleted(self, wait: float = PATIENCE) -> None:
         """See that what was deleted is gone from disk, or raise Busy."""
         if self.dialect != "sqlite":
             return
         self._require_writable()
-        with translated():
+        with translate_errors():
             raw = self.engine.raw_connection()
             try:
                 _truncate(raw.cursor(), wait)
@@ -279,7 +281,7 @@ def analyse(connection: Connection, *columns: str) -> None:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Turn the database's own errors into what an operator can act upon."""
     try:
         yield
@@ -289,18 +291,18 @@ def translated() -> Iterator[None]:
             "again"
         ) from error
     except exc.DBAPIError as error:
-        raise failure(error.orig) from error
+        raise driver_failure(error.orig) from error
     except exc.SQLAlchemyError as error:
         raise StoreFailed(f"the store failed: {type(error).__name__}") from error
     except sqlite3.Error as error:
-        raise failure(error) from error
+        raise driver_failure(error) from error
     except (ExpungeError, FileNotFoundError, NotADirectoryError):
         raise
     except OSError as error:
-        raise failed(error) from error
+        raise store_failure(error) from error
 
 
-def failure(error: BaseException | None) -> Exception:
+def driver_failure(error: BaseException | None) -> Exception:
     """Return the exception to raise for an error of the driver."""
     # Their messages may quote values: only what is known to be harmless is passed on.
     said = str(error).partition("\n")[0] if isinstance(error, sqlite3.Error) else ""

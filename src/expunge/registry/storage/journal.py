@@ -38,10 +38,10 @@ from threading import RLock
 from typing import IO, Any, NamedTuple, Self, TypeAlias
 
 from ...core.arrays import Private
-from ...disk import flush, open_kept, replace_file
+from ...disk import open_or_create, replace_file, sync_folder
 from ...exceptions import Busy, JournalDamaged
-from .engine import translated
-from .lock import locked
+from .engine import translate_errors
+from .lock import lock_file
 
 PIECE = 1 << 22
 
@@ -130,7 +130,7 @@ class Mark(NamedTuple):
         return f"{self.end:020d} {self.digest}"
 
     @classmethod
-    def read(cls, text: str) -> Self:
+    def parse(cls, text: str) -> Self:
         """Return a mark as it was written; the beginning if nothing was."""
         end, _, digest = (text or str(BEGINNING)).partition(" ")
         return cls(int(end), digest)
@@ -164,8 +164,8 @@ class Journal(Private):
 
         The mark in its own file is one of them.
         """
-        with translated(), self._lock:
-            wanted = sorted({*marks, self.noted()})
+        with translate_errors(), self._lock:
+            wanted = sorted({*marks, self.read_mark_file()})
             if not self.path.exists():
                 self._require_none(wanted[-1].end)
                 return
@@ -182,17 +182,19 @@ class Journal(Private):
 
     def append(self, lines: Sequence[dict[str, Any]]) -> Mark:
         """Write lines, see them on disk, and return the mark behind them."""
-        with self._alone() as descriptor:
+        with self._open_alone() as descriptor:
             _, mark = self._write(descriptor, lines)
         return mark
 
     @contextmanager
-    def stating(self, since: int) -> Iterator[Callable[[dict[str, Any]], Written]]:
+    def lock_for_statement(
+        self, since: int
+    ) -> Iterator[Callable[[dict[str, Any]], Written]]:
         """Give a function that writes a statement, the first one since a place.
 
         Raises Busy if somebody else made one. Nobody else writes until this ends.
         """
-        with self._alone() as descriptor:
+        with self._open_alone() as descriptor:
             if any(STATEMENT in line for _, line in self.read(since)):
                 raise Busy(
                     "another process has written to the ledger meanwhile; run the "
@@ -205,36 +207,36 @@ class Journal(Private):
         if not self.path.exists():
             self._require_none(start)
             return
-        with translated(), self.path.open("rb") as file:
+        with translate_errors(), self.path.open("rb") as file:
             for end, line in self._whole_lines(file, start):
                 yield end, json.loads(line.partition(b" ")[2])
 
-    def whole_lines(self) -> list[Line]:
+    def read_whole_lines(self) -> list[Line]:
         """Return every line that is as it was written, whatever became of others."""
         found, end = [], 0
         content = self.path.read_bytes() if self.path.exists() else b""
         for line in content.splitlines(keepends=True):
             end += len(line)
-            if _holds(line):
+            if _is_intact(line):
                 found.append((end, json.loads(line.partition(b" ")[2])))
         return found
 
     def is_rebuilt(self) -> bool:
         """Whether it was rewritten, so that older marks are not of this journal."""
-        first = _written({REBUILT: True})
-        with translated(), self.path.open("rb") as file:
+        first = _encode({REBUILT: True})
+        with translate_errors(), self.path.open("rb") as file:
             return file.read(len(first)) == first
 
     def rewrite(self, lines: Sequence[dict[str, Any]]) -> Mark:
         """Put these lines in the place of all; return the mark behind them."""
         kept = [line for line in lines if REBUILT not in line]
-        data = b"".join(_written(line) for line in [{REBUILT: True}, *kept])
+        data = b"".join(_encode(line) for line in [{REBUILT: True}, *kept])
         digest = Digest()
         digest.update(data)
         mark = Mark(len(data), digest.hexdigest())
-        with translated(), self._lock, locked(self.path):
+        with translate_errors(), self._lock, lock_file(self.path):
             replace_file(self.path, data)
-            self._note(mark)
+            self._write_mark_file(mark)
             self._end, self._digest, self._stamp = 0, Digest(), NO_FILE
         return mark
 
@@ -270,12 +272,12 @@ class Journal(Private):
             raise self._damaged(f"is missing, and held {end} bytes")
 
     @contextmanager
-    def _alone(self) -> Iterator[int]:
+    def _open_alone(self) -> Iterator[int]:
         """Open the file while nobody else does, with what others wrote taken in."""
-        with translated(), self._lock:
+        with translate_errors(), self._lock:
             if not self.path.exists():
                 self._require_none(self._end)
-            with locked(self.path) as descriptor:
+            with lock_file(self.path) as descriptor:
                 with os.fdopen(os.dup(descriptor), "rb") as file:
                     self._compare(file, [Mark(self._end, self._digest.hexdigest())])
                     for end, line in self._whole_lines(file, self._end):
@@ -285,7 +287,7 @@ class Journal(Private):
 
     def _write(self, descriptor: int, lines: Sequence[dict[str, Any]]) -> Written:
         """Write lines behind the last whole one, and the new mark."""
-        start, data = self._end, b"".join(_written(line) for line in lines)
+        start, data = self._end, b"".join(_encode(line) for line in lines)
         digest = self._digest.copy()
         digest.update(data)
         mark = Mark(self._end + len(data), digest.hexdigest())
@@ -294,31 +296,31 @@ class Journal(Private):
             _write(descriptor, data, self._end)
             os.fsync(descriptor)
             if not self._end:
-                flush(self.path.parent)  # a new file must be found, too
+                sync_folder(self.path.parent)  # a new file must be found, too
         except BaseException:
             os.ftruncate(descriptor, self._end)
             raise
         self._end, self._digest, self._stamp = mark.end, digest, _stamp(descriptor)
-        self._note(mark)
+        self._write_mark_file(mark)
         return start, mark
 
-    def _note(self, mark: Mark) -> None:
+    def _write_mark_file(self, mark: Mark) -> None:
         """Put a mark into its own file, in place: an older one does no harm."""
-        descriptor = open_kept(self.mark_path)
+        descriptor = open_or_create(self.mark_path)
         try:
-            _write(descriptor, _written({"mark": str(mark)}), 0)
+            _write(descriptor, _encode({"mark": str(mark)}), 0)
         finally:
             os.close(descriptor)
 
-    def noted(self) -> Mark:
+    def read_mark_file(self) -> Mark:
         """Return the mark in its own file; one that a crash tore says nothing."""
         try:
             line = self.mark_path.read_bytes()
         except FileNotFoundError:
             return BEGINNING
-        if not _holds(line):
+        if not _is_intact(line):
             return BEGINNING
-        return Mark.read(json.loads(line.partition(b" ")[2])["mark"])
+        return Mark.parse(json.loads(line.partition(b" ")[2])["mark"])
 
     def _whole_lines(self, file: IO[bytes], start: int) -> Iterator[tuple[int, bytes]]:
         """Yield the lines from a place on with their ends, but for what a crash tore.
@@ -331,8 +333,8 @@ class Journal(Private):
             raise self._damaged(f"ends at byte {size}, and held {start}")
         file.seek(start)
         for line in file:
-            if not _holds(line):
-                if any(_holds(later) for later in file):
+            if not _is_intact(line):
+                if any(_is_intact(later) for later in file):
                     raise self._damaged(f"is damaged at byte {start}")
                 return
             start += len(line)
@@ -343,7 +345,7 @@ class Journal(Private):
         place = 0
         file.seek(0)
         for line in file:
-            if not _holds(line):
+            if not _is_intact(line):
                 return self._damaged(f"is damaged at byte {place}")
             place += len(line)
         return self._damaged("is another journal than the one that was written here")
@@ -362,7 +364,7 @@ def _stamp(descriptor: int) -> Stamp:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _written(content: dict[str, Any]) -> bytes:
+def _encode(content: dict[str, Any]) -> bytes:
     """Return a line: a checksum, and JSON."""
     text = json.dumps(content, separators=(",", ":")).encode("ascii") + b"\n"
     return _checksum(text) + b" " + text
@@ -373,7 +375,7 @@ def _checksum(text: bytes) -> bytes:
     return sha256(text).hexdigest()[:16].encode("ascii")
 
 
-def _holds(line: bytes) -> bool:
+def _is_intact(line: bytes) -> bool:
     """Whether a line is as it was written."""
     said, _, text = line.partition(b" ")
     return line.endswith(b"\n") and _checksum(text) == said

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection, bindparam, false, insert, or_, select
 
 from ...exceptions import InvalidInput, LedgerCorrupt
-from ...ledger import Entry, Head, KeyRing, KeyRotated, Ledger, PublicKey, read_entry
+from ...ledger import Entry, Head, KeyHistory, KeyRotated, Ledger, PublicKey, read_entry
 from ...ledger.documents import FIRST_DAY
 from ...ledger.merkle import Frontier, Proof, inclusion_proof, leaf_hash
-from .tables import entries, heads, nodes, note
+from .tables import entries, heads, nodes, read_metadata
 
 FIRST_KEY = "ledger key"
 
 
 @dataclass(slots=True)
-class Appending:
+class LedgerBatch:
     """A ledger about to grow: entries with their texts, written together.
 
     Parameters
@@ -45,7 +45,7 @@ class Appending:
         """Take the next entry."""
         text = entry.to_json()
         frontier, hashed = self.ledger.frontier, leaf_hash(text.encode("ascii"))
-        self.ledger = self.ledger.grown(entry, hashed)
+        self.ledger = self.ledger.append_hashed(entry, hashed)
         for level, root in enumerate(frontier.completed(hashed)):
             self.roots[level, frontier.size >> level] = root
         self.entries.append((entry, text))
@@ -89,13 +89,13 @@ def write_head(connection: Connection, head: Head) -> None:
     connection.execute(insert(heads), {"size": head.size, "text": head.to_json()})
 
 
-def last_head(connection: Connection) -> str:
+def read_last_head(connection: Connection) -> str:
     """Return the newest head as it was written; nothing if there is none."""
     query = select(heads.c.text).order_by(heads.c.size.desc()).limit(1)
     return connection.scalar(query) or ""
 
 
-def heads_in(connection: Connection) -> list[str]:
+def read_heads(connection: Connection) -> list[str]:
     """Return all heads as they were written, in order."""
     return list(connection.scalars(select(heads.c.text).order_by(heads.c.size)))
 
@@ -124,13 +124,13 @@ _FROM = (
 )
 
 
-def size(connection: Connection) -> int:
+def count_entries(connection: Connection) -> int:
     """Return how many entries the ledger in a store has."""
     last = connection.execute(_LAST).first()
     return 0 if last is None else int(last.sequence) + 1
 
 
-def ledger_in(connection: Connection) -> Ledger:
+def read_ledger(connection: Connection) -> Ledger:
     """Return where the ledger in a store stands."""
     last = connection.execute(_LAST).first()
     size, day = (0, FIRST_DAY) if last is None else (last.sequence + 1, last.day)
@@ -148,14 +148,14 @@ def ledger_in(connection: Connection) -> Ledger:
     return Ledger(Frontier(size, peaks), _keys(connection), day)
 
 
-def entries_from(connection: Connection, start: int, most: int) -> list[Entry]:
+def read_entries(connection: Connection, start: int, most: int) -> list[Entry]:
     """Return so many entries at the most, from one on."""
     found = connection.execute(_FROM, {"start": start, "most": most}).all()
-    with _as_written():
+    with _report_altered():
         return [read_entry(text) for (text,) in found]
 
 
-def lines(connection: Connection) -> bytes:
+def export_lines(connection: Connection) -> bytes:
     """Return the whole ledger as the lines of an export, heads where they were."""
     signed: dict[int, str] = {
         size: text
@@ -170,16 +170,16 @@ def lines(connection: Connection) -> bytes:
     return "".join(f"{line}\n" for line in written).encode("ascii")
 
 
-def _keys(connection: Connection) -> KeyRing:
+def _keys(connection: Connection) -> KeyHistory:
     """Return the keys of the ledger, from the first one on."""
-    first = PublicKey(bytes.fromhex(note(connection, FIRST_KEY)))
-    ring = KeyRing(((0, first),))
+    first = PublicKey(bytes.fromhex(read_metadata(connection, FIRST_KEY)))
+    history = KeyHistory(((0, first),))
     for text in connection.scalars(_ROTATIONS):
-        with _as_written():
+        with _report_altered():
             rotation = read_entry(text)
         assert isinstance(rotation, KeyRotated)
-        ring = ring.rotated(rotation.sequence + 1, rotation.introduced)
-    return ring
+        history = history.with_key(rotation.sequence + 1, rotation.new_key)
+    return history
 
 
 def _peaks(size: int) -> list[tuple[int, int]]:
@@ -189,7 +189,7 @@ def _peaks(size: int) -> list[tuple[int, int]]:
 
 
 @contextmanager
-def _as_written() -> Iterator[None]:
+def _report_altered() -> Iterator[None]:
     """Say of an entry that cannot be read that the store does not hold it as it was."""
     try:
         yield

@@ -5,7 +5,7 @@ The lock ends with the process, however that ends: it is the system's lock on a 
 beside SQLite, and a session's advisory lock in PostgreSQL. Either can be lost while its
 process lives on, when the session ends or the file is deleted, and another process then
 works beside it. The lock saves them from doing so; that no harm comes of it is seen to
-where they write (``registry.site``, ``stores.journal``).
+where they write (``registry.context``, ``stores.journal``).
 """
 
 import fcntl
@@ -17,9 +17,9 @@ from time import monotonic, sleep
 
 from sqlalchemy import exc, func, select
 
-from ...disk import open_kept
+from ...disk import open_or_create
 from ...exceptions import Busy
-from .engine import Store, translated
+from .engine import Store, translate_errors
 
 # Any number will do, as long as nobody else uses it in the same database.
 ADVISORY = int.from_bytes(b"expunge", "big")
@@ -29,8 +29,8 @@ _UNLOCK = select(func.pg_advisory_unlock_all())
 
 
 @contextmanager
-def alone(
-    store: Store, path: Path, wait: float, needless: Callable[[], bool] = lambda: False
+def hold_worker_lock(
+    store: Store, path: Path, wait: float, is_done: Callable[[], bool] = lambda: False
 ) -> Iterator[bool]:
     """Hold the worker's lock; give False, without it, once it is needless.
 
@@ -50,7 +50,7 @@ def alone(
         until = monotonic() + wait
         pause = 0.001
         while not (locked := try_both()):
-            if needless():
+            if is_done():
                 break
             if monotonic() > until:
                 raise Busy(
@@ -63,10 +63,10 @@ def alone(
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[int]:
+def lock_file(path: Path) -> Iterator[int]:
     """Open a file, made for its owner alone if need be, while nobody else does."""
     while True:
-        with _opened(path) as descriptor:
+        with _open(path) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             if _is_at(descriptor, path):  # and not replaced while we waited
                 yield descriptor
@@ -74,9 +74,9 @@ def locked(path: Path) -> Iterator[int]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    with translated():
-        descriptor = open_kept(path)
+def _open(path: Path) -> Iterator[int]:
+    with translate_errors():
+        descriptor = open_or_create(path)
     try:
         yield descriptor
     finally:
@@ -96,26 +96,26 @@ def _thread_lock(
 
     def try_both() -> bool:
         nonlocal held
-        held = held or store.working.acquire(blocking=False)
+        held = held or store.thread_lock.acquire(blocking=False)
         return held and try_lock()
 
     try:
         yield try_both
     finally:
         if held:
-            store.working.release()
+            store.thread_lock.release()
 
 
 @contextmanager
 def _file_lock(path: Path) -> Iterator[Callable[[], bool]]:
     """Give a function that tries to lock a file."""
     with ExitStack() as stack:
-        descriptor = stack.enter_context(_opened(path))
+        descriptor = stack.enter_context(_open(path))
 
         def try_lock() -> bool:
             nonlocal descriptor
             if not _is_at(descriptor, path):  # it was deleted: lock what others lock
-                descriptor = stack.enter_context(_opened(path))
+                descriptor = stack.enter_context(_open(path))
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -136,7 +136,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 @contextmanager
 def _session_lock(store: Store) -> Iterator[Callable[[], bool]]:
     """Give a function that tries to lock the database for a session of its own."""
-    with translated(), store.engine.connect() as connection:
+    with translate_errors(), store.engine.connect() as connection:
         # Outside a transaction: one that idles for long would hold up the vacuum.
         connection = connection.execution_options(isolation_level="AUTOCOMMIT")
 

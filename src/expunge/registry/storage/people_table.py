@@ -23,7 +23,7 @@ from ...core.arrays import Private
 from ...exceptions import StoreFailed
 from .engine import analyse
 from .tables import pages, rows, subjects
-from .vault import KEY_BYTES, fresh_key, seal, unseal
+from .vault import KEY_BYTES, new_key, seal, unseal
 
 PAGE = 256  # keys in a page
 CHUNK = 500  # values in one statement
@@ -75,7 +75,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Found(Private):
+class SealedRows(Private):
     """The sealed rows of one person in one model, and where their key lies."""
 
     subject: int
@@ -86,15 +86,15 @@ class Found(Private):
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Struck(Private):
+class RemainingKeys(Private):
     """What is left of a model's keys without some people: pages and their keys."""
 
-    found: Sequence[Found]
+    found: Sequence[SealedRows]
     sealed: Mapping[int, bytes]
     page_keys: PageKeys
 
 
-def holders(connection: Connection, tags: Sequence[str]) -> dict[str, set[str]]:
+def models_by_tag(connection: Connection, tags: Sequence[str]) -> dict[str, set[str]]:
     """Return for each tag that is here the models that hold rows under it."""
     held: dict[str, set[str]] = {}
     for chunk in chunks(tags):
@@ -103,7 +103,7 @@ def holders(connection: Connection, tags: Sequence[str]) -> dict[str, set[str]]:
     return held
 
 
-def count(connection: Connection, model: str) -> int:
+def count_people(connection: Connection, model: str) -> int:
     """Return how many people a model holds; rows that are nobody's do not count."""
     query = (
         select(func.count())
@@ -119,22 +119,22 @@ def row_tag(position: int) -> str:
     return f"{NOBODY}{position}"
 
 
-def enrol(
+def insert_people(
     connection: Connection, model: str, people: Sequence[tuple[str, bytes]]
 ) -> PageKeys:
     """Take in people, each a tag with rows as bytes; return the page keys.
 
     Tags that are here already get these rows beside those of other models.
     """
-    known = _known(connection, [tag for tag, _ in people])
+    known = _read_ids(connection, [tag for tag, _ in people])
     new = [{"tag": tag} for tag, _ in people if tag not in known]
     for chunk in chunks(new):
         connection.execute(insert(subjects), chunk)
-    known |= _known(connection, [item["tag"] for item in new])
+    known |= _read_ids(connection, [item["tag"] for item in new])
     page_keys = []
     for page, members in enumerate(chunks(people, PAGE)):
-        keys = [fresh_key() for _ in members]
-        page_keys.append(fresh_key())
+        keys = [new_key() for _ in members]
+        page_keys.append(new_key())
         connection.execute(
             insert(pages),
             {
@@ -151,7 +151,7 @@ def enrol(
                     "subject": known[tag],
                     "page": page,
                     "slot": slot,
-                    "sealed": seal(data, key, _place(model, page, slot)),
+                    "sealed": seal(data, key, _seal_name(model, page, slot)),
                 }
                 for slot, ((tag, data), key) in enumerate(
                     zip(members, keys, strict=True)
@@ -163,32 +163,38 @@ def enrol(
     return np.frombuffer(joined, np.uint8).reshape(-1, KEY_BYTES)
 
 
-def find(connection: Connection, model: str, tags: Sequence[str]) -> list[Found]:
+def find_rows(
+    connection: Connection, model: str, tags: Sequence[str]
+) -> list[SealedRows]:
     """Return the rows of these people in a model, of those who are in it."""
-    named = {number: tag for tag, number in _known(connection, tags).items()}
+    named = {number: tag for tag, number in _read_ids(connection, tags).items()}
     found = []
     for chunk in chunks(list(named)):
         wanted = {"model": model, "numbers": chunk}
         for subject, *place in connection.execute(_FIND, wanted):
-            found.append(Found(subject, named[subject], *place))
+            found.append(SealedRows(subject, named[subject], *place))
     return sorted(found, key=lambda one: (one.page, one.slot))
 
 
-def everybody(connection: Connection, model: str) -> list[Found]:
+def read_all_rows(connection: Connection, model: str) -> list[SealedRows]:
     """Return the rows of all people in a model."""
-    return [Found(*line) for line in connection.execute(_EVERYBODY, {"model": model})]
+    return [
+        SealedRows(*line) for line in connection.execute(_EVERYBODY, {"model": model})
+    ]
 
 
-def opened(model: str, found: Sequence[Found], pages: Pages) -> Iterator[bytes]:
+def unseal_rows(
+    model: str, found: Sequence[SealedRows], pages: Pages
+) -> Iterator[bytes]:
     """Yield the rows of each person as they were enrolled."""
     for one in found:
-        key = _slot(pages[one.page], one.slot)
-        yield unseal(one.sealed, key, _place(model, one.page, one.slot))
+        key = _key_at(pages[one.page], one.slot)
+        yield unseal(one.sealed, key, _seal_name(model, one.page, one.slot))
 
 
-def without(
-    model: str, found: Sequence[Found], pages: Pages, page_keys: PageKeys
-) -> Struck:
+def keys_without(
+    model: str, found: Sequence[SealedRows], pages: Pages, page_keys: PageKeys
+) -> RemainingKeys:
     """Return the keys of a model without those of these people; change nothing."""
     left = page_keys.copy()
     kept = {page: bytearray(content) for page, content in pages.items()}
@@ -197,13 +203,13 @@ def without(
         kept[one.page][start : start + KEY_BYTES] = bytes(KEY_BYTES)
     sealed = {}
     for page, keys in kept.items():
-        key = fresh_key()
+        key = new_key()
         left[page] = np.frombuffer(key, np.uint8)
         sealed[page] = _seal_page(bytes(keys), key, model, page)
-    return Struck(found, sealed, left)
+    return RemainingKeys(found, sealed, left)
 
 
-def strike(connection: Connection, model: str, struck: Struck) -> None:
+def delete_people(connection: Connection, model: str, struck: RemainingKeys) -> None:
     """Delete people's rows and keys from a model, and people who are in no other."""
     renewed = [
         {"of": model, "number": page, "sealed": data}
@@ -214,16 +220,16 @@ def strike(connection: Connection, model: str, struck: Struck) -> None:
     numbers = [one.subject for one in struck.found]
     for chunk in chunks(numbers):
         connection.execute(_STRIKE, {"model": model, "numbers": chunk})
-    _drop_strangers(connection, numbers)
+    _delete_unused_subjects(connection, numbers)
 
 
-def clear(connection: Connection, model: str) -> None:
+def delete_all_people(connection: Connection, model: str) -> None:
     """Delete everybody from a model."""
     numbers = connection.scalars(select(rows.c.subject).where(rows.c.model == model))
     there = numbers.all()
     connection.execute(delete(rows).where(rows.c.model == model))
     connection.execute(delete(pages).where(pages.c.model == model))
-    _drop_strangers(connection, there)
+    _delete_unused_subjects(connection, there)
 
 
 def chunks(values: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
@@ -232,7 +238,7 @@ def chunks(values: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
         yield values[start : start + size]
 
 
-def _known(connection: Connection, tags: Sequence[str]) -> dict[str, int]:
+def _read_ids(connection: Connection, tags: Sequence[str]) -> dict[str, int]:
     """Return the numbers of those tags that are here."""
     known: dict[str, int] = {}
     for chunk in chunks(tags):
@@ -241,8 +247,8 @@ def _known(connection: Connection, tags: Sequence[str]) -> dict[str, int]:
     return known
 
 
-def pages_of(
-    connection: Connection, model: str, found: Sequence[Found], page_keys: PageKeys
+def read_pages(
+    connection: Connection, model: str, found: Sequence[SealedRows], page_keys: PageKeys
 ) -> Pages:
     """Return the pages that hold these people's keys, opened."""
     wanted = sorted({one.page for one in found})
@@ -260,7 +266,7 @@ def pages_of(
     return opened
 
 
-def _drop_strangers(connection: Connection, numbers: Sequence[int]) -> None:
+def _delete_unused_subjects(connection: Connection, numbers: Sequence[int]) -> None:
     """Delete people of whom no model holds a row any more."""
     for chunk in chunks(numbers):
         connection.execute(_DROP, {"numbers": chunk})
@@ -270,9 +276,9 @@ def _seal_page(keys: bytes, key: bytes, model: str, page: int) -> bytes:
     return seal(keys, key, f"page {page} of {model}")
 
 
-def _slot(keys: bytes, slot: int) -> bytes:
+def _key_at(keys: bytes, slot: int) -> bytes:
     return keys[slot * KEY_BYTES : (slot + 1) * KEY_BYTES]
 
 
-def _place(model: str, page: int, slot: int) -> str:
+def _seal_name(model: str, page: int, slot: int) -> str:
     return f"rows {slot} on page {page} of {model}"

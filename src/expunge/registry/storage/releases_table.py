@@ -38,18 +38,18 @@ _UNENTERED = (
 )
 
 
-def names(connection: Connection) -> list[str]:
+def model_names(connection: Connection) -> list[str]:
     """Return the names of all models."""
     return list(connection.scalars(select(models.c.name).order_by(models.c.name)))
 
 
-def checkpoints(connection: Connection) -> dict[str, str]:
+def read_checkpoints(connection: Connection) -> dict[str, str]:
     """Return the file of each model's checkpoint."""
     found = connection.execute(_CHECKPOINTS)
     return {name: checkpoint for name, checkpoint in found}
 
 
-def newest(connection: Connection, name: str) -> Row[Any]:
+def read_newest(connection: Connection, name: str) -> Row[Any]:
     """Return a model with the content of its newest release."""
     query = (
         select(models, releases.c.content, releases.c.digest)
@@ -62,21 +62,21 @@ def newest(connection: Connection, name: str) -> Row[Any]:
     )
     found = connection.execute(query).first()
     if found is None:
-        raise unknown(connection, name)
+        raise unknown_model_error(connection, name)
     return found
 
 
-def number(connection: Connection, name: str) -> int:
+def newest_number(connection: Connection, name: str) -> int:
     """Return which release of a model is the newest."""
     found = connection.scalar(select(models.c.number).where(models.c.name == name))
     if found is None:
-        raise unknown(connection, name)
+        raise unknown_model_error(connection, name)
     return int(found)
 
 
-def unknown(connection: Connection, name: str) -> InvalidInput:
+def unknown_model_error(connection: Connection, name: str) -> InvalidInput:
     """Return the error that there is no such model."""
-    there = names(connection)
+    there = model_names(connection)
     return InvalidInput(
         f"there is no model {name!r}; there are {', '.join(there)}"
         if there
@@ -84,12 +84,12 @@ def unknown(connection: Connection, name: str) -> InvalidInput:
     )
 
 
-def add_model(connection: Connection, model: dict[str, Any]) -> None:
+def insert_model(connection: Connection, model: dict[str, Any]) -> None:
     """Write a new model."""
     connection.execute(insert(models), model)
 
 
-def move_on(
+def advance_model(
     connection: Connection, name: str, generation: int, after: Mapping[str, Any]
 ) -> None:
     """Let the checkpoint after this generation count, with the release that it has.
@@ -103,10 +103,10 @@ def move_on(
         .values(generation=generation + 1, **after)
     )
     if moved.rowcount != 1:
-        raise overtaken(name)
+        raise model_changed_error(name)
 
 
-def overtaken(name: str) -> Busy:
+def model_changed_error(name: str) -> Busy:
     """Return the error that another process changed a model meanwhile."""
     return Busy(
         f"another process has changed model {name!r} meanwhile; run the command again"
@@ -123,13 +123,13 @@ _CERTIFICATES = (
 )
 
 
-def certificates(connection: Connection, wanted: Sequence[str]) -> dict[str, str]:
+def read_certificates(connection: Connection, wanted: Sequence[str]) -> dict[str, str]:
     """Return the certificate of the newest release of each of these models."""
     found = connection.execute(_CERTIFICATES, {"names": wanted})
     return {name: certificate for name, certificate in found}
 
 
-def publish(connection: Connection, release: dict[str, Any]) -> None:
+def insert_release(connection: Connection, release: dict[str, Any]) -> None:
     """Write a release; those before it are superseded and lose their parameters."""
     connection.execute(
         update(releases)
@@ -139,20 +139,20 @@ def publish(connection: Connection, release: dict[str, Any]) -> None:
     connection.execute(insert(releases), release)
 
 
-def release(connection: Connection, name: str, number: int) -> Row[Any]:
+def find_release(connection: Connection, name: str, number: int) -> Row[Any]:
     """Return one release."""
     query = select(releases).where(
         releases.c.model == name, releases.c.number == number
     )
     found = connection.execute(query).first()
     if found is None:
-        if name not in names(connection):
-            raise unknown(connection, name)
+        if name not in model_names(connection):
+            raise unknown_model_error(connection, name)
         raise InvalidInput(f"model {name!r} has no release {number}; see status")
     return found
 
 
-def unentered(connection: Connection) -> list[Row[Any]]:
+def releases_without_entry(connection: Connection) -> list[Row[Any]]:
     """Return the releases that the ledger does not know of: newest ones alone.
 
     Each with the digest of the certificate ``before`` it; None for the first one.
@@ -160,7 +160,9 @@ def unentered(connection: Connection) -> list[Row[Any]]:
     return list(connection.execute(_UNENTERED))
 
 
-def mark_entered(connection: Connection, entry: ModelRegistered | ReleaseMade) -> None:
+def mark_in_ledger(
+    connection: Connection, entry: ModelRegistered | ReleaseMade
+) -> None:
     """Write down where in the ledger the newest release of a model is, if it is."""
     connection.execute(
         update(releases)
@@ -174,7 +176,7 @@ def mark_entered(connection: Connection, entry: ModelRegistered | ReleaseMade) -
     )
 
 
-def has_number(connection: Connection, name: str, number: int) -> bool:
+def has_release(connection: Connection, name: str, number: int) -> bool:
     """Return whether a model has a release of this number."""
     query = select(releases.c.number).where(
         releases.c.model == name, releases.c.number == number
@@ -182,7 +184,7 @@ def has_number(connection: Connection, name: str, number: int) -> bool:
     return connection.execute(query).first() is not None
 
 
-def has_digest(connection: Connection, name: str, digest: str) -> bool:
+def has_certificate(connection: Connection, name: str, digest: str) -> bool:
     """Return whether a model has a release whose certificate has this digest."""
     query = select(releases.c.number).where(
         releases.c.model == name, releases.c.digest == digest
@@ -190,7 +192,9 @@ def has_digest(connection: Connection, name: str, digest: str) -> bool:
     return connection.execute(query.limit(1)).first() is not None
 
 
-def certificate(connection: Connection, entry: ModelRegistered | ReleaseMade) -> str:
+def read_certificate(
+    connection: Connection, entry: ModelRegistered | ReleaseMade
+) -> str:
     """Return the certificate of the release that an entry tells of."""
     query = select(releases.c.certificate).where(
         releases.c.model == entry.model, releases.c.digest == entry.certificate
@@ -198,13 +202,13 @@ def certificate(connection: Connection, entry: ModelRegistered | ReleaseMade) ->
     return str(connection.scalar(query))
 
 
-def all_certificates(connection: Connection) -> Iterator[tuple[str, str]]:
+def read_all_certificates(connection: Connection) -> Iterator[tuple[str, str]]:
     """Yield the certificate of every release, and the digest that it should have."""
     query = select(releases.c.certificate, releases.c.digest)
     yield from ((text, digest) for text, digest in connection.execute(query))
 
 
-def retire(
+def retire_model(
     connection: Connection, name: str, after: Mapping[str, Any], time: int
 ) -> None:
     """Leave a model without a release, with an empty checkpoint; see ``move_on``."""
@@ -220,7 +224,7 @@ def retire(
     )
 
 
-def write_lost(
+def insert_lost_releases(
     connection: Connection,
     entries: Sequence[ReleaseMade],
     papers: Mapping[str, str],
@@ -244,7 +248,7 @@ def write_lost(
             insert(releases),
             {
                 "model": entry.model,
-                "number": number(connection, entry.model) + count,
+                "number": newest_number(connection, entry.model) + count,
                 "made": times[entry.sequence],
                 "certificate": papers[entry.certificate],
                 "digest": entry.certificate,
@@ -254,14 +258,14 @@ def write_lost(
         )
 
 
-def record_shipment(connection: Connection, shipment: Mapping[str, Any]) -> None:
+def insert_shipment(connection: Connection, shipment: Mapping[str, Any]) -> None:
     """Write down that a release left, unless that is written."""
     same = (shipments.c[name] == value for name, value in shipment.items())
     if connection.execute(select(shipments.c.id).where(*same)).first() is None:
         connection.execute(insert(shipments), {**shipment})
 
 
-def shipped(connection: Connection, name: str | None = None) -> list[Row[Any]]:
+def read_shipments(connection: Connection, name: str | None = None) -> list[Row[Any]]:
     """Return every release that left, once for each time, of one model or of all."""
     query = (
         select(
@@ -286,7 +290,7 @@ def shipped(connection: Connection, name: str | None = None) -> list[Row[Any]]:
     return list(connection.execute(query))
 
 
-def withdraw(connection: Connection, said: Mapping[str, Any]) -> None:
+def mark_withdrawn(connection: Connection, said: Mapping[str, Any]) -> None:
     """Write down that every copy of a release was taken back: model, number, time."""
     connection.execute(
         update(releases)

@@ -24,7 +24,7 @@ from sqlalchemy import (
 from ...exceptions import Busy
 from .engine import analyse
 from .people_table import CHUNK, chunks
-from .tables import asked, requests
+from .tables import request_tags, requests
 
 ACCEPTED, APPLIED, COMPLETED = "accepted", "applied", "completed"
 
@@ -44,11 +44,13 @@ _LOOK_UP = select(*SHOWN, requests.c.fingerprint).where(
     requests.c.id.in_(bindparam("ids", expanding=True))
 )
 _TAGS = (
-    select(asked)
-    .where(asked.c.request.in_(bindparam("ids", expanding=True)))
-    .order_by(asked.c.tag)
+    select(request_tags)
+    .where(request_tags.c.request.in_(bindparam("ids", expanding=True)))
+    .order_by(request_tags.c.tag)
 )
-_ANSWERED = delete(asked).where(asked.c.request.in_(bindparam("ids", expanding=True)))
+_ANSWERED = delete(request_tags).where(
+    request_tags.c.request.in_(bindparam("ids", expanding=True))
+)
 _ONE = update(requests).where(requests.c.id == bindparam("request"))
 _APPLY = _ONE.where(requests.c.stage == ACCEPTED).values(
     stage=APPLIED, releases=bindparam("made"), error=""
@@ -58,7 +60,7 @@ _COMPLETE = _ONE.where(requests.c.stage == APPLIED).values(
 )
 
 
-def look_up(connection: Connection, ids: Sequence[str]) -> dict[str, Row[Any]]:
+def find_requests(connection: Connection, ids: Sequence[str]) -> dict[str, Row[Any]]:
     """Return those of the requests that are here, with their fingerprints."""
     found: dict[str, Row[Any]] = {}
     for chunk in chunks(ids):
@@ -67,7 +69,7 @@ def look_up(connection: Connection, ids: Sequence[str]) -> dict[str, Row[Any]]:
     return found
 
 
-def pending(connection: Connection) -> list[Row[Any]]:
+def read_pending(connection: Connection) -> list[Row[Any]]:
     """Return all requests that are not completed, oldest first."""
     query = select(*SHOWN).where(requests.c.stage.in_((ACCEPTED, APPLIED)))
     ordered = query.order_by(requests.c.accepted, requests.c.id)
@@ -81,25 +83,25 @@ _AT_STAGE = (
 )
 
 
-def at_stage(connection: Connection, stage: str) -> list[Row[Any]]:
+def read_stage(connection: Connection, stage: str) -> list[Row[Any]]:
     """Return the requests at a stage, oldest first, with the releases they led to."""
     return list(connection.execute(_AT_STAGE, {"stage": stage}))
 
 
-def counts(connection: Connection) -> tuple[int, int]:
+def count_requests(connection: Connection) -> tuple[int, int]:
     """Return how many requests there are, and how many are completed."""
     whole = connection.scalar(select(func.count()).select_from(requests)) or 0
     open_ = select(func.count()).where(requests.c.stage.in_((ACCEPTED, APPLIED)))
     return int(whole), int(whole) - int(connection.scalar(open_) or 0)
 
 
-def receipt(connection: Connection, request: str) -> str | None:
+def read_receipt(connection: Connection, request: str) -> str | None:
     """Return the receipt of a request; None until it is completed."""
     text = connection.scalar(select(requests.c.receipt).where(requests.c.id == request))
     return None if text is None else str(text)
 
 
-def take_in(
+def insert_requests(
     connection: Connection, lines: Sequence[Mapping[str, Any]], tags: Sequence[Any]
 ) -> None:
     """Write requests that are accepted, and (request, tag) for whom they are about."""
@@ -107,12 +109,12 @@ def take_in(
         connection.execute(insert(requests), [{**line} for line in chunk])
     pairs = [{"request": request, "tag": tag} for request, tag in tags]
     for some in chunks(pairs):
-        connection.execute(insert(asked), some)
+        connection.execute(insert(request_tags), some)
     if len(pairs) > CHUNK:
-        analyse(connection, "asked (request)")
+        analyse(connection, "request_tags (request)")
 
 
-def tags_of(connection: Connection, ids: Sequence[str]) -> dict[str, list[str]]:
+def read_tags(connection: Connection, ids: Sequence[str]) -> dict[str, list[str]]:
     """Return the tags that each request is about."""
     found: dict[str, list[str]] = {request: [] for request in ids}
     for chunk in chunks(ids):
@@ -121,12 +123,14 @@ def tags_of(connection: Connection, ids: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
-def named(connection: Connection, tags: Sequence[str]) -> set[str]:
+def find_waiting_tags(connection: Connection, tags: Sequence[str]) -> set[str]:
     """Return those of the tags that a request names which still waits."""
     found: set[str] = set()
     for chunk in chunks(tags):
         found |= {
-            *connection.scalars(select(asked.c.tag).where(asked.c.tag.in_(chunk)))
+            *connection.scalars(
+                select(request_tags.c.tag).where(request_tags.c.tag.in_(chunk))
+            )
         }
     return found
 
@@ -163,7 +167,7 @@ def _move_on(
         )
 
 
-def note_errors(connection: Connection, errors: Mapping[str, str]) -> None:
+def write_errors(connection: Connection, errors: Mapping[str, str]) -> None:
     """Say of requests why they could not be applied."""
     connection.execute(
         _ONE.values(error=bindparam("why")),

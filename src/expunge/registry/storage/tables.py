@@ -48,11 +48,11 @@ NAMING = {
     "fk": "fk_%(table_name)s_%(column_0_name)s",
     "pk": "pk_%(table_name)s",
 }
-metadata = MetaData(naming_convention=NAMING)
+schema = MetaData(naming_convention=NAMING)
 
 models = Table(
     "models",
-    metadata,
+    schema,
     Column("name", Text, primary_key=True),
     Column("created", BigInteger, nullable=False),
     # Of the newest release, and of the checkpoint behind it, with the file it is in.
@@ -63,7 +63,7 @@ models = Table(
 
 subjects = Table(
     "subjects",
-    metadata,
+    schema,
     Column("id", Integer, primary_key=True),
     Column("tag", Text, nullable=False),
     UniqueConstraint("tag"),
@@ -71,7 +71,7 @@ subjects = Table(
 
 rows = Table(
     "rows",
-    metadata,
+    schema,
     Column("model", Text, primary_key=True),
     Column("subject", Integer, primary_key=True),
     # Where the key of these rows lies.
@@ -85,7 +85,7 @@ rows = Table(
 
 pages = Table(
     "pages",
-    metadata,
+    schema,
     Column("model", Text, primary_key=True),
     Column("page", Integer, primary_key=True),
     Column("sealed", LargeBinary, nullable=False),
@@ -94,7 +94,7 @@ pages = Table(
 
 requests = Table(
     "requests",
-    metadata,
+    schema,
     Column("id", Text, primary_key=True),
     Column("stage", Text, nullable=False),
     Column("accepted", BigInteger, nullable=False),
@@ -110,9 +110,9 @@ requests = Table(
     Index(None, "stage"),
 )
 
-asked = Table(
-    "asked",
-    metadata,
+request_tags = Table(
+    "request_tags",
+    schema,
     Column("request", Text, primary_key=True),
     Column("tag", Text, primary_key=True),
     ForeignKeyConstraint(["request"], ["requests.id"]),
@@ -120,7 +120,7 @@ asked = Table(
 
 releases = Table(
     "releases",
-    metadata,
+    schema,
     Column("model", Text, primary_key=True),
     Column("number", Integer, primary_key=True),
     Column("made", BigInteger, nullable=False),
@@ -140,7 +140,7 @@ releases = Table(
 
 shipments = Table(
     "shipments",
-    metadata,
+    schema,
     Column("id", Integer, primary_key=True),
     Column("model", Text, nullable=False),
     Column("number", Integer, nullable=False),
@@ -151,7 +151,7 @@ shipments = Table(
 
 entries = Table(
     "entries",
-    metadata,
+    schema,
     Column("sequence", BigInteger, primary_key=True, autoincrement=False),
     Column("day", Text, nullable=False),
     Column("kind", Text, nullable=False),
@@ -162,7 +162,7 @@ entries = Table(
 # Roots of complete subtrees: a proof is a few of them.
 nodes = Table(
     "nodes",
-    metadata,
+    schema,
     Column("level", Integer, primary_key=True, autoincrement=False),
     Column("place", BigInteger, primary_key=True, autoincrement=False),
     Column("hash", LargeBinary, nullable=False),
@@ -170,14 +170,14 @@ nodes = Table(
 
 heads = Table(
     "heads",
-    metadata,
+    schema,
     Column("size", BigInteger, primary_key=True, autoincrement=False),
     Column("text", Text, nullable=False),
 )
 
-notes = Table(
-    "notes",
-    metadata,
+metadata = Table(
+    "metadata",
+    schema,
     Column("name", Text, primary_key=True),
     Column("value", Text, nullable=False),
 )
@@ -187,7 +187,7 @@ NEWEST = "0003"
 MIGRATIONS = Path(__file__).parent / "migrations"
 
 
-def version(connection: Connection) -> str | None:
+def schema_version(connection: Connection) -> str | None:
     """Return the version of the tables; None if there are none."""
     if not inspect(connection).has_table("alembic_version"):
         return None
@@ -195,9 +195,9 @@ def version(connection: Connection) -> str | None:
     return None if found is None else str(found)
 
 
-def require_newest(store: Store) -> None:
+def require_current_schema(store: Store) -> None:
     """Refuse a store whose tables are of another version."""
-    found = require_made(store)
+    found = require_tables(store)
     if found != NEWEST:
         raise OlderSchema(
             f"the store has schema {found} and this expunge needs {NEWEST}; back it "
@@ -205,12 +205,12 @@ def require_newest(store: Store) -> None:
         )
 
 
-def require_made(store: Store) -> str:
+def require_tables(store: Store) -> str:
     """Return the version of the tables; refuse a store without any, or a newer one."""
-    with store.reading() as connection:
-        found = version(connection)
+    with store.read() as connection:
+        found = schema_version(connection)
     if found is None:
-        raise NeedsRestore(_emptiness(store))
+        raise NeedsRestore(_empty_message(store))
     if found > NEWEST:
         raise OlderSchema(
             f"the store has schema {found} and this expunge knows {NEWEST}: a newer "
@@ -219,7 +219,7 @@ def require_made(store: Store) -> str:
     return found
 
 
-def _emptiness(store: Store) -> str:
+def _empty_message(store: Store) -> str:
     """Return what to tell whoever finds a database without tables."""
     if store.dialect == "sqlite":
         return (
@@ -234,7 +234,7 @@ def _emptiness(store: Store) -> str:
     )
 
 
-def upgrade(store: Store) -> None:
+def upgrade_tables(store: Store) -> None:
     """Bring the tables to the newest version; nothing if they have it."""
     try:
         from alembic import command
@@ -247,50 +247,50 @@ def upgrade(store: Store) -> None:
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     config.set_main_option("path_separator", "os")
-    with store.writing() as connection:
+    with store.write() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
 
 
 TURN, MARK = "turn", "journal mark"
 
-_NOTE = select(notes.c.value).where(notes.c.name == bindparam("name"))
+_VALUE = select(metadata.c.value).where(metadata.c.name == bindparam("name"))
 _TURN = (
-    update(notes)
-    .where(notes.c.name == TURN, notes.c.value == bindparam("before"))
+    update(metadata)
+    .where(metadata.c.name == TURN, metadata.c.value == bindparam("before"))
     .values(value=bindparam("after"))
 )
 _MARK = (
-    update(notes)
-    .where(notes.c.name == MARK, notes.c.value < bindparam("mark"))
+    update(metadata)
+    .where(metadata.c.name == MARK, metadata.c.value < bindparam("mark"))
     .values(value=bindparam("mark"))
 )
-_CHANGE = update(notes).where(notes.c.name == bindparam("there"))
+_CHANGE = update(metadata).where(metadata.c.name == bindparam("there"))
 
 
-def note(connection: Connection, name: str, default: str = "") -> str:
+def read_metadata(connection: Connection, name: str, default: str = "") -> str:
     """Return the value under a name."""
-    value = connection.scalar(_NOTE, {"name": name})
+    value = connection.scalar(_VALUE, {"name": name})
     return default if value is None else str(value)
 
 
-def write_note(connection: Connection, name: str, value: str) -> None:
+def write_metadata(connection: Connection, name: str, value: str) -> None:
     """Put a value under a name."""
     changed = connection.execute(_CHANGE, {"there": name, "value": value})
     if not changed.rowcount:
-        connection.execute(insert(notes), {"name": name, "value": value})
+        connection.execute(insert(metadata), {"name": name, "value": value})
 
 
-def write_turn(connection: Connection, before: str, after: str) -> None:
+def take_turn(connection: Connection, before: str, after: str) -> None:
     """Take the next turn after another; raise Busy if somebody else took it."""
     if connection.execute(_TURN, {"before": before, "after": after}).rowcount:
         return
-    if before or note(connection, TURN):
-        raise overtaken()
-    connection.execute(insert(notes), {"name": TURN, "value": after})
+    if before or read_metadata(connection, TURN):
+        raise overtaken_error()
+    connection.execute(insert(metadata), {"name": TURN, "value": after})
 
 
-def overtaken() -> Busy:
+def overtaken_error() -> Busy:
     """Return the error that another process works instead of this one."""
     return Busy(
         "another process took over the work meanwhile; what was accepted is safe, run "
@@ -298,13 +298,13 @@ def overtaken() -> Busy:
     )
 
 
-def mark_in(connection: Connection) -> Mark:
+def read_mark(connection: Connection) -> Mark:
     """Return the newest mark of the journal that the store knows."""
-    return Mark.read(note(connection, MARK))
+    return Mark.parse(read_metadata(connection, MARK))
 
 
 def write_mark(connection: Connection, mark: Mark) -> None:
     """Note a mark of the journal, if it is newer than the one that is there."""
     moved = connection.execute(_MARK, {"mark": str(mark)})
-    if not moved.rowcount and not note(connection, MARK):
-        connection.execute(insert(notes), {"name": MARK, "value": str(mark)})
+    if not moved.rowcount and not read_metadata(connection, MARK):
+        connection.execute(insert(metadata), {"name": MARK, "value": str(mark)})

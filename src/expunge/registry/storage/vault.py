@@ -41,19 +41,26 @@ from pathlib import Path
 from typing import IO, Any
 
 from ...core.arrays import Private
-from ...disk import clear, destroy, flush, make_folder, open_new, replace_file
+from ...disk import (
+    delete_draft,
+    destroy,
+    make_folder,
+    open_new,
+    replace_file,
+    sync_folder,
+)
 from ...exceptions import MissingExtra, NeedsRestore, StoreFailed
 from ...ledger.secrets import UnusableKey, read_secret
 from ...promise.noise import salt
-from .engine import translated
-from .lock import locked
-from .tables import overtaken
+from .engine import translate_errors
+from .lock import lock_file
+from .tables import overtaken_error
 
 KEY_BYTES, NONCE_BYTES = 32, 12
 CHUNK = 1 << 20
 
 
-def fresh_key() -> bytes:
+def new_key() -> bytes:
     """Return a new key."""
     return salt()
 
@@ -135,14 +142,14 @@ VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Keys(Private):
+class CheckpointKeys(Private):
     """The generation in force, its key, and the key of the next."""
 
     generation: int
     present: bytes
     next: bytes
 
-    def of(self, generation: int, model: str) -> bytes:
+    def key_of(self, generation: int, model: str) -> bytes:
         """Return the key of a generation, or say why it is not here."""
         if generation == self.generation:
             return self.present
@@ -174,22 +181,22 @@ class Vault(Private):
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def begin(self) -> None:
+    def create(self) -> None:
         """Make the file, with no key in it, unless it is there."""
-        with self._locked():
+        with self._lock():
             if not self.path.exists():
                 self._write({})
 
-    def keys(self, model: str) -> Keys:
+    def read_keys(self, model: str) -> CheckpointKeys:
         """Return the keys of a model."""
-        return self._of(self._read(), model)
+        return self._find(self._read(), model)
 
-    def prepare(self, model: str) -> Keys:
+    def create_keys(self, model: str) -> CheckpointKeys:
         """Return the keys of a model that may be new, on disk before they are used."""
-        with self._locked():
+        with self._lock():
             held = self._read()
             if model not in held:
-                held[model] = Keys(0, fresh_key(), fresh_key())
+                held[model] = CheckpointKeys(0, new_key(), new_key())
                 self._write(held)
         return held[model]
 
@@ -197,30 +204,30 @@ class Vault(Private):
         """Whether these are the generations in force."""
         held = self._read()
         return all(
-            self._of(held, model).generation == generation
+            self._find(held, model).generation == generation
             for model, generation in generations.items()
         )
 
-    def settle(self, committed: Callable[[], Mapping[str, int]]) -> None:
+    def destroy_old_keys(self, committed: Callable[[], Mapping[str, int]]) -> None:
         """Destroy the keys of all generations before those that are committed."""
-        with self._locked():
-            clear(self.path)
+        with self._lock():
+            delete_draft(self.path)
             held = self._read()
             moved = {}
             for model, generation in committed().items():
-                keys = self._of(held, model)
+                keys = self._find(held, model)
                 if keys.generation != generation:
-                    key = keys.of(generation, model)
-                    moved[model] = Keys(generation, key, fresh_key())
+                    key = keys.key_of(generation, model)
+                    moved[model] = CheckpointKeys(generation, key, new_key())
             if moved:
                 self._write(held | moved)
 
     def replace(self, content: bytes) -> None:
         """Put another file of keys in the place of this one."""
-        with self._locked():
+        with self._lock():
             replace_file(self.path, content)
 
-    def _of(self, held: Mapping[str, Keys], model: str) -> Keys:
+    def _find(self, held: Mapping[str, CheckpointKeys], model: str) -> CheckpointKeys:
         try:
             return held[model]
         except KeyError:
@@ -230,22 +237,22 @@ class Vault(Private):
             ) from None
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         """Change the file while nobody else does.
 
         The worker's lock alone will not do: where it was lost unnoticed, two processes
         would each draw a next key, and one would seal under a key that is not kept.
         """
-        with translated(), locked(self.path.with_name("vault.lock")):
+        with translate_errors(), lock_file(self.path.with_name("vault.lock")):
             yield
 
-    def _read(self) -> dict[str, Keys]:
+    def _read(self) -> dict[str, CheckpointKeys]:
         try:
             data = json.loads(read_secret(self.path))
             if data["version"] != VERSION:
                 raise ValueError
             return {
-                model: Keys(
+                model: CheckpointKeys(
                     int(item["generation"]),
                     bytes.fromhex(item["present"]),
                     bytes.fromhex(item["next"]),
@@ -259,7 +266,7 @@ class Vault(Private):
                 f"{self.path} is damaged; put it back from where it was copied"
             ) from None
 
-    def _write(self, held: Mapping[str, Keys]) -> None:
+    def _write(self, held: Mapping[str, CheckpointKeys]) -> None:
         keys = {
             model: {
                 "generation": item.generation,
@@ -295,26 +302,26 @@ class Checkpoints(Private):
         self.vault = vault
         self.owner = ""
 
-    def begin(self) -> None:
+    def create(self) -> None:
         """Make the folder and the file of keys, unless they are there."""
-        with translated():
+        with translate_errors():
             make_folder(self.folder)
-        self.vault.begin()
+        self.vault.create()
 
-    def belong_to(self, owner: str) -> None:
+    def require_owner(self, owner: str) -> None:
         """Say whose the folder must be, by the first key of the ledger, in hexadecimal.
 
         It is written down with the next checkpoint, where it was not yet.
         """
         self.owner = owner
-        self._require_own()
+        self._check_owner()
 
-    def _require_own(self) -> bool:
+    def _check_owner(self) -> bool:
         """Refuse the folder of another registry; return whether it says whose it is."""
         if not self.owner:
             return True
         try:
-            with translated():
+            with translate_errors():
                 said = (self.folder / OWNER).read_text(encoding="ascii").strip()
         except (FileNotFoundError, ValueError):
             return False
@@ -332,20 +339,20 @@ class Checkpoints(Private):
 
         It counts for nothing until the database holds that name.
         """
-        key = self.vault.keys(model).of(generation, model)
+        key = self.vault.read_keys(model).key_of(generation, model)
         name = f"{model}.{generation}.{salt()[:TOKEN_BYTES].hex()}"
-        with translated():
-            if not self._require_own():
+        with translate_errors():
+            if not self._check_owner():
                 replace_file(self.folder / OWNER, self.owner.encode("ascii"))
             with os.fdopen(self._opened(name, model), "wb", 0) as file:
                 seal_to(file, parts, key, name)
                 file.truncate()
                 os.fsync(file.fileno())
-            flush(self.folder)
-            if self.vault.keys(model).generation >= generation:
+            sync_folder(self.folder)
+            if self.vault.read_keys(model).generation >= generation:
                 # Somebody else was faster, and the key is no longer that of the next.
                 destroy(self.folder / name)
-                raise overtaken()
+                raise overtaken_error()
         return name
 
     def _opened(self, name: str, model: str) -> int:
@@ -363,10 +370,10 @@ class Checkpoints(Private):
     def read(self, name: str) -> bytes:
         """Return what was written under a name."""
         model, generation = _parts(name)
-        key = self.vault.keys(model).of(generation, model)
+        key = self.vault.read_keys(model).key_of(generation, model)
         path = self.folder / name
         try:
-            with translated():
+            with translate_errors():
                 sealed = path.read_bytes()
         except FileNotFoundError:
             raise NeedsRestore(
@@ -378,20 +385,20 @@ class Checkpoints(Private):
     def require_key(self, name: str) -> None:
         """Refuse a checkpoint whose key is destroyed, or not here yet."""
         model, generation = _parts(name)
-        self.vault.keys(model).of(generation, model)
+        self.vault.read_keys(model).key_of(generation, model)
 
-    def is_settled(self, names: Mapping[str, str]) -> bool:
+    def is_clean(self, names: Mapping[str, str]) -> bool:
         """Whether no key is kept of a generation before these."""
         return self.vault.is_at({m: _parts(name)[1] for m, name in names.items()})
 
-    def settle(self, current: Callable[[], Mapping[str, str]]) -> None:
+    def destroy_old(self, current: Callable[[], Mapping[str, str]]) -> None:
         """Destroy all before those that the database names, model by model.
 
         It is asked while nobody else can change the keys: what counted a moment ago
         may be gone. A later generation is left alone: somebody may be about to commit
         it.
         """
-        self._require_own()
+        self._check_owner()
         names: Mapping[str, str] = {}
 
         def generations() -> dict[str, int]:
@@ -399,8 +406,8 @@ class Checkpoints(Private):
             names = current()
             return {model: _parts(name)[1] for model, name in names.items()}
 
-        self.vault.settle(generations)
-        with translated():
+        self.vault.destroy_old_keys(generations)
+        with translate_errors():
             for file in os.listdir(self.folder):
                 model, generation = _parts(file)
                 name = names.get(model)

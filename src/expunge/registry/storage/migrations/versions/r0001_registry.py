@@ -89,11 +89,13 @@ def _requests() -> None:
     )
     op.create_index("ix_requests_stage", "requests", ["stage"])
     op.create_table(
-        "asked",
+        "request_tags",
         sa.Column("request", sa.Text, nullable=False),
         sa.Column("tag", sa.Text, nullable=False),
-        sa.PrimaryKeyConstraint("request", "tag", name="pk_asked"),
-        sa.ForeignKeyConstraint(["request"], ["requests.id"], name="fk_asked_request"),
+        sa.PrimaryKeyConstraint("request", "tag", name="pk_request_tags"),
+        sa.ForeignKeyConstraint(
+            ["request"], ["requests.id"], name="fk_request_tags_request"
+        ),
     )
 
 
@@ -121,8 +123,8 @@ def _ledger() -> None:
         sa.PrimaryKeyConstraint("size", name="pk_heads"),
     )
     op.create_table(
-        "notes",
+        "metadata",
         sa.Column("name", sa.Text, nullable=False),
         sa.Column("value", sa.Text, nullable=False),
-        sa.PrimaryKeyConstraint("name", name="pk_notes"),
+        sa.PrimaryKeyConstraint("name", name="pk_metadata"),
     )
