@@ -19,6 +19,7 @@ from expunge.exceptions import (
 )
 from expunge.ledger import ReleaseMade
 from expunge.registry import ErasureRequest, Registry, worker
+from expunge.registry.requests import require_nobody_returns
 from expunge.registry.storage import Checkpoints
 from expunge.registry.storage.vault import unseal
 from expunge.tuning import TunedClassifier
@@ -38,7 +39,7 @@ SEEDED = Budget(sigma=10.0, allow_seeded=True)
 
 def made(registry: Registry, name: str) -> int:
     """Return how many releases the ledger knows of a model beside the first."""
-    entries = (e for e in registry.log() if isinstance(e, ReleaseMade))
+    entries = (e for e in registry.ledger.entries() if isinstance(e, ReleaseMade))
     return sum(entry.model == name for entry in entries)
 
 
@@ -46,7 +47,7 @@ def noise_of(registry: Registry, name: str) -> Any:
     """Return the noise on the newest release of a model."""
     with registry._context.hold_lock(1.0):
         draft = registry._context.held(name).holdings.custody.draft.theta
-    return np.asarray(registry.release(name)._release.theta) - draft
+    return np.asarray(registry.model(name)._release.theta) - draft
 
 
 def test_the_callers_estimator_holds_nothing(tmp_path: Path) -> None:
@@ -60,10 +61,10 @@ def test_the_callers_estimator_holds_nothing(tmp_path: Path) -> None:
 def test_a_slow_reader_of_the_log_sees_and_holds_up_nothing(tmp_path: Path) -> None:
     with Registry.create(tmp_path / "registry") as registry:
         registry.fit("model", estimator(), **by_name(data()))
-        entries = registry.log()
+        entries = registry.ledger.entries()
         next(entries)
         registry.forget(["person 1"])
-        assert registry.known(["person 1"]) == {"person 1": ()}
+        assert registry.requests.find_models(["person 1"]) == {"person 1": ()}
 
 
 class TestWhoeverWasForgotten:
@@ -73,12 +74,15 @@ class TestWhoeverWasForgotten:
         with Registry.create(tmp_path / "registry") as registry:
             registry.fit("model", estimator(), **by_name(data()))
             registry.forget(["person 1", "person 2"])
-            before = registry.export()
-            for fit, name in ((registry.refit, "model"), (registry.fit, "other")):
+            before = registry.ledger.export()
+            for fit, name in (
+                (registry.models.refit, "model"),
+                (registry.fit, "other"),
+            ):
                 with pytest.raises(InvalidInput, match=r"2 person\(s\) .* forgotten"):
                     fit(name, estimator(), **by_name(data()))
-            assert registry.export() == before
-            registry.refit(
+            assert registry.ledger.export() == before
+            registry.models.refit(
                 "model", estimator(), **by_name(data_without("person 1", "person 2"))
             )
 
@@ -87,15 +91,21 @@ class TestWhoeverWasForgotten:
         with Registry.create(folder) as registry:
             registry.fit("model", estimator(), **by_name(data()))
             registry.forget(["person 1", "person 2"])
-            registry.rotate_tag_key()
-            assert registry.returning(["person 1", "person 5"]) == ["person 1"]
-            registry.readmit(["person 1"])
+            registry.keys.rotate_tag_key()
+            with pytest.raises(InvalidInput, match=r"1 person\(s\) .* forgotten"):
+                require_nobody_returns(registry._context, ["person 1", "person 5"])
+            registry.requests.readmit(["person 1"])
         with Registry.open(folder) as registry:
-            registry.refit("model", estimator(), **by_name(data_without("person 2")))
-            assert registry.known(["person 1"]) == {"person 1": ("model",)}
+            registry.models.refit(
+                "model", estimator(), **by_name(data_without("person 2"))
+            )
+            assert registry.requests.find_models(["person 1"]) == {
+                "person 1": ("model",)
+            }
             registry.forget(["person 1"])
             both = ["person 1", "person 2"]
-            assert registry.returning(both) == both
+            with pytest.raises(InvalidInput, match=r"2 person\(s\) .* forgotten"):
+                require_nobody_returns(registry._context, both)
             require_consistent(registry)
 
 
@@ -110,16 +120,16 @@ class TestAnchoringAnew:
         with Registry.create(tmp_path / "registry") as registry:
             registry.fit("model", estimator(), **by_name(data()))
             registry.forget(["person 1", "person 2"])
-            public = registry.release("model")._release
+            public = registry.model("model")._release
             old = custody_of(registry, "model")
-            registry.reanchor("model")
+            registry.models.reanchor("model")
             held = custody_of(registry, "model")
             never = estimator().fit(*rest[:2])._private_state().custody
             for name in ("anchor", "gradient", "hessian", "inverse", "moment"):
                 one, other = (lower(getattr(c.state, name)) for c in (held, never))
                 np.testing.assert_allclose(one, other, atol=1e-9)
             assert np.abs(held.state.anchor - old.state.anchor).max() > 1e-4
-            shown = registry.release("model")._release
+            shown = registry.model("model")._release
             assert np.array_equal(shown.theta, public.theta)
             registry.forget(["person 3"])
             custody = custody_of(registry, "model")
@@ -143,13 +153,13 @@ class TestAnchoringAnew:
             before = registry._context.checkpoints.vault.read_keys("model").present
             with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
                 patch.setattr(Checkpoints, "destroy_old", die)
-                registry.reanchor("model")
+                registry.models.reanchor("model")
         with Registry.open(folder) as registry:
             registry.forget(["person 2"])
             keys = registry._context.checkpoints.vault.read_keys("model")
             assert before not in (keys.present, keys.next)
             rest = data_without("person 1", "person 2")
-            registry.refit("model", estimator(), **by_name(rest))
+            registry.models.refit("model", estimator(), **by_name(rest))
             require_consistent(registry)
 
     def test_is_refused_for_tuned_models(self, tmp_path: Path) -> None:
@@ -157,7 +167,7 @@ class TestAnchoringAnew:
         with Registry.create(tmp_path / "registry") as registry:
             registry.fit("tuned", tuned, **by_name(data()))
             with pytest.raises(Unsupported, match="fit it anew"):
-                registry.reanchor("tuned")
+                registry.models.reanchor("tuned")
 
 
 class TestSeededNoise:
@@ -208,7 +218,7 @@ class TestSpentContracts:
             spent = estimator(budget=replace(BUDGET, releases=1))
             registry.fit("spent", spent, X[:40], y[:40], subjects=owners[:40])
             asked = [ErasureRequest((f"person {i}",)) for i in range(30)]
-            registry.accept(asked)
+            registry.requests.accept(asked)
             computed = []
             change_model = worker.change_model
 
@@ -218,9 +228,9 @@ class TestSpentContracts:
 
             monkeypatch.setattr(worker, "change_model", counted)
             with pytest.raises(ScheduleExhausted, match="'spent'"):
-                registry.apply()
+                registry.requests.apply()
             assert computed == ["all"] and made(registry, "all") == 1
-            stages = [registry.request(one.request).stage for one in asked]
+            stages = [registry.requests.status(one.request).stage for one in asked]
             assert stages == ["accepted"] * 20 + ["completed"] * 10
             registry.forget(["person 45"])
             assert made(registry, "all") == 2
@@ -249,7 +259,7 @@ class TestSpentContracts:
             patch.setattr(Checkpoints, "destroy_old", die_at_the_second)
             Registry.restore(folder, backup)
         with Registry.open(folder) as registry:
-            registry.refit("model", spent, **by_name(data_without("person 1")))
+            registry.models.refit("model", spent, **by_name(data_without("person 1")))
             registry.forget(["person 2"])
             require_consistent(registry)
 
@@ -268,7 +278,7 @@ class TestSpentContracts:
                     with pytest.raises(StoreFailed, match="altered"):
                         unseal(path.read_bytes(), key, path.name)
             with pytest.raises(ExpungeError):
-                registry.record("model")
+                registry.models.record("model")
             log = folder / "expunge.db-wal"
             before = (backup / "expunge.db").stat().st_size
             assert not log.exists() or log.stat().st_size < before / 2

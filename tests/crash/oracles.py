@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from expunge.core.linalg import Symmetric
 from expunge.private_model.unlearn import Custody
 from expunge.registry import Registry
-from expunge.registry.context import Context
-from expunge.registry.folder import Paths, read_settings
+from expunge.registry.context import Context, Paths, read_settings
 from expunge.registry.storage import releases_table
 from expunge.removal.state import Draft, State
 
@@ -39,8 +38,8 @@ def custodies(folder: Path) -> dict[str, Custody]:
 def parameters_of(registry: Registry) -> dict[str, str]:
     """Return the first parameter of the newest release of each model, as its bytes."""
     return {
-        name: registry.release(name).coef_.ravel()[:1].tobytes().hex()
-        for name in registry.names()
+        name: registry.model(name).coef_.ravel()[:1].tobytes().hex()
+        for name in registry.models.names()
     }
 
 

@@ -1,55 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fitting: a model comes under the registry, with the rows of its people.
+"""Models of a registry: fitted, shipped, anchored again, and shown to their operator.
 
-Anchoring anew: a private state that has never seen those who left.
+**Fitting.** A model comes under the registry with the rows of its people.
 
-A state is sums around an anchor that was fitted with everybody. Who opens it can learn
-of removed rows (docs/state.md), and only new sums over the rows that are left end that.
-They cost passes over all rows, so it is done when the operator says so, and whenever an
-answer looks at the rows anyhow. Nothing is released by it.
+**Shipping.** A release leaves the registry. That is recorded in the journal and in the
+store before the file exists: a release that is out there must be known when somebody
+whom it contains is forgotten.
 
-Shipping: a release leaves the registry, and that is remembered.
-
-It is written down before the file exists, in the journal and in the store: a release
-that is out there must be known when somebody whom it contains is forgotten.
-
-Opening: what is private, for the operator and an auditor to see.
+**Anchoring again.** A state is sums around an anchor that was fitted with everybody.
+Anyone who opens it can learn of removed rows (docs/state.md), and only new sums over
+the remaining rows end that. They cost passes over all rows, so this happens when the
+operator asks for it, and whenever an answer reads the rows anyway. Nothing is released.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import groupby
+from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import clone
 from sqlalchemy import Connection
 
-from ..audit import Case
 from ..exceptions import InvalidInput, Unsupported
-from ..files.export import file_of, put_in_place
-from ..files.model import require_known
 from ..ledger import TagKey, subject_tags
-from ..ledger.documents import name as model_name
-from ..plan import PlanReport, plan
+from ..ledger.documents import model_name
 from ..private_model.holdings import NOBODY
 from ..private_model.snapshot import Snapshot, carry, require_weights
 from ..private_model.subjects import is_row_name, owners_of
 from ..private_model.unlearn import Custody, reanchor
 from ..promise.budget import Budget
+from ..promise.certificate import Certificate
 from ..promise.record import Record
 from ..selection.tuned_model import TunedHoldings
 from .context import WAIT, Context, now
-from .folder import write_tag_key_ids
 from .held import by_person, checkpoint, released
+from .keys import read_tag_keys, write_tag_key_ids
 from .requests import require_nobody_returns
 from .statements import append_line
-from .status import shipped_releases
 from .storage import people_table, releases_table, requests_table
 from .storage.people_table import PageKeys
-from .values import ReleaseStatus
 from .worker import finish_committed, recover, write_release
+
+if TYPE_CHECKING:  # they take half a second to import
+    from ..audit import Case
+    from ..plan import PlanReport
 
 # Each follows "It says nothing about ...".
 NOT_COVERED = (
@@ -101,6 +98,10 @@ def fit_estimator(model: Any, X: Any, y: Any, given: FitOptions, *, again: bool)
     again
         Whether a model of that name was fitted before, under a contract of its own.
     """
+    from sklearn.base import clone  # it takes a second to import
+
+    from ..files.model import require_known
+
     subjects, sample_weight, search = given
     require_known(model)
     if not getattr(model, "keep_data", True):
@@ -128,6 +129,33 @@ def fit_estimator(model: Any, X: Any, y: Any, given: FitOptions, *, again: bool)
     return fresh
 
 
+def fit_model(
+    context: Context,
+    name: str,
+    model: Any,
+    X: Any,
+    y: Any,
+    *,
+    options: FitOptions,
+    replaces: bool,
+) -> None:
+    """Fit an estimator and store it, as a new model or in the place of one."""
+    require_name(name)
+    with context.hold_lock(WAIT):
+        with context.store.read() as connection:
+            exists = name in releases_table.model_names(connection)
+        if exists and not replaces:
+            raise InvalidInput(
+                f"there is a model {name!r} already; give this one another name, or "
+                "replace it (refit, or --replace)"
+            )
+        if replaces and not exists:
+            raise InvalidInput(f"there is no model {name!r} to replace; fit it")
+        recover(context, WAIT)
+        fitted = fit_estimator(model, X, y, options, again=replaces)
+        store_model(context, name, fitted, WAIT)
+
+
 def store_model(context: Context, name: str, model: Any, wait: float) -> None:
     """Write a fitted model into the store, in the place of one of that name."""
     owners = model._private_state().kept.owners
@@ -135,8 +163,10 @@ def store_model(context: Context, name: str, model: Any, wait: float) -> None:
     generation = context.checkpoints.vault.create_keys(name).generation + 1
     with context.write_in_turn() as connection:
         _clear_model(connection, name, generation - 1)
-        write_tag_key_ids(connection, context.paths.keys)  # a killed rotation did not
-        page_keys = _insert_people(connection, name, model, context.tag_keys())
+        write_tag_key_ids(connection, context.paths)  # a killed rotation did not
+        page_keys = _insert_people(
+            connection, name, model, read_tag_keys(context.paths)
+        )
         data = checkpoint(model, model._snapshot, page_keys)
         number = releases_table.newest_number(connection, name) + 1
         written = context.checkpoints.write(name, generation, data)
@@ -213,8 +243,10 @@ def reanchor_model(context: Context, name: str) -> None:
     context.destroy_old_checkpoints()
 
 
-def ship_release(context: Context, name: str, path: Path) -> ReleaseStatus:
-    """Write the newest release of a model to a file; see ``Registry.ship``."""
+def ship_release(context: Context, name: str, path: Path) -> "ReleaseStatus":
+    """Write the newest release of a model to a file, and record that it left."""
+    from ..files.export import file_of, put_in_place
+
     with context.hold_lock(WAIT):
         recover(context, WAIT)  # what leaves is in the ledger
         with context.store.read() as connection:
@@ -250,10 +282,9 @@ def withdraw_release(context: Context, name: str, number: int) -> None:
             append_line(context, connection, {"withdrawn": line})
 
 
-def _read_shipped(connection: Connection, name: str) -> dict[int, ReleaseStatus]:
+def _read_shipped(connection: Connection, name: str) -> "dict[int, ReleaseStatus]":
     """Return the releases of a model that left, by number."""
-    left = shipped_releases(releases_table.read_shipments(connection, name))
-    return {one.number: one for one in left}
+    return {one.number: one for one in shipped_releases(connection, name)}
 
 
 def read_record(context: Context, name: str) -> Record:
@@ -263,14 +294,16 @@ def read_record(context: Context, name: str) -> Record:
     return record
 
 
-def read_case(context: Context, name: str) -> Case:
+def read_case(context: Context, name: str) -> "Case":
     """Return the removal of the first row that is left, to be put on trial."""
     with context.hold_lock(WAIT):
         return _read_case(context, name)[0]
 
 
-def plan_removals(context: Context, name: str) -> PlanReport:
+def plan_removals(context: Context, name: str) -> "PlanReport":
     """Return how many removals the contract of a model allows, run on its rows."""
+    from ..plan import plan
+
     with context.hold_lock(WAIT):
         case, budget = _read_case(context, name)
     if budget is None:
@@ -281,10 +314,187 @@ def plan_removals(context: Context, name: str) -> PlanReport:
     return plan(case.objective, case.rows, budget, case.mechanism)
 
 
-def _read_case(context: Context, name: str) -> tuple[Case, Budget | None]:
+def _read_case(context: Context, name: str) -> "tuple[Case, Budget | None]":
     """Return the case of a model, and its contract, with the lock held."""
+    from ..audit import Case
+
     holdings = context.held(name).holdings
     rows, custody = holdings.remaining(NOBODY), holdings.custody
     first = np.array([0], dtype=np.intp)
     objective = custody.objective_for(rows)
     return Case(objective, rows, first, custody.mechanism), custody.budget
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatus:
+    """A model as it is released now.
+
+    Parameters
+    ----------
+    name, estimator
+        Its name, and the class of the estimator; empty if the model must be fitted
+        again because its budget was spent when it was restored.
+    certificate
+        Of the newest release.
+    number, made
+        Of the newest release, counted from 1, and when it was made.
+    n_people
+        How many people it holds; 0 if it was fitted without ``subjects``.
+    """
+
+    name: str
+    estimator: str
+    certificate: Certificate
+    number: int
+    made: int
+    n_people: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseStatus:
+    """A release that left the registry.
+
+    Parameters
+    ----------
+    model, number, made, digest
+        Its model and number, when it was made, and the digest of its certificate.
+    superseded
+        When a newer release replaced this one, which still includes people since
+        forgotten; None if it is the newest.
+    withdrawn
+        When every copy had been taken back; None if that was not stated.
+    shipped
+        When it left, and under which file name.
+    """
+
+    model: str
+    number: int
+    made: int
+    digest: str
+    superseded: int | None
+    withdrawn: int | None
+    shipped: tuple[tuple[int, str], ...]
+
+    @property
+    def is_outstanding(self) -> bool:
+        """Whether copies are out there that must no longer be used."""
+        last, _ = self.shipped[-1]
+        taken_back = self.withdrawn is not None and last <= self.withdrawn
+        return self.superseded is not None and not taken_back
+
+
+def model_status(connection: Connection, name: str) -> ModelStatus:
+    """Return a model as it is released now."""
+    number = releases_table.newest_number(connection, name)
+    line = releases_table.find_release(connection, name, number)
+    # No content: the budget is spent, and the model must be fitted again.
+    spent = line.content is None
+    return ModelStatus(
+        name=name,
+        estimator="" if spent else type(released(line)).__name__,
+        certificate=Certificate.from_json(line.certificate),
+        number=number,
+        made=line.made,
+        n_people=people_table.count_people(connection, name),
+    )
+
+
+def shipped_releases(
+    connection: Connection, name: str | None = None
+) -> list[ReleaseStatus]:
+    """Return the releases that left, of one model or of all, each once."""
+    lines = releases_table.read_shipments(connection, name)
+    found = []
+    for _, group in groupby(lines, lambda line: (line.model, line.number)):
+        shipments = list(group)
+        first = shipments[0]
+        found.append(
+            ReleaseStatus(
+                model=first.model,
+                number=first.number,
+                made=first.made,
+                digest=first.digest,
+                superseded=first.superseded,
+                withdrawn=first.withdrawn,
+                shipped=tuple((line.time, line.name) for line in shipments),
+            )
+        )
+    return found
+
+
+class RegistryModels:
+    """The models of a registry, as ``Registry.models``.
+
+    Parameters
+    ----------
+    context
+        Of the registry.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def names(self) -> list[str]:
+        """Return the names of all models."""
+        with self._context.store.read() as connection:
+            return releases_table.model_names(connection)
+
+    def refit(
+        self,
+        name: str,
+        model: Any,
+        X: Any,
+        y: Any,
+        subjects: Iterable[object] | None = None,
+        *,
+        sample_weight: ArrayLike | None = None,
+        search: object = None,
+    ) -> None:
+        """Fit an estimator in the place of a model, whose people are deleted.
+
+        The parameters are those of ``Registry.fit``. Waiting requests are applied to
+        the new model.
+        """
+        options = FitOptions(subjects, sample_weight, search)
+        fit_model(self._context, name, model, X, y, options=options, replaces=True)
+
+    def ship(self, name: str, path: str | PathLike[str]) -> ReleaseStatus:
+        """Write the newest release of a model to a file, and record that it left.
+
+        Parameters
+        ----------
+        name
+            Of the model.
+        path
+            Of the file, ending in .safetensors or .onnx.
+        """
+        return ship_release(self._context, name, Path(path))
+
+    def withdraw(self, name: str, number: int) -> None:
+        """Record that every copy of a release was taken back."""
+        withdraw_release(self._context, name, number)
+
+    def reanchor(self, name: str) -> None:
+        """Rebuild the private state of a model from the remaining rows.
+
+        The old state was fitted with everybody, and anyone who opens it could learn of
+        removed rows. This takes a pass over all rows, and releases nothing.
+        """
+        with self._context.hold_lock(WAIT):
+            recover(self._context, WAIT)
+            reanchor_model(self._context, name)
+
+    def plan(self, name: str) -> "PlanReport":
+        """Return how many removals the budget of a model allows, run on its rows."""
+        return plan_removals(self._context, name)
+
+    def record(self, name: str) -> Record:
+        """Return the private record behind the newest release, for an auditor."""
+        return read_record(self._context, name)
+
+    def case(self, name: str) -> "Case":
+        """Return the removal of a model's first row, for an audit. Private.
+
+        The rows are the remaining ones, and the objective is the one for them.
+        """
+        return read_case(self._context, name)

@@ -55,7 +55,8 @@ from ..promise.accountant import Accountant
 from ..promise.certificate import Certificate
 from .context import Context, next_entry_time, now
 from .held import Held, checkpoint, fetching, rows_of, shippable
-from .recovery import replay_journal, tidy_keys
+from .keys import find_signing_key, tidy_keys
+from .recovery import replay_journal
 from .statements import Statement, write_statement
 from .storage import ledger_table, people_table, releases_table, requests_table
 from .storage.ledger_table import LedgerBatch
@@ -293,7 +294,7 @@ def _make_statement(
         if not paper.n_subjects_removed:
             fitted.append(line.model)
     completed = [_append_request(batch, line, papers, day) for line in applied]
-    key = context.signing_key(batch.ledger)
+    key = find_signing_key(context.paths, batch.ledger.keys.current)
     head = batch.ledger.head(key, day)
     receipts = [
         issue_receipt(entry, named, head=head, proof=batch.proof(entry), key=key)
@@ -342,6 +343,7 @@ def _append_request(
 
 
 OnProgress: TypeAlias = Callable[[int, int], None]
+"""Called with how many steps are done, of how many."""
 
 # Requests in a batch at the most: receipts are written together.
 BATCH = 5000
@@ -399,3 +401,7 @@ def _apply_or_halve(
         # A model has one release that the ledger does not know of, never two.
         finish_committed(context, wait)
         return first | _apply_or_halve(context, batch[middle:], wait)
+
+
+def be_silent(done: int, total: int) -> None:
+    """Report no progress."""
