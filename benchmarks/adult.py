@@ -15,6 +15,7 @@ import numpy as np
 from sklearn import linear_model as rivals
 
 from expunge.linear_model import LogisticRegression
+from expunge.linear_model.base import private_model
 from expunge.promise.budget import Budget
 from expunge.promise.verification import verify
 
@@ -118,9 +119,9 @@ def retraining(
 
 def mean_accuracy(model: LogisticRegression, test: Dataset) -> float:
     """Return the accuracy of the last model over draws of its noise."""
-    custody = model._private_state().custody
+    custody = private_model(model)
     assert custody.budget is not None
-    rng, theta = np.random.default_rng(2), custody.draft.theta
+    rng, theta = np.random.default_rng(2), custody.answer.draft.theta
     X = np.column_stack([test.X, np.ones(len(test))])
     noise = custody.budget.sigma * rng.standard_normal((DRAWS, theta.size))
     signs = np.where(X @ (theta + noise).T > 0.0, 1.0, -1.0)

@@ -32,6 +32,7 @@ from expunge.ledger import (
     export,
 )
 from expunge.registry import ErasureRequest, Registry
+from expunge.registry.keys import find_signing_key
 from expunge.registry.storage import ledger_table
 
 from .registry import registry_of
@@ -54,8 +55,8 @@ def batches(folder: Path, url: str | None, size: int = BATCH) -> Section:
             asked = [ErasureRequest((str(one),)) for one in range(end - n, end)]
 
             def together(asked: list[ErasureRequest] = asked) -> None:
-                registry.accept(asked)
-                registry.apply()
+                registry.requests.accept(asked)
+                registry.requests.apply()
 
             with collection_off():
                 seconds.append(timed(together)[1])
@@ -159,10 +160,13 @@ def logs(folder: Path, url: str | None, n: int = ENTRIES) -> Section:
             for entry in entries:
                 batch.append(entry)
             batch.write(
-                connection, batch.ledger.head(context.signing_key(batch.ledger), DAY)
+                connection,
+                batch.ledger.head(
+                    find_signing_key(context.paths, batch.ledger.keys.current), DAY
+                ),
             )
         actions: dict[str, Callable[[], object]] = {
-            "log": lambda: sum(1 for _ in registry.log()),
+            "log": lambda: sum(1 for _ in registry.ledger.entries()),
             "floor": lambda: parsed_and_hashed(lines),
         }
         found = take_turns(actions, REPEATS)

@@ -140,8 +140,8 @@ def single(folder: Path, url: str | None) -> Section:
             asked = [ErasureRequest((str(next(people)),)) for _ in range(BATCH)]
 
             def together(asked: list[ErasureRequest] = asked) -> None:
-                registry.accept(asked)
-                registry.apply()
+                registry.requests.accept(asked)
+                registry.requests.apply()
 
             batches.append(timed(together)[1])
     each = Measurement.of(f"request in a batch of {BATCH}", batches).per(BATCH)

@@ -26,6 +26,7 @@ from sklearn.model_selection import GridSearchCV, PredefinedSplit
 from expunge import L1, L2, Budget, Logistic, Objective, Rows
 from expunge.core.solver import minimise
 from expunge.core.sums import predict
+from expunge.linear_model.base import private_model
 from expunge.removal import state_size
 from expunge.selection.choice import Choice, Split, choose, folds_of
 from expunge.selection.evaluate import side_by_side
@@ -345,8 +346,8 @@ def released(people: Dataset) -> Section:
     again = make().fit(X[rest], people.y[rest], subjects=rest.tolist())
     objective = Objective(Logistic(), L2(), again.alpha_, intercept=True)
     truth = minimise(objective, objective.rows(X[rest], people.y[rest])).theta
-    held = model._private_state().custody
-    distance = float(np.linalg.norm(held.draft.theta - truth))
+    held = private_model(model)
+    distance = float(np.linalg.norm(held.answer.draft.theta - truth))
     radius = model.record_.radius or np.inf
     path = draw_curves(
         [
@@ -379,7 +380,9 @@ def _worst(
     model: TunedClassifier, X: NDArray[np.float64], y: NDArray[np.float64]
 ) -> NDArray[np.intp]:
     """Return whom the noise-free model fits worst."""
-    custody = model._private_state().custody
+    custody = private_model(model)
     rows = custody.objective.rows(X, y)
-    losses = Logistic().value(rows.y, predict(Logistic(), rows, custody.draft.theta))
+    losses = Logistic().value(
+        rows.y, predict(Logistic(), rows, custody.answer.draft.theta)
+    )
     return np.argsort(-losses)[:WORST]

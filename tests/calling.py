@@ -87,6 +87,6 @@ def write_table(path: Path) -> Path:
 def whole(folder: Path) -> tuple[object, ...]:
     """Return all of a registry that a failed command must leave as it was."""
     with Registry.open(folder) as registry:
-        kept = registry.export(), registry.status()
+        kept = registry.ledger.export(), registry.status()
     secrets = sorted(path.name for path in (folder / "keys").iterdir())
     return (*kept, (folder / "journal").read_bytes(), secrets)

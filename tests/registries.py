@@ -110,13 +110,17 @@ def put_back(store: Store, dump: Dump) -> None:
 
 def require_consistent(registry: Registry) -> None:
     """See that the ledger stands, and that each completed request has its receipt."""
-    pem = registry.public_pem()
-    verdict = check_export(registry.export(), pem)
+    pem = registry.keys.public_pem()
+    verdict = check_export(registry.ledger.export(), pem)
     assert verdict.stands, verdict.says
-    done = [entry for entry in registry.log() if isinstance(entry, RequestCompleted)]
+    done = [
+        entry
+        for entry in registry.ledger.entries()
+        if isinstance(entry, RequestCompleted)
+    ]
     assert len({entry.request for entry in done}) == len(done)
     for entry in done:
-        receipt = registry.receipt(entry.request)
+        receipt = registry.requests.receipt(entry.request)
         assert receipt is not None
         assert check_receipt(receipt, pem).stands
     assert registry.status().n_completed == len(done)

@@ -66,9 +66,9 @@ def require_finished(folder: Path, *names: str) -> None:
     """Send the request again, and see that it is done, once, and all is in order."""
     with Registry.open(folder) as registry:
         registry.forget([WHO], REQUEST)
-        registry.apply()
+        registry.requests.apply()
         gone = ["person 1", WHO, *names]
-        assert set(registry.known(gone).values()) == {()}
+        assert set(registry.requests.find_models(gone).values()) == {()}
         assert registry.status().pending == ()
         for name, half in (("all", False), ("half", True)):
             custody = custody_of(registry, name)
@@ -143,12 +143,12 @@ class TestFullDisk:
         with Registry.open(folder) as registry:
             rest = data_without("person 1")
             if stage == "complete":
-                registry.accept([*asked, *others])
+                registry.requests.accept([*asked, *others])
             with full(registry._context.store):
                 if stage == "accept":
-                    said = refused(lambda: registry.accept([*asked, *others]))
+                    said = refused(lambda: registry.requests.accept([*asked, *others]))
                 elif stage == "complete":
-                    said = refused(registry.apply)
+                    said = refused(registry.requests.apply)
                 else:
                     said = refused(
                         lambda: registry.fit(
@@ -156,7 +156,7 @@ class TestFullDisk:
                         )
                     )
             assert "make room" in said
-            assert registry.names() == ["all", "half"]
+            assert registry.models.names() == ["all", "half"]
         if stage == "fit":
             with Registry.open(folder) as registry:
                 registry.fit("third", estimator(), **by_name(rest))
@@ -166,7 +166,7 @@ class TestFullDisk:
         if stage == "accept":
             with Registry.open(folder) as registry:
                 assert registry.status().n_requests == 1  # what was refused is not kept
-                registry.accept(others)
+                registry.requests.accept(others)
         require_finished(folder, *(f"person {n}" for n in range(5, 25)))
 
     @pytest.mark.parametrize("size", [0, 1 << 12, 1 << 15, 1 << 16, 1 << 17, 3 << 16])
@@ -228,7 +228,7 @@ class TestRights:
 
     def test_a_folder_that_may_only_be_read(self, shared: Path) -> None:
         with Registry.open(shared) as registry:
-            registry.accept([ErasureRequest((WHO,), REQUEST)])
+            registry.requests.accept([ErasureRequest((WHO,), REQUEST)])
         with powerless(shared):
 
             def forget() -> None:
@@ -237,7 +237,7 @@ class TestRights:
 
             def apply() -> None:
                 with Registry.open(shared) as registry:
-                    registry.apply()
+                    registry.requests.apply()
 
             for call in (forget, apply):
                 assert "write" in refused(call)
@@ -273,7 +273,7 @@ class TestKeys:
             (folder / name).unlink()
         with Registry.open(folder) as registry:
             assert "in force" in refused(lambda: registry.forget([WHO], REQUEST))
-            assert registry.request(REQUEST).stage == "applied"
+            assert registry.requests.status(REQUEST).stage == "applied"
         (folder / name).touch(0o600)
         (folder / name).write_bytes(held)
         require_finished(folder)
@@ -314,7 +314,7 @@ class TestKeys:
                 registry.forget(["person 5"])
                 registry.forget(["person 6"])
         with Registry.open(folder) as registry:
-            registry.accept([ErasureRequest((WHO,), REQUEST)])
+            registry.requests.accept([ErasureRequest((WHO,), REQUEST)])
             held = path.read_bytes()
             if fault == "missing":
                 path.unlink()
@@ -322,9 +322,11 @@ class TestKeys:
                 path.write_bytes((other / "keys/vault.json").read_bytes())
             else:
                 path.write_bytes(older if fault == "older" else held[:0])
-            said = refused(registry.apply)  # while it is open, and when opened anew
+            said = refused(
+                registry.requests.apply
+            )  # while it is open, and when opened anew
             assert "put" in said or "restore" in said
-        refused(lambda: Registry.open(folder).apply())
+        refused(lambda: Registry.open(folder).requests.apply())
         path.touch(0o600)
         path.write_bytes(held)
         require_finished(folder, *(["person 5", "person 6"] * (fault == "older")))
@@ -360,7 +362,7 @@ class TestDamage:
             assert "backup" in said
             if column.table is tables.releases:
                 file = tmp_path / "model.safetensors"
-                refused(lambda: registry.ship("all", file))
+                refused(lambda: registry.models.ship("all", file))
                 assert not file.exists()
             flip(registry, column, place)
         require_finished(folder)
@@ -387,7 +389,7 @@ class TestDamage:
         path = folder / "expunge.db"
         content = path.read_bytes()
         with Registry.open(folder) as registry:
-            registry.accept([ErasureRequest((WHO,), REQUEST)])
+            registry.requests.accept([ErasureRequest((WHO,), REQUEST)])
             registry._context.store.erase_deleted()
             content = path.read_bytes()
         altered = {
@@ -425,7 +427,7 @@ class TestDamage:
             with registry._context.store.write() as connection:
                 connection.exec_driver_sql("UPDATE entries SET text = 'x' || text")
             with pytest.raises(LedgerCorrupt, match="altered"):
-                list(registry.log())
+                list(registry.ledger.entries())
             with registry._context.store.write() as connection:
                 connection.exec_driver_sql("UPDATE entries SET text = substr(text, 2)")
         require_finished(folder)
@@ -433,8 +435,8 @@ class TestDamage:
     def test_of_the_journal(self, folder: Path) -> None:
         with Registry.open(folder) as registry:
             end = (folder / "journal").stat().st_size
-            registry.accept([ErasureRequest((WHO,), REQUEST)])
-            registry.accept([ErasureRequest(("person 5",))])
+            registry.requests.accept([ErasureRequest((WHO,), REQUEST)])
+            registry.requests.accept([ErasureRequest(("person 5",))])
         content = (folder / "journal").read_bytes()
         (folder / "journal").write_bytes(content[:end] + b"?" + content[end + 1 :])
         assert "damaged" in refused(lambda: Registry.open(folder))
@@ -464,20 +466,20 @@ def test_a_server_that_goes_and_comes_back(tmp_path: Path) -> None:
         server.kill()
         calls: list[Callable[[], object]] = [
             lambda: Registry.open(folder),
-            lambda: registry.accept([ErasureRequest((WHO,), REQUEST)]),
-            registry.apply,
+            lambda: registry.requests.accept([ErasureRequest((WHO,), REQUEST)]),
+            registry.requests.apply,
             registry.status,
-            lambda: registry.known([WHO]),
-            lambda: registry.refit("all", estimator(), **by_name(data())),
+            lambda: registry.requests.find_models([WHO]),
+            lambda: registry.models.refit("all", estimator(), **by_name(data())),
         ]
         for call in calls:
             assert "can be reached" in refused(call)
         server.restart()
-        registry.accept([ErasureRequest((WHO,), REQUEST)])
+        registry.requests.accept([ErasureRequest((WHO,), REQUEST)])
         with registry._context.hold_lock(5.0):
             server.kill()
             refused(registry.status)
             server.restart()
-        assert registry.request(REQUEST).stage == "accepted"
+        assert registry.requests.status(REQUEST).stage == "accepted"
         require_finished(folder)
-        registry.apply()  # the connections of before were lost, and it does not matter
+        registry.requests.apply()  # earlier connections were lost: no matter

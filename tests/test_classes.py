@@ -257,7 +257,7 @@ def test_an_adopted_model_follows_scikit_learn_into_a_registry(tmp_path: Path) -
     with Registry.create(tmp_path / "registry") as registry:
         registry.fit("model", adopted, X, y, people)
         registry.forget(["ada"])
-        ours = registry.release("model").predict_proba(X)
+        ours = registry.model("model").predict_proba(X)
     theirs = clone(ADOPTED[0]).fit(*without_ada()[:2]).predict_proba(X)
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
     piped = forgettable_pipeline(estimator=adopted).fit(X, y, people).forget(["ada"])
@@ -275,13 +275,13 @@ def test_registry_follows(tmp_path: Path) -> None:
         registry.forget(["p8"])
         left = ~np.isin(people, ["ada", "p7", "p8"])
         for name, model in (("plain", MODELS[0]), ("tuned", MODELS[5])):
-            shown = registry.release(name)
+            shown = registry.model(name)
             assert shown.classes_.tolist() == CLASSES[1:]
             theirs = clone(model).fit(X[left], y[left], subjects=np.array(people)[left])
             draft = custody_of(registry, name).answer.draft.theta
-            assert near(draft, theta(theirs), registry.record(name))
-        registry.ship("plain", tmp_path / "plain.onnx")
-        registry.reanchor("plain")
+            assert near(draft, theta(theirs), registry.models.record(name))
+        registry.models.ship("plain", tmp_path / "plain.onnx")
+        registry.models.reanchor("plain")
         flu = sorted(set(np.array(people)[(y == "flu") & left]))
         with pytest.raises(EmptyClass, match="only one class"):
             registry.forget(flu)

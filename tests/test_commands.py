@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from expunge.cli.requests import chunks
 from expunge.exceptions import InvalidInput, StoreFailed
 from expunge.ledger import Receipt
 from expunge.registry import ErasureRequest, Registry
+from expunge.registry.requests import RegistryRequests
 from tests.calling import N_PEOPLE, call, copied, make_registry, person, whole
 from tests.cli_page import PAGE as MANUAL
 
@@ -156,7 +158,7 @@ class TestFit:
         assert done.json["estimator"] == "TunedClassifier"
         assert done.json["certificate"]["selection"] == "certified"
         with Registry.open(folder) as registry:
-            names = registry.release("tuned").feature_names_in_
+            names = registry.model("tuned").feature_names_in_
         assert list(names) == ["age", "dose", "weight"]
 
     @pytest.mark.parametrize(
@@ -247,7 +249,7 @@ class TestForget:
         key = folder / "public.pem"
         assert call("verify", "receipt.json", "--key", key).code == DONE
         with Registry.open(folder) as registry:
-            assert registry.known([person(1)]) == {person(1): ()}
+            assert registry.requests.find_models([person(1)]) == {person(1): ()}
 
     def test_each_line_of_a_file_is_a_request(self, folder: Path) -> None:
         people = [person(number) for number in (3, 4, 5, 4)]
@@ -445,14 +447,16 @@ class TestForget:
     def test_failure_names_what_is_kept_and_what_is_not(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        accept = Registry.accept
+        accept = RegistryRequests.accept
 
-        def full(registry: Registry, asked: Sequence[ErasureRequest]) -> object:
-            if registry.status().n_requests:
+        calls = count()
+
+        def full(registry: RegistryRequests, asked: Sequence[ErasureRequest]) -> object:
+            if next(calls):
                 raise StoreFailed("no room is left; make room")
             return accept(registry, asked)
 
-        monkeypatch.setattr(Registry, "accept", full)
+        monkeypatch.setattr(RegistryRequests, "accept", full)
         monkeypatch.setattr(requests, "chunks", lambda asked: chunks(asked, 2))
         Path("ids.txt").write_text("\n".join(map(person, range(5))))
         done = call("forget", "--from", "ids.txt")
@@ -465,13 +469,15 @@ class TestForget:
     def test_request_of_somebody_else_does_not_hold_up_ours(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        apply = Registry.apply
+        apply = RegistryRequests.apply
 
-        def complaining(registry: Registry, *settings: Any, **more: Any) -> None:
+        def complaining(
+            registry: RegistryRequests, *settings: Any, **more: Any
+        ) -> None:
             apply(registry, *settings, **more)
             raise InvalidInput("another request cannot be applied")
 
-        monkeypatch.setattr(Registry, "apply", complaining)
+        monkeypatch.setattr(RegistryRequests, "apply", complaining)
         done = call("forget", person(1))
         assert done.code == DONE
         assert Receipt.from_json(done.out.strip()).entry.n_subjects == 1

@@ -44,7 +44,7 @@ from expunge.demo.run import (
     standing,
     told,
 )
-from expunge.ledger import Receipt, check_export, check_receipt, signing_key
+from expunge.ledger import Receipt, check_export, check_receipt, open_signing_key
 from expunge.ledger.merkle import Frontier, inclusion_proof, leaf_hash, nodes_of
 from expunge.registry import Registry
 
@@ -151,9 +151,9 @@ class TestStory:
         people = patients()
         asked = [people.ids[place] for place in people.asking(SCRIPT.seed, N_GONE)]
         with Registry.open(run.folder / "registry") as registry:
-            assert set(registry.known(asked).values()) == {()}
+            assert set(registry.requests.find_models(asked).values()) == {()}
             assert registry.status().models[0].n_people == len(people.ids) - N_GONE
-            assert len(list(registry.log())) == run.story.n_entries
+            assert len(list(registry.ledger.entries())) == run.story.n_entries
             assert registry.status().models[0].certificate == run.story.certificate
         assert run.story.certificate.n_subjects_removed == N_GONE
         assert run.story.certificate.status == "certified"
@@ -234,7 +234,7 @@ class TestWitness:
 
     def test_record_of_another_model_is_refused(self, run: Run) -> None:
         with Registry.open(run.folder / "registry") as registry:
-            record = registry.record(MODEL)
+            record = registry.models.record(MODEL)
         with pytest.raises(RuntimeError, match="computed something else"):
             Witness.of(patients(), ALPHA, CONTRACT).after(5).require_same(record)
 
@@ -310,11 +310,11 @@ class TestPapers:
     def test_receipt_that_does_not_stand_is_not_counted(
         self, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        other = signing_key(tmp_path / "other.pem").public.to_pem()
+        other = open_signing_key(tmp_path / "other.pem").public.to_pem()
         with Registry.open(run.folder / "registry") as registry:
             request = Receipt.from_json((run.folder / RECEIPT).read_bytes()).entry
             assert standing(registry, [request.request]) == 1
-            monkeypatch.setattr(registry, "public_pem", lambda: other)
+            monkeypatch.setattr(registry.keys, "public_pem", lambda: other)
             assert standing(registry, [request.request]) == 0
 
 
@@ -377,7 +377,7 @@ class TestPage:
         assert not [one for one in patients().ids if one in shown]
         assert "patient-" not in shown
         with Registry.open(run.folder / "registry") as registry:
-            secrets = [registry.record(MODEL).salt.hex()]
+            secrets = [registry.models.record(MODEL).salt.hex()]
         for path in (run.folder / "registry/keys").iterdir():
             content = path.read_bytes()
             secrets += [content.hex(), *re.findall(r"[\w+/=]{32,}", path.read_text())]

@@ -17,7 +17,7 @@ from expunge.disk import (
     open_new,
     replace_file,
 )
-from expunge.ledger import signing_key, tag_key
+from expunge.ledger import open_signing_key, open_tag_key
 from expunge.registry import Registry
 from tests.registries import require_consistent
 from tests.users import in_a_child, killed_at
@@ -33,7 +33,7 @@ def drafts(folder: Path) -> list[str]:
 class TestKilled:
     """At every call to the system, by a signal that nobody can catch."""
 
-    @pytest.mark.parametrize("make", [signing_key, tag_key])
+    @pytest.mark.parametrize("make", [open_signing_key, open_tag_key])
     def test_while_a_key_is_made(
         self, tmp_path: Path, make: Callable[[Path], object]
     ) -> None:
@@ -80,7 +80,7 @@ class TestKilled:
 
         def rotate() -> None:
             with Registry.open(folder) as registry:
-                registry.rotate_tag_key()
+                registry.keys.rotate_tag_key()
 
         place = 0
         while killed_at(place, rotate):

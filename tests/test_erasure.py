@@ -15,6 +15,7 @@ import pytest
 from expunge.exceptions import Busy
 from expunge.ledger import subject_tags
 from expunge.registry import Registry
+from expunge.registry.keys import read_tag_keys
 from expunge.registry.storage import people_table
 from expunge.registry.storage.people_table import PageKeys
 from expunge.registry.storage.vault import KEY_BYTES
@@ -52,7 +53,7 @@ def keys_of(registry: Registry, name: str) -> tuple[list[bytes], list[bytes]]:
     context = registry._context
     of_rows, of_state = [], []
     with context.store.read() as connection:
-        tags = subject_tags(name, context.tag_keys())
+        tags = subject_tags(name, read_tag_keys(context.paths))
         for model in MODELS:
             keys: PageKeys = context.load_model(model).page_keys
             (one,) = people_table.find_rows(connection, model, tags)
@@ -66,7 +67,7 @@ def keys_of(registry: Registry, name: str) -> tuple[list[bytes], list[bytes]]:
 def sealed_rows(registry: Registry) -> list[bytes]:
     """Return the sealed rows of the person, to look for them."""
     with registry._context.store.read() as connection:
-        tags = subject_tags(PERSON, registry._context.tag_keys())
+        tags = subject_tags(PERSON, read_tag_keys(registry._context.paths))
         return [
             one.sealed[:64]
             for model in MODELS
@@ -92,8 +93,8 @@ class TestSqlite:
         self, registry: Registry, tmp_path: Path
     ) -> None:
         folder = tmp_path / "registry"
-        (kept_tag,) = subject_tags("person 4", registry._context.tag_keys())
-        (tag,) = subject_tags(PERSON, registry._context.tag_keys())
+        (kept_tag,) = subject_tags("person 4", read_tag_keys(registry._context.paths))
+        (tag,) = subject_tags(PERSON, read_tag_keys(registry._context.paths))
         of_rows, of_state = keys_of(registry, PERSON)
         before = everything(folder)
         # The search itself can find: the tag, and the key of the checkpoint.
@@ -128,9 +129,9 @@ class TestSqlite:
                     registry.forget([PERSON], wait=0.2)
                 (pending,) = registry.status().pending
                 assert pending.stage == "applied"
-                assert registry.receipt(pending.request) is None
-            other.apply()
-        assert registry.request(pending.request).stage == "completed"
+                assert registry.requests.receipt(pending.request) is None
+            other.requests.apply()
+        assert registry.requests.status(pending.request).stage == "completed"
         assert (tmp_path / "registry/expunge.db-wal").stat().st_size < 200_000
 
 

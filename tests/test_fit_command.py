@@ -44,8 +44,8 @@ class TestClasses:
             options = ("--classes", words, "--penalize-intercept", "--kind", "logistic")
             assert call("fit", f"m{words.count(',')}", *about, *options).code == DONE
         with Registry.open(folder) as registry:
-            assert registry.release("m2").classes_.tolist() == ["maybe", "no", "yes"]
-            assert registry.release("m2").certificate_.classes == "declared"
+            assert registry.model("m2").classes_.tolist() == ["maybe", "no", "yes"]
+            assert registry.model("m2").certificate_.classes == "declared"
 
     @pytest.mark.parametrize("words", ["no", "no,no", "no,perhaps"])
     def test_in_doubt_are_refused(
@@ -131,8 +131,8 @@ class TestWeight:
         assert done.code == DONE
         assert "80 of 40 people, 3 features" in done.words
         with Registry.open(folder) as registry:
-            weight = registry.case("weighted").rows.weight
-            names = registry.release("weighted").feature_names_in_
+            weight = registry.models.case("weighted").rows.weight
+            names = registry.model("weighted").feature_names_in_
         assert np.array_equal(weight, np.arange(1.0, 81.0))
         assert list(names) == ["age", "dose", "weight"]
         assert call("forget", "patient-0001").code == DONE

@@ -20,9 +20,9 @@ from tests.registries import require_consistent
 
 BLOCK = 1 << 12
 CHANGES: dict[str, Callable[[Registry, Path], object]] = {
-    "ship": lambda one, folder: one.ship("all", folder / "model.safetensors"),
-    "rotate signing": lambda one, folder: one.rotate_signing_key(),
-    "rotate tags": lambda one, folder: one.rotate_tag_key(),
+    "ship": lambda one, folder: one.models.ship("all", folder / "model.safetensors"),
+    "rotate signing": lambda one, folder: one.keys.rotate_signing_key(),
+    "rotate tags": lambda one, folder: one.keys.rotate_tag_key(),
 }
 MOUNT = """
 set -e
@@ -82,7 +82,7 @@ def fill_and_try(template: Path, disk: Path, change: str) -> dict[str, int]:
         place = disk / "out"
         place.mkdir()
         with Registry.open(folder) as registry:
-            registry.names()
+            registry.models.names()
             with filled(disk, blocks * BLOCK):
                 answer = said(partial(CHANGES[change], registry, place))
                 assert leftovers(place) == []

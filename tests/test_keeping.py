@@ -110,7 +110,7 @@ class TestStatus:
 class TestLog:
     def test_entries_from_one_on(self, folder: Path) -> None:
         with Registry.open(folder) as registry:
-            entries = list(registry.log())
+            entries = list(registry.ledger.entries())
         done = call("log")
         assert len(done.out.splitlines()) == len(entries) + 1
         assert REQUEST in done.out

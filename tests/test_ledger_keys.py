@@ -23,14 +23,13 @@ from expunge.ledger import (
     SigningKey,
     TagKey,
     UnusableKey,
-    is_tag_of,
     keys,
-    signing_key,
+    open_signing_key,
+    open_tag_key,
     subject_tag,
     subject_tags,
-    tag_key,
 )
-from expunge.ledger.secrets import request_tag
+from expunge.ledger.keys import request_tag
 
 # RFC 8032, section 7.1, test 2.
 SEED = bytes.fromhex("4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb")
@@ -101,9 +100,9 @@ class TestSignatures:
 class TestFiles:
     def test_made_on_first_use_and_read_after(self, tmp_path: Path) -> None:
         path = tmp_path / "deep" / "keys" / "signing-0.pem"
-        key = signing_key(path)
-        assert signing_key(path) == key == signing_key(path, create=False)
-        assert signing_key(tmp_path / "other.pem") != key
+        key = open_signing_key(path)
+        assert open_signing_key(path) == key == open_signing_key(path, create=False)
+        assert open_signing_key(tmp_path / "other.pem") != key
         assert mode(path) == 0o600
         assert mode(path.parent) == mode(path.parent.parent) == 0o700
         assert os.listdir(path.parent) == ["signing-0.pem"]
@@ -111,12 +110,12 @@ class TestFiles:
 
     def test_existing_folder_keeps_its_mode(self, tmp_path: Path) -> None:
         tmp_path.chmod(0o755)
-        signing_key(tmp_path / "key.pem")
+        open_signing_key(tmp_path / "key.pem")
         assert mode(tmp_path) == 0o755
 
     @pytest.mark.parametrize("open_to", [0o640, 0o604, 0o620, 0o644, 0o666, 0o601])
     def test_file_open_to_others_is_refused(self, open_to: int, tmp_path: Path) -> None:
-        for make in (signing_key, tag_key):
+        for make in (open_signing_key, open_tag_key):
             path = tmp_path / make.__name__
             make(path)
             path.chmod(open_to)
@@ -132,13 +131,13 @@ class TestFiles:
         path = tmp_path / "key"
         path.write_bytes(content)
         path.chmod(0o600)
-        for read in (signing_key, tag_key):
+        for read in (open_signing_key, open_tag_key):
             with pytest.raises(UnusableKey, match="restore it from its backup"):
                 read(path)
         assert path.read_bytes() == content
 
     def test_missing_file_is_not_replaced_unasked(self, tmp_path: Path) -> None:
-        for read in (signing_key, tag_key):
+        for read in (open_signing_key, open_tag_key):
             with pytest.raises(UnusableKey, match="cannot be read"):
                 read(tmp_path / "gone", create=False)
         assert os.listdir(tmp_path) == []
@@ -146,16 +145,16 @@ class TestFiles:
     def test_what_is_no_file_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "link").symlink_to(tmp_path / "nowhere")
         with pytest.raises(UnusableKey, match="cannot be read"):
-            signing_key(tmp_path / "link")
+            open_signing_key(tmp_path / "link")
         with pytest.raises(UnusableKey, match="cannot be read"):
-            signing_key(tmp_path)
-        with pytest.raises(UnusableKey, match="plain file"):
-            signing_key(Path(os.devnull))
+            open_signing_key(tmp_path)
+        with pytest.raises(UnusableKey, match="regular file"):
+            open_signing_key(Path(os.devnull))
 
     def test_everybody_who_comes_first_gets_one_key(self, tmp_path: Path) -> None:
         path = tmp_path / "keys" / "key.pem"
         with ThreadPoolExecutor(8) as pool:
-            found = list(pool.map(lambda _: signing_key(path), range(32)))
+            found = list(pool.map(lambda _: open_signing_key(path), range(32)))
         assert len({key.seed for key in found}) == 1
         assert os.listdir(path.parent) == ["key.pem"]
 
@@ -167,7 +166,7 @@ class TestFiles:
 
         monkeypatch.setattr(os, "fsync", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            signing_key(tmp_path / "key.pem")
+            open_signing_key(tmp_path / "key.pem")
         assert os.listdir(tmp_path) == []
 
     def test_file_and_folder_are_flushed(
@@ -183,7 +182,7 @@ class TestFiles:
         if not Path("/proc/self/fd").exists():
             pytest.skip("this system does not name open files")
         monkeypatch.setattr(os, "fsync", noted)
-        tag_key(tmp_path / "keys" / "tags")
+        open_tag_key(tmp_path / "keys" / "tags")
         above, file, folder = flushed
         assert (above, folder) == (str(tmp_path), str(tmp_path / "keys"))
         assert Path(file).name.startswith(".tags.")
@@ -336,14 +335,12 @@ class TestTags:
         kept = subject_tag("Ada", self.OLD)
         assert kept in subject_tags("Ada", [self.NEW, self.OLD])
         assert kept not in subject_tags("Bob", [self.NEW, self.OLD])
-        assert is_tag_of(kept, "Ada", [self.NEW, self.OLD])
-        assert not is_tag_of(kept, "Bob", [self.NEW, self.OLD])
 
     def test_without_its_key_a_tag_is_nobodys(self) -> None:
-        assert not is_tag_of(subject_tag("Ada", self.OLD), "Ada", [self.NEW])
+        assert subject_tag("Ada", self.OLD) not in subject_tags("Ada", [self.NEW])
 
     def test_file_holds_the_key(self, tmp_path: Path) -> None:
-        key = tag_key(tmp_path / "tags")
-        assert tag_key(tmp_path / "tags") == key
+        key = open_tag_key(tmp_path / "tags")
+        assert open_tag_key(tmp_path / "tags") == key
         assert (tmp_path / "tags").read_text() == key.secret.hex()
         assert key.id not in key.secret.hex()

@@ -18,7 +18,7 @@ from expunge.exceptions import (
     NeedsRestore,
     StoreFailed,
 )
-from expunge.registry import ErasureRequest, Registry
+from expunge.registry import ErasureRequest, Registry, rebuild_journal
 from expunge.registry.requests import JournalIncomplete
 from expunge.registry.storage import Journal
 from tests.registries import (
@@ -113,7 +113,7 @@ class TestIsNoticed:
                 registry.fit("again", estimator(), X, y, subjects=subjects)
             with pytest.raises(JournalDamaged):
                 registry.forget(["person 3"])
-            assert registry.names() == ["all", "half"]
+            assert registry.models.names() == ["all", "half"]
 
     @pytest.mark.parametrize("database", ["in use", "lost", "from the backup"])
     def test_before_anything_is_restored(
@@ -133,7 +133,7 @@ class TestIsNoticed:
             assert everything(folder) == before
             (folder / "journal").write_bytes(content)
         with Registry.restore(folder, backup) as registry:
-            assert registry.known(["person 2"]) == {"person 2": ()}
+            assert registry.requests.find_models(["person 2"]) == {"person 2": ()}
             require_consistent(registry)
 
     def test_by_the_database_alone(self, folder: Path, damage: str) -> None:
@@ -163,7 +163,7 @@ class TestOnPostgresql:
                     come_back(folder)
             (folder / "journal").write_bytes(content)
         with Registry.restore(folder, backup) as registry:
-            assert registry.known(["person 2"]) == {"person 2": ()}
+            assert registry.requests.find_models(["person 2"]) == {"person 2": ()}
             require_consistent(registry)
 
 
@@ -213,19 +213,24 @@ class TestRebuilding:
         """Who was forgotten is known as far as lines are whole; else it is told."""
         backup = folder.with_name("backup")
         with Registry.open(folder) as registry:
-            waiting = registry.accept([ErasureRequest(("person 4",))])[0].request
-            receipt, export = registry.receipt(ONE), registry.export()
+            waiting = registry.requests.accept([ErasureRequest(("person 4",))])[
+                0
+            ].request
+            receipt, export = registry.requests.receipt(ONE), registry.ledger.export()
         damaged(folder, damage)
-        n_unnamed = Registry.rebuild_journal(folder)
+        n_unnamed = rebuild_journal(folder)
         assert n_unnamed <= 2
         if damage in ("empty", "missing"):
             assert n_unnamed == 2  # of person 1 and of person 2
-        assert Registry.rebuild_journal(folder) == 0  # nothing is left to be done
+        assert rebuild_journal(folder) == 0  # nothing is left to be done
         with Registry.open(folder) as registry:
-            assert (registry.receipt(ONE), registry.export()) == (receipt, export)
-            registry.apply()
-            assert registry.request(waiting).stage == "completed"
-            final = registry.receipt(waiting)
+            assert (registry.requests.receipt(ONE), registry.ledger.export()) == (
+                receipt,
+                export,
+            )
+            registry.requests.apply()
+            assert registry.requests.status(waiting).stage == "completed"
+            final = registry.requests.receipt(waiting)
             require_consistent(registry)
         rest = by_name(data_without("person 1", "person 2", "person 4"))
         with Registry.open(folder) as registry:
@@ -237,12 +242,12 @@ class TestRebuilding:
         shutil.rmtree(backup)
         shutil.copytree(folder, backup)
         with Registry.restore(folder, backup) as registry:
-            assert registry.receipt(waiting) == final
+            assert registry.requests.receipt(waiting) == final
             require_consistent(registry)
 
     def test_an_older_backup_is_refused_if_names_are_lost(self, folder: Path) -> None:
         damaged(folder, "missing")
-        assert Registry.rebuild_journal(folder) == 2
+        assert rebuild_journal(folder) == 2
         with pytest.raises(StoreFailed, match=r"whom 1 completed request\(s\)"):
             Registry.restore(folder, folder.with_name("backup"))
 
@@ -250,12 +255,12 @@ class TestRebuilding:
         """Only the last line is lost, which tells of the completion."""
         path = folder / "journal"
         path.write_bytes(path.read_bytes()[:-9])
-        assert Registry.rebuild_journal(folder) == 0
+        assert rebuild_journal(folder) == 0
         with Registry.open(folder) as registry:
-            receipt = registry.receipt(ONE)
+            receipt = registry.requests.receipt(ONE)
         with Registry.restore(folder, folder.with_name("backup")) as registry:
-            assert registry.receipt(ONE) == receipt
-            assert registry.known(["person 2"]) == {"person 2": ()}
+            assert registry.requests.receipt(ONE) == receipt
+            assert registry.requests.find_models(["person 2"]) == {"person 2": ()}
             require_consistent(registry)
 
     def test_is_refused_from_a_database_that_is_older(self, folder: Path) -> None:
@@ -264,17 +269,17 @@ class TestRebuilding:
             shutil.copy(backup / name, folder / name)
         damaged(folder, "cut")
         with pytest.raises(NeedsRestore, match="put back from a backup"):
-            Registry.rebuild_journal(folder)
+            rebuild_journal(folder)
 
     def test_brings_back_what_left(self, folder: Path, tmp_path: Path) -> None:
         with Registry.open(folder) as registry:
-            registry.ship("all", tmp_path / "model.safetensors")
+            registry.models.ship("all", tmp_path / "model.safetensors")
             registry.forget(["person 4"])
             before = registry.status().outstanding
         shutil.rmtree(folder.with_name("backup"))
         shutil.copytree(folder, folder.with_name("backup"))
         damaged(folder, "empty")
-        Registry.rebuild_journal(folder)
+        rebuild_journal(folder)
         with Registry.restore(folder, folder.with_name("backup")) as registry:
             assert registry.status().outstanding == before != ()
 

@@ -16,8 +16,8 @@ from expunge.ledger.documents import day_of
 from expunge.registry import (
     ErasureRequest,
     Registry,
+    keys,
     models,
-    recovery,
     requests,
     worker,
 )
@@ -135,7 +135,7 @@ class TestOvertaken:
         put_back(registry._context.store, dump)
         registry.close()
         with Registry.restore(folder, folder.with_name("backup")) as restored:
-            assert restored.receipt(OTHER) == receipts[OTHER]
+            assert restored.requests.receipt(OTHER) == receipts[OTHER]
             require_consistent(restored)
 
     @pytest.mark.parametrize("what", ["fit", "refit", "reanchor", "ship", "rotate"])
@@ -155,14 +155,17 @@ class TestOvertaken:
             ),
             "refit": (
                 (models, "require_nobody_returns"),
-                lambda: registry.refit("half", estimator(), **by_name(REST)),
+                lambda: registry.models.refit("half", estimator(), **by_name(REST)),
             ),
-            "reanchor": ((Checkpoints, "write"), lambda: registry.reanchor("all")),
+            "reanchor": (
+                (Checkpoints, "write"),
+                lambda: registry.models.reanchor("all"),
+            ),
             "ship": (
                 (Store, "write"),
-                lambda: registry.ship("all", tmp_path / "m.safetensors"),
+                lambda: registry.models.ship("all", tmp_path / "m.safetensors"),
             ),
-            "rotate": ((recovery, "write_statement"), registry.rotate_signing_key),
+            "rotate": ((keys, "write_statement"), registry.keys.rotate_signing_key),
         }
         place, step = steps[what]
         with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
@@ -178,12 +181,12 @@ class TestOvertaken:
 
         def second_works() -> None:
             lose_lock(folder, second)
-            second.apply()
+            second.requests.apply()
 
         with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
-            overtake(patch, (recovery, "write_statement"), second_works)
+            overtake(patch, (keys, "write_statement"), second_works)
             with pytest.raises((Busy, StoreFailed)):
-                registry.rotate_signing_key()
+                registry.keys.rotate_signing_key()
         self.require_done(folder, {})
 
     def require_done(self, folder: Path, receipts: dict[str, str]) -> None:
@@ -192,18 +195,18 @@ class TestOvertaken:
             for request, person in ((ONE, "person 2"), (OTHER, "person 3")):
                 handed = receipts.get(request)
                 assert registry.forget([person], request) == (
-                    handed or registry.receipt(request)
+                    handed or registry.requests.receipt(request)
                 )
             assert custody_of(registry, "all").n_removed == 6
-            known = registry.known([f"person {n}" for n in (1, 2, 3)])
+            known = registry.requests.find_models([f"person {n}" for n in (1, 2, 3)])
             assert set(known.values()) == {()}
             require_consistent(registry)
-            final = {one: registry.receipt(one) for one in (ONE, OTHER)}
+            final = {one: registry.requests.receipt(one) for one in (ONE, OTHER)}
             sqlite = registry._context.store.dialect == "sqlite"
         assert not list(folder.rglob(".*"))
         if sqlite:
             with Registry.restore(folder, folder.with_name("backup")) as registry:
-                assert {one: registry.receipt(one) for one in final} == final
+                assert {one: registry.requests.receipt(one) for one in final} == final
                 require_consistent(registry)
 
 
@@ -219,8 +222,8 @@ def test_a_request_refused_to_a_read_only_role_is_not_carried_out_later(
             assert reader.status().n_completed == 1
             changes: list[Callable[[], object]] = [
                 lambda: reader.forget(["person 2"], ONE),
-                lambda: reader.ship("all", tmp_path / "m.safetensors"),
-                lambda: reader.readmit(["person 1"]),
+                lambda: reader.models.ship("all", tmp_path / "m.safetensors"),
+                lambda: reader.requests.readmit(["person 1"]),
                 lambda: reader.fit("third", estimator(), **by_name(REST)),
             ]
             for change in changes:
@@ -230,8 +233,10 @@ def test_a_request_refused_to_a_read_only_role_is_not_carried_out_later(
         assert not (tmp_path / "m.safetensors").exists()
         read_only(registry, "off")
     with Registry.open(folder) as registry:
-        registry.apply()
-        assert registry.known(["person 2"]) == {"person 2": ("all", "half")}
+        registry.requests.apply()
+        assert registry.requests.find_models(["person 2"]) == {
+            "person 2": ("all", "half")
+        }
         require_consistent(registry)
 
 
@@ -255,15 +260,15 @@ def test_many_senders_of_one_request_all_get_its_status(
         def meanwhile(time: int) -> str:
             for one in senders:
                 patch.setattr(requests, "day_of", real)
-                other.accept([one])
+                other.requests.accept([one])
                 patch.setattr(requests, "day_of", meanwhile)
                 break
             return real(time)
 
         patch.setattr(requests, "day_of", meanwhile)
-        statuses = registry.accept(asked)
+        statuses = registry.requests.accept(asked)
     assert [one.request for one in statuses] == [one.request for one in asked]
-    registry.apply()
+    registry.requests.apply()
     require_consistent(registry)
 
 
@@ -274,12 +279,12 @@ def test_a_request_sent_under_a_new_key_is_the_same_request(
     asked = ErasureRequest(("person 2",), ONE)
 
     def second_sends() -> None:
-        second.rotate_tag_key()
-        second.accept([asked])
+        second.keys.rotate_tag_key()
+        second.requests.accept([asked])
 
     with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
         overtake(patch, (requests, "_accept_new"), second_sends)
-        (status,) = registry.accept([asked])
+        (status,) = registry.requests.accept([asked])
     assert status.request == ONE and status.n_subjects == 1
 
 
@@ -301,20 +306,20 @@ def test_nothing_is_called_done_that_another_process_is_still_doing(
     registry: Registry, folder: Path
 ) -> None:
     """It applied the request after we looked, and did not complete it yet."""
-    registry.accept([ErasureRequest(("person 2",), ONE)])
+    registry.requests.accept([ErasureRequest(("person 2",), ONE)])
 
     def second_applies() -> None:
         lose_lock(folder, second)
         with pytest.MonkeyPatch.context() as inner, suppress(KeyboardInterrupt):
             inner.setattr(Store, "erase_deleted", interrupted)
-            second.apply()
+            second.requests.apply()
 
     with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
         overtake(patch, (worker, "tidy_keys"), second_applies)
         with pytest.raises((Busy, StoreFailed)):
-            registry.apply()
-    registry.apply()
-    assert registry.receipt(ONE) is not None
+            registry.requests.apply()
+    registry.requests.apply()
+    assert registry.requests.receipt(ONE) is not None
     require_consistent(registry)
 
 
@@ -355,7 +360,9 @@ def test_opening_while_another_process_works_asks_for_no_restore(
                 lambda: registry.forget(["person 3"], OTHER),
             )
             with Registry.open(folder) as second:
-                assert second.receipt(OTHER) == registry.receipt(OTHER)
+                assert second.requests.receipt(OTHER) == registry.requests.receipt(
+                    OTHER
+                )
 
 
 def test_threads_of_one_registry_never_work_at_once(
@@ -366,7 +373,7 @@ def test_threads_of_one_registry_never_work_at_once(
 
     def try_to_work() -> None:
         try:
-            registry.apply(wait=0.2)
+            registry.requests.apply(wait=0.2)
             outcome.append("worked")
         except Busy:
             outcome.append("waited")

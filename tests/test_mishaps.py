@@ -17,7 +17,8 @@ from expunge.exceptions import (
     ScheduleExhausted,
 )
 from expunge.ledger import UnusableKey, check_receipt
-from expunge.registry import ErasureRequest, Registry, recovery, statements
+from expunge.registry import ErasureRequest, Registry, statements
+from expunge.registry import keys as keys_module
 from expunge.registry.storage import Checkpoints, Journal, Store
 from tests.registries import (
     BUDGET,
@@ -80,7 +81,7 @@ class TestRequestsThatOnlyTheJournalHas:
     def half_accept(self, folder: Path, asked: ErasureRequest) -> None:
         with Registry.open(folder) as registry:
             with crash_in(statements, "write_mark"):
-                registry.accept([asked])
+                registry.requests.accept([asked])
 
     @pytest.mark.parametrize("between", ["nothing", "fit", "refit", "rotate"])
     def test_are_taken_in_whatever_comes_first(
@@ -91,13 +92,15 @@ class TestRequestsThatOnlyTheJournalHas:
             steps: dict[str, Callable[[], None]] = {
                 "nothing": lambda: None,
                 "fit": lambda: registry.fit("third", estimator(), **by_name(REST)),
-                "refit": lambda: registry.refit("half", estimator(), **by_name(REST)),
-                "rotate": registry.rotate_tag_key,
+                "refit": lambda: registry.models.refit(
+                    "half", estimator(), **by_name(REST)
+                ),
+                "rotate": registry.keys.rotate_tag_key,
             }
             steps[between]()
-            registry.apply()
-            assert registry.request(ONE).stage == "completed"
-            assert registry.known(["person 2"]) == {"person 2": ()}
+            registry.requests.apply()
+            assert registry.requests.status(ONE).stage == "completed"
+            assert registry.requests.find_models(["person 2"]) == {"person 2": ()}
             require_consistent(registry)
 
     def test_and_whose_id_was_used_again(self, folder: Path, backup: Path) -> None:
@@ -106,7 +109,7 @@ class TestRequestsThatOnlyTheJournalHas:
             registry.forget(["person 3"], ONE)
         lose_database(folder)
         with Registry.restore(folder, backup) as registry:
-            assert registry.known(["person 3"]) == {"person 3": ()}
+            assert registry.requests.find_models(["person 3"]) == {"person 3": ()}
             require_consistent(registry)
 
     def test_while_another_process_writes_the_ledger(
@@ -131,8 +134,8 @@ class TestRequestsThatOnlyTheJournalHas:
         monkeypatch.undo()
         lose_database(folder)
         with Registry.restore(folder, backup) as registry:
-            assert registry.known(["person 2"]) == {"person 2": ()}
-            assert registry.receipt(ONE) == receipt
+            assert registry.requests.find_models(["person 2"]) == {"person 2": ()}
+            assert registry.requests.receipt(ONE) == receipt
             require_consistent(registry)
 
 
@@ -143,11 +146,11 @@ class TestRestoring:
         with Registry.open(folder) as registry:
             for name, number in (("all", 9), ("other", 1)):
                 with pytest.raises(InvalidInput):
-                    registry.withdraw(name, number)
+                    registry.models.withdraw(name, number)
             registry.forget(["person 2"])
         lose_database(folder)
         with Registry.restore(folder, backup) as registry:
-            assert registry.known(["person 2"]) == {"person 2": ()}
+            assert registry.requests.find_models(["person 2"]) == {"person 2": ()}
 
     def test_after_a_release_left_that_no_ledger_knows(
         self, folder: Path, backup: Path
@@ -155,11 +158,11 @@ class TestRestoring:
         with Registry.open(folder) as registry:
             with crash_in(Store, "erase_deleted"):
                 registry.forget(["person 2"], ONE)
-            left = registry.ship("all", folder.with_name("model.safetensors"))
+            left = registry.models.ship("all", folder.with_name("model.safetensors"))
         lose_database(folder)
         with Registry.restore(folder, backup) as registry:
-            registry.apply()
-            assert registry.request(ONE).stage == "completed"
+            registry.requests.apply()
+            assert registry.requests.status(ONE).stage == "completed"
             require_consistent(registry)
             registry.forget(["person 4"])
             outstanding = registry.status().outstanding
@@ -170,7 +173,7 @@ class TestRestoring:
         self, folder: Path, backup: Path
     ) -> None:
         with Registry.open(folder) as registry:
-            registry.ship("all", folder.with_name("model.safetensors"))
+            registry.models.ship("all", folder.with_name("model.safetensors"))
             take_backup(folder)
             registry.forget(["person 2"])
             before = registry.status().outstanding
@@ -192,10 +195,12 @@ class TestRestoring:
         except ScheduleExhausted:
             pytest.fail("a registry that can be neither restored nor opened")
         with Registry.open(folder) as registry:
-            assert registry.known(["person 1"]) == {"person 1": ()}
+            assert registry.requests.find_models(["person 1"]) == {"person 1": ()}
             X, y, owners = data()
-            registry.refit("model", estimator(), X[6:], y[6:], subjects=owners[6:])
-            assert [registry.receipt(f"{n:032x}") for n in (1, 2)] == receipts
+            registry.models.refit(
+                "model", estimator(), X[6:], y[6:], subjects=owners[6:]
+            )
+            assert [registry.requests.receipt(f"{n:032x}") for n in (1, 2)] == receipts
             require_consistent(registry)
 
     @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -213,14 +218,17 @@ class TestRestoring:
         with Registry.open(folder) as registry, pytest.MonkeyPatch.context() as patch:
             patch.setattr(Journal, "_write", crash_here)
             with pytest.raises(Crash):
-                registry.refit("half", estimator(), **by_name(REST))
+                registry.models.refit("half", estimator(), **by_name(REST))
         take_backup(folder)
         with Registry.open(folder) as registry:
             registry.forget(["person 2"])
         lose_database(folder)
         with Registry.restore(folder, backup) as registry:
             people = ["person 2", "person 50"]
-            assert registry.known(people) == {people[0]: (), people[1]: ("all", "half")}
+            assert registry.requests.find_models(people) == {
+                people[0]: (),
+                people[1]: ("all", "half"),
+            }
             require_consistent(registry)
 
     @pytest.mark.parametrize("mistake", ["another registry", "before a fit"])
@@ -253,13 +261,13 @@ class TestRestoring:
     def require_refused(self, folder: Path, backup: Path) -> None:
         """See a restore refused, and the registry as it was."""
         with Registry.open(folder) as registry:
-            names = registry.names()
+            names = registry.models.names()
         files = {*folder.rglob("*")}
         with pytest.raises(ExpungeError):
             Registry.restore(folder, backup)
         assert {*folder.rglob(".*")} <= files  # no copy of the backup is left
         with Registry.open(folder) as registry:
-            assert registry.names() == names
+            assert registry.models.names() == names
             registry.forget(["person 4"])
             require_consistent(registry)
 
@@ -279,7 +287,9 @@ class TestAnOldDatabase:
         with Registry.open(folder) as registry:
             steps: dict[str, Callable[[], object]] = {
                 "forget": lambda: registry.forget(["person 2"]),
-                "refit": lambda: registry.refit("half", estimator(), **by_name(REST)),
+                "refit": lambda: registry.models.refit(
+                    "half", estimator(), **by_name(REST)
+                ),
                 "fit": lambda: registry.fit("third", estimator(), **by_name(REST)),
             }
             steps[since]()
@@ -293,7 +303,7 @@ class TestAnOldDatabase:
     ) -> None:
         """A crash while shipping looks the same, so it cannot be refused."""
         with Registry.open(folder) as registry:
-            registry.ship("all", folder.with_name("model.safetensors"))
+            registry.models.ship("all", folder.with_name("model.safetensors"))
         for name in ("registry.json", "journal"):
             shutil.copy(folder / name, backup / name)
         with Registry.open(backup) as registry:
@@ -317,23 +327,23 @@ class TestOvertaken:
         def late(*arguments: Any) -> Any:
             if not overtaken:
                 overtaken.append(True)
-                second.accept([ErasureRequest(("person 3",), OTHER)])
+                second.requests.accept([ErasureRequest(("person 3",), OTHER)])
                 work_without_lock(second)
             return real(*arguments)
 
         with Registry.open(folder) as first, Registry.open(folder) as second:
-            first.accept([ErasureRequest(("person 2",), ONE)])
+            first.requests.accept([ErasureRequest(("person 2",), ONE)])
             monkeypatch.setattr(owner, name, late)
             with suppress(ExpungeError):
-                first.apply()
+                first.requests.apply()
             monkeypatch.undo()
         assert overtaken
         with Registry.open(folder) as registry:
             registry.forget(["person 4"])
             for one in (ONE, OTHER):
-                assert registry.request(one).stage == "completed"
+                assert registry.requests.status(one).stage == "completed"
             gone = [f"person {n}" for n in (1, 2, 3, 4)]
-            assert set(registry.known(gone).values()) == {()}
+            assert set(registry.requests.find_models(gone).values()) == {()}
             assert custody_of(registry, "all").n_removed == 8
             require_consistent(registry)
 
@@ -344,11 +354,11 @@ class TestKeys:
         self, folder: Path, name: str
     ) -> None:
         with Registry.open(folder) as registry:
-            with crash_in(recovery, name):
-                registry.rotate_signing_key()
+            with crash_in(keys_module, name):
+                registry.keys.rotate_signing_key()
         with Registry.open(folder) as registry:
             receipt = registry.forget(["person 2"])
-            pem = registry.public_pem()
+            pem = registry.keys.public_pem()
         published = (folder / "public.pem").read_text()
         assert published == pem and check_receipt(receipt, published).stands
         keys = sorted(path.name for path in (folder / "keys").glob("signing-*"))
@@ -356,8 +366,8 @@ class TestKeys:
 
     def test_coming_back_makes_no_new_ones(self, folder: Path) -> None:
         with Registry.open(folder) as registry:
-            registry.rotate_signing_key()
-            registry.rotate_tag_key()
+            registry.keys.rotate_signing_key()
+            registry.keys.rotate_tag_key()
         before = sorted((folder / "keys").iterdir())
         Registry.create(folder).close()
         assert sorted((folder / "keys").iterdir()) == before
@@ -365,7 +375,7 @@ class TestKeys:
 
 def test_the_order_of_people_does_not_make_another_request(folder: Path) -> None:
     with Registry.open(folder) as registry:
-        first, again = registry.accept(
+        first, again = registry.requests.accept(
             [
                 ErasureRequest(("person 2", "person 3"), ONE),
                 ErasureRequest(("person 3", "person 2"), ONE),
@@ -378,8 +388,8 @@ def test_the_order_of_people_does_not_make_another_request(folder: Path) -> None
 def test_a_key_of_tags_is_noted_before_it_tags_anybody(folder: Path) -> None:
     """Rotating was killed between the file and the note."""
     with Registry.open(folder) as registry:
-        with crash_in(recovery, "note_tag_keys"):
-            registry.rotate_tag_key()
+        with crash_in(keys_module, "write_tag_key_ids"):
+            registry.keys.rotate_tag_key()
         registry.fit("third", estimator(), **by_name(REST))
     (folder / "keys" / "tags-1").unlink()
     with pytest.raises(UnusableKey, match="cannot be found"):

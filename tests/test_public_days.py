@@ -76,28 +76,32 @@ def require_days_alone(found: Any) -> None:
 
 def completed(registry: Registry) -> RequestCompleted:
     """Return the last entry about a request."""
-    done = [entry for entry in registry.log() if isinstance(entry, RequestCompleted)]
+    done = [
+        entry
+        for entry in registry.ledger.entries()
+        if isinstance(entry, RequestCompleted)
+    ]
     return done[-1]
 
 
 class TestNothingFinerIsPublic:
     def test_in_ledger_heads_and_receipts(self, registry: Registry) -> None:
         receipt = registry.forget(["person 3"])
-        registry.rotate_signing_key()
+        registry.keys.rotate_signing_key()
         require_days_alone(json.loads(receipt))
-        for line in registry.export().splitlines():
+        for line in registry.ledger.export().splitlines():
             require_days_alone(json.loads(line))
-        says = check_receipt(receipt, registry.public_pem()).says
+        says = check_receipt(receipt, registry.keys.public_pem()).says
         assert not TIME_OF_DAY.search(says)
 
     def test_in_what_commands_print(
         self, registry: Registry, clock: Clock, tmp_path: Path
     ) -> None:
-        registry.ship("all", tmp_path / "model.safetensors")
+        registry.models.ship("all", tmp_path / "model.safetensors")
         clock.step = 7
         receipt = tmp_path / "receipt.json"
         receipt.write_text(registry.forget(["person 3"], A_REQUEST))
-        registry.accept([ErasureRequest(("person 4",))])
+        registry.requests.accept([ErasureRequest(("person 4",))])
         folder = ("-r", tmp_path / "registry")
         key = ("--key", tmp_path / "registry" / "public.pem")
         ship = ("release", "all", "--to", tmp_path / "again.safetensors")
@@ -131,7 +135,7 @@ class TestNothingFinerIsPublic:
         quick, slow = told
         for name in ("day", "accepted", "deadline"):
             assert getattr(quick, name) == getattr(slow, name)
-        statuses = [registry.request(entry.request) for entry in told]
+        statuses = [registry.requests.status(entry.request) for entry in told]
         took = [(one.completed or 0) - one.accepted for one in statuses]
         assert 0 < took[0] < 100 < 500_000 <= took[1]  # the private clock knows
 
@@ -140,7 +144,7 @@ class TestNothingFinerIsPublic:
     ) -> None:
         files = [tmp_path / "a.safetensors", tmp_path / "b.safetensors"]
         for file in files:
-            registry.ship("all", file)
+            registry.models.ship("all", file)
             clock.time += 12_345
         assert files[0].read_bytes() == files[1].read_bytes()
 
@@ -150,16 +154,16 @@ class TestDaysFollowOneAnother:
         self, registry: Registry, clock: Clock
     ) -> None:
         clock.time = milliseconds(LATE)
-        registry.accept([ErasureRequest(("person 3",), A_REQUEST)])
+        registry.requests.accept([ErasureRequest(("person 3",), A_REQUEST)])
         clock.time += 200
-        registry.apply()
+        registry.requests.apply()
         entry = completed(registry)
         assert (entry.accepted, entry.day) == ("2025-03-01", "2025-03-02")
         assert entry.deadline == "2025-03-31"
-        receipt = registry.receipt(A_REQUEST) or ""
-        says = check_receipt(receipt, registry.public_pem()).says
+        receipt = registry.requests.receipt(A_REQUEST) or ""
+        says = check_receipt(receipt, registry.keys.public_pem()).says
         assert "completed on 2025-03-02, 29 days before its deadline" in says
-        status = registry.request(A_REQUEST)
+        status = registry.requests.status(A_REQUEST)
         assert status.completed == status.accepted + 200
         require_consistent(registry)
 
@@ -170,10 +174,10 @@ class TestDaysFollowOneAnother:
         registry.forget(["person 3"])
         clock.time -= back
         registry.forget(["person 4"], A_REQUEST)
-        registry.rotate_signing_key()
-        days = [entry.day for entry in registry.log()]
+        registry.keys.rotate_signing_key()
+        days = [entry.day for entry in registry.ledger.entries()]
         assert days == sorted(days) and set(days) == {"2025-03-01"}
-        status = registry.request(A_REQUEST)
+        status = registry.requests.status(A_REQUEST)
         assert status.accepted <= (status.completed or 0)
         require_consistent(registry)
 
@@ -181,12 +185,12 @@ class TestDaysFollowOneAnother:
         self, registry: Registry, clock: Clock
     ) -> None:
         clock.time = milliseconds(LATE) + 200
-        registry.accept([ErasureRequest(("person 3",), A_REQUEST)])
+        registry.requests.accept([ErasureRequest(("person 3",), A_REQUEST)])
         clock.time -= 400
-        registry.apply()
+        registry.requests.apply()
         entry = completed(registry)
         assert entry.accepted == entry.day == "2025-03-02"
-        status = registry.request(A_REQUEST)
+        status = registry.requests.status(A_REQUEST)
         assert status.completed == status.accepted
         require_consistent(registry)
 
@@ -200,15 +204,15 @@ class TestPrivateClockIsKept:
         shutil.copytree(folder, tmp_path / "backup")
         clock.time, clock.step = milliseconds(LATE) + 200, 7
         registry.forget(["person 2"], A_REQUEST)
-        before = registry.request(A_REQUEST)
+        before = registry.requests.status(A_REQUEST)
         asked = ErasureRequest(("person 3",))
-        registry.accept([asked])
-        waiting = registry.request(asked.request)
+        registry.requests.accept([asked])
+        waiting = registry.requests.status(asked.request)
         registry.close()
         (folder / "expunge.db").unlink()
         with Registry.restore(folder, tmp_path / "backup") as restored:
-            assert restored.request(A_REQUEST) == before
-            assert restored.request(asked.request) == waiting
+            assert restored.requests.status(A_REQUEST) == before
+            assert restored.requests.status(asked.request) == waiting
             assert (before.completed or 0) % 1000
             with restored._context.store.read() as connection:
                 lost = "SELECT made, superseded FROM releases WHERE number = 3"
@@ -216,6 +220,6 @@ class TestPrivateClockIsKept:
                     time for line in connection.exec_driver_sql(lost) for time in line
                 }
             assert before.completed in times
-            note = next(e for e in restored.log() if isinstance(e, Restored))
+            note = next(e for e in restored.ledger.entries() if isinstance(e, Restored))
             assert (note.taken, note.day) == ("2025-03-01", "2025-03-02")
             require_consistent(restored)

@@ -37,9 +37,9 @@ from expunge.registry import ErasureRequest, Registry
 with Registry.open(sys.argv[1]) as registry:
     for word in sys.stdin:
         if word == "accept\\n":
-            registry.accept([ErasureRequest(("person 2",), "a" * 32)])
+            registry.requests.accept([ErasureRequest(("person 2",), "a" * 32)])
         else:
-            registry.apply()
+            registry.requests.apply()
         print("done", flush=True)
 """
 
@@ -116,7 +116,8 @@ class TestLooking:
     def test_shows_all_that_was_committed(self, folder: Path, left: str) -> None:
         """A request that is in the log alone was accepted all the same."""
         killed_after(
-            folder, lambda one: one.accept([ErasureRequest(("person 2",), ONE)])
+            folder,
+            lambda one: one.requests.accept([ErasureRequest(("person 2",), ONE)]),
         )
         assert (folder / "expunge.db-wal").stat().st_size > 0
         if left == "nothing":
@@ -130,8 +131,8 @@ class TestLooking:
         )
         with only_readable(folder), Registry.open(folder) as registry:
             assert [one.request for one in registry.status().pending] == [ONE]
-            assert registry.request(ONE).stage == "accepted"
-            assert registry.known(["person 1"]) == {"person 1": ()}
+            assert registry.requests.status(ONE).stage == "accepted"
+            assert registry.requests.find_models(["person 1"]) == {"person 1": ()}
             require_consistent(registry)
         assert content(folder) == before
 
@@ -152,7 +153,7 @@ class TestLooking:
                 tell("accept")
                 tell("apply")
             assert registry.status().n_requests == 2
-            assert registry.receipt(ONE)
+            assert registry.requests.receipt(ONE)
 
     def test_does_not_mix_two_moments(self, folder: Path) -> None:
         """Without locks a look can be torn: then it does not count."""
@@ -186,16 +187,18 @@ class TestLooking:
 
 
 CHANGES: dict[str, Callable[[Registry], object]] = {
-    "accept": lambda one: one.accept([ErasureRequest(("person 3",))]),
-    "apply": lambda one: one.apply(),
+    "accept": lambda one: one.requests.accept([ErasureRequest(("person 3",))]),
+    "apply": lambda one: one.requests.apply(),
     "forget": lambda one: one.forget(["person 3"]),
     "fit": lambda one: one.fit("x", estimator(), **by_name(data_without("person 1"))),
-    "ship": lambda one: one.ship("all", one._context.paths.folder / "m.safetensors"),
-    "withdraw": lambda one: one.withdraw("all", 1),
-    "readmit": lambda one: one.readmit(["person 1"]),
-    "reanchor": lambda one: one.reanchor("all"),
-    "rotate signing": lambda one: one.rotate_signing_key(),
-    "rotate tags": lambda one: one.rotate_tag_key(),
+    "ship": lambda one: one.models.ship(
+        "all", one._context.paths.folder / "m.safetensors"
+    ),
+    "withdraw": lambda one: one.models.withdraw("all", 1),
+    "readmit": lambda one: one.requests.readmit(["person 1"]),
+    "reanchor": lambda one: one.models.reanchor("all"),
+    "rotate signing": lambda one: one.keys.rotate_signing_key(),
+    "rotate tags": lambda one: one.keys.rotate_tag_key(),
 }
 
 
@@ -212,7 +215,8 @@ class TestChanging:
     @pytest.mark.parametrize("left", LEFT)
     def test_of_the_database_says_why(self, folder: Path, left: str) -> None:
         killed_after(
-            folder, lambda one: one.accept([ErasureRequest(("person 2",), ONE)])
+            folder,
+            lambda one: one.requests.accept([ErasureRequest(("person 2",), ONE)]),
         )
         for end in LEFT[left]:
             (folder / f"expunge.db{end}").unlink()
@@ -236,7 +240,7 @@ class TestChanging:
             os.seteuid(NOBODY)
             with Registry.open(folder) as registry:
                 with pytest.raises(StoreFailed, match="can only be read here"):
-                    registry.accept([ErasureRequest(("person 2",), ONE)])
+                    registry.requests.accept([ErasureRequest(("person 2",), ONE)])
         assert journal.read_bytes() == before
 
     def test_of_the_tables_is_refused(self, folder: Path) -> None:
@@ -276,7 +280,8 @@ class TestMount:
 
     def test_can_be_looked_at(self, folder: Path) -> None:
         killed_after(
-            folder, lambda one: one.accept([ErasureRequest(("person 2",), ONE)])
+            folder,
+            lambda one: one.requests.accept([ErasureRequest(("person 2",), ONE)]),
         )
         (folder / "expunge.db-shm").unlink()
         before = content(folder)

@@ -52,10 +52,10 @@ class TestForgetting:
         self, registry: Registry
     ) -> None:
         registry.forget(["person 3"])
-        assert registry.known(["person 3"]) == {"person 3": ()}
+        assert registry.requests.find_models(["person 3"]) == {"person 3": ()}
         for name, half in (("all", False), ("half", True)):
             oracle = retrained(["person 3"], half=half)
-            radius = registry.record(name).radius
+            radius = registry.models.record(name).radius
             assert radius is not None
             assert np.linalg.norm(theta(registry, name) - oracle) <= radius
         require_consistent(registry)
@@ -70,11 +70,11 @@ class TestForgetting:
 
     def test_a_batch_changes_each_model_once(self, registry: Registry) -> None:
         asked = [ErasureRequest((f"person {i}",)) for i in range(5)]
-        registry.accept(asked)
-        registry.apply()
-        made = [e for e in registry.log() if isinstance(e, ReleaseMade)]
+        registry.requests.accept(asked)
+        registry.requests.apply()
+        made = [e for e in registry.ledger.entries() if isinstance(e, ReleaseMade)]
         assert [entry.model for entry in made] == ["all", "half"]
-        done = [e for e in registry.log() if isinstance(e, RequestCompleted)]
+        done = [e for e in registry.ledger.entries() if isinstance(e, RequestCompleted)]
         assert {entry.request for entry in done} == {one.request for one in asked}
         names = [f"person {i}" for i in range(5)]
         state = custody_of(registry, "all")
@@ -103,10 +103,10 @@ class TestForgetting:
             ErasureRequest(("person 1",)),
             ErasureRequest(("person 1", "person 2")),
         )
-        registry.accept([first, second])
-        registry.apply()
+        registry.requests.accept([first, second])
+        registry.requests.apply()
         for one in (first, second):
-            assert registry.request(one.request).stage == "completed"
+            assert registry.requests.status(one.request).stage == "completed"
         assert custody_of(registry, "all").n_removed == 4
         require_consistent(registry)
 
@@ -114,7 +114,7 @@ class TestForgetting:
         self, registry: Registry
     ) -> None:
         late = ErasureRequest(("person 1",))
-        registry.accept([late])
+        registry.requests.accept([late])
         with registry._context.store.write() as connection:
             # As if it had been accepted while another process applied the first one.
             connection.exec_driver_sql(
@@ -125,8 +125,8 @@ class TestForgetting:
             connection.exec_driver_sql(
                 "UPDATE requests SET stage = 'accepted' WHERE stage = 'held'"
             )
-        registry.apply()
-        receipt = registry.receipt(late.request)
+        registry.requests.apply()
+        receipt = registry.requests.receipt(late.request)
         assert receipt is not None and json.loads(receipt)["certificates"] == {}
         require_consistent(registry)
 
@@ -141,20 +141,22 @@ class TestIdempotence:
         registry.forget(["person 7"], A_REQUEST)
         with pytest.raises(InvalidInput, match="asked for something else"):
             registry.forget(["person 8"], A_REQUEST)
-        assert registry.known(["person 8"])["person 8"]
+        assert registry.requests.find_models(["person 8"])["person 8"]
 
     def test_rotating_the_key_of_tags_changes_nothing_for_anybody(
         self, registry: Registry
     ) -> None:
         receipt = registry.forget(["person 7"], A_REQUEST)
-        registry.rotate_tag_key()
+        registry.keys.rotate_tag_key()
         assert registry.forget(["person 7"], A_REQUEST) == receipt
         registry.forget(["person 8"])
         X, y, owners = data()
         registry.fit("third", estimator(), X[20:40], y[20:40], subjects=owners[20:40])
-        assert registry.known(["person 12"]) == {"person 12": ("all", "half", "third")}
+        assert registry.requests.find_models(["person 12"]) == {
+            "person 12": ("all", "half", "third")
+        }
         registry.forget(["person 12"])
-        assert registry.known(["person 12"]) == {"person 12": ()}
+        assert registry.requests.find_models(["person 12"]) == {"person 12": ()}
 
     def test_concurrent_duplicates_are_one_request(
         self, tmp_path: Path, registry: Registry
@@ -193,7 +195,10 @@ class TestRefusals:
     def test_strangers(self, registry: Registry, subject: str) -> None:
         with pytest.raises(UnknownSubject, match="nothing was accepted"):
             registry.forget(["person 3", subject])
-        assert registry.known(["person 3"])["person 3"] == ("all", "half")
+        assert registry.requests.find_models(["person 3"])["person 3"] == (
+            "all",
+            "half",
+        )
         assert registry.status().n_requests == 0
 
     @pytest.mark.parametrize("request_id", ["", "ticket 12", "A" * 32, "0" * 33, 7])
@@ -202,7 +207,7 @@ class TestRefusals:
             registry.forget(["person 3"], request_id)  # type: ignore[arg-type]
 
     def test_requests_that_were_never_sent(self, registry: Registry) -> None:
-        for look in (registry.receipt, registry.request):
+        for look in (registry.requests.receipt, registry.requests.status):
             with pytest.raises(UnknownRequest, match="never accepted"):
                 look(A_REQUEST)
 
@@ -219,11 +224,11 @@ class TestRefusals:
 
     def test_models_that_are_not_there(self, registry: Registry) -> None:
         calls: list[Callable[[str], object]] = [
-            registry.release,
-            registry.record,
-            registry.case,
-            registry.plan,
-            lambda name: registry.ship(name, "x.safetensors"),
+            registry.model,
+            registry.models.record,
+            registry.models.case,
+            registry.models.plan,
+            lambda name: registry.models.ship(name, "x.safetensors"),
         ]
         for call in calls:
             with pytest.raises(InvalidInput, match="there are all, half"):
@@ -253,7 +258,7 @@ class TestRefusals:
 class TestReleases:
     def test_a_release_predicts_and_refuses_to_forget(self, registry: Registry) -> None:
         registry.forget(["person 3"])
-        model = registry.release("all")
+        model = registry.model("all")
         assert model.certificate_.n_subjects_removed == 1
         assert model.predict(data()[0]).shape == (120,)
         with pytest.raises(ExpungeError, match="release alone"):
@@ -269,37 +274,41 @@ class TestReleases:
             lines = connection.exec_driver_sql(query + ", model").all()
         for number, superseded, content in lines:
             assert (superseded is None) == (content is not None) == (number == 3)
-        chain = [e for e in registry.log() if isinstance(e, ReleasesSuperseded)]
-        first = next(e for e in registry.log() if isinstance(e, ModelRegistered))
+        chain = [
+            e for e in registry.ledger.entries() if isinstance(e, ReleasesSuperseded)
+        ]
+        first = next(
+            e for e in registry.ledger.entries() if isinstance(e, ModelRegistered)
+        )
         assert first.certificate in chain[0].certificates
 
     def test_what_left_and_is_superseded_is_listed_until_withdrawn(
         self, registry: Registry, tmp_path: Path
     ) -> None:
-        left = registry.ship("all", tmp_path / "model.safetensors")
+        left = registry.models.ship("all", tmp_path / "model.safetensors")
         assert (left.number, left.superseded) == (1, None)
         assert registry.status().outstanding == ()
         receipt = registry.forget(["person 3"])
         out = registry.status().outstanding
         assert [(one.model, one.number) for one in out] == [("all", 1)]
         assert out[0].shipped[0][1] == "model.safetensors"
-        verdict = check_receipt(receipt, registry.public_pem())
+        verdict = check_receipt(receipt, registry.keys.public_pem())
         assert any("superseded" in text for text in verdict.not_covered)
         assert any("backups" in text for text in verdict.not_covered)
-        registry.withdraw("all", 1)
+        registry.models.withdraw("all", 1)
         assert registry.status().outstanding == ()
         with pytest.raises(InvalidInput, match="no release 9"):
-            registry.withdraw("all", 9)
+            registry.models.withdraw("all", 9)
         with pytest.raises(InvalidInput, match="never left"):
-            registry.withdraw("all", 2)
+            registry.models.withdraw("all", 2)
 
     def test_what_leaves_again_is_out_there_again(
         self, registry: Registry, tmp_path: Path
     ) -> None:
         for name in ("one.safetensors", "two.safetensors"):
-            registry.ship("all", tmp_path / name)
-            registry.withdraw("all", 1)
-        registry.ship("all", tmp_path / "three.safetensors")
+            registry.models.ship("all", tmp_path / name)
+            registry.models.withdraw("all", 1)
+        registry.models.ship("all", tmp_path / "three.safetensors")
         registry.forget(["person 3"])
         (out,) = registry.status().outstanding
         assert [name for _, name in out.shipped][-1] == "three.safetensors"
@@ -308,7 +317,7 @@ class TestReleases:
         self, registry: Registry, tmp_path: Path
     ) -> None:
         with pytest.raises(InvalidInput, match="onnx"):
-            registry.ship("all", tmp_path / "model.pickle")
+            registry.models.ship("all", tmp_path / "model.pickle")
         registry.forget(["person 3"])
         assert registry.status().outstanding == ()
 
@@ -318,9 +327,9 @@ class TestReleases:
         from expunge import verify
 
         registry.forget(["person 3"])
-        certificate = registry.release("all").certificate_
-        assert verify(certificate, registry.record("all")).stands
-        case = registry.case("all")
+        certificate = registry.model("all").certificate_
+        assert verify(certificate, registry.models.record("all")).stands
+        case = registry.models.case("all")
         assert len(case.rows) == 118
         assert case.objective.alpha == pytest.approx(0.05)
 
@@ -340,7 +349,7 @@ class TestKindsOfModels:
                 registry.forget(some)
                 same.forget(some)
             held, kept = custody_of(registry, "tuned"), private_model(same)
-            assert registry.release("tuned").certificate_.selection == "certified"
+            assert registry.model("tuned").certificate_.selection == "certified"
             np.testing.assert_allclose(
                 held.answer.draft.theta, kept.answer.draft.theta, atol=1e-12
             )
@@ -353,7 +362,7 @@ class TestKindsOfModels:
         with Registry.create(tmp_path / "registry") as registry:
             registry.fit("three", model, X, y, subjects=owners)
             registry.forget(["person 3"])
-            assert set(registry.release("three").predict(X)) <= {"a", "b", "c"}
+            assert set(registry.model("three").predict(X)) <= {"a", "b", "c"}
 
     def test_answers_that_need_the_rows_get_them(self, tmp_path: Path) -> None:
         """A narrow contract: polishing looks at all rows that are left."""
@@ -364,10 +373,10 @@ class TestKindsOfModels:
             seen = set()
             for start in range(0, 40, 8):
                 registry.forget([f"person {i}" for i in range(start, start + 8)])
-                seen |= set(registry.record("narrow").decisions)
+                seen |= set(registry.models.record("narrow").decisions)
             assert any("polished" in word or "rows" in word for word in seen)
             oracle = retrained([f"person {i}" for i in range(40)])
-            radius = registry.record("narrow").radius
+            radius = registry.models.record("narrow").radius
             assert radius is not None
             gap = np.linalg.norm(
                 custody_of(registry, "narrow").answer.draft.theta - oracle
@@ -385,7 +394,7 @@ class TestKindsOfModels:
 
         monkeypatch.setattr(Newton, "step", refuse)
         registry.forget(["person 2"])
-        assert registry.record("all").decisions == ("retrained",)
+        assert registry.models.record("all").decisions == ("retrained",)
         oracle = retrained(["person 1", "person 2"])
         gap = np.linalg.norm(theta(registry, "all") - oracle)
         assert gap <= custody_of(registry, "all").answer.radius.value
@@ -393,18 +402,18 @@ class TestKindsOfModels:
 
     def test_replacing_a_model_deletes_its_people(self, registry: Registry) -> None:
         X, y, owners = data()
-        registry.refit("half", estimator(), X[80:], y[80:], subjects=owners[80:])
-        assert registry.known(["person 0"]) == {"person 0": ("all",)}
+        registry.models.refit("half", estimator(), X[80:], y[80:], subjects=owners[80:])
+        assert registry.requests.find_models(["person 0"]) == {"person 0": ("all",)}
         registry.forget(["person 50"])
         require_consistent(registry)
 
 
 def test_keys_rotate_and_old_receipts_stand(registry: Registry, tmp_path: Path) -> None:
     before = registry.forget(["person 3"])
-    registry.rotate_signing_key()
+    registry.keys.rotate_signing_key()
     after = registry.forget(["person 4"])
     pem = (tmp_path / "registry" / "public.pem").read_text()
-    assert pem == registry.public_pem()
+    assert pem == registry.keys.public_pem()
     for receipt in (before, after):
         assert check_receipt(receipt, pem).stands
     keys = sorted(path.name for path in (tmp_path / "registry/keys").iterdir())

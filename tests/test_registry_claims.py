@@ -20,6 +20,7 @@ from expunge.exceptions import (
 from expunge.ledger import ReleaseMade
 from expunge.linear_model.base import private_model, snapshot_of
 from expunge.registry import ErasureRequest, Registry, worker
+from expunge.registry.requests import require_nobody_returns
 from expunge.registry.storage import Checkpoints
 from expunge.registry.storage.vault import unseal
 from expunge.tuning import TunedClassifier
@@ -39,7 +40,7 @@ SEEDED = Budget(sigma=10.0, allow_seeded=True)
 
 def made(registry: Registry, name: str) -> int:
     """Return how many releases the ledger knows of a model beside the first."""
-    entries = (e for e in registry.log() if isinstance(e, ReleaseMade))
+    entries = (e for e in registry.ledger.entries() if isinstance(e, ReleaseMade))
     return sum(entry.model == name for entry in entries)
 
 
@@ -47,7 +48,7 @@ def noise_of(registry: Registry, name: str) -> Any:
     """Return the noise on the newest release of a model."""
     with registry._context.hold_lock(1.0):
         draft = registry._context.load_model(name).private.answer.draft.theta
-    return np.asarray(snapshot_of(registry.release(name)).public.release.theta) - draft
+    return np.asarray(snapshot_of(registry.model(name)).public.release.theta) - draft
 
 
 def test_the_callers_estimator_holds_nothing(tmp_path: Path) -> None:
@@ -61,10 +62,10 @@ def test_the_callers_estimator_holds_nothing(tmp_path: Path) -> None:
 def test_a_slow_reader_of_the_log_sees_and_holds_up_nothing(tmp_path: Path) -> None:
     with Registry.create(tmp_path / "registry") as registry:
         registry.fit("model", estimator(), **by_name(data()))
-        entries = registry.log()
+        entries = registry.ledger.entries()
         next(entries)
         registry.forget(["person 1"])
-        assert registry.known(["person 1"]) == {"person 1": ()}
+        assert registry.requests.find_models(["person 1"]) == {"person 1": ()}
 
 
 class TestWhoeverWasForgotten:
@@ -74,12 +75,15 @@ class TestWhoeverWasForgotten:
         with Registry.create(tmp_path / "registry") as registry:
             registry.fit("model", estimator(), **by_name(data()))
             registry.forget(["person 1", "person 2"])
-            before = registry.export()
-            for fit, name in ((registry.refit, "model"), (registry.fit, "other")):
+            before = registry.ledger.export()
+            for fit, name in (
+                (registry.models.refit, "model"),
+                (registry.fit, "other"),
+            ):
                 with pytest.raises(InvalidInput, match=r"2 person\(s\) .* forgotten"):
                     fit(name, estimator(), **by_name(data()))
-            assert registry.export() == before
-            registry.refit(
+            assert registry.ledger.export() == before
+            registry.models.refit(
                 "model", estimator(), **by_name(data_without("person 1", "person 2"))
             )
 
@@ -88,15 +92,21 @@ class TestWhoeverWasForgotten:
         with Registry.create(folder) as registry:
             registry.fit("model", estimator(), **by_name(data()))
             registry.forget(["person 1", "person 2"])
-            registry.rotate_tag_key()
-            assert registry.returning(["person 1", "person 5"]) == ["person 1"]
-            registry.readmit(["person 1"])
+            registry.keys.rotate_tag_key()
+            with pytest.raises(InvalidInput, match=r"1 person\(s\) .* forgotten"):
+                require_nobody_returns(registry._context, ["person 1", "person 5"])
+            registry.requests.readmit(["person 1"])
         with Registry.open(folder) as registry:
-            registry.refit("model", estimator(), **by_name(data_without("person 2")))
-            assert registry.known(["person 1"]) == {"person 1": ("model",)}
+            registry.models.refit(
+                "model", estimator(), **by_name(data_without("person 2"))
+            )
+            assert registry.requests.find_models(["person 1"]) == {
+                "person 1": ("model",)
+            }
             registry.forget(["person 1"])
             both = ["person 1", "person 2"]
-            assert registry.returning(both) == both
+            with pytest.raises(InvalidInput, match=r"2 person\(s\) .* forgotten"):
+                require_nobody_returns(registry._context, both)
             require_consistent(registry)
 
 
@@ -111,9 +121,9 @@ class TestAnchoringAnew:
         with Registry.create(tmp_path / "registry") as registry:
             registry.fit("model", estimator(), **by_name(data()))
             registry.forget(["person 1", "person 2"])
-            public = snapshot_of(registry.release("model")).public.release
+            public = snapshot_of(registry.model("model")).public.release
             old = custody_of(registry, "model")
-            registry.reanchor("model")
+            registry.models.reanchor("model")
             held = custody_of(registry, "model")
             never = private_model(estimator().fit(*rest[:2]))
             for name in ("anchor", "gradient", "hessian", "inverse", "moment"):
@@ -124,7 +134,7 @@ class TestAnchoringAnew:
             assert (
                 np.abs(held.answer.state.anchor - old.answer.state.anchor).max() > 1e-4
             )
-            shown = snapshot_of(registry.release("model")).public.release
+            shown = snapshot_of(registry.model("model")).public.release
             assert np.array_equal(shown.theta, public.theta)
             registry.forget(["person 3"])
             custody = custody_of(registry, "model")
@@ -148,13 +158,13 @@ class TestAnchoringAnew:
             before = registry._context.checkpoints.vault.read_keys("model").present
             with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
                 patch.setattr(Checkpoints, "destroy_old", die)
-                registry.reanchor("model")
+                registry.models.reanchor("model")
         with Registry.open(folder) as registry:
             registry.forget(["person 2"])
             keys = registry._context.checkpoints.vault.read_keys("model")
             assert before not in (keys.present, keys.next)
             rest = data_without("person 1", "person 2")
-            registry.refit("model", estimator(), **by_name(rest))
+            registry.models.refit("model", estimator(), **by_name(rest))
             require_consistent(registry)
 
     def test_is_refused_for_tuned_models(self, tmp_path: Path) -> None:
@@ -162,7 +172,7 @@ class TestAnchoringAnew:
         with Registry.create(tmp_path / "registry") as registry:
             registry.fit("tuned", tuned, **by_name(data()))
             with pytest.raises(Unsupported, match="fit it anew"):
-                registry.reanchor("tuned")
+                registry.models.reanchor("tuned")
 
 
 class TestSeededNoise:
@@ -213,7 +223,7 @@ class TestSpentContracts:
             spent = estimator(budget=replace(BUDGET, releases=1))
             registry.fit("spent", spent, X[:40], y[:40], subjects=owners[:40])
             asked = [ErasureRequest((f"person {i}",)) for i in range(30)]
-            registry.accept(asked)
+            registry.requests.accept(asked)
             computed = []
             change_model = worker.change_model
 
@@ -223,9 +233,9 @@ class TestSpentContracts:
 
             monkeypatch.setattr(worker, "change_model", counted)
             with pytest.raises(ScheduleExhausted, match="'spent'"):
-                registry.apply()
+                registry.requests.apply()
             assert computed == ["all"] and made(registry, "all") == 1
-            stages = [registry.request(one.request).stage for one in asked]
+            stages = [registry.requests.status(one.request).stage for one in asked]
             assert stages == ["accepted"] * 20 + ["completed"] * 10
             registry.forget(["person 45"])
             assert made(registry, "all") == 2
@@ -254,7 +264,7 @@ class TestSpentContracts:
             patch.setattr(Checkpoints, "destroy_old", die_at_the_second)
             Registry.restore(folder, backup)
         with Registry.open(folder) as registry:
-            registry.refit("model", spent, **by_name(data_without("person 1")))
+            registry.models.refit("model", spent, **by_name(data_without("person 1")))
             registry.forget(["person 2"])
             require_consistent(registry)
 
@@ -273,7 +283,7 @@ class TestSpentContracts:
                     with pytest.raises(StoreFailed, match="altered"):
                         unseal(path.read_bytes(), key, path.name)
             with pytest.raises(ExpungeError):
-                registry.record("model")
+                registry.models.record("model")
             log = folder / "expunge.db-wal"
             before = (backup / "expunge.db").stat().st_size
             assert not log.exists() or log.stat().st_size < before / 2

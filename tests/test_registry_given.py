@@ -59,16 +59,16 @@ class TestWeights:
     def test_reach_a_model_in_the_place_of_another(self, registry: Registry) -> None:
         registry.fit("model", estimator(), **by_name(data()))
         weight = np.arange(1.0, 121.0)
-        registry.refit(
+        registry.models.refit(
             "model", estimator(), **by_name(data()), sample_weight=weight.tolist()
         )
-        assert np.array_equal(registry.case("model").rows.weight, weight)
+        assert np.array_equal(registry.models.case("model").rows.weight, weight)
 
     @pytest.mark.parametrize("weight", [[1.0, 2.0], [-1.0] * 120, [np.nan] * 120])
     def test_in_doubt_are_refused(self, registry: Registry, weight: Any) -> None:
         with pytest.raises(ValueError):
             registry.fit("model", estimator(), **by_name(data()), sample_weight=weight)
-        assert registry.names() == []
+        assert registry.models.names() == []
 
 
 class TestSearch:
@@ -87,16 +87,16 @@ class TestSearch:
             assert certificate.status == "radius-only"
             assert certificate.selection == "not covered"
             assert CHOSEN in certificate.not_covered
-            assert verify(certificate, registry.record("model")).stands
+            assert verify(certificate, registry.models.record("model")).stands
             registry.forget([person])
 
     def test_of_one_fit_is_not_that_of_the_next(self, registry: Registry) -> None:
         registry.fit("model", estimator(), **by_name(data()))
-        assert registry.release("model").certificate_.status == "certified"
-        registry.refit("model", estimator(), **by_name(data()), search="by eye")
-        assert registry.release("model").certificate_.status == "radius-only"
-        registry.refit("model", estimator(), **by_name(data()))
-        assert registry.release("model").certificate_.status == "certified"
+        assert registry.model("model").certificate_.status == "certified"
+        registry.models.refit("model", estimator(), **by_name(data()), search="by eye")
+        assert registry.model("model").certificate_.status == "radius-only"
+        registry.models.refit("model", estimator(), **by_name(data()))
+        assert registry.model("model").certificate_.status == "certified"
 
 
 class TestWhatWasDeclaredBefore:
@@ -106,10 +106,10 @@ class TestWhatWasDeclaredBefore:
         model = estimator(budget=BUDGET).fit(*data()[:2]).declare_tuned(SEARCHES[1])
         for name, given in (("a", model), ("b", pickle.loads(pickle.dumps(model)))):
             registry.fit(name, given, **by_name(data()))
-            paper = registry.release(name).certificate_
+            paper = registry.model(name).certificate_
             assert (paper.status, paper.selection) == ("radius-only", "not covered")
             assert CHOSEN in paper.not_covered
-            assert verify(paper, registry.record(name)).stands
+            assert verify(paper, registry.models.record(name)).stands
 
     def test_balanced_weights_stay_declared_and_must_be_given(
         self, registry: Registry
@@ -120,10 +120,10 @@ class TestWhatWasDeclaredBefore:
         model = from_sklearn(balanced, X, y, owners)
         with pytest.raises(InvalidInput, match="pass sample_weight"):
             registry.fit("model", model, X, y, owners)
-        assert registry.names() == []
+        assert registry.models.names() == []
         weight = compute_sample_weight("balanced", y)
         registry.fit("model", model, X, y, owners, sample_weight=weight)
-        release = registry.release("model")
+        release = registry.model("model")
         assert release.certificate_.selection == "not covered"
         assert any("class_weight" in text for text in release.certificate_.not_covered)
         np.testing.assert_array_equal(release.predict(X), model.predict(X))
@@ -150,10 +150,10 @@ class TestWhatWasDeclaredBefore:
     ) -> None:
         fresh = estimator(budget=replace(BUDGET, releases=5))
         registry.fit("first", fresh, **by_name(data()))
-        assert OTHER_RELEASES not in registry.release("first").certificate_.not_covered
+        assert OTHER_RELEASES not in registry.model("first").certificate_.not_covered
         registry.fit("second", fresh, **by_name(data()))
-        registry.refit("first", estimator(), **by_name(data()))
+        registry.models.refit("first", estimator(), **by_name(data()))
         for name in ("first", "second"):
-            paper = registry.release(name).certificate_
+            paper = registry.model(name).certificate_
             assert OTHER_RELEASES in paper.not_covered
-            assert verify(paper, registry.record(name)).stands
+            assert verify(paper, registry.models.record(name)).stands

@@ -138,10 +138,10 @@ class RegistryMachine(RuleBasedStateMachine):
     def stages(self) -> dict[str, str]:
         for one in [*self.owed]:
             with suppress(UnknownRequest):
-                self.registry.request(one.request)
+                self.registry.requests.status(one.request)
                 self.owed.remove(one)
                 self.note(one)
-        return {one: self.registry.request(one).stage for one in self.asked}
+        return {one: self.registry.requests.status(one).stage for one in self.asked}
 
     def forgotten(self) -> set[int]:
         stages = self.stages()
@@ -158,7 +158,7 @@ class RegistryMachine(RuleBasedStateMachine):
             str(one): tuple(sorted(name for name in held if one in held[name]))
             for one in range(N)
         }
-        assert self.registry.known(range(N)) == expected
+        assert self.registry.requests.find_models(range(N)) == expected
         counts = {one.name: one.n_people for one in self.registry.status().models}
         assert counts == {name: len(held[name]) for name in held}
 
@@ -170,14 +170,16 @@ class RegistryMachine(RuleBasedStateMachine):
         assert waiting == {one for one in stages if stages[one] != "completed"}
         assert status.n_requests == len(stages)
         for request, receipt in self.receipts.items():
-            assert self.registry.receipt(request) == receipt
-        log = self.registry.log()
+            assert self.registry.requests.receipt(request) == receipt
+        log = self.registry.ledger.entries()
         done = [entry.request for entry in log if isinstance(entry, RequestCompleted)]
         assert sorted(done) == sorted(set(stages) - waiting)
 
     @invariant()
     def the_ledger_stands(self) -> None:
-        verdict = check_export(self.registry.export(), self.registry.public_pem())
+        verdict = check_export(
+            self.registry.ledger.export(), self.registry.keys.public_pem()
+        )
         assert verdict.stands, verdict.says
 
     @invariant()
@@ -198,7 +200,7 @@ class RegistryMachine(RuleBasedStateMachine):
         """Take down the receipts of whatever is completed by now."""
         for request, stage in self.stages().items():
             if stage == "completed" and request not in self.receipts:
-                receipt = self.registry.receipt(request)
+                receipt = self.registry.requests.receipt(request)
                 assert receipt is not None
                 self.receipts[request] = receipt
 
@@ -238,7 +240,7 @@ class RegistryMachine(RuleBasedStateMachine):
         asked = [one for people in wanted for one in self.drawn(people)]
         try:
             with crashing(place):
-                answers = self.registry.accept(asked)
+                answers = self.registry.requests.accept(asked)
         except Crash:
             self.after_crash(asked)
         else:
@@ -261,7 +263,7 @@ class RegistryMachine(RuleBasedStateMachine):
 
     @rule()
     def apply(self) -> None:
-        self.registry.apply()
+        self.registry.requests.apply()
         assert set(self.stages().values()) <= {"completed"}
         assert self.owed == []
         self.settle()
@@ -283,8 +285,10 @@ class RegistryMachine(RuleBasedStateMachine):
     def send_again(self, data: st.DataObject, other: frozenset[int]) -> None:
         request = data.draw(st.sampled_from(sorted(self.asked)))
         subjects = tuple(map(str, sorted(self.asked[request], reverse=True)))
-        before = self.registry.request(request)
-        assert self.registry.accept([ErasureRequest(subjects, request)]) == (before,)
+        before = self.registry.requests.status(request)
+        assert self.registry.requests.accept([ErasureRequest(subjects, request)]) == (
+            before,
+        )
         if request in self.receipts:
             assert self.registry.forget(subjects, request) == self.receipts[request]
         if other != self.asked[request]:
@@ -295,9 +299,9 @@ class RegistryMachine(RuleBasedStateMachine):
     def ask_for_strangers(self, wanted: frozenset[int]) -> None:
         asked = ErasureRequest((*map(str, wanted), "stranger"), "f" * 32)
         with pytest.raises(UnknownSubject):
-            self.registry.accept([asked])
+            self.registry.requests.accept([asked])
         with pytest.raises(UnknownRequest):
-            self.registry.request(asked.request)
+            self.registry.requests.status(asked.request)
 
     @rule(name=st.sampled_from("ab"), place=crashes(n_places=2, n_calls=1))
     def ship(self, name: str, place: Place | None) -> None:
@@ -305,7 +309,7 @@ class RegistryMachine(RuleBasedStateMachine):
         number, before = models[name].number, self.said("shipped")
         try:
             with crashing(place):
-                self.registry.ship(name, self.place / "m.safetensors")
+                self.registry.models.ship(name, self.place / "m.safetensors")
         except Crash:
             self.after_crash()
             self.apply()  # takes in what only the journal has
@@ -322,7 +326,7 @@ class RegistryMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def withdraw(self, data: st.DataObject) -> None:
         pair = data.draw(st.sampled_from(sorted(self.shipped)))
-        self.registry.withdraw(*pair)
+        self.registry.models.withdraw(*pair)
         self.withdrawn.add(pair)
 
     @rule(wanted=people_asked, place=crashes(n_places=6, n_calls=3))
@@ -331,10 +335,10 @@ class RegistryMachine(RuleBasedStateMachine):
         before, after = self.fitted["b"], {*STAY, *wanted} - self.forgotten()
         try:
             with crashing(place):
-                self.fit(self.registry.refit, "b", sorted(after))
+                self.fit(self.registry.models.refit, "b", sorted(after))
         except Crash:
             self.after_crash()
-            known = self.registry.known(range(N))
+            known = self.registry.requests.find_models(range(N))
             held = {int(one) for one, names in known.items() if "b" in names}
             for whole in (before, frozenset(after)):
                 if held == whole - self.forgotten():

@@ -15,6 +15,7 @@ from expunge.ledger import Receipt
 from expunge.private_model.subjects import SPELLING
 from expunge.promise.certificate import NO_PEOPLE
 from expunge.registry import ErasureRequest, Registry
+from expunge.registry.requests import require_nobody_returns
 from expunge.tuning import TunedClassifier
 from tests.registries import (
     A_REQUEST,
@@ -47,20 +48,23 @@ class TestSpelling:
     def test_one_person_is_one_in_a_fit(self, registry: Registry) -> None:
         others = set(data()[2][6:])
         assert registry.status().models[0].n_people == 2 + len(others)
-        assert registry.known([*SPELLINGS, 7]) == {COMPOSED: ("all",), "7": ("all",)}
+        assert registry.requests.find_models([*SPELLINGS, 7]) == {
+            COMPOSED: ("all",),
+            "7": ("all",),
+        }
 
     @pytest.mark.parametrize("spelling", SPELLINGS)
     def test_each_spelling_removes_all_rows(
         self, registry: Registry, spelling: str
     ) -> None:
         registry.forget([spelling])
-        assert len(registry.case("all").rows) == len(data()[0]) - len(SPELLINGS)
-        assert registry.known(SPELLINGS) == {COMPOSED: ()}
+        assert len(registry.models.case("all").rows) == len(data()[0]) - len(SPELLINGS)
+        assert registry.requests.find_models(SPELLINGS) == {COMPOSED: ()}
         require_consistent(registry)
 
     def test_request_counts_a_person_once(self, registry: Registry) -> None:
         receipt = registry.forget([*SPELLINGS, " 7 ", 7], A_REQUEST)
-        assert registry.request(A_REQUEST).n_subjects == 2
+        assert registry.requests.status(A_REQUEST).n_subjects == 2
         assert Receipt.from_json(receipt).entry.n_subjects == 2
         assert registry.status().models[0].certificate.n_subjects_removed == 2
 
@@ -71,8 +75,8 @@ class TestSpelling:
             ErasureRequest((DECOMPOSED, "7"), A_REQUEST),
             ErasureRequest(("7 ", COMPOSED), A_REQUEST),
         ]
-        first, second = registry.accept(both)
-        assert first == second == registry.request(A_REQUEST)
+        first, second = registry.requests.accept(both)
+        assert first == second == registry.requests.status(A_REQUEST)
         with pytest.raises(InvalidInput, match="asked for something else"):
             registry.forget([COMPOSED], A_REQUEST)
         assert registry.status().n_requests == 1
@@ -82,10 +86,9 @@ class TestSpelling:
     ) -> None:
         X, y, _ = data()
         registry.forget([COMPOSED])
-        assert registry.returning([f"{DECOMPOSED} "]) == [COMPOSED]
         with pytest.raises(InvalidInput, match=r"1 person\(s\) in the data were forgo"):
             registry.fit("again", estimator(), X, y, subjects=owners(DECOMPOSED))
-        registry.readmit([f"\t{DECOMPOSED}"])
+        registry.requests.readmit([f"\t{DECOMPOSED}"])
         registry.fit("again", estimator(), X, y, subjects=owners(COMPOSED))
 
     def test_settings_state_it(self, registry: Registry, tmp_path: Path) -> None:
@@ -108,23 +111,27 @@ class TestMissing:
         X, y, _ = data()
         calls: list[Callable[[], object]] = [
             lambda: registry.fit("new", estimator(), X, y, subjects=owners(nobody)),
-            lambda: registry.refit("all", estimator(), X, y, subjects=owners(nobody)),
+            lambda: registry.models.refit(
+                "all", estimator(), X, y, subjects=owners(nobody)
+            ),
             lambda: registry.forget([COMPOSED, nobody]),
-            lambda: registry.accept([ErasureRequest((nobody,))]),  # type: ignore[arg-type]
-            lambda: registry.known([nobody]),
-            lambda: registry.readmit([nobody]),
-            lambda: registry.returning([nobody]),
+            lambda: registry.requests.accept([ErasureRequest((nobody,))]),  # type: ignore[arg-type]
+            lambda: registry.requests.find_models([nobody]),
+            lambda: registry.requests.readmit([nobody]),
         ]
         for call in calls:
             with pytest.raises(InvalidInput, match="is no id of a person"):
                 call()
-        assert registry.names() == ["all"]
+        assert registry.models.names() == ["all"]
         assert registry.status().n_requests == 0
 
     def test_word_for_nothing_is_a_word(self, registry: Registry) -> None:
         X, y, _ = data()
         registry.fit("new", estimator(), X, y, subjects=owners("nan", "None"))
-        assert registry.known(["nan", "None"]) == {"nan": ("new",), "None": ("new",)}
+        assert registry.requests.find_models(["nan", "None"]) == {
+            "nan": ("new",),
+            "None": ("new",),
+        }
 
 
 class TestNoPeople:
@@ -139,24 +146,25 @@ class TestNoPeople:
         X, y, _ = data()
         registry.fit("nobody", model, X, y)
         everybody = range(len(X))
-        held = registry.known(everybody)
+        held = registry.requests.find_models(everybody)
         assert {who for who, models in held.items() if models} == {"7"}
         assert held["7"] == ("all",)
         with pytest.raises(UnknownSubject, match="2 of 3"):
             registry.forget([7, 8, 9])
-        before = registry.release("nobody").coef_
+        before = registry.model("nobody").coef_
         registry.forget([7])
-        assert np.array_equal(registry.release("nobody").coef_, before)
+        assert np.array_equal(registry.model("nobody").coef_, before)
         assert custody_of(registry, "nobody").n_removed == 0
-        assert len(registry.case("nobody").rows) == len(X)
+        assert len(registry.models.case("nobody").rows) == len(X)
         require_consistent(registry)
 
     def test_position_is_not_a_forgotten_person(self, registry: Registry) -> None:
         X, y, _ = data()
         registry.forget([7])
         registry.fit("nobody", estimator(), X, y)  # which has a row 7
-        registry.refit("nobody", estimator(), X, y)
-        assert registry.returning(range(len(X))) == ["7"]
+        registry.models.refit("nobody", estimator(), X, y)
+        with pytest.raises(InvalidInput, match=r"1 person\(s\) .* forgotten"):
+            require_nobody_returns(registry._context, map(str, range(len(X))))
 
     def test_status_and_certificate_say_so(self, registry: Registry) -> None:
         X, y, _ = data()
@@ -164,24 +172,22 @@ class TestNoPeople:
             registry.fit(name, estimator(), X, y)
         people = {one.name: one.n_people for one in registry.status().models}
         assert people == {"all": 59, "nobody": 0, "none": 0}
-        said = registry.release("nobody").certificate_.not_covered
+        said = registry.model("nobody").certificate_.not_covered
         assert set(NO_PEOPLE) <= set(said)
-        assert set(NO_PEOPLE).isdisjoint(
-            registry.release("all").certificate_.not_covered
-        )
+        assert set(NO_PEOPLE).isdisjoint(registry.model("all").certificate_.not_covered)
 
     def test_model_gets_people_when_it_is_replaced(self, registry: Registry) -> None:
         X, y, who = data()
         registry.fit("nobody", estimator(), X, y)
-        registry.refit("nobody", estimator(), X, y, subjects=who)
+        registry.models.refit("nobody", estimator(), X, y, subjects=who)
         assert registry.status().models[1].n_people == len(set(who))
         registry.forget(["person 3"])
-        registry.refit("nobody", estimator(), X, y)
-        assert registry.known(["person 4"]) == {"person 4": ("all",)}
+        registry.models.refit("nobody", estimator(), X, y)
+        assert registry.requests.find_models(["person 4"]) == {"person 4": ("all",)}
         require_consistent(registry)
 
     def test_rows_without_people_are_kept(self, registry: Registry) -> None:
         X, y, _ = data()
         registry.fit("nobody", estimator(), X, y)
-        registry.reanchor("nobody")
-        assert np.array_equal(registry.case("nobody").rows.dense()[:, :-1], X)
+        registry.models.reanchor("nobody")
+        assert np.array_equal(registry.models.case("nobody").rows.dense()[:, :-1], X)

@@ -30,13 +30,17 @@ class TestRequestsThatCannotBeApplied:
         regression = LinearRegression(alpha=0.1, budget=replace(BUDGET, sigma=1e3))
         registry.fit("single", regression, X[:2], X[:2, 1], subjects=owners[:2])
         bad, good = ErasureRequest(("person 0",)), ErasureRequest(("person 5",))
-        registry.accept([bad, good])
+        registry.requests.accept([bad, good])
         with pytest.raises(CannotRemove):
-            registry.apply()
-        assert registry.request(good.request).stage == "completed"
-        waiting = registry.request(bad.request)
+            registry.requests.apply()
+        assert registry.requests.status(good.request).stage == "completed"
+        waiting = registry.requests.status(bad.request)
         assert waiting.stage == "accepted" and waiting.error
-        assert registry.known(["person 0"])["person 0"] == ("all", "half", "single")
+        assert registry.requests.find_models(["person 0"])["person 0"] == (
+            "all",
+            "half",
+            "single",
+        )
         with pytest.raises(CannotRemove):
             registry.forget(["person 0"], bad.request)
         require_consistent(registry)
@@ -49,14 +53,14 @@ class TestRequestsThatCannotBeApplied:
         )
         registry.forget(["person 1"])
         waiting = ErasureRequest(("person 2",))
-        registry.accept([waiting])
+        registry.requests.accept([waiting])
         with pytest.raises(ScheduleExhausted, match="fit it anew"):
-            registry.apply()
+            registry.requests.apply()
         again = estimator(budget=contract)
-        registry.refit("short", again, X[4:60], y[4:60], subjects=owners[4:60])
-        registry.apply()
-        assert registry.request(waiting.request).stage == "completed"
-        assert registry.known(["person 2"]) == {"person 2": ()}
+        registry.models.refit("short", again, X[4:60], y[4:60], subjects=owners[4:60])
+        registry.requests.apply()
+        assert registry.requests.status(waiting.request).stage == "completed"
+        assert registry.requests.find_models(["person 2"]) == {"person 2": ()}
         require_consistent(registry)
 
 
@@ -69,11 +73,11 @@ class TestOneWorker:
             registry._context.hold_lock(1.0),
             Registry.open(tmp_path / "registry") as other,
         ):
-            other.accept([asked])
+            other.requests.accept([asked])
             with pytest.raises(Busy, match="what was accepted is safe"):
                 other.forget(["person 3"], asked.request, wait=0.05)
-        registry.apply()
-        assert registry.request(asked.request).stage == "completed"
+        registry.requests.apply()
+        assert registry.requests.status(asked.request).stage == "completed"
 
     def test_who_waits_is_done_when_the_worker_did_the_work(
         self, registry: Registry, tmp_path: Path
@@ -94,7 +98,7 @@ class TestOneWorker:
             )
             thread.join(10.0)  # while the lock is held
             assert found
-        assert found == [registry.receipt(A_REQUEST)]
+        assert found == [registry.requests.receipt(A_REQUEST)]
 
     def test_whoever_was_overtaken_is_refused(
         self, registry: Registry, tmp_path: Path
@@ -104,12 +108,12 @@ class TestOneWorker:
         from expunge.registry.worker import change_model, commit_changes
 
         first = ErasureRequest(("person 3",))
-        registry.accept([first])
+        registry.requests.accept([first])
         with registry._context.store.read() as connection:
             tags = requests_table.read_tags(connection, [first.request])[first.request]
         change = change_model(registry._context, "all", tags)
         with Registry.open(tmp_path / "registry") as other:
-            other.apply()
+            other.requests.apply()
         with pytest.raises(ExpungeError):
             commit_changes(registry._context, [change], {})
         assert custody_of(registry, "all").n_removed == 2

@@ -72,24 +72,24 @@ class TestNobodyComesBack:
                 )
             }
             waiting = ErasureRequest(("person 4",))
-            registry.accept([waiting])
+            registry.requests.accept([waiting])
             size = registry.status().ledger_size
-            export = registry.export()
+            export = registry.ledger.export()
         lose_database(folder)
         with Registry.restore(folder, tmp_path / "backup") as registry:
             names = [f"person {i}" for i in (1, 2, 3)]
-            assert set(registry.known(names).values()) == {()}
+            assert set(registry.requests.find_models(names).values()) == {()}
             for request, text in receipts.items():
-                assert registry.receipt(request) == text
-            assert registry.export().startswith(export)
-            assert registry.request(waiting.request).stage == "accepted"
-            registry.apply()
-            assert registry.known(["person 4"]) == {"person 4": ()}
+                assert registry.requests.receipt(request) == text
+            assert registry.ledger.export().startswith(export)
+            assert registry.requests.status(waiting.request).stage == "accepted"
+            registry.requests.apply()
+            assert registry.requests.find_models(["person 4"]) == {"person 4": ()}
             custody = custody_of(registry, "all")
             gap = custody.answer.draft.theta - retrained([*names, "person 4"])
             assert np.linalg.norm(gap) <= custody.answer.radius.value
             read_metadata = next(
-                e for e in registry.log(size) if isinstance(e, Restored)
+                e for e in registry.ledger.entries(size) if isinstance(e, Restored)
             )
             assert read_metadata.n_replayed == 2
             require_consistent(registry)
@@ -106,7 +106,7 @@ class TestNobodyComesBack:
         with pytest.raises(NeedsRestore, match="completed request"):
             Registry.open(folder)
         with Registry.restore(folder, tmp_path / "backup") as registry:
-            assert registry.known(["person 2"]) == {"person 2": ()}
+            assert registry.requests.find_models(["person 2"]) == {"person 2": ()}
 
     def test_twice_from_the_same_backup(self, folder: Path, tmp_path: Path) -> None:
         with Registry.open(folder) as registry:
@@ -116,7 +116,9 @@ class TestNobodyComesBack:
             registry.forget(["person 3"])
             numbers = [model.number for model in registry.status().models]
         with Registry.restore(folder, tmp_path / "backup") as registry:
-            assert set(registry.known(["person 2", "person 3"]).values()) == {()}
+            assert set(
+                registry.requests.find_models(["person 2", "person 3"]).values()
+            ) == {()}
             assert [m.number for m in registry.status().models] == [
                 number + 1 for number in numbers
             ]
@@ -124,7 +126,7 @@ class TestNobodyComesBack:
 
     def test_a_backup_that_is_not_older(self, folder: Path, tmp_path: Path) -> None:
         with Registry.restore(folder, tmp_path / "backup") as registry:
-            assert registry.known(["person 1"]) == {"person 1": ()}
+            assert registry.requests.find_models(["person 1"]) == {"person 1": ()}
             registry.forget(["person 2"])
             require_consistent(registry)
 
@@ -132,10 +134,10 @@ class TestNobodyComesBack:
         self, folder: Path, tmp_path: Path
     ) -> None:
         with Registry.open(folder) as registry:
-            registry.rotate_signing_key()
+            registry.keys.rotate_signing_key()
             registry.forget(["person 2"])
         with Registry.restore(folder, tmp_path / "backup") as registry:
-            assert registry.known(["person 2"]) == {"person 2": ()}
+            assert registry.requests.find_models(["person 2"]) == {"person 2": ()}
             require_consistent(registry)
 
     def test_on_postgresql(self, tmp_path: Path, database_url: str) -> None:
@@ -151,7 +153,7 @@ class TestNobodyComesBack:
         with pytest.raises(NeedsRestore):
             Registry.open(folder)
         with Registry.restore(folder, tmp_path / "backup") as registry:
-            assert registry.known(["person 2"]) == {"person 2": ()}
+            assert registry.requests.find_models(["person 2"]) == {"person 2": ()}
             require_consistent(registry)
 
 
@@ -166,7 +168,7 @@ class TestTheContract:
             registry.forget(["person 1"])
             registry.forget(["person 2"])
         with Registry.restore(folder, tmp_path / "backup") as registry:
-            assert registry.release("model").certificate_.n_releases == 4
+            assert registry.model("model").certificate_.n_releases == 4
             with pytest.raises(ScheduleExhausted):
                 registry.forget(["person 3"])
             require_consistent(registry)
@@ -198,18 +200,18 @@ class TestTheContract:
         with Registry.open(folder) as registry:
             registry.forget(["person 1"])
         with Registry.restore(folder, tmp_path / "backup") as registry:
-            assert registry.known(["person 1", "person 2"]) == {
+            assert registry.requests.find_models(["person 1", "person 2"]) == {
                 "person 1": (),
                 "person 2": (),
             }
             (model,) = registry.status().models
             assert (model.estimator, model.n_people, model.number) == ("", 0, 2)
-            for look in (registry.release, registry.record, registry.plan):
+            for look in (registry.model, registry.models.record, registry.models.plan):
                 with pytest.raises(ScheduleExhausted, match="fit it anew"):
                     look("model")
             rest = data_without("person 1")
-            registry.refit("model", estimator(budget=contract), **by_name(rest))
-            paper = registry.release("model").certificate_
+            registry.models.refit("model", estimator(budget=contract), **by_name(rest))
+            paper = registry.model("model").certificate_
             assert OTHER_RELEASES in paper.not_covered
             registry.forget(["person 3"])
             require_consistent(registry)
@@ -218,10 +220,10 @@ class TestTheContract:
         self, folder: Path, tmp_path: Path
     ) -> None:
         with Registry.open(folder) as registry:
-            registry.ship("all", tmp_path / "one.safetensors")
-            registry.ship("half", tmp_path / "two.safetensors")
+            registry.models.ship("all", tmp_path / "one.safetensors")
+            registry.models.ship("half", tmp_path / "two.safetensors")
             registry.forget(["person 2"])
-            registry.withdraw("half", 2)
+            registry.models.withdraw("half", 2)
             before = registry.status().outstanding
         with Registry.restore(folder, tmp_path / "backup") as registry:
             after = registry.status().outstanding
@@ -241,7 +243,9 @@ class TestRefusals:
         self, folder: Path, tmp_path: Path
     ) -> None:
         with Registry.open(folder) as registry:
-            registry.refit("half", estimator(), **by_name(data_without("person 1")))
+            registry.models.refit(
+                "half", estimator(), **by_name(data_without("person 1"))
+            )
         put_back(folder, tmp_path / "backup", "expunge.db", "keys/vault.json")
         for call in (Registry.open, Registry.create):
             with pytest.raises(NeedsRestore, match="release"):
@@ -298,5 +302,7 @@ def test_the_ledger_goes_on_where_it_was(folder: Path, tmp_path: Path) -> None:
 
     head = Head.from_json(json.dumps(receipt["head"], separators=(",", ":")))
     with Registry.restore(folder, tmp_path / "backup") as registry:
-        verdict = check_export(registry.export(), registry.public_pem(), seen=[head])
+        verdict = check_export(
+            registry.ledger.export(), registry.keys.public_pem(), seen=[head]
+        )
     assert verdict.stands, verdict.says

@@ -35,11 +35,11 @@ def theirs(template: Path) -> Iterator[Path]:
 def changes(registry: Registry, folder: Path) -> None:
     """Do whatever makes or replaces files."""
     registry.forget(["person 2"])
-    registry.rotate_signing_key()
-    registry.rotate_tag_key()
+    registry.keys.rotate_signing_key()
+    registry.keys.rotate_tag_key()
     rest = data_without("person 1", "person 2")
     registry.fit("third", estimator(), **by_name(rest))
-    registry.ship("third", folder / "model.safetensors")
+    registry.models.ship("third", folder / "model.safetensors")
     registry.forget(["person 3"])
 
 
@@ -69,7 +69,7 @@ class TestRoot:
             pass
         assert {*owners(theirs).values()} == {(NOBODY, NOBODY)}
         with as_nobody(), Registry.open(theirs) as registry:
-            assert registry.known(["person 2"]) == {"person 2": ()}
+            assert registry.requests.find_models(["person 2"]) == {"person 2": ()}
 
     def test_makes_a_registry_in_the_folder_of_another(self, tmp_path: Path) -> None:
         tmp_path.chmod(0o700)
@@ -170,7 +170,7 @@ class TestOpenToOthers:
     @pytest.mark.parametrize("end", ["-wal", "-shm"])
     def test_beside_the_database(self, folder: Path, end: str) -> None:
         with Registry.open(folder) as registry:
-            registry.names()
+            registry.models.names()
             path = folder / f"expunge.db{end}"
             path.chmod(0o606)
             with pytest.raises(StoreFailed, match=f"chmod go-w {path}"):
@@ -239,8 +239,8 @@ class TestJournalOnAnotherDisk:
             receipt = registry.forget(["person 2"], "a" * 32)
         size = journal.stat().st_size
         with Registry.restore(folder, template) as registry:
-            assert registry.known(["person 2"]) == {"person 2": ()}
-            assert registry.receipt("a" * 32) == receipt
+            assert registry.requests.find_models(["person 2"]) == {"person 2": ()}
+            assert registry.requests.receipt("a" * 32) == receipt
             require_consistent(registry)
         assert journal.stat().st_size > size and (folder / "journal").is_symlink()
 

@@ -20,8 +20,8 @@ from expunge.ledger import (
     check_export,
     check_receipt,
     export,
+    open_signing_key,
     sign,
-    signing_key,
 )
 from expunge.ledger.ledger import hash_entry
 from expunge.ledger.merkle import consistency_proof, nodes_of
@@ -54,14 +54,14 @@ class Scene:
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     folder = tmp_path_factory.mktemp("stolen") / "registry"
     with registry_at(folder) as registry:
-        stolen = signing_key(folder / "keys" / "signing-0.pem", create=False)
-        old_list = registry.public_pem()
+        stolen = open_signing_key(folder / "keys" / "signing-0.pem", create=False)
+        old_list = registry.keys.public_pem()
         before = registry.forget(["person 1"])
-        registry.rotate_signing_key()
+        registry.keys.rotate_signing_key()
         after = registry.forget(["person 2"])
         published = (folder / "public.pem").read_text()
-        assert published == registry.public_pem() != old_list
-        entries, lines = tuple(registry.log()), registry.export()
+        assert published == registry.keys.public_pem() != old_list
+        entries, lines = tuple(registry.ledger.entries()), registry.ledger.export()
     return Scene(stolen, before, after, old_list, published, entries, lines)
 
 

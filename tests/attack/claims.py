@@ -19,7 +19,7 @@ from sklearn.base import clone
 
 from expunge import Budget, LinearRegression, LogisticRegression, load
 from expunge.exceptions import ExpungeError, InvalidInput
-from expunge.ledger import check_receipt, signing_key
+from expunge.ledger import check_receipt, open_signing_key
 from expunge.preprocessing import StandardScaler, forgettable_pipeline
 from expunge.promise.certificate import BEFORE_PIPELINE, OTHER_RELEASES, PREPROCESSING
 from expunge.registry import Registry
@@ -128,7 +128,7 @@ def positions_are_no_ids(rng: Generator, court: Court) -> None:
     with tempfile.TemporaryDirectory() as folder:
         with Registry.create(Path(folder) / "registry") as registry:
             registry.fit("nobody", model(rng), X, y)
-            known = registry.known([str(place)])
+            known = registry.requests.find_models([str(place)])
             court.fact(not known[str(place)], "a registry knows a position")
 
 
@@ -198,15 +198,15 @@ def public_documents_tell_days(rng: Generator, court: Court) -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "registry"
         with Registry.create(home) as registry:
-            stolen = signing_key(home / "keys" / "signing-0.pem", create=False)
+            stolen = open_signing_key(home / "keys" / "signing-0.pem", create=False)
             registry.fit("model", model(rng), X, y, owners)
             receipt = registry.forget(["p3"])
-            lines = registry.export().decode().splitlines()
+            lines = registry.ledger.export().decode().splitlines()
             for text in (receipt, *lines):
                 finer = [v for v in figures(json.loads(text)) if FINE.fullmatch(v)]
                 court.fact(not finer, f"a public document holds {finer}")
-            registry.rotate_signing_key()
-            entries, keys = list(registry.log()), registry.public_pem()
+            registry.keys.rotate_signing_key()
+            entries, keys = list(registry.ledger.entries()), registry.keys.public_pem()
     forged = forged_receipt([*entries, made_up(entries)], stolen)
     stands = check_receipt(forged, keys).stands
     court.fact(not stands, "a stolen key signs for what came after it")

@@ -160,7 +160,7 @@ class Site:
         if kind == "anchor":
             name = pick(self.rng, *self.entries)
             with self.court.refusals():
-                self.registry.reanchor(name)
+                self.registry.models.reanchor(name)
             return
         self.registry.close()
         home, backup = self.folder / "registry", self.folder / "backup"
@@ -180,7 +180,7 @@ class Site:
 
     def _judge(self, name: str, entry: Entry) -> None:
         court, registry = self.court, self.registry
-        release, record = registry.release(name), registry.record(name)
+        release, record = registry.model(name), registry.models.record(name)
         aim, rest, classes = on_the_rest(entry.task, self.stay)
         if len(classes) and not np.array_equal(release.classes_, classes):
             court.fact(False, f"classes {release.classes_}, a fit has {classes}")

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from expunge.registry.context import Context
-from expunge.registry.folder import Paths, read_settings
+from expunge.registry.context import Context, Paths, read_settings
 from expunge.registry.storage import Store
 from tests.registries import Dump, dump_of
 from tests.registries import put_back as put_tables_back

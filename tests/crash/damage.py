@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from expunge.exceptions import ExpungeError, InvalidInput
 from expunge.registry import ErasureRequest, Registry
-from expunge.registry.folder import Paths
+from expunge.registry.context import Paths
 
 from .backups import back_up, put_back, put_database_back, state
 from .client import Memory

@@ -15,7 +15,7 @@ from typing import Any
 
 from expunge.exceptions import Busy, StoreFailed
 from expunge.registry import Registry
-from expunge.registry.folder import Paths, read_settings
+from expunge.registry.context import Paths, read_settings
 from expunge.registry.storage import lock
 from tests.postgres import connect
 

@@ -11,8 +11,7 @@ from expunge.core.linalg import Symmetric
 from expunge.linear_model.base import private_model
 from expunge.private_model.model import PrivateModel
 from expunge.registry import Registry
-from expunge.registry.context import Context
-from expunge.registry.folder import Paths, read_settings
+from expunge.registry.context import Context, Paths, read_settings
 from expunge.registry.storage import releases_table
 from expunge.removal.state import Draft, State
 
@@ -40,8 +39,8 @@ def custodies(folder: Path) -> dict[str, PrivateModel]:
 def parameters_of(registry: Registry) -> dict[str, str]:
     """Return the first parameter of the newest release of each model, as its bytes."""
     return {
-        name: registry.release(name).coef_.ravel()[:1].tobytes().hex()
-        for name in registry.names()
+        name: registry.model(name).coef_.ravel()[:1].tobytes().hex()
+        for name in registry.models.names()
     }
 
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from expunge.registry import models, recovery, registry, requests, restore, worker
+from expunge.files import export
+from expunge.registry import keys, models, requests, restore, worker
 from expunge.registry.storage import Checkpoints, Journal, Store, vault
 
 from .client import Line
@@ -30,13 +31,13 @@ OF_REQUESTS: tuple[tuple[Any, str, str], ...] = (
 OF_COMMANDS: tuple[tuple[Any, str, str], ...] = (
     (Journal, "append", "writing the journal"),
     (vault, "replace_file", "writing the vault"),
-    (registry, "store_model", "taking a model in"),
+    (models, "store_model", "taking a model in"),
     (models, "reanchor", "reanchoring"),
-    (models, "put_in_place", "writing what is shipped"),
-    (recovery, "signing_key", "making a signing key"),
-    (recovery, "tag_key", "making a tag key"),
-    (recovery, "write_statement", "changing keys"),
-    (recovery, "tidy_keys", "tidying keys"),
+    (export, "put_in_place", "writing what is shipped"),
+    (keys, "open_signing_key", "making a signing key"),
+    (keys, "open_tag_key", "making a tag key"),
+    (keys, "write_statement", "changing keys"),
+    (keys, "tidy_keys", "tidying keys"),
     (restore, "_read_continuation", "reading a backup"),
     (restore, "replace_database", "replacing the database"),
     (restore, "replace_file", "replacing files"),

@@ -15,15 +15,15 @@ from sqlalchemy import Connection
 from expunge.exceptions import StoreFailed
 from expunge.registry import (
     ErasureRequest,
-    Registry,
     RequestStatus,
-    recovery,
+    registry,
     restore,
     statements,
     worker,
 )
 from expunge.registry import context as context_module
 from expunge.registry.context import Context
+from expunge.registry.requests import RegistryRequests
 from expunge.registry.storage import Checkpoints, Journal, requests_table
 from expunge.registry.storage.tables import TURN, write_metadata
 
@@ -82,7 +82,7 @@ def accept_in_memory(line: Line) -> None:
     waiting: list[ErasureRequest] = []
 
     def accept(
-        self: Registry, asked: Sequence[ErasureRequest]
+        self: RegistryRequests, asked: Sequence[ErasureRequest]
     ) -> tuple[RequestStatus, ...]:
         if len(asked) == 1:
             return really_accept(self, asked)
@@ -92,16 +92,16 @@ def accept_in_memory(line: Line) -> None:
             for one in asked
         )
 
-    def apply(self: Registry) -> None:
+    def apply(self: RegistryRequests) -> None:
         if waiting:
             _pause(line)
         really_accept(self, waiting)
         waiting.clear()
         really_apply(self)
 
-    really_accept, really_apply = Registry.accept, Registry.apply
-    put(Registry, "accept", accept)
-    put(Registry, "apply", apply)
+    really_accept, really_apply = RegistryRequests.accept, RegistryRequests.apply
+    put(RegistryRequests, "accept", accept)
+    put(RegistryRequests, "apply", apply)
 
 
 def never_flush(line: Line) -> None:
@@ -129,7 +129,7 @@ def work_out_of_turn(line: Line) -> None:
 
 def leave_drafts(line: Line) -> None:
     """Open a registry and leave there what killed processes left."""
-    put(recovery, "_delete_leftovers", lambda context: None)
+    put(registry, "_delete_leftovers", lambda context: None)
 
 
 def restore_everybody(line: Line) -> None:

@@ -163,7 +163,7 @@ class Sender:
             line.say("receipt", one.request, receipt)
             return
         with line.at("accepting"):
-            statuses = registry.accept(step.asked)
+            statuses = registry.requests.accept(step.asked)
         for status in statuses:
             line.say("accepted", status.request)
         if step.how == "accept and apply":
@@ -173,13 +173,13 @@ class Sender:
     def _apply(self) -> None:
         registry = self._open()
         with self._line.at("applying"):
-            registry.apply()
+            registry.requests.apply()
 
     def _collect(self, requests: Iterable[str]) -> None:
         registry = self._open()
         for request in requests:
             with self._line.at("fetching a receipt"):
-                receipt = registry.receipt(request)
+                receipt = registry.requests.receipt(request)
             if receipt is None:
                 self._line.say("no receipt after everything was applied", request)
             else:
@@ -187,7 +187,7 @@ class Sender:
 
     def _stage(self, request: str) -> str:
         try:
-            return str(self._open().request(request).stage)
+            return str(self._open().requests.status(request).stage)
         except UnknownRequest:
             return UNKNOWN
 
@@ -198,11 +198,11 @@ class Sender:
 
     def _fit(self, step: Step) -> None:
         registry = self._open()
-        there = step.model in registry.names()
+        there = step.model in registry.models.names()
         if step.how == "fit" and there:
             return  # it was killed before it could say so
         sample = self._telling.story.samples[step.model].of(step.people)
-        fit = registry.refit if there else registry.fit
+        fit = registry.models.refit if there else registry.fit
         fit(
             step.model, unfitted(step.model), sample.X, sample.y, subjects=sample.owners
         )
@@ -210,7 +210,7 @@ class Sender:
     def _ship(self, step: Step) -> None:
         registry = self._open()
         path = self._telling.shipped / f"{step.place}.safetensors"
-        left = registry.ship(step.model, path)
+        left = registry.models.ship(step.model, path)
         self._out.append((left.model, left.number))
         self._line.say("shipped", left.model, str(left.number))
 
@@ -219,7 +219,7 @@ class Sender:
         if not out:
             return  # it was killed before it could say that this step is done
         name, number = step.model, out[-1]
-        self._open().withdraw(name, number)
+        self._open().models.withdraw(name, number)
         self._line.say("withdrawn", name, str(number))
 
     def _back_up(self, step: Step) -> None:
@@ -237,12 +237,12 @@ class Sender:
 
 COMMANDS: Mapping[str, Callable[[Sender, Step], object]] = {
     **dict.fromkeys(FITS, Sender._fit),
-    "reanchor": lambda sender, step: sender._open().reanchor(step.model),
+    "reanchor": lambda sender, step: sender._open().models.reanchor(step.model),
     "ship": Sender._ship,
     "withdraw": Sender._withdraw,
-    "rotate signing key": lambda sender, step: sender._open().rotate_signing_key(),
-    "rotate tag key": lambda sender, step: sender._open().rotate_tag_key(),
-    "readmit": lambda sender, step: sender._open().readmit(step.people),
+    "rotate signing key": lambda sender, step: sender._open().keys.rotate_signing_key(),
+    "rotate tag key": lambda sender, step: sender._open().keys.rotate_tag_key(),
+    "readmit": lambda sender, step: sender._open().requests.readmit(step.people),
     "look": lambda sender, step: sender._open().status(),
     "back up": Sender._back_up,
     "restore": Sender._restore,

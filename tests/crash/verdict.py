@@ -19,7 +19,8 @@ from expunge.ledger import (
     subject_tags,
 )
 from expunge.registry import Registry
-from expunge.registry.folder import Paths, read_tag_keys
+from expunge.registry.context import Paths
+from expunge.registry.keys import read_tag_keys
 from expunge.registry.storage import Checkpoints, Vault
 from expunge.registry.storage.vault import OWNER
 
@@ -85,13 +86,15 @@ def contradicted(registry: Registry, memory: Memory) -> Iterator[str]:
         Head.from_json(json.dumps(json.loads(text)["head"], separators=(",", ":")))
         for text in memory.receipts.values()
     ]
-    verdict = check_export(registry.export(), registry.public_pem(), seen=heads)
+    verdict = check_export(
+        registry.ledger.export(), registry.keys.public_pem(), seen=heads
+    )
     yield from (f"ledger: {failure}" for failure in verdict.failures)
 
 
 def back_again(story: Story, registry: Registry) -> list[str]:
     """Return those who were forgotten and are in a model."""
-    known = registry.known(sorted(Expected(story).forgotten))
+    known = registry.requests.find_models(sorted(Expected(story).forgotten))
     return [person for person, models in known.items() if models]
 
 
@@ -108,7 +111,9 @@ def _unfinished(story: Story, registry: Registry) -> Iterator[str]:
 
 
 def _ledger(story: Story, registry: Registry, expected: Expected) -> Iterator[str]:
-    done = [one for one in registry.log() if isinstance(one, RequestCompleted)]
+    done = [
+        one for one in registry.ledger.entries() if isinstance(one, RequestCompleted)
+    ]
     times = Counter(entry.request for entry in done)
     requests = story.requests()
     for request in requests.keys() | times.keys():
@@ -124,9 +129,9 @@ def _ledger(story: Story, registry: Registry, expected: Expected) -> Iterator[st
 
 
 def _receipts(story: Story, registry: Registry, memory: Memory) -> Iterator[str]:
-    public = registry.public_pem()
+    public = registry.keys.public_pem()
     for request in story.requests():
-        receipt = registry.receipt(request)
+        receipt = registry.requests.receipt(request)
         if receipt is None:
             yield f"{request}: no receipt"
             continue
@@ -139,25 +144,26 @@ def _receipts(story: Story, registry: Registry, memory: Memory) -> Iterator[str]
 def _keys(story: Story, registry: Registry, folder: Path) -> Iterator[str]:
     """See that keys changed as often as was asked, and that one is in force."""
     places = Paths(folder)
-    if places.public.read_text() != registry.public_pem():
+    if places.public.read_text() != registry.keys.public_pem():
         yield "public.pem does not list the keys of the ledger"
     secret = [path.name for path in places.keys.glob("signing-*")]
     if len(secret) != 1:
         yield f"{', '.join(secret)}: there should be one signing key"
     wanted = sum(step.how == "rotate signing key" for step in story.steps)
-    rotated = sum(isinstance(one, KeyRotated) for one in registry.log())
+    rotated = sum(isinstance(one, KeyRotated) for one in registry.ledger.entries())
     if rotated < wanted:
         yield f"the signing key was rotated {rotated} times, and should be {wanted}"
-    n_read_tag_keys = 1 + sum(step.how == "rotate tag key" for step in story.steps)
-    if len(read_tag_keys(places.keys)) < n_read_tag_keys:
-        yield f"there should be {n_read_tag_keys} tag keys"
+    n_tag_keys = 1 + sum(step.how == "rotate tag key" for step in story.steps)
+    if len(read_tag_keys(places)) < n_tag_keys:
+        yield f"there should be {n_tag_keys} tag keys"
 
 
 def _people(story: Story, registry: Registry, expected: Expected) -> Iterator[str]:
-    if {*registry.names()} != {*expected.people}:
-        yield f"there are models {registry.names()}, not {sorted(expected.people)}"
+    if {*registry.models.names()} != {*expected.people}:
+        names = registry.models.names()
+        yield f"there are models {names}, not {sorted(expected.people)}"
     everybody = {owner for sample in story.samples.values() for owner in sample.owners}
-    known = registry.known(sorted(everybody))
+    known = registry.requests.find_models(sorted(everybody))
     for person in everybody:
         wanted = {name for name, there in expected.people.items() if person in there}
         if {*known[person]} != wanted:
@@ -211,7 +217,7 @@ def _traces(
 
     And for the parameters of releases that are superseded. Tags are in the journal.
     """
-    keys = read_tag_keys(Paths(folder).keys)
+    keys = read_tag_keys(Paths(folder))
     rows, tags = [], []
     for person in sorted(expected.forgotten):
         tags += [tag.encode() for tag in subject_tags(person, keys)]

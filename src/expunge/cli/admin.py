@@ -133,9 +133,9 @@ class Restore(OnRegistry):
 
     def _rebuild(self) -> int:
         """Write the journal from the database, and say what is lost."""
-        from ..registry import Registry
+        from ..registry import rebuild_journal
 
-        n_unnamed = Registry.rebuild_journal(self.registry)
+        n_unnamed = rebuild_journal(self.registry)
         if self.as_json:
             say_json({"registry": str(self.registry), "n_unnamed": n_unnamed})
             return DONE
@@ -171,9 +171,9 @@ class Rotate(OnRegistry):
         """Rotate it and say what to do next."""
         with self.opened() as registry:
             if self.key is Key.signing:
-                registry.rotate_signing_key()
+                registry.keys.rotate_signing_key()
             else:
-                registry.rotate_tag_key()
+                registry.keys.rotate_tag_key()
             key = registry.status().key
         if self.as_json:
             say_json({"rotated": self.key.value, "key": key})
@@ -218,7 +218,10 @@ class Status(OnRegistry):
     def _one(self, request: str) -> int:
         """Print one request, and write its receipt if that was asked for."""
         with self.opened() as registry:
-            found, receipt = registry.request(request), registry.receipt(request)
+            found, receipt = (
+                registry.requests.status(request),
+                registry.requests.receipt(request),
+            )
         if self.receipt is not None:
             if receipt is None:
                 raise Failed(
@@ -352,8 +355,8 @@ class Log(OnRegistry):
         """Print the entries, or export them."""
         with self.opened() as registry:
             if self.export is not None:
-                return self._export(self.export, registry.export())
-            entries = list(registry.log(self.start))
+                return self._export(self.export, registry.ledger.export())
+            entries = list(registry.ledger.entries(self.start))
         if self.as_json:
             say_json([entry.parts() for entry in entries])
         else:

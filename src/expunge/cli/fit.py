@@ -283,8 +283,8 @@ class Fit(OnRegistry, Terms):
             model.set_params(classes=_classes(self.classes, table.y))
         with self.opened() as registry:
             if self.readmit and table.subjects:
-                registry.readmit(table.subjects)
-            fit = registry.refit if self.replace else registry.fit
+                registry.requests.readmit(table.subjects)
+            fit = registry.models.refit if self.replace else registry.fit
             fit(
                 self.name,
                 model,

@@ -43,7 +43,7 @@ class Plan(OnRegistry):
         with self.opened() as registry, warnings.catch_warnings():
             # The table says it too, as a sentence rather than as a line of code.
             warnings.simplefilter("ignore", PlanningLooksAtData)
-            report = registry.plan(self.name)
+            report = registry.models.plan(self.name)
         if self.as_json:
             say_json(asdict(report))
         else:
@@ -65,7 +65,7 @@ class Reanchor(OnRegistry):
     def perform(self) -> int:
         """Do it and say so."""
         with self.opened() as registry:
-            registry.reanchor(self.name)
+            registry.models.reanchor(self.name)
         if self.as_json:
             say_json({"reanchored": self.name})
         else:
@@ -102,11 +102,11 @@ class Release(OnRegistry):
             )
         with self.opened() as registry:
             if self.withdraw is not None:
-                registry.withdraw(self.name, self.withdraw)
+                registry.models.withdraw(self.name, self.withdraw)
                 answer = {"model": self.name, "withdrawn": self.withdraw}
                 words = f"release {self.withdraw} of {self.name} is withdrawn"
             elif self.to is not None:
-                shipped = registry.ship(self.name, self.to)
+                shipped = registry.models.ship(self.name, self.to)
                 answer = release_json(shipped)
                 words = f"wrote {self.to}: release {shipped.number} of {self.name}"
         if self.as_json:
@@ -145,11 +145,13 @@ class Audit(OnRegistry):
         from ..promise.verification import verify
 
         with self.opened() as registry:
-            certificate = registry.release(self.name).certificate_
-            record = registry.record(self.name)
+            certificate = registry.model(self.name).certificate_
+            record = registry.models.record(self.name)
             verdicts = {
                 "certificate": verify(certificate, record),
-                "ledger": check_export(registry.export(), registry.public_pem()),
+                "ledger": check_export(
+                    registry.ledger.export(), registry.keys.public_pem()
+                ),
             }
             report = None if self.trials is None else tried(registry, self)
         if self.record is not None:
@@ -167,13 +169,15 @@ def tried(registry: "Registry", asked: Audit) -> "AuditReport":
     """Return what a trial of a removal from the model found."""
     from ..audit import Trial, audit
 
-    budget = registry.release(asked.name).budget
+    budget = registry.model(asked.name).budget
     if budget is None:
         raise InvalidInput(
             f"model {asked.name!r} was fitted without a contract, so there is nothing "
             "to try; leave --trials out"
         )
-    return audit(registry.case(asked.name), Trial(budget, n_draws=asked.trials or 0))
+    return audit(
+        registry.models.case(asked.name), Trial(budget, n_draws=asked.trials or 0)
+    )
 
 
 def write_private(path: Path, text: str) -> None:

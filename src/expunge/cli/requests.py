@@ -158,7 +158,7 @@ class People:
         """Return for each person the models that hold them. This changes nothing."""
         held: dict[str, tuple[str, ...]] = {}
         for several in chunks(self.ids):
-            held |= registry.known(several)
+            held |= registry.requests.find_models(several)
         return held
 
     def known(self, registry: "Registry") -> "tuple[People, tuple[str, ...]]":
@@ -252,7 +252,7 @@ def forgotten(
     try:
         with progress("accepting") as watch:
             for several in chunks(asked):
-                registry.accept(several)
+                registry.requests.accept(several)
                 accepted += [one.request for one in several]
                 watch(len(accepted), len(asked))
         apply(registry, wait)
@@ -263,7 +263,7 @@ def forgotten(
     receipts: dict[str, str] = {}
     try:
         for request in accepted:
-            receipt = registry.receipt(request)
+            receipt = registry.requests.receipt(request)
             if receipt is not None:
                 receipts[request] = receipt
     except ExpungeError as error:
@@ -275,7 +275,7 @@ def forgotten(
 def apply(registry: "Registry", wait: float) -> None:
     """Apply everything accepted, with a bar."""
     with progress("forgetting") as watch:
-        registry.apply(wait, on_progress=watch)
+        registry.requests.apply(wait, on_progress=watch)
 
 
 @dataclass(frozen=True, slots=True)

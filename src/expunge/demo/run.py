@@ -60,9 +60,9 @@ class Scene:
     def measured(self) -> Step:
         """Return the model as it is now, held against retraining."""
         registry, witness = self.registry, self.witness
-        record, people = registry.record(MODEL), witness.people
+        record, people = registry.models.record(MODEL), witness.people
         retrained = witness.retrained()
-        accuracy = registry.release(MODEL).score(people.others, people.other_labels)
+        accuracy = registry.model(MODEL).score(people.others, people.other_labels)
         return Step(
             n_forgotten=len(witness.gone),
             distance=witness.distance(retrained),
@@ -97,7 +97,7 @@ def foreseen(registry: Registry) -> Outlook:
     with warnings.catch_warnings():
         # The page says so in a sentence; nothing is chosen from the plan.
         warnings.simplefilter("ignore", PlanningLooksAtData)
-        report = registry.plan(MODEL)
+        report = registry.models.plan(MODEL)
     noised = {scored.sigma: scored.score for scored in report.noised}
     return Outlook(
         foreseen=tuple(
@@ -133,9 +133,9 @@ def answered(registry: Registry, ids: Sequence[str]) -> Answer:
     """Ask for each of these people and see it done."""
     asked = [ErasureRequest((one,)) for one in ids]
     wall, clock = time_ns(), perf_counter()
-    registry.accept(asked)
+    registry.requests.accept(asked)
     accepted = perf_counter() - clock
-    registry.apply()
+    registry.requests.apply()
     applied = perf_counter() - clock
     return Answer(tuple(one.request for one in asked), wall, accepted, applied)
 
@@ -147,10 +147,10 @@ def lived(registry: Registry, answer: Answer) -> tuple[Stage, ...]:
     """
     (request,) = answer.requests
     (model,) = registry.status().models
-    completed = registry.request(request).completed
+    completed = registry.requests.status(request).completed
     assert completed is not None  # or apply had raised
     clock = perf_counter()
-    check_receipt(registry.receipt(request) or "", registry.public_pem())
+    check_receipt(registry.requests.receipt(request) or "", registry.keys.public_pem())
     checked = answer.applied + perf_counter() - clock
     dated = [
         1e-9 * (1_000_000 * time - answer.asked) for time in (model.made, completed)
@@ -171,14 +171,14 @@ def lived(registry: Registry, answer: Answer) -> tuple[Stage, ...]:
 def shipped(registry: Registry, folder: Path) -> Shipped:
     """Let the newest release leave as a file."""
     path = folder / f"{MODEL}.safetensors"
-    status = registry.ship(MODEL, path)
+    status = registry.models.ship(MODEL, path)
     return Shipped(path.name, status.number, path.stat().st_size)
 
 
 def standing(registry: Registry, requests: Sequence[str]) -> int:
     """Return how many of these requests have a receipt that stands."""
-    pem = registry.public_pem()
-    receipts = (registry.receipt(request) for request in requests)
+    pem = registry.keys.public_pem()
+    receipts = (registry.requests.receipt(request) for request in requests)
     return sum(check_receipt(text or "", pem).stands for text in receipts)
 
 
@@ -187,11 +187,11 @@ def papers(registry: Registry, answer: Answer) -> Papers:
 
     Not that of the last entry, whose way through the tree would be along its edge.
     """
-    texts = [registry.receipt(request) or "" for request in answer.requests]
+    texts = [registry.requests.receipt(request) or "" for request in answer.requests]
     texts.sort(key=lambda text: Receipt.from_json(text).entry.sequence)
     chosen = texts[-2:][0]
-    pem = registry.public_pem()
-    return Papers(chosen.encode("ascii"), registry.export(), pem.encode("ascii"))
+    pem = registry.keys.public_pem()
+    return Papers(chosen.encode("ascii"), registry.ledger.export(), pem.encode("ascii"))
 
 
 def opened(given: Papers) -> Opened:
@@ -209,7 +209,9 @@ def opened(given: Papers) -> Opened:
 def proved(registry: Registry, given: Papers) -> Node:
     """Return the ledger's tree as the receipt's proof goes through it."""
     receipt = Receipt.from_json(given.receipt)
-    leaves = [hash_entry(entry) for entry in registry.log()][: receipt.head.size]
+    leaves = [hash_entry(entry) for entry in registry.ledger.entries()][
+        : receipt.head.size
+    ]
     return sketch(leaves, receipt.entry.sequence)
 
 

@@ -19,10 +19,18 @@ from .entries import (
     sign,
 )
 from .export import ExportVerdict, check_export, export
-from .keys import KeyHistory, PublicKey, SigningKey, signing_key
-from .ledger import Ledger, check_consistency
+from .keys import (
+    PublicKey,
+    SigningKey,
+    TagKey,
+    UnusableKey,
+    open_signing_key,
+    open_tag_key,
+    subject_tag,
+    subject_tags,
+)
+from .ledger import KeyHistory, Ledger, check_consistency
 from .receipts import Receipt, ReceiptVerdict, check_receipt, issue_receipt
-from .secrets import TagKey, UnusableKey, is_tag_of, subject_tag, subject_tags, tag_key
 
 __all__ = [
     "Entry",
@@ -46,12 +54,11 @@ __all__ = [
     "check_export",
     "check_receipt",
     "export",
-    "is_tag_of",
     "issue_receipt",
+    "open_signing_key",
+    "open_tag_key",
     "read_entry",
     "sign",
-    "signing_key",
     "subject_tag",
     "subject_tags",
-    "tag_key",
 ]

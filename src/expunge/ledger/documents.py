@@ -84,11 +84,11 @@ def by_model(check: Check) -> Check:
     def checked(value: Any) -> Mapping[str, Any]:
         if not isinstance(value, Mapping):
             raise ValueError("it must map names of models")
-        return MappingProxyType({name(key): check(value[key]) for key in value})
+        return MappingProxyType({model_name(key): check(value[key]) for key in value})
 
     if not isinstance(check, Spelled):
         return checked
-    pair = re.compile(f"{name.group}:{check.group}")
+    pair = re.compile(f"{model_name.group}:{check.group}")
 
     def read(text: str) -> Mapping[str, Any]:
         pairs = pair.findall(text)
@@ -97,7 +97,7 @@ def by_model(check: Check) -> Check:
             raise ValueError("it must have its names in order, each once")
         return MappingProxyType({key: check.read(item) for key, item in pairs})
 
-    pairs = _repeated(f"{name.whole}:{check.whole}")
+    pairs = _repeated(f"{model_name.whole}:{check.whole}")
     return Spelled(checked, rf"\{{{pairs}\}}", read)
 
 
@@ -140,7 +140,7 @@ def _utc_day(value: Any) -> str:
     return spelled
 
 
-name = Spelled(_name, _NAME.pattern, str, '"')
+model_name = Spelled(_name, _NAME.pattern, str, '"')
 # Many pages are of one day.
 utc_day = Spelled(
     _utc_day, "[0-9]{4}-[0-9]{2}-[0-9]{2}", lru_cache(4096)(_utc_day), '"'

@@ -32,7 +32,7 @@ from .documents import (
     by_model,
     digest,
     list_of,
-    name,
+    model_name,
     read_document,
     utc_day,
 )
@@ -157,7 +157,7 @@ class ModelRegistered(Entry):
     checks: ClassVar[Mapping[str, Check]] = {
         **_STAMP,
         "kind": one_of("model registered"),
-        "model": name,
+        "model": model_name,
         "certificate": digest,
     }
 
@@ -216,7 +216,7 @@ class ReleaseMade(Entry):
     checks: ClassVar[Mapping[str, Check]] = {
         **_STAMP,
         "kind": one_of("release made"),
-        "model": name,
+        "model": model_name,
         "certificate": digest,
     }
 
@@ -236,7 +236,7 @@ class ReleasesSuperseded(Entry):
     checks: ClassVar[Mapping[str, Check]] = {
         **_STAMP,
         "kind": one_of("releases superseded"),
-        "model": name,
+        "model": model_name,
         "certificates": list_of(digest),
         "by": digest,
     }

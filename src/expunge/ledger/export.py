@@ -26,8 +26,7 @@ from .entries import (
     find_bad_signature,
     payload_of,
 )
-from .keys import KeyHistory
-from .ledger import Ledger, check_place, unsigned_message
+from .ledger import KeyHistory, Ledger, check_place, unsigned_message
 from .merkle import leaf_hash
 
 # What a line of an export may be.

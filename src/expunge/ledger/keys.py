@@ -1,41 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys: Ed25519, with which an operator signs and anybody checks (RFC 8032).
+"""Keys: secrets in files of their own, Ed25519 signatures, and tags for people.
 
-A key is named by the SHA-256 of its SubjectPublicKeyInfo, so that
-``openssl pkey -pubin -outform DER | sha256sum`` gives the same name. Secret keys come
-from files that are made on first use. The library is imported when a key is first used.
+**Files.** A key is made on first use, and only its owner may read the file. It appears
+under its name complete and flushed, or not at all: it is written to a file of its own,
+which is then linked to the name, and a link never replaces a file. When two processes
+race for the first use, one makes the key and both use it. A file that group or others
+may read is refused, because the secret must be assumed known.
 
-Key rings: the keys of one ledger, one after another.
+**Signing keys** are Ed25519 (RFC 8032). A key is named by the SHA-256 of its
+SubjectPublicKeyInfo, so ``openssl pkey -pubin -outform DER | sha256sum`` prints the
+same name.
 
-A rotation adds a key and takes none away, so that a head stays verifiable by the key
-that was in force at its size. In PEM each key stands below the sizes that it signs:
+**Tag keys** turn people into tags, for tables that must not hold their names:
 
-    Signs-From: 0
-    Signs-To: 41
-    -----BEGIN PUBLIC KEY-----
-    ...
-    -----END PUBLIC KEY-----
-    Signs-From: 42
-    -----BEGIN PUBLIC KEY-----
-    ...
+    tag = key id : BLAKE2b(id; key)       (RFC 7693, keyed; ids as in ``subjects``)
 
-The last key has no end yet. A key alone needs no lines, and signs from 0 on.
+Without the key nobody can test a guess, and destroying the key makes every tag under it
+meaningless. One person has one tag under one key, so tags link requests and are still
+personal data: they belong in a store that can delete them, never in a ledger.
 """
 
+import os
 import re
-from collections.abc import Iterator
+import stat
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import sha256
-from itertools import pairwise
+from hashlib import blake2b, sha256
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, SupportsIndex
 
-from ..exceptions import InvalidInput, MissingExtra
+from ..disk import (
+    denied_message,
+    draft_file,
+    hidden_path,
+    make_folder,
+    store_failure,
+    sync_folder,
+)
+from ..exceptions import ExpungeError, InvalidInput, MissingExtra
+from ..private_model.subjects import person
 from ..promise.noise import salt
-from .secrets import Secret, UnusableKey, read_secret, secret_file
 
 KEY_BYTES, SIGNATURE_BYTES = 32, 64
+TAG_ID_BYTES, TAG_BYTES = 8, 32
+TOKEN_BYTES = 8
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
 # SubjectPublicKeyInfo of Ed25519 up to the key itself (RFC 8410, section 4).
 SPKI = bytes.fromhex("302a300506032b6570032100")
 
@@ -44,34 +55,109 @@ _PEM = re.compile(
 )
 
 
+class UnusableKey(ExpungeError, ValueError):
+    """A key file is missing, readable by others, or holds no key; nothing was done."""
+
+
+class Secret:
+    """A key that prints nothing of itself and cannot be pickled or copied."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(secret)"
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """Refuse to be pickled."""
+        raise TypeError(
+            f"{type(self).__name__} is secret: it cannot be pickled or copied; pass "
+            "the path of its file instead"
+        )
+
+
+def read_or_create_secret(path: Path, make: Callable[[], bytes]) -> bytes:
+    """Return the content of a secret file; if there is none, write what make gives."""
+    if not os.path.lexists(path):
+        try:
+            _create_secret(path, make())
+        except OSError as error:
+            raise store_failure(error) from error
+    return read_secret(path)
+
+
+def read_secret(path: Path) -> bytes:
+    """Return the content of a secret file, or raise UnusableKey."""
+    try:
+        file = path.open("rb")
+    except PermissionError:
+        raise UnusableKey(f"a key cannot be read: {denied_message(path)}") from None
+    except OSError as error:
+        raise UnusableKey(
+            f"key file {path} cannot be read ({error.strerror}); restore it from its "
+            "backup: a new key could not continue what the old one began"
+        ) from None
+    with file:
+        # Of the file that is open, not of the name, which could change in between.
+        mode = os.fstat(file.fileno()).st_mode
+        if not stat.S_ISREG(mode):
+            raise UnusableKey(
+                f"key file {path} is not a regular file; give the path of the key"
+            )
+        if os.name == "posix" and mode & OTHERS:
+            raise UnusableKey(
+                f"key file {path} has mode {stat.S_IMODE(mode):04o}: others may have "
+                f"read it; run chmod 600 {path}, and rotate the key if they could"
+            )
+        return file.read()
+
+
+def _create_secret(path: Path, content: bytes) -> None:
+    """Write a secret file; leave alone one that another process made meanwhile."""
+    _make_folders(path.parent)
+    draft = hidden_path(path, salt()[:TOKEN_BYTES].hex())
+    try:
+        with draft_file(draft, content), suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def _make_folders(folder: Path) -> None:
+    """Make a folder and its parents for their owner alone; keep those that exist."""
+    if not folder.is_dir():
+        _make_folders(folder.parent)
+        make_folder(folder)
+
+
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """What anybody may know of a key: 32 bytes that check signatures."""
+    """The public half of a signing key: 32 bytes that check signatures."""
 
     raw: bytes
 
     def __post_init__(self) -> None:
-        """Refuse another number of bytes."""
+        """Refuse any other number of bytes."""
         if len(self.raw) != KEY_BYTES:
             raise InvalidInput(f"a public key of {len(self.raw)} bytes; Ed25519 has 32")
 
     @property
     def id(self) -> str:
         """The name of the key: SHA-256 of its SubjectPublicKeyInfo, in hexadecimal."""
-        return _named(self.raw)
+        return _key_id(self.raw)
 
     def to_pem(self) -> str:
         """Return the key as SubjectPublicKeyInfo in PEM."""
         forms = _cryptography().serialization
-        pem: bytes = _loaded(self.raw).public_bytes(
+        pem: bytes = _load_public(self.raw).public_bytes(
             forms.Encoding.PEM, forms.PublicFormat.SubjectPublicKeyInfo
         )
         return pem.decode("ascii")
 
     def verifies(self, signature: bytes, payload: bytes) -> bool:
-        """Return whether the signature is this key's, of this payload."""
+        """Return whether this key made the signature of this payload."""
         try:
-            _loaded(self.raw).verify(signature, payload)
+            _load_public(self.raw).verify(signature, payload)
         except _cryptography().InvalidSignature:
             return False
         return True
@@ -80,8 +166,8 @@ class PublicKey:
 def read_pem(pem: str | bytes) -> tuple[tuple[PublicKey, ...], tuple[bytes, ...]]:
     """Return the Ed25519 keys in a PEM text, and the text around them.
 
-    There is at least one key. The text is one part longer: what stands before each key,
-    and what stands after the last (RFC 7468, section 2, allows both).
+    There is at least one key, and one more piece of text than keys: what precedes each
+    key, and what follows the last (RFC 7468, section 2, allows both).
     """
     library = _cryptography()
     data = pem.encode("utf-8", "surrogatepass") if isinstance(pem, str) else pem
@@ -94,8 +180,8 @@ def read_pem(pem: str | bytes) -> tuple[tuple[PublicKey, ...], tuple[bytes, ...]
             key = None
         if not isinstance(key, library.ed25519.Ed25519PublicKey):
             raise InvalidInput(
-                f"public key {len(found) + 1} of the PEM text is not Ed25519; hand "
-                "over the keys that the operator publishes for this ledger"
+                f"public key {len(found) + 1} of the PEM text is not Ed25519; give the "
+                "keys that the operator publishes for this ledger"
             )
         found.append(PublicKey(key.public_bytes_raw()))
     if not found:
@@ -112,13 +198,13 @@ class SigningKey(Secret):
     seed: bytes
 
     def __post_init__(self) -> None:
-        """Refuse another number of bytes, without showing them."""
+        """Refuse any other number of bytes, without showing them."""
         if len(self.seed) != KEY_BYTES:
             raise InvalidInput(f"a seed of {len(self.seed)} bytes; Ed25519 needs 32")
 
     @property
     def public(self) -> PublicKey:
-        """What anybody may know of this key."""
+        """The public half."""
         return PublicKey(self._private().public_key().public_bytes_raw())
 
     def sign(self, payload: bytes) -> bytes:
@@ -130,8 +216,8 @@ class SigningKey(Secret):
         return _cryptography().ed25519.Ed25519PrivateKey.from_private_bytes(self.seed)
 
 
-def signing_key(path: Path, *, create: bool = True) -> SigningKey:
-    """Return the key in a file (PKCS #8 in PEM), which is made on first use.
+def open_signing_key(path: Path, *, create: bool = True) -> SigningKey:
+    """Return the key in a file (PKCS #8 in PEM); by default make it on first use.
 
     Parameters
     ----------
@@ -139,10 +225,12 @@ def signing_key(path: Path, *, create: bool = True) -> SigningKey:
         Of the file; its folder is made too, for its owner alone.
     create
         Whether to make a key if there is none. A ledger that has begun needs the key
-        it began with: then a missing file is an error.
+        it began with, so there a missing file is an error.
     """
     library = _cryptography()
-    data = secret_file(path, _fresh) if create else read_secret(path)
+    data = (
+        read_or_create_secret(path, _new_signing_pem) if create else read_secret(path)
+    )
     try:
         key = library.serialization.load_pem_private_key(data, password=None)
     except (ValueError, TypeError, library.UnsupportedAlgorithm):
@@ -155,8 +243,8 @@ def signing_key(path: Path, *, create: bool = True) -> SigningKey:
     return SigningKey(key.private_bytes_raw())
 
 
-def _fresh() -> bytes:
-    """Return a new key as its file holds it; all chance comes from ``noise``."""
+def _new_signing_pem() -> bytes:
+    """Return a new key as its file holds it; all randomness comes from ``noise``."""
     forms = _cryptography().serialization
     pem: bytes = (
         SigningKey(salt())
@@ -166,6 +254,72 @@ def _fresh() -> bytes:
         )
     )
     return pem
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TagKey(Secret):
+    """A secret of 32 bytes under which people become tags."""
+
+    secret: bytes
+
+    def __post_init__(self) -> None:
+        """Refuse any other number of bytes, without showing them."""
+        if len(self.secret) != KEY_BYTES:
+            raise InvalidInput(f"a tag key of {len(self.secret)} bytes; it needs 32")
+
+    @property
+    def id(self) -> str:
+        """The name of the key, which reveals nothing of it: 16 hexadecimal digits."""
+        name = blake2b(
+            key=self.secret, digest_size=TAG_ID_BYTES, person=b"expunge key id"
+        )
+        return name.hexdigest()
+
+
+def open_tag_key(path: Path, *, create: bool = True) -> TagKey:
+    """Return the key in a file (hexadecimal); by default make it on first use.
+
+    Parameters
+    ----------
+    path
+        Of the file; its folder is made too, for its owner alone.
+    create
+        Whether to make a key if there is none.
+    """
+    data = read_or_create_secret(path, _new_tag_secret) if create else read_secret(path)
+    try:
+        return TagKey(bytes.fromhex(data.decode("ascii")))
+    except ValueError:
+        raise UnusableKey(
+            f"key file {path} does not hold 32 bytes in hexadecimal; restore it from "
+            "its backup"
+        ) from None
+
+
+def _new_tag_secret() -> bytes:
+    return salt().hex().encode("ascii")
+
+
+def subject_tag(subject: object, key: TagKey) -> str:
+    """Return the tag of a person under a key: the same for all spellings of the id."""
+    return _hash_under(key, b"expunge subject", person(subject))
+
+
+def subject_tags(subject: object, keys: Sequence[TagKey]) -> tuple[str, ...]:
+    """Return the tags of a person under every key, to find old ones as well."""
+    return tuple(subject_tag(subject, key) for key in keys)
+
+
+def request_tag(content: str, key: TagKey) -> str:
+    """Return the tag of what a request asks for."""
+    return _hash_under(key, b"expunge request", content)
+
+
+def _hash_under(key: TagKey, purpose: bytes, text: str) -> str:
+    hashed = blake2b(
+        text.encode(), key=key.secret, digest_size=TAG_BYTES, person=purpose
+    )
+    return f"{key.id}:{hashed.hexdigest()}"
 
 
 class _Library:
@@ -196,125 +350,11 @@ def _cryptography() -> _Library:
 
 # One ledger has few keys and many heads.
 @lru_cache(maxsize=64)
-def _named(raw: bytes) -> str:
-    """Return the name of a public key."""
+def _key_id(raw: bytes) -> str:
     return sha256(SPKI + raw).hexdigest()
 
 
 @lru_cache(maxsize=64)
-def _loaded(raw: bytes) -> Any:
-    """Return a public key as the library knows it."""
+def _load_public(raw: bytes) -> Any:
+    """Return a public key as the library's object."""
     return _cryptography().ed25519.Ed25519PublicKey.from_public_bytes(raw)
-
-
-Range: TypeAlias = tuple[int, int | None]
-"""The first and the last size of the heads that a key signs; None if it has no end."""
-
-_FROM, _TO = "Signs-From", "Signs-To"
-_LINE = re.compile(rf"({_FROM}|{_TO}): (0|[1-9][0-9]{{0,17}})")
-
-
-@dataclass(frozen=True, slots=True)
-class KeyHistory:
-    """The keys of one ledger, oldest first, each with the size it is in force from.
-
-    A head of size s is signed by the last key whose ``since`` is at most s. The first
-    has since=0; that of a rotation at sequence r has since=r + 1, so that the new key
-    signs every head that covers its own introduction.
-    """
-
-    keys: tuple[tuple[int, PublicKey], ...]
-
-    def __post_init__(self) -> None:
-        """Refuse a history that no ledger has."""
-        sizes = [since for since, _ in self.keys]
-        ids = {key for _, key in self.keys}
-        if not sizes or sizes[0] != 0 or sizes != sorted(set(sizes)):
-            raise InvalidInput(
-                f"keys in force from sizes {sizes}; the first must be in force from 0, "
-                "and each later one from a larger size"
-            )
-        if len(ids) != len(self.keys):
-            raise InvalidInput("a key comes back; a retired key is never used again")
-
-    @classmethod
-    def from_pem(cls, pem: str | bytes) -> "KeyHistory":
-        """Return the keys that an operator publishes; refuse a list with a gap."""
-        keys, texts = read_pem(pem)
-        *stated, after = map(_stated, texts)
-        if stated == [{}]:
-            stated = [{_FROM: 0}]
-        if after or not all(_FROM in lines for lines in stated):
-            raise _unusable(f"not every key stands below a line {_FROM}: SIZE")
-        ranges: list[Range] = [(lines[_FROM], lines.get(_TO)) for lines in stated]
-        try:
-            history = cls(tuple(zip((first for first, _ in ranges), keys, strict=True)))
-        except InvalidInput as error:
-            raise _unusable(str(error)) from None
-        if ranges != list(history.ranges()):
-            raise _unusable(
-                f"its keys sign sizes {_in_words(ranges)}; each must end with the size "
-                "before the next one begins, and the last must have no end"
-            )
-        return history
-
-    @property
-    def current(self) -> PublicKey:
-        """The key that signs now."""
-        return self.keys[-1][1]
-
-    def at(self, size: int) -> PublicKey:
-        """Return the key that signs heads of this size."""
-        return next(key for since, key in reversed(self.keys) if since <= size)
-
-    def until(self, size: int) -> "KeyHistory":
-        """Return the ring as it was when the ledger had this size."""
-        return KeyHistory(tuple(pair for pair in self.keys if pair[0] <= size))
-
-    def range_at(self, size: int) -> Range:
-        """Return the sizes of the heads that the key at this size signs."""
-        return list(self.ranges())[len(self.until(size).keys) - 1]
-
-    def with_key(self, since: int, key: PublicKey) -> "KeyHistory":
-        """Return the ring with a new key, in force from this size on."""
-        return KeyHistory((*self.keys, (since, key)))
-
-    def ranges(self) -> Iterator[Range]:
-        """Yield for each key the sizes of the heads that it signs."""
-        sizes = [since for since, _ in self.keys]
-        yield from ((since, then - 1) for since, then in pairwise(sizes))
-        yield sizes[-1], None
-
-    def to_pem(self) -> str:
-        """Return all keys with what they sign, oldest first, for all to check by."""
-        lines = []
-        for (first, last), (_, key) in zip(self.ranges(), self.keys, strict=True):
-            end = "" if last is None else f"{_TO}: {last}\n"
-            lines.append(f"{_FROM}: {first}\n{end}{key.to_pem()}")
-        return "".join(lines)
-
-
-def _stated(text: bytes) -> dict[str, int]:
-    """Return the sizes that the text before a key states; other lines are remarks."""
-    found: dict[str, int] = {}
-    for line in text.decode("ascii", "replace").splitlines():
-        if "signs-" not in line.lower():
-            continue
-        match = _LINE.fullmatch(line.rstrip())
-        if match is None or match[1] in found:
-            raise _unusable(f"it has a line {line[:80]!r}")
-        found[match[1]] = int(match[2])
-    return found
-
-
-def _in_words(ranges: list[Range]) -> str:
-    return ", ".join(
-        f"{first} to {'-' if last is None else last}" for first, last in ranges
-    )
-
-
-def _unusable(why: str) -> InvalidInput:
-    return InvalidInput(
-        f"the list of keys cannot be used: {why}; get the operator's public.pem, whole "
-        "and as it was published"
-    )

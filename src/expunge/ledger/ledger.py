@@ -1,23 +1,152 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Book: the ledger as a value that only grows.
+"""The ledger as a value that only grows, and the history of its keys.
 
-It holds what the next entry and the next head need (a frontier, the keys, a day), not
-the entries: those belong to a store. Appending and signing cost O(log n).
+A ``Ledger`` holds what the next entry and the next head need (a frontier, the keys, a
+day), not the entries: those belong to a store. Appending and signing cost O(log n).
 
-Growth: whether one head's ledger goes on from another's, without seeing entries.
+A rotation adds a key and takes none away, so that a head stays verifiable by the key
+that was in force at its size. In PEM each key is preceded by the sizes that it signs:
 
-Two people who hold receipts of different days can so make sure that they were shown
-the same ledger.
+    Signs-From: 0
+    Signs-To: 41
+    -----BEGIN PUBLIC KEY-----
+    ...
+    -----END PUBLIC KEY-----
+    Signs-From: 42
+    -----BEGIN PUBLIC KEY-----
+    ...
+
+The last key has no end yet. A single key needs no such lines, and signs from 0 on.
+
+``check_consistency`` shows that one head's ledger continues another's without seeing
+entries, so that two people with receipts of different days can make sure that they were
+shown the same ledger.
 """
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeAlias
 
 from ..exceptions import InvalidInput
 from ..promise.verification import Verdict
 from .documents import FIRST_DAY
 from .entries import Entry, Head, KeyRotated, sign
-from .keys import KeyHistory, PublicKey, SigningKey
+from .keys import PublicKey, SigningKey, read_pem
 from .merkle import Frontier, Proof, extends, leaf_hash
+
+Range: TypeAlias = tuple[int, int | None]
+"""The first and the last size of the heads that a key signs; None if it has no end."""
+
+_FROM, _TO = "Signs-From", "Signs-To"
+_LINE = re.compile(rf"({_FROM}|{_TO}): (0|[1-9][0-9]{{0,17}})")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHistory:
+    """The keys of one ledger, oldest first, each with the size it is in force from.
+
+    A head of size s is signed by the last key whose ``since`` is at most s. The first
+    has since=0; that of a rotation at sequence r has since=r + 1, so that the new key
+    signs every head that covers its own introduction.
+    """
+
+    keys: tuple[tuple[int, PublicKey], ...]
+
+    def __post_init__(self) -> None:
+        """Refuse a history that no ledger has."""
+        sizes = [since for since, _ in self.keys]
+        ids = {key for _, key in self.keys}
+        if not sizes or sizes[0] != 0 or sizes != sorted(set(sizes)):
+            raise InvalidInput(
+                f"keys in force from sizes {sizes}; the first must be in force from 0, "
+                "and each later one from a larger size"
+            )
+        if len(ids) != len(self.keys):
+            raise InvalidInput("a key comes back; a retired key is never used again")
+
+    @classmethod
+    def from_pem(cls, pem: str | bytes) -> "KeyHistory":
+        """Return the keys that an operator publishes; refuse a list with a gap."""
+        keys, texts = read_pem(pem)
+        *stated, after = map(_read_range_lines, texts)
+        if stated == [{}]:
+            stated = [{_FROM: 0}]
+        if after or not all(_FROM in lines for lines in stated):
+            raise _unusable_list(f"not every key is preceded by a line {_FROM}: SIZE")
+        ranges: list[Range] = [(lines[_FROM], lines.get(_TO)) for lines in stated]
+        try:
+            history = cls(tuple(zip((first for first, _ in ranges), keys, strict=True)))
+        except InvalidInput as error:
+            raise _unusable_list(str(error)) from None
+        if ranges != list(history.ranges()):
+            raise _unusable_list(
+                f"its keys sign sizes {_in_words(ranges)}; each must end with the size "
+                "before the next one begins, and the last must have no end"
+            )
+        return history
+
+    @property
+    def current(self) -> PublicKey:
+        """The key that signs now."""
+        return self.keys[-1][1]
+
+    def at(self, size: int) -> PublicKey:
+        """Return the key that signs heads of this size."""
+        return next(key for since, key in reversed(self.keys) if since <= size)
+
+    def until(self, size: int) -> "KeyHistory":
+        """Return the history as it was when the ledger had this size."""
+        return KeyHistory(tuple(pair for pair in self.keys if pair[0] <= size))
+
+    def range_at(self, size: int) -> Range:
+        """Return the sizes of the heads that the key at this size signs."""
+        return list(self.ranges())[len(self.until(size).keys) - 1]
+
+    def with_key(self, since: int, key: PublicKey) -> "KeyHistory":
+        """Return the history with a new key, in force from this size on."""
+        return KeyHistory((*self.keys, (since, key)))
+
+    def ranges(self) -> Iterator[Range]:
+        """Yield for each key the sizes of the heads that it signs."""
+        sizes = [since for since, _ in self.keys]
+        yield from ((since, then - 1) for since, then in pairwise(sizes))
+        yield sizes[-1], None
+
+    def to_pem(self) -> str:
+        """Return all keys with what they sign, oldest first, for publication."""
+        lines = []
+        for (first, last), (_, key) in zip(self.ranges(), self.keys, strict=True):
+            end = "" if last is None else f"{_TO}: {last}\n"
+            lines.append(f"{_FROM}: {first}\n{end}{key.to_pem()}")
+        return "".join(lines)
+
+
+def _read_range_lines(text: bytes) -> dict[str, int]:
+    """Return the sizes that the text before a key states; other lines are remarks."""
+    found: dict[str, int] = {}
+    for line in text.decode("ascii", "replace").splitlines():
+        if "signs-" not in line.lower():
+            continue
+        match = _LINE.fullmatch(line.rstrip())
+        if match is None or match[1] in found:
+            raise _unusable_list(f"it has a line {line[:80]!r}")
+        found[match[1]] = int(match[2])
+    return found
+
+
+def _in_words(ranges: list[Range]) -> str:
+    return ", ".join(
+        f"{first} to {'-' if last is None else last}" for first, last in ranges
+    )
+
+
+def _unusable_list(why: str) -> InvalidInput:
+    return InvalidInput(
+        f"the list of keys cannot be used: {why}; get the operator's public.pem, "
+        "complete and as it was published"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +177,9 @@ class Ledger:
 
     def append_hashed(self, entry: Entry, hashed: bytes) -> "Ledger":
         """Return the ledger with this entry, whose hash as a leaf is known."""
-        complaint = self.check_entry(entry)
-        if complaint:
-            raise InvalidInput(f"{complaint}; append entries one by one, as they come")
+        fault = self.check_entry(entry)
+        if fault:
+            raise InvalidInput(f"{fault}; append entries one by one, as they come")
         keys = self.keys
         if isinstance(entry, KeyRotated):
             keys = keys.with_key(self.size + 1, entry.new_key)
@@ -60,27 +189,27 @@ class Ledger:
         """Return the signed head over all entries so far."""
         tree = self.frontier.tree()
         head = sign(Head(size=tree.size, root=tree.root.hex(), day=day), key)
-        complaint = self.check_head(head)
-        if complaint:
-            raise InvalidInput(f"{complaint}; sign with the current key, as of today")
+        fault = self.check_head(head)
+        if fault:
+            raise InvalidInput(f"{fault}; sign with the current key, as of today")
         return head
 
     def check_entry(self, entry: Entry) -> str:
         """Return why this entry cannot come next; nothing if it can."""
-        misplaced = check_place(entry, self.size, self.day)
-        if not misplaced and isinstance(entry, KeyRotated):
+        fault = check_place(entry, self.size, self.day)
+        if not fault and isinstance(entry, KeyRotated):
             return self._check_rotation(entry)
-        return misplaced
+        return fault
 
     def check_head(self, head: Head) -> str:
         """Return why this head is not of this ledger as it stands; nothing if it is."""
-        contradicted = self.check_contents(head)
-        if not contradicted and not head.signed_by(self.keys.at(head.size)):
+        fault = self.check_contents(head)
+        if not fault and not head.signed_by(self.keys.at(head.size)):
             return unsigned_message(head)
-        return contradicted
+        return fault
 
     def check_contents(self, head: Head) -> str:
-        """Return what a head says that is not so here; its signature is not read."""
+        """Return what a head says that is not so here; its signature is not checked."""
         named = f"the head over {head.size} entries"
         missing = head.size - self.size
         if missing > 0:
@@ -103,7 +232,7 @@ class Ledger:
         return ""
 
     def _check_rotation(self, entry: KeyRotated) -> str:
-        """Return why a rotation does not hold; nothing if it does."""
+        """Return why a rotation is not valid; nothing if it is."""
         if not entry.signed_by(self.keys.current):
             return (
                 f"entry {entry.sequence} rotates the key without the signature of "
@@ -115,7 +244,7 @@ class Ledger:
 
 
 def check_place(entry: Entry, due: int, day: str) -> str:
-    """Return why an entry cannot be at a place, after an entry of this day."""
+    """Return why an entry cannot be number ``due``, after an entry of this day."""
     place = entry.sequence
     if place > due:
         return (
@@ -133,7 +262,7 @@ def check_place(entry: Entry, due: int, day: str) -> str:
 
 
 def unsigned_message(head: Head) -> str:
-    """Return that a head is not signed by the key that it names."""
+    """Return the message that a head is not signed by the key that it names."""
     return (
         f"the head over {head.size} entries does not bear the signature of key "
         f"{head.key}"

@@ -34,8 +34,8 @@ from .entries import (
     SignedDocument,
     sign,
 )
-from .keys import KeyHistory, SigningKey
-from .ledger import hash_entry
+from .keys import SigningKey
+from .ledger import KeyHistory, hash_entry
 from .merkle import HASH_BYTES, Proof, includes
 
 FORMAT = 1

@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Registry: durable requests, releases, a ledger and receipts, on SQLite or PostgreSQL.
 
-Needs ``expunge[registry,files]``, and ``secure`` for certified releases.
+Needs ``expunge[registry,files]``, ``secure`` for certified releases, and a POSIX system
+for its file locks.
 """
 
-from .registry import Registry
-from .values import (
-    ErasureRequest,
-    ModelStatus,
-    RegistryStatus,
-    ReleaseStatus,
-    RequestStatus,
-)
+from .models import ModelStatus, ReleaseStatus
+from .registry import Registry, RegistryStatus, rebuild_journal
+from .requests import ErasureRequest, RequestStatus
 
 __all__ = [
     "ErasureRequest",
@@ -20,4 +16,5 @@ __all__ = [
     "RegistryStatus",
     "ReleaseStatus",
     "RequestStatus",
+    "rebuild_journal",
 ]

@@ -1,25 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Site: what every part of a registry works with, and who may work.
+"""Context: a registry's folder, settings and store, and who may work on them.
 
 The worker's lock keeps processes from working at once. It can be lost while its holder
-lives on, so each transaction of a worker also takes the next turn, and whoever finds
-that another took it was overtaken: nothing is written, and the caller is told Busy.
+lives on, so each transaction of a worker also takes the next turn. A worker that finds
+that another process took its turn was overtaken: it writes nothing, and the caller gets
+Busy.
 """
 
-from collections.abc import Callable, Iterator
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
+from pathlib import Path
 from time import time_ns
 
 from sqlalchemy import Connection
 
 from ..core.arrays import Private
-from ..exceptions import ExpungeError
-from ..ledger import Ledger, SigningKey, TagKey
+from ..disk import replace_file, require_private
+from ..exceptions import ExpungeError, InvalidInput, NoRegistry, StoreFailed
+from ..ledger import Ledger
 from ..ledger.documents import midnight
+from ..ledger.keys import read_secret
+from ..private_model.subjects import SPELLING
 from ..promise.noise import salt
-from .folder import Paths, Settings, find_signing_key, read_tag_keys
 from .loaded_model import LoadedModel, load_checkpoint
 from .storage import (
     Checkpoints,
@@ -32,26 +39,221 @@ from .storage import (
     releases_table,
     sqlite_engine,
 )
+from .storage.engine import translate_errors
 from .storage.people_table import PageKeys
 from .storage.tables import TURN, overtaken_error, read_metadata, take_turn
 
-WAIT = 30.0  # seconds that a caller who says nothing waits for others
+WAIT = 30.0  # seconds to wait for others by default
+VERSION = 1
+LONGEST_DEADLINE = 3650
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What was chosen when the registry was created.
+
+    Parameters
+    ----------
+    url
+        Of a PostgreSQL database; None keeps everything in a SQLite file.
+    deadline_days
+        Within how many days the law wants a request done.
+    ids
+        How ids of people are normalised before they become tags.
+    version
+        Of the folder's format.
+    """
+
+    url: str | None = None
+    deadline_days: int = 30
+    ids: str = SPELLING
+    version: int = VERSION
+
+    def __post_init__(self) -> None:
+        """Refuse what no registry has."""
+        days: object = self.deadline_days
+        if not isinstance(days, int) or not 0 < days <= LONGEST_DEADLINE:
+            raise InvalidInput(
+                f"deadline_days={days!r}; give days from 1 to {LONGEST_DEADLINE}"
+            )
+        if not isinstance(self.url, str | None):
+            raise InvalidInput("the store URL must be a string; omit it to use SQLite")
+        if self.ids != SPELLING:
+            raise InvalidInput(
+                f"the registry spells ids {self.ids!r} and this expunge {SPELLING!r}: "
+                "people would not be found; use the expunge that made it"
+            )
+        if self.version != VERSION:
+            raise InvalidInput(
+                f"the registry has format {self.version} and this expunge reads "
+                f"{VERSION}; use the expunge that made it, or a newer one"
+            )
+
+    def __repr__(self) -> str:
+        # A URL may hold a password.
+        kind = "sqlite" if self.url is None else "postgresql"
+        return f"Settings({kind}, deadline_days={self.deadline_days})"
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Where the files of a registry are."""
+
+    folder: Path
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """The folders in which files are written."""
+        return self.folder, self.keys, self.checkpoints
+
+    @property
+    def settings(self) -> Path:
+        """The settings."""
+        return self.folder / "registry.json"
+
+    @property
+    def database(self) -> Path:
+        """The SQLite file."""
+        return self.folder / "expunge.db"
+
+    @property
+    def keys(self) -> Path:
+        """The folder of keys."""
+        return self.folder / "keys"
+
+    @property
+    def signing_keys(self) -> Sequence[Path]:
+        """The files of signing keys, oldest first."""
+        return self._numbered("signing-", ".pem")
+
+    @property
+    def tag_keys(self) -> Sequence[Path]:
+        """The files of tag keys, oldest first."""
+        return self._numbered("tags-", "")
+
+    @property
+    def vault(self) -> Path:
+        """The keys of checkpoints."""
+        return self.keys / "vault.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of sealed private states."""
+        return self.folder / "checkpoints"
+
+    @property
+    def journal(self) -> Path:
+        """What a restored database would lack; a link leads to another disk."""
+        path = self.folder / "journal"
+        return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+    @property
+    def journal_mark(self) -> Path:
+        """How long the journal is, and its digest."""
+        return self.folder / "journal.mark"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that applies requests."""
+        return self.folder / "worker.lock"
+
+    @property
+    def public(self) -> Path:
+        """The ledger's public keys, to be published."""
+        return self.folder / "public.pem"
+
+    def next_signing_key(self) -> Path:
+        """Return where the next signing key belongs."""
+        return self.keys / f"signing-{self._next_number('signing-', '.pem')}.pem"
+
+    def next_tag_key(self) -> Path:
+        """Return where the next tag key belongs."""
+        return self.keys / f"tags-{self._next_number('tags-', '')}"
+
+    def _next_number(self, before: str, after: str) -> int:
+        last = self._numbered(before, after)[-1]
+        return int(last.name.removeprefix(before).removesuffix(after)) + 1
+
+    def _numbered(self, before: str, after: str) -> Sequence[Path]:
+        """Return the key files of a kind, lowest number first."""
+        found = []
+        for path in self.keys.glob(f"{before}*{after}"):
+            number = path.name.removeprefix(before).removesuffix(after)
+            if number.isdecimal():
+                found.append((int(number), path))
+        return [path for _, path in sorted(found)]
+
+
+def read_settings(paths: Paths) -> Settings:
+    """Return the settings of the registry in a folder."""
+    try:
+        with translate_errors():
+            raw = json.loads(paths.settings.read_text(encoding="utf-8"))
+        if {*raw} != {field.name for field in fields(Settings)}:
+            raise ValueError("other fields than were written")
+        return Settings(**raw)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NoRegistry(
+            f"{paths.folder} holds no registry; run expunge init, or name its folder"
+        ) from None
+    except InvalidInput as error:
+        raise StoreFailed(f"{paths.settings}: {error}") from None
+    except (ValueError, TypeError):
+        raise StoreFailed(
+            f"{paths.settings} is damaged; put it back from where it was copied"
+        ) from None
+
+
+def write_settings(paths: Paths, settings: Settings) -> None:
+    """Write the settings, readable by the owner alone: a URL may hold a password."""
+    data = json.dumps(asdict(settings), indent=2) + "\n"
+    replace_file(paths.settings, data.encode())
+
+
+def require_safe_folder(paths: Paths) -> None:
+    """Refuse a registry that others may change, or that this user cannot read.
+
+    Files that do not exist yet are skipped, but a link to a journal must lead
+    somewhere.
+    """
+    files = [paths.settings, paths.public, paths.journal, paths.journal_mark]
+    files += [Path(f"{paths.database}{end}") for end in ("", "-wal", "-shm")]
+    for path in (*paths.folders, *files):
+        require_private(path)
+    for path in paths.signing_keys:
+        read_secret(path)  # the other keys are read by every open
+    if paths.journal.parent != paths.folder:
+        _require_journal_link(paths)
+
+
+def _require_journal_link(paths: Paths) -> None:
+    """Refuse a journal on another disk that is missing, or that others can replace."""
+    folder = paths.journal.parent
+    if not paths.journal.exists():
+        raise StoreFailed(
+            f"{paths.folder / 'journal'} is a link to {paths.journal}, which is not "
+            "there; mount that disk or mend the link, and do not make a new journal: "
+            "the old one knows who was forgotten"
+        )
+    # In a sticky folder others can replace only their own files.
+    if not folder.stat().st_mode & stat.S_ISVTX:
+        require_private(folder)
 
 
 @dataclass(slots=True, repr=False, eq=False)
 class Context(Private):
-    """A registry's store, keys and files.
+    """A registry's paths, settings and store.
 
     Attributes
     ----------
-    places, settings
-        Where it is, and what was settled.
+    paths, settings
+        Where it is, and what was chosen when it was created.
     store, checkpoints, journal
         The database, the sealed private states, and the journal.
     cache
-        Models as they were last held, good for as long as the checkpoint is the same.
+        Models as last loaded; each is valid while its checkpoint is the current one.
     turn, journal_position
-        Of the process while it works: the turn it has, and up to where in the journal
+        While this process works: the turn it has taken, and up to where in the journal
         the store holds every statement.
     """
 
@@ -66,7 +268,7 @@ class Context(Private):
 
     @classmethod
     def in_folder(cls, paths: Paths, settings: Settings) -> "Context":
-        """Return the site in a folder; nothing is opened yet."""
+        """Return the context of a folder; nothing is opened yet."""
         engine = (
             sqlite_engine(paths.database)
             if settings.url is None
@@ -81,13 +283,13 @@ class Context(Private):
         )
 
     def close(self) -> None:
-        """Give the database back and forget what was in memory."""
+        """Close the database and drop what is in memory."""
         self.cache.clear()
         self.store.close()
 
     @contextmanager
     def close_on_error(self) -> Iterator[None]:
-        """Close the site if what is done with it raises."""
+        """Close everything if the block raises."""
         try:
             yield
         except BaseException:
@@ -98,7 +300,7 @@ class Context(Private):
     def hold_lock(
         self, wait: float, is_done: Callable[[], bool] = lambda: False
     ) -> Iterator[bool]:
-        """Be the one process that changes models; see ``stores.lock.alone``."""
+        """Be the one process that changes models; see ``lock.hold_worker_lock``."""
         with hold_worker_lock(self.store, self.paths.lock, wait, is_done) as locked:
             if not locked:
                 yield False
@@ -108,7 +310,7 @@ class Context(Private):
 
     @contextmanager
     def take_turns(self) -> Iterator[None]:
-        """Work, with the lock held; what fails as another took over ends in Busy."""
+        """Work, with the lock held; a failure after another took over becomes Busy."""
         self.turn = self.current_turn()
         try:
             yield
@@ -119,7 +321,7 @@ class Context(Private):
 
     @contextmanager
     def write_in_turn(self) -> Iterator[Connection]:
-        """Give a transaction of the process that works; refuse one overtaken."""
+        """Give the worker a transaction; refuse a worker that was overtaken."""
         turn = salt().hex()
         with self.store.write() as connection:
             take_turn(connection, self.turn, turn)
@@ -132,7 +334,7 @@ class Context(Private):
             raise overtaken_error()
 
     def current_turn(self) -> str:
-        """Return whose turn it is; another one each time that a worker wrote."""
+        """Return the turn in the store; it changes each time that a worker writes."""
         with self.store.read() as connection:
             return read_metadata(connection, TURN)
 
@@ -141,14 +343,6 @@ class Context(Private):
             return self.current_turn() != self.turn
         except ExpungeError:
             return False
-
-    def tag_keys(self) -> tuple[TagKey, ...]:
-        """Return the keys of tags, the newest first."""
-        return read_tag_keys(self.paths.keys)
-
-    def signing_key(self, ledger: Ledger) -> SigningKey:
-        """Return the key that signs at the end of this ledger."""
-        return find_signing_key(self.paths.keys, ledger.keys.current)
 
     def load_model(self, name: str) -> LoadedModel:
         """Return a model with its private state; only the worker may ask."""
@@ -164,7 +358,7 @@ class Context(Private):
         return loaded
 
     def destroy_old_checkpoints(self) -> None:
-        """Destroy the keys and files of checkpoints that no longer count."""
+        """Destroy the keys and files of checkpoints that are no longer current."""
 
         def current() -> dict[str, str]:
             with self.store.read() as connection:
@@ -187,7 +381,7 @@ class Context(Private):
 
 
 def next_entry_time(ledger: Ledger, after: int = 0) -> int:
-    """Return the time for a ledger's next entry, which comes after another time.
+    """Return the time for a ledger's next entry, no earlier than ``after``.
 
     It is now, unless the clock was set back: days in a ledger do not go back.
     """

@@ -1,52 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fitting: a model comes under the registry, with the rows of its people.
+"""Models of a registry: fitted, shipped, anchored again, and shown to their operator.
 
-Anchoring anew: a private state that has never seen those who left.
+**Fitting.** A model comes under the registry with the rows of its people.
 
-A state is sums around an anchor that was fitted with everybody. Who opens it can learn
-of removed rows (docs/state.md), and only new sums over the rows that are left end that.
-They cost passes over all rows, so it is done when the operator says so, and whenever an
-answer looks at the rows anyhow. Nothing is released by it.
+**Shipping.** A release leaves the registry. That is recorded in the journal and in the
+store before the file exists: a release that is out there must be known when somebody
+whom it contains is forgotten.
 
-Shipping: a release leaves the registry, and that is remembered.
-
-It is written down before the file exists, in the journal and in the store: a release
-that is out there must be known when somebody whom it contains is forgotten.
-
-Opening: what is private, for the operator and an auditor to see.
+**Anchoring again.** A state is sums around an anchor that was fitted with everybody.
+Anyone who opens it can learn of removed rows (docs/state.md), and only new sums over
+the remaining rows end that. They cost passes over all rows, so this happens when the
+operator asks for it, and whenever an answer reads the rows anyway. Nothing is released.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sqlalchemy import Connection
 
-from ..audit import Case
 from ..exceptions import InvalidInput
-from ..files.export import file_of, put_in_place
 from ..ledger import TagKey, subject_tags
-from ..ledger.documents import name as model_name
-from ..plan import PlanReport, plan
+from ..ledger.documents import model_name
 from ..private_model.model import require_rows
 from ..private_model.snapshot import Snapshot, name_of
 from ..private_model.subjects import is_row_name
 from ..private_model.training_rows import TrainingRows
 from ..promise.budget import Budget
-from ..promise.certificate import Scope
+from ..promise.certificate import Certificate, Scope
 from ..promise.record import Record
 from .context import WAIT, Context, now
-from .folder import write_tag_key_ids
+from .keys import read_tag_keys, write_tag_key_ids
 from .loaded_model import dump_by_person, dump_checkpoint, load_public
 from .requests import require_nobody_returns
 from .statements import append_line
-from .status import shipped_releases
 from .storage import people_table, releases_table, requests_table
 from .storage.people_table import PageKeys
-from .values import ReleaseStatus
 from .worker import finish_committed, recover, write_release
+
+if TYPE_CHECKING:  # they take half a second to import
+    from ..audit import Case
+    from ..plan import PlanReport
 
 
 def require_name(name: object) -> str:
@@ -85,7 +84,7 @@ def fit_estimator(
     again
         Whether a model of that name was fitted before, under a budget of its own.
     """
-    from ..linear_model.fitting import fit_copy  # scikit-learn, which others need not
+    from ..linear_model.fitting import fit_copy  # scikit-learn takes a second to import
 
     subjects, sample_weight, search = given
     if not getattr(model, "keep_data", True):
@@ -104,6 +103,33 @@ def fit_estimator(
     )
 
 
+def fit_model(
+    context: Context,
+    name: str,
+    model: Any,
+    X: Any,
+    y: Any,
+    *,
+    options: FitOptions,
+    replaces: bool,
+) -> None:
+    """Fit an estimator and store it, as a new model or in the place of one."""
+    require_name(name)
+    with context.hold_lock(WAIT):
+        with context.store.read() as connection:
+            exists = name in releases_table.model_names(connection)
+        if exists and not replaces:
+            raise InvalidInput(
+                f"there is a model {name!r} already; give this one another name, or "
+                "replace it (refit, or --replace)"
+            )
+        if replaces and not exists:
+            raise InvalidInput(f"there is no model {name!r} to replace; fit it")
+        recover(context, WAIT)
+        fitted = fit_estimator(model, X, y, options, again=replaces)
+        store_model(context, name, fitted, WAIT)
+
+
 def store_model(context: Context, name: str, snapshot: Snapshot, wait: float) -> None:
     """Write a fitted model into the store, in the place of one of that name."""
     assert snapshot.private is not None and snapshot.private.training_rows is not None
@@ -113,8 +139,9 @@ def store_model(context: Context, name: str, snapshot: Snapshot, wait: float) ->
     generation = context.checkpoints.vault.create_keys(name).generation + 1
     with context.write_in_turn() as connection:
         _clear_model(connection, name, generation - 1)
-        write_tag_key_ids(connection, context.paths.keys)  # a killed rotation did not
-        page_keys = _insert_people(connection, name, kept, keys=context.tag_keys())
+        write_tag_key_ids(connection, context.paths)  # a killed rotation did not
+        keys = read_tag_keys(context.paths)
+        page_keys = _insert_people(connection, name, kept, keys=keys)
         data = dump_checkpoint(snapshot, page_keys)
         number = releases_table.newest_number(connection, name) + 1
         written = context.checkpoints.write(name, generation, data)
@@ -145,7 +172,7 @@ def _clear_model(connection: Connection, name: str, generation: int) -> None:
 def _insert_people(
     connection: Connection, name: str, kept: TrainingRows, *, keys: Sequence[TagKey]
 ) -> PageKeys:
-    """Insert people under the tags they have already, or under new ones."""
+    """Take people in, under the tags they have already or under new ones."""
     members = list(dump_by_person(kept.rows, kept.owners))
     possible = {
         owner: subject_tags(owner, keys)
@@ -183,16 +210,16 @@ def reanchor_model(context: Context, name: str) -> None:
     context.destroy_old_checkpoints()
 
 
-def ship_release(context: Context, name: str, path: Path) -> ReleaseStatus:
-    """Write the newest release of a model to a file; see ``Registry.ship``."""
+def ship_release(context: Context, name: str, path: Path) -> "ReleaseStatus":
+    """Write the newest release of a model to a file, and record that it left."""
+    from ..files.export import file_of, put_in_place
+
     with context.hold_lock(WAIT):
         recover(context, WAIT)  # what leaves is in the ledger
         with context.store.read() as connection:
             number = releases_table.newest_number(connection, name)
             line = releases_table.find_release(connection, name, number)
-        data = file_of(
-            load_public(name, line.content), path
-        )  # or refuse, before anything
+        data = file_of(load_public(name, line.content), path)  # or refuse
         # After it was taken back, should the clock be slow: it is out there again.
         time = max(now(), (line.withdrawn or 0) + 1)
         shipment = {"model": name, "number": number, "time": time, "name": path.name}
@@ -222,10 +249,9 @@ def withdraw_release(context: Context, name: str, number: int) -> None:
             append_line(context, connection, {"withdrawn": line})
 
 
-def _read_shipped(connection: Connection, name: str) -> dict[int, ReleaseStatus]:
+def _read_shipped(connection: Connection, name: str) -> "dict[int, ReleaseStatus]":
     """Return the releases of a model that left, by number."""
-    left = shipped_releases(releases_table.read_shipments(connection, name))
-    return {one.number: one for one in left}
+    return {one.number: one for one in shipped_releases(connection, name)}
 
 
 def read_record(context: Context, name: str) -> Record:
@@ -236,14 +262,16 @@ def read_record(context: Context, name: str) -> Record:
     return record
 
 
-def read_case(context: Context, name: str) -> Case:
+def read_case(context: Context, name: str) -> "Case":
     """Return the removal of the first row that is left, to be put on trial."""
     with context.hold_lock(WAIT):
         return _read_case(context, name)[0]
 
 
-def plan_removals(context: Context, name: str) -> PlanReport:
+def plan_removals(context: Context, name: str) -> "PlanReport":
     """Return how many removals the contract of a model allows, run on its rows."""
+    from ..plan import plan
+
     with context.hold_lock(WAIT):
         case, budget = _read_case(context, name)
     if budget is None:
@@ -254,10 +282,187 @@ def plan_removals(context: Context, name: str) -> PlanReport:
     return plan(case.objective, case.rows, budget, case.mechanism)
 
 
-def _read_case(context: Context, name: str) -> tuple[Case, Budget | None]:
+def _read_case(context: Context, name: str) -> "tuple[Case, Budget | None]":
     """Return the case of a model, and its contract, with the lock held."""
+    from ..audit import Case
+
     private = context.load_model(name).private
     rows, agreement = require_rows(private), private.agreement
     first = np.array([0], dtype=np.intp)
     objective = agreement.objective_for(rows)
     return Case(objective, rows, first, agreement.mechanism), agreement.budget
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatus:
+    """A model as it is released now.
+
+    Parameters
+    ----------
+    name, estimator
+        Its name, and the class of the estimator; empty if the model must be fitted
+        again because its budget was spent when it was restored.
+    certificate
+        Of the newest release.
+    number, made
+        Of the newest release, counted from 1, and when it was made.
+    n_people
+        How many people it holds; 0 if it was fitted without ``subjects``.
+    """
+
+    name: str
+    estimator: str
+    certificate: Certificate
+    number: int
+    made: int
+    n_people: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseStatus:
+    """A release that left the registry.
+
+    Parameters
+    ----------
+    model, number, made, digest
+        Its model and number, when it was made, and the digest of its certificate.
+    superseded
+        When a newer release replaced this one, which still includes people since
+        forgotten; None if it is the newest.
+    withdrawn
+        When every copy had been taken back; None if that was not stated.
+    shipped
+        When it left, and under which file name.
+    """
+
+    model: str
+    number: int
+    made: int
+    digest: str
+    superseded: int | None
+    withdrawn: int | None
+    shipped: tuple[tuple[int, str], ...]
+
+    @property
+    def is_outstanding(self) -> bool:
+        """Whether copies are out there that must no longer be used."""
+        last, _ = self.shipped[-1]
+        taken_back = self.withdrawn is not None and last <= self.withdrawn
+        return self.superseded is not None and not taken_back
+
+
+def model_status(connection: Connection, name: str) -> ModelStatus:
+    """Return a model as it is released now."""
+    number = releases_table.newest_number(connection, name)
+    line = releases_table.find_release(connection, name, number)
+    # No content: the budget is spent, and the model must be fitted again.
+    spent = line.content is None
+    return ModelStatus(
+        name=name,
+        estimator="" if spent else load_public(name, line.content).estimator,
+        certificate=Certificate.from_json(line.certificate),
+        number=number,
+        made=line.made,
+        n_people=people_table.count_people(connection, name),
+    )
+
+
+def shipped_releases(
+    connection: Connection, name: str | None = None
+) -> list[ReleaseStatus]:
+    """Return the releases that left, of one model or of all, each once."""
+    lines = releases_table.read_shipments(connection, name)
+    found = []
+    for _, group in groupby(lines, lambda line: (line.model, line.number)):
+        shipments = list(group)
+        first = shipments[0]
+        found.append(
+            ReleaseStatus(
+                model=first.model,
+                number=first.number,
+                made=first.made,
+                digest=first.digest,
+                superseded=first.superseded,
+                withdrawn=first.withdrawn,
+                shipped=tuple((line.time, line.name) for line in shipments),
+            )
+        )
+    return found
+
+
+class RegistryModels:
+    """The models of a registry, as ``Registry.models``.
+
+    Parameters
+    ----------
+    context
+        Of the registry.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def names(self) -> list[str]:
+        """Return the names of all models."""
+        with self._context.store.read() as connection:
+            return releases_table.model_names(connection)
+
+    def refit(
+        self,
+        name: str,
+        model: Any,
+        X: Any,
+        y: Any,
+        subjects: Iterable[object] | None = None,
+        *,
+        sample_weight: ArrayLike | None = None,
+        search: object = None,
+    ) -> None:
+        """Fit an estimator in the place of a model, whose people are deleted.
+
+        The parameters are those of ``Registry.fit``. Waiting requests are applied to
+        the new model.
+        """
+        options = FitOptions(subjects, sample_weight, search)
+        fit_model(self._context, name, model, X, y, options=options, replaces=True)
+
+    def ship(self, name: str, path: str | PathLike[str]) -> ReleaseStatus:
+        """Write the newest release of a model to a file, and record that it left.
+
+        Parameters
+        ----------
+        name
+            Of the model.
+        path
+            Of the file, ending in .safetensors or .onnx.
+        """
+        return ship_release(self._context, name, Path(path))
+
+    def withdraw(self, name: str, number: int) -> None:
+        """Record that every copy of a release was taken back."""
+        withdraw_release(self._context, name, number)
+
+    def reanchor(self, name: str) -> None:
+        """Rebuild the private state of a model from the remaining rows.
+
+        The old state was fitted with everybody, and anyone who opens it could learn of
+        removed rows. This takes a pass over all rows, and releases nothing.
+        """
+        with self._context.hold_lock(WAIT):
+            recover(self._context, WAIT)
+            reanchor_model(self._context, name)
+
+    def plan(self, name: str) -> "PlanReport":
+        """Return how many removals the budget of a model allows, run on its rows."""
+        return plan_removals(self._context, name)
+
+    def record(self, name: str) -> Record:
+        """Return the private record behind the newest release, for an auditor."""
+        return read_record(self._context, name)
+
+    def case(self, name: str) -> "Case":
+        """Return the removal of a model's first row, for an audit. Private.
+
+        The rows are the remaining ones, and the objective is the one for them.
+        """
+        return read_case(self._context, name)

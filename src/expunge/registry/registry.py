@@ -1,58 +1,106 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Registry: a place where models live and requests arrive, and nothing is lost.
+"""Registry: models live here, requests arrive, and nothing is lost.
 
     accepted     on disk: in the journal and in the store
     applied      one transaction: new checkpoint, new release, rows and tags deleted
     completed    deleted bytes erased, old keys destroyed; ledger entry, receipt
 
-Any process may accept. One at a time applies, under a lock that ends with it; whoever
-comes next finishes what it left. The methods here parse, take the lock, and call.
+Any process may accept requests. One at a time applies them, under a lock that ends with
+the process; the next one finishes what it left.
+
+Its parts have what is needed less often: ``requests``, ``models``, ``keys`` and
+``ledger``.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from numpy.typing import ArrayLike
+from sqlalchemy import Connection
 
-from ..exceptions import InvalidInput
+from ..disk import delete_leftovers, find_leftovers, is_allowed, write_new_file
+from ..exceptions import Busy, InvalidInput, NeedsRestore, NoRegistry
 from ..ledger import Entry
 from ..private_model.subjects import people
-from ..promise.record import Record
-from . import requests, status
-from .context import WAIT, Context
-from .folder import Paths, Settings, read_settings, require_safe_folder
+from .context import (
+    WAIT,
+    Context,
+    Paths,
+    Settings,
+    read_settings,
+    require_safe_folder,
+    write_settings,
+)
+from .keys import (
+    create_first_keys,
+    rotate_signing_key,
+    rotate_tag_key,
+    tidy_keys,
+    write_tag_key_ids,
+)
 from .loaded_model import load_public
 from .models import (
     FitOptions,
-    fit_estimator,
-    reanchor_model,
-    require_name,
-    ship_release,
-    store_model,
-    withdraw_release,
+    ModelStatus,
+    RegistryModels,
+    ReleaseStatus,
+    fit_model,
+    model_status,
+    shipped_releases,
 )
-from .recovery import (
-    create_registry,
-    open_registry,
-    open_unchecked,
-    rebuild_journal,
-    rotate_signing_key,
-    rotate_tag_key,
-)
-from .requests import find_forgotten, readmit, require_request_id
+from .recovery import require_current_store, rewrite_journal
+from .requests import ErasureRequest, RegistryRequests, RequestStatus, request_status
 from .restore import restore_registry
-from .storage import ledger_table, releases_table, requests_table
-from .storage.tables import overtaken_error
-from .values import ErasureRequest, RegistryStatus, ReleaseStatus, RequestStatus
-from .worker import OnProgress, apply_waiting, recover
+from .storage import (
+    hold_worker_lock,
+    ledger_table,
+    releases_table,
+    requests_table,
+    require_current_schema,
+    require_tables,
+    upgrade_tables,
+)
+from .storage.engine import translate_errors
+from .storage.tables import overtaken_error, read_mark, read_metadata, write_metadata
+from .worker import OnProgress, apply_waiting, be_silent, recover
 
-if TYPE_CHECKING:  # they take half a second to import
-    from ..audit import Case
-    from ..plan import PlanReport
 PAGE = 500  # entries of the ledger read at once
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryStatus:
+    """A registry at one moment. No person is in it.
+
+    Parameters
+    ----------
+    models
+        All of them.
+    pending
+        Requests that are not completed, oldest first.
+    outstanding
+        Releases that left, are superseded, and were not taken back: they still
+        include people who were forgotten.
+    n_requests, n_completed
+        How many requests there were, and how many are done.
+    ledger_size, key
+        Number of entries, and the id of the key that signs.
+    store
+        "sqlite" or "postgresql".
+    """
+
+    models: tuple[ModelStatus, ...]
+    pending: tuple[RequestStatus, ...]
+    outstanding: tuple[ReleaseStatus, ...]
+    n_requests: int
+    n_completed: int
+    ledger_size: int
+    key: str
+    store: str
 
 
 class Registry:
@@ -60,12 +108,21 @@ class Registry:
 
     Parameters
     ----------
-    site
-        What it works with.
+    context
+        Of the folder.
+
+    Attributes
+    ----------
+    requests, models, keys, ledger
+        Its parts.
     """
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self.requests = RegistryRequests(context)
+        self.models = RegistryModels(context)
+        self.keys = RegistryKeys(context)
+        self.ledger = RegistryLedger(context)
 
     @classmethod
     def create(
@@ -86,19 +143,24 @@ class Registry:
         deadline_days
             Within how many days the law wants a request done.
         """
-        return cls(create_registry(Paths(Path(folder)), Settings(url, deadline_days)))
+        return cls(_create_context(Paths(Path(folder)), Settings(url, deadline_days)))
 
     @classmethod
     def open(cls, folder: str | PathLike[str]) -> Self:
         """Return the registry in a folder."""
-        return cls(open_registry(Paths(Path(folder))))
+        context = _open_unchecked(Paths(Path(folder)))
+        with context.close_on_error():
+            require_current_store(context)
+            _delete_leftovers(context)
+        return cls(context)
 
     @classmethod
     def restore(
         cls,
         folder: str | PathLike[str],
         backup: str | PathLike[str],
-        on_progress: OnProgress | None = None,
+        *,
+        on_progress: OnProgress = be_silent,
     ) -> Self:
         """Put a registry's store back from a backup, and forget everybody again.
 
@@ -110,25 +172,15 @@ class Registry:
             A folder with ``keys/vault.json``, ``checkpoints`` and, on SQLite,
             ``expunge.db`` as they were when the backup was taken. A PostgreSQL
             database must have been put back already.
-        tell
+        on_progress
             Called with how many steps are done, of how many.
         """
         paths = Paths(Path(folder))
         require_safe_folder(paths)
         context = Context.in_folder(paths, read_settings(paths))
         with context.close_on_error():
-            restore_registry(context, Path(backup), on_progress or _silent)
+            restore_registry(context, Path(backup), on_progress)
         return cls(context)
-
-    @classmethod
-    def rebuild_journal(cls, folder: str | PathLike[str]) -> int:
-        """Write a damaged journal again from the database in use.
-
-        Returns how many completed requests it cannot name people of any more: a backup
-        from before them is then refused, and every fit warns.
-        """
-        with closing(open_unchecked(Paths(Path(folder)))) as context:
-            return rebuild_journal(context)
 
     def __enter__(self) -> Self:
         return self
@@ -137,7 +189,7 @@ class Registry:
         self.close()
 
     def close(self) -> None:
-        """Give the database back and forget what was in memory."""
+        """Close the database and drop what is in memory."""
         self._context.close()
 
     def fit(
@@ -151,12 +203,12 @@ class Registry:
         sample_weight: ArrayLike | None = None,
         search: object = None,
     ) -> None:
-        """Fit an estimator and take it in, with the rows of its people.
+        """Fit an estimator and store it, with the rows of its people.
 
         Parameters
         ----------
         name
-            Of the model; it stands in the public ledger.
+            Of the model; it appears in the public ledger.
         model
             An estimator of expunge; a clone of it is fitted.
         X, y
@@ -164,88 +216,15 @@ class Registry:
         subjects
             Whose row each is. Without it the model has no people: no request finds its
             rows, and nobody can be forgotten from it. People who were forgotten are
-            refused, see ``readmit``.
+            refused, see ``requests.readmit``.
         sample_weight
-            What the rows weigh. A model that was fitted with weights needs them here.
+            Weights of the rows. A model that was fitted with weights needs them here.
         search
             What chose something by looking at the rows, an object or a few words: the
             certificate then says so, and promises nothing.
         """
-        given = FitOptions(subjects, sample_weight, search)
-        require_name(name)
-        with self._context.hold_lock(WAIT):
-            if name in self.names():
-                raise InvalidInput(
-                    f"there is a model {name!r} already; give this one another name, "
-                    "or replace it (refit, or --replace)"
-                )
-            recover(self._context, WAIT)
-            store_model(
-                self._context,
-                name,
-                fit_estimator(model, X, y, given, again=False),
-                WAIT,
-            )
-
-    def refit(
-        self,
-        name: str,
-        model: Any,
-        X: Any,
-        y: Any,
-        subjects: Iterable[object] | None = None,
-        *,
-        sample_weight: ArrayLike | None = None,
-        search: object = None,
-    ) -> None:
-        """Fit an estimator in the place of a model, whose people are deleted.
-
-        The parameters are those of ``fit``. Requests that wait are applied to it.
-        """
-        given = FitOptions(subjects, sample_weight, search)
-        with self._context.hold_lock(WAIT):
-            if name not in self.names():
-                raise InvalidInput(f"there is no model {name!r} to replace; fit it")
-            recover(self._context, WAIT)
-            store_model(
-                self._context, name, fit_estimator(model, X, y, given, again=True), WAIT
-            )
-
-    def readmit(self, subjects: Iterable[object]) -> None:
-        """State that people who were forgotten came back.
-
-        Without it a fit whose data hold them is refused: the table that a model was
-        fitted to mostly still exists.
-        """
-        readmit(self._context, people(subjects))
-
-    def returning(self, subjects: Iterable[object]) -> list[str]:
-        """Return those who were forgotten and not readmitted since."""
-        return find_forgotten(self._context, people(subjects))
-
-    def names(self) -> list[str]:
-        """Return the names of all models."""
-        with self._context.store.read() as connection:
-            return releases_table.model_names(connection)
-
-    def accept(self, asked: Sequence[ErasureRequest]) -> tuple[RequestStatus, ...]:
-        """Take in requests, all or none; on return they are on disk.
-
-        A request that was sent before is not taken in again: its status is returned.
-        Raises UnknownSubject if a person is in no model.
-        """
-        return requests.accept_requests(self._context, asked)
-
-    def apply(self, wait: float = WAIT, on_progress: OnProgress | None = None) -> None:
-        """Apply all requests that wait, as one batch, and complete them.
-
-        Raises Busy if another process was at it for so many seconds, and, when
-        everything else is done, the reason why a request could not be applied.
-        """
-        with self._context.hold_lock(wait):
-            failed = apply_waiting(self._context, wait, on_progress or _silent)
-        for error in failed.values():
-            raise error
+        options = FitOptions(subjects, sample_weight, search)
+        fit_model(self._context, name, model, X, y, options=options, replaces=False)
 
     def forget(
         self,
@@ -265,125 +244,72 @@ class Registry:
         wait
             Seconds to wait for a process that applies requests.
         """
-        words = people(subjects)
-        asked = (
-            ErasureRequest(words) if request is None else ErasureRequest(words, request)
+        ids = people(subjects)
+        wanted = (
+            ErasureRequest(ids) if request is None else ErasureRequest(ids, request)
         )
-        (status,) = self.accept([asked])
+        (status,) = self.requests.accept([wanted])
 
-        def done() -> bool:
-            return self.receipt(asked.request) is not None
+        def is_done() -> bool:
+            return self.requests.receipt(wanted.request) is not None
 
         if status.stage != "completed":
-            with self._context.hold_lock(wait, is_done=done) as locked:
-                failed = apply_waiting(self._context, wait, _silent) if locked else {}
-            if asked.request in failed:
-                raise failed[asked.request]
-        receipt = self.receipt(asked.request)
+            with self._context.hold_lock(wait, is_done) as locked:
+                failed = apply_waiting(self._context, wait, be_silent) if locked else {}
+            if wanted.request in failed:
+                raise failed[wanted.request]
+        receipt = self.requests.receipt(wanted.request)
         if receipt is None:
             raise overtaken_error()
         return receipt
 
-    def known(self, subjects: Iterable[object]) -> dict[str, tuple[str, ...]]:
-        """Return for each person the models that hold them; none for strangers.
-
-        Ids come back in their one spelling, each once.
-        """
-        return requests.find_subjects(self._context, people(subjects))
-
-    def request(self, request: str) -> RequestStatus:
-        """Return how far a request is."""
-        return status.request(self._context, request)
-
-    def receipt(self, request: str) -> str | None:
-        """Return the receipt of a request; None until it is completed."""
-        require_request_id(request)
+    def model(self, name: str) -> Any:
+        """Return the newest release of a model, as an estimator that predicts."""
         with self._context.store.read() as connection:
-            text = requests_table.read_receipt(connection, request)
-        if text is None:
-            self.request(request)  # raises if there is none
-        return text
+            number = releases_table.newest_number(connection, name)
+            line = releases_table.find_release(connection, name, number)
+        from ..model_files import make_estimator  # scikit-learn takes a second
+
+        return make_estimator(load_public(name, line.content))
 
     def status(self) -> RegistryStatus:
-        """Return the registry at one moment."""
-        return status.read_status(self._context)
-
-    def log(self, start: int = 0) -> Iterator[Entry]:
-        """Yield the ledger's entries from one on."""
-        while True:
-            # A transaction for each page: whoever reads slowly holds up nobody.
-            with self._context.store.read() as connection:
-                page = ledger_table.read_entries(connection, start, PAGE)
-            yield from page
-            if len(page) < PAGE:
-                return
-            start += PAGE
-
-    def export(self) -> bytes:
-        """Return the whole ledger, as ``ledger.check_export`` reads it."""
+        """Return the registry at one moment. This changes nothing."""
         with self._context.store.read() as connection:
-            return ledger_table.export_lines(connection)
+            self._context.journal.require(read_mark(connection))
+            ledger = ledger_table.read_ledger(connection)
+            n_requests, n_completed = requests_table.count_requests(connection)
+            pending = requests_table.read_pending(connection)
+            names = releases_table.model_names(connection)
+            return RegistryStatus(
+                models=tuple(model_status(connection, name) for name in names),
+                pending=tuple(map(request_status, pending)),
+                outstanding=tuple(
+                    one for one in shipped_releases(connection) if one.is_outstanding
+                ),
+                n_requests=n_requests,
+                n_completed=n_completed,
+                ledger_size=ledger.size,
+                key=ledger.keys.current.id,
+                store=self._context.store.dialect,
+            )
+
+
+class RegistryKeys:
+    """The keys of a registry, as ``Registry.keys``.
+
+    Parameters
+    ----------
+    context
+        Of the registry.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
 
     def public_pem(self) -> str:
         """Return all public keys of the ledger, each with the sizes that it signs."""
         with self._context.store.read() as connection:
             return ledger_table.read_ledger(connection).keys.to_pem()
-
-    def release(self, name: str) -> Any:
-        """Return the newest release of a model, as an estimator that predicts."""
-        with self._context.store.read() as connection:
-            number = releases_table.newest_number(connection, name)
-            line = releases_table.find_release(connection, name, number)
-        from ..model_files import make_estimator  # scikit-learn, which others need not
-
-        return make_estimator(load_public(name, line.content))
-
-    def ship(self, name: str, path: str | PathLike[str]) -> ReleaseStatus:
-        """Write the newest release of a model to a file, and remember that it left.
-
-        Parameters
-        ----------
-        name
-            Of the model.
-        path
-            Of the file, ending in .safetensors or .onnx.
-        """
-        return ship_release(self._context, name, Path(path))
-
-    def withdraw(self, name: str, number: int) -> None:
-        """State that every copy of a release was taken back."""
-        withdraw_release(self._context, name, number)
-
-    def plan(self, name: str) -> "PlanReport":
-        """Return how many removals the contract of a model allows, run on its rows."""
-        from .models import plan_removals
-
-        return plan_removals(self._context, name)
-
-    def record(self, name: str) -> Record:
-        """Return the private record behind the newest release, for an auditor."""
-        from .models import read_record
-
-        return read_record(self._context, name)
-
-    def case(self, name: str) -> "Case":
-        """Return the removal of the first row of a model, to be put on trial. Private.
-
-        The rows are those that are left, and the objective is as it is for them.
-        """
-        from .models import read_case
-
-        return read_case(self._context, name)
-
-    def reanchor(self, name: str) -> None:
-        """Make the private state of a model anew from the rows that are left.
-
-        The old one was fitted with everybody, and whoever opens it could learn of
-        removed rows. It takes a pass over all rows, and releases nothing.
-        """
-        with self._context.hold_lock(WAIT):
-            recover(self._context, WAIT)
-            reanchor_model(self._context, name)
 
     def rotate_signing_key(self) -> None:
         """Let a new key sign from now on; the old secret one is destroyed."""
@@ -398,5 +324,131 @@ class Registry:
             rotate_tag_key(self._context)
 
 
-def _silent(done: int, total: int) -> None:
-    """Tell nobody."""
+class RegistryLedger:
+    """The ledger of a registry, as ``Registry.ledger``.
+
+    Parameters
+    ----------
+    context
+        Of the registry.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def entries(self, start: int = 0) -> Iterator[Entry]:
+        """Yield the entries from one on."""
+        while True:
+            # A transaction for each page, so that a slow reader holds up nobody.
+            with self._context.store.read() as connection:
+                page = ledger_table.read_entries(connection, start, PAGE)
+            yield from page
+            if len(page) < PAGE:
+                return
+            start += PAGE
+
+    def export(self) -> bytes:
+        """Return the whole ledger, as ``ledger.check_export`` reads it."""
+        with self._context.store.read() as connection:
+            return ledger_table.export_lines(connection)
+
+
+def rebuild_journal(folder: str | PathLike[str]) -> int:
+    """Write the damaged journal of a registry again, from the database in use.
+
+    Returns for how many completed requests it can no longer name the people: backups
+    from before them are then refused, and every fit warns.
+    """
+    with closing(_open_unchecked(Paths(Path(folder)))) as context:
+        return rewrite_journal(context)
+
+
+def _create_context(paths: Paths, settings: Settings) -> Context:
+    """Return a new registry, or one that exists with its tables up to date."""
+    require_safe_folder(paths)
+    try:
+        existing = read_settings(paths)
+    except NoRegistry:
+        return _create_new(paths, settings)
+    if settings.url is not None and settings.url != existing.url:
+        raise InvalidInput(
+            f"{paths.folder} holds a registry on another database; open it, or make "
+            "this one elsewhere"
+        )
+    _require_database(paths, existing)
+    context = Context.in_folder(paths, existing)
+    with context.close_on_error():
+        require_tables(context.store)
+        upgrade_tables(context.store)
+        _require_same_registry(context)
+        require_current_store(context)
+    return context
+
+
+def _create_new(paths: Paths, settings: Settings) -> Context:
+    """Make a registry; finish one that a crash left half made."""
+    context = Context.in_folder(paths, settings)
+    with context.close_on_error():
+        with translate_errors():
+            paths.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            key = create_first_keys(paths)
+            if settings.url is None and not paths.database.exists():
+                write_new_file(paths.database, b"")  # for its owner alone
+        context.checkpoints.create()
+        upgrade_tables(context.store)
+        with context.hold_lock(WAIT), translate_errors():
+            with context.write_in_turn() as connection:
+                _write_first_key(connection, key.public.raw.hex())
+                write_tag_key_ids(connection, paths)
+            context.checkpoints.require_owner(key.public.raw.hex())
+            require_current_store(context)
+            tidy_keys(context)
+            write_settings(paths, settings)  # last: now it is a registry
+    return context
+
+
+def _write_first_key(connection: Connection, first: str) -> None:
+    """Record the first key of the ledger; refuse a database that has another one."""
+    if read_metadata(connection, ledger_table.FIRST_KEY, first) != first:
+        raise InvalidInput(
+            "the database holds another registry; give each a database of its own"
+        )
+    write_metadata(connection, ledger_table.FIRST_KEY, first)
+
+
+def _open_unchecked(paths: Paths) -> Context:
+    """Return the registry in a folder, not compared with its journal and keys."""
+    settings = read_settings(paths)
+    require_safe_folder(paths)
+    _require_database(paths, settings)
+    context = Context.in_folder(paths, settings)
+    with context.close_on_error():
+        require_current_schema(context.store)
+        _require_same_registry(context)
+    return context
+
+
+def _require_database(paths: Paths, settings: Settings) -> None:
+    """Refuse to make a new database where one was lost."""
+    if settings.url is None and not paths.database.exists():
+        raise NeedsRestore(
+            f"{paths.database} is missing: it was lost; put it back from a backup with "
+            "expunge restore BACKUP"
+        )
+
+
+def _require_same_registry(context: Context) -> None:
+    """Refuse checkpoints that belong to another registry than the database."""
+    with context.store.read() as connection:
+        owner = read_metadata(connection, ledger_table.FIRST_KEY)
+    context.checkpoints.require_owner(owner)
+
+
+def _delete_leftovers(context: Context) -> None:
+    """Delete what killed processes left, unless somebody is at work."""
+    folders = [one for one in context.paths.folders if is_allowed(one, os.W_OK)]
+    if any(map(find_leftovers, folders)):
+        lock = hold_worker_lock(context.store, context.paths.lock, 0.0)
+        with suppress(Busy), lock, translate_errors():
+            for folder in folders:
+                delete_leftovers(folder)

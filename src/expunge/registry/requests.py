@@ -1,42 +1,184 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accepting: a request is on disk, twice, before anybody is told so.
+"""Requests: people ask to be forgotten, and the registry answers each of them.
 
-In the journal first and in the store then, within a transaction that the store has not
-refused by then. What a crash left in the journal alone was promised to nobody; it is
-taken in when the store is next worked on, since a person did ask.
+A request is on disk twice before it counts as accepted: in the journal first and then
+in the store, within a transaction that the store has not refused by then. What a crash
+left in the journal alone was promised to nobody; the next worker accepts it all the
+same, since a person did ask.
 
-Ids of requests: random, so that they tell nothing in a public ledger.
+Ids of requests are random, so that they reveal nothing in a public ledger. Times in a
+status are private, in milliseconds since 1970: they tell how long an answer took, and
+so how it was reached. What is shown to others carries days.
 
-Returning: whoever was forgotten is not fitted again by oversight.
-
-The table that a model was fitted to mostly still exists somewhere, with everybody in
-it. The journal knows who was forgotten, so a fit that would bring somebody back is
-refused, unless it was said that they came back.
+The table that a model was fitted to usually still exists, with everybody in it. The
+journal knows who was forgotten, so a fit that would bring somebody back is refused,
+unless they were readmitted.
 """
 
 import re
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
 from sqlalchemy import Connection
 
-from ..exceptions import InvalidInput, UnknownSubject
+from ..exceptions import InvalidInput, UnknownRequest, UnknownSubject
 from ..ledger import TagKey, subject_tags
 from ..ledger.documents import DAY, day_of
-from ..ledger.secrets import request_tag
-from ..private_model.subjects import people as words
+from ..ledger.entries import REQUEST_BYTES
+from ..ledger.keys import request_tag
+from ..private_model.subjects import people
+from ..promise.noise import salt
 from .context import WAIT, Context, now
-from .statements import append_line
+from .keys import read_tag_keys
+from .statements import append_line, insert_accepted
 from .storage import people_table, requests_table
 from .storage.engine import Collision
-from .values import ErasureRequest, RequestStatus
+from .worker import OnProgress, apply_waiting, be_silent
+
+Stage: TypeAlias = Literal["accepted", "applied", "completed"]
 
 _REQUEST = re.compile(r"[0-9a-f]{32}")
 
 
+class JournalIncomplete(UserWarning):
+    """The journal does not name everybody who was forgotten."""
+
+
+def _new_id() -> str:
+    return salt()[:REQUEST_BYTES].hex()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ErasureRequest:
+    """A request to forget people.
+
+    Parameters
+    ----------
+    subjects
+        Whom to forget.
+    request
+        The request's id, 32 hexadecimal digits; sending it again gives the same answer.
+        Random by default: a ticket number could lead to a person.
+    """
+
+    subjects: tuple[str, ...]
+    request: str = field(default_factory=_new_id)
+
+    def __repr__(self) -> str:
+        return f"ErasureRequest({len(self.subjects)} people, request={self.request!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestStatus:
+    """How far a request is.
+
+    Parameters
+    ----------
+    request
+        Its id.
+    stage
+        "accepted": on disk, and will be applied. "applied": the models are changed and
+        the rows deleted, and what is left on disk is being erased. "completed": done,
+        with a receipt.
+    accepted, deadline, completed
+        When it came in, when it is due, and when it was done.
+    n_subjects
+        How many people it is about.
+    error
+        Why it could not be applied at the last attempt; empty if there was none.
+    """
+
+    request: str
+    stage: Stage
+    accepted: int
+    deadline: int
+    completed: int | None
+    n_subjects: int
+    error: str = ""
+
+
+class RegistryRequests:
+    """The requests of a registry, as ``Registry.requests``.
+
+    Parameters
+    ----------
+    context
+        Of the registry.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def accept(self, requests: Sequence[ErasureRequest]) -> tuple[RequestStatus, ...]:
+        """Accept requests, all or none; on return they are on disk.
+
+        A request that was sent before is not accepted again: its status is returned.
+        Raises UnknownSubject if a person is in no model.
+        """
+        return accept_requests(self._context, requests)
+
+    def apply(self, wait: float = WAIT, on_progress: OnProgress = be_silent) -> None:
+        """Apply all waiting requests as one batch, and complete them.
+
+        Raises Busy if another process works for longer than ``wait`` seconds, and, when
+        everything else is done, the reason why a request could not be applied.
+        """
+        with self._context.hold_lock(wait):
+            failed = apply_waiting(self._context, wait, on_progress)
+        for error in failed.values():
+            raise error
+
+    def status(self, request: str) -> RequestStatus:
+        """Return how far a request is."""
+        require_request_id(request)
+        with self._context.store.read() as connection:
+            found = requests_table.find_requests(connection, [request])
+        if request not in found:
+            raise UnknownRequest(
+                f"request {request} was never accepted here; send it, or look at "
+                "another registry"
+            )
+        return request_status(found[request])
+
+    def receipt(self, request: str) -> str | None:
+        """Return the receipt of a request; None until it is completed."""
+        require_request_id(request)
+        with self._context.store.read() as connection:
+            text = requests_table.read_receipt(connection, request)
+        if text is None:
+            self.status(request)  # raises if there is none
+        return text
+
+    def find_models(self, subjects: Iterable[object]) -> dict[str, tuple[str, ...]]:
+        """Return for each person the models that hold them; none for strangers.
+
+        Ids come back in their normal spelling, each once.
+        """
+        ids = people(subjects)
+        with self._context.store.read() as connection:
+            tags = _find_tags(connection, ids, read_tag_keys(self._context.paths))
+            there = [tag for tag in tags.values() if tag]
+            models = people_table.models_by_tag(connection, there)
+        return {one: tuple(sorted(models.get(tags[one] or "", ()))) for one in ids}
+
+    def readmit(self, subjects: Iterable[object]) -> None:
+        """Record that people who were forgotten came back.
+
+        Otherwise a fit whose data hold them is refused: the table that a model was
+        fitted to usually still exists.
+        """
+        keys = read_tag_keys(self._context.paths)
+        ids = people(subjects)
+        tags = sorted({tag for one in ids for tag in subject_tags(one, keys)})
+        context = self._context
+        with context.hold_lock(WAIT), context.write_in_turn() as connection:
+            append_line(context, connection, {"readmitted": tags})
+
+
 def require_request_id(request: object) -> None:
-    """Refuse the id of a request that could not be one."""
+    """Refuse what cannot be the id of a request."""
     if not isinstance(request, str) or not _REQUEST.fullmatch(request):
         shown = repr(request)[:60]
         raise InvalidInput(
@@ -45,103 +187,8 @@ def require_request_id(request: object) -> None:
         )
 
 
-class JournalIncomplete(UserWarning):
-    """The journal does not name everybody who was forgotten."""
-
-
-def require_nobody_returns(context: Context, people: Iterable[str]) -> None:
-    """Refuse people who were forgotten."""
-    back = find_forgotten(context, people)
-    if back:
-        raise InvalidInput(
-            f"{len(back)} person(s) in the data were forgotten, and would be in a "
-            "model again; take their rows out, or readmit them if they came back "
-            "(readmit, or --readmit)"
-        )
-
-
-def find_forgotten(context: Context, people: Iterable[str]) -> list[str]:
-    """Return those of the people who were forgotten and not readmitted since."""
-    forgotten, n_unnamed = _read_forgotten_tags(context)
-    if n_unnamed:
-        warnings.warn(
-            f"the journal was rebuilt and does not say whom {n_unnamed} completed "
-            "request(s) were about; see that none of these people is in the data",
-            JournalIncomplete,
-            stacklevel=2,
-        )
-    if not forgotten:
-        return []
-    keys = context.tag_keys()
-    return [
-        person
-        for person in dict.fromkeys(people)
-        if not forgotten.isdisjoint(subject_tags(person, keys))
-    ]
-
-
-def readmit(context: Context, people: Sequence[str]) -> None:
-    """Write down that people came back, and may be in models again."""
-    keys = context.tag_keys()
-    tags = sorted({tag for person in people for tag in subject_tags(person, keys)})
-    with context.hold_lock(WAIT), context.write_in_turn() as connection:
-        append_line(context, connection, {"readmitted": tags})
-
-
-def _read_forgotten_tags(context: Context) -> tuple[set[str], int]:
-    """Return the tags of all who were forgotten, and the number of requests unknown."""
-    asked: dict[str, list[str]] = {}
-    forgotten: set[str] = set()
-    n_unnamed = 0
-    for _, line in context.journal.read(0):
-        for one in line.get("accepted", ()):
-            asked.setdefault(one["id"], []).extend(one["tags"])
-        for request in line.get("receipts", ()):
-            n_unnamed += request not in asked
-            forgotten.update(asked.get(request, ()))
-        forgotten.difference_update(line.get("readmitted", ()))
-    return forgotten, n_unnamed
-
-
-def accept_requests(
-    context: Context, asked: Sequence[ErasureRequest]
-) -> tuple[RequestStatus, ...]:
-    """Take in requests, all of them or none; see ``Registry.accept``."""
-    wanted: dict[str, tuple[str, ...]] = {}
-    for one in asked:
-        require_request_id(one.request)
-        subjects = words(one.subjects)
-        if set(wanted.setdefault(one.request, subjects)) != set(subjects):
-            raise _changed_error(one.request)
-    for left in reversed(range(len(wanted) + 1)):
-        try:
-            found = _accept_new(context, wanted)
-            break
-        except Collision:
-            # Somebody sent one of them at the same time: now it is there.
-            if not left:
-                raise
-    return tuple(found[one.request] for one in asked)
-
-
-def find_subjects(
-    context: Context, subjects: Sequence[str]
-) -> dict[str, tuple[str, ...]]:
-    """Return for each person the models that hold them."""
-    keys = context.tag_keys()
-    with context.store.read() as connection:
-        tags = _find_tags(connection, subjects, keys)
-        held = people_table.models_by_tag(
-            connection, [tag for tag in tags.values() if tag]
-        )
-    return {
-        subject: tuple(sorted(held.get(tags[subject] or "", ())))
-        for subject in subjects
-    }
-
-
 def request_status(line: Any) -> RequestStatus:
-    """Return a request as an operator may see it."""
+    """Return a request in the store as an operator may see it."""
     return RequestStatus(
         request=line.id,
         stage=line.stage,
@@ -153,44 +200,41 @@ def request_status(line: Any) -> RequestStatus:
     )
 
 
-def journal_line(request: Any, tags: Sequence[str]) -> dict[str, Any]:
-    """Return a request in the store as the journal holds it."""
-    names = ("id", "accepted", "deadline", "n_subjects", "fingerprint")
-    return {name: getattr(request, name) for name in names} | {"tags": [*tags]}
-
-
-def insert_accepted(connection: Connection, lines: Sequence[dict[str, Any]]) -> None:
-    """Write requests as the journal holds them."""
-    requests_table.insert_requests(
-        connection,
-        [
-            {
-                "id": line["id"],
-                "stage": requests_table.ACCEPTED,
-                "accepted": line["accepted"],
-                "deadline": line["deadline"],
-                "n_subjects": line["n_subjects"],
-                "fingerprint": line["fingerprint"],
-            }
-            for line in lines
-        ],
-        [(line["id"], tag) for line in lines for tag in line["tags"]],
-    )
+def accept_requests(
+    context: Context, requests: Sequence[ErasureRequest]
+) -> tuple[RequestStatus, ...]:
+    """Accept requests, all of them or none."""
+    wanted: dict[str, tuple[str, ...]] = {}
+    for one in requests:
+        require_request_id(one.request)
+        subjects = people(one.subjects)
+        if set(wanted.setdefault(one.request, subjects)) != set(subjects):
+            raise _changed_error(one.request)
+    for left in reversed(range(len(wanted) + 1)):
+        try:
+            found = _accept_new(context, wanted)
+            break
+        except Collision:
+            # Somebody sent one of them at the same time: now it is there.
+            if not left:
+                raise
+    return tuple(found[one.request] for one in requests)
 
 
 def _accept_new(
     context: Context, wanted: dict[str, tuple[str, ...]]
 ) -> dict[str, RequestStatus]:
-    """Write those requests that are new, and return all."""
+    """Write the requests that are new, and return the status of all."""
     with context.store.read() as connection:
         there = requests_table.find_requests(connection, list(wanted))
-        keys = context.tag_keys()  # now: one of them may have come under a new key
+        # Only now: one of them may have been accepted under a new key.
+        keys = read_tag_keys(context.paths)
         for request, line in there.items():
             content = _request_content(request, wanted[request])
             if line.fingerprint not in [request_tag(content, key) for key in keys]:
                 raise _changed_error(request)
         new = {id_: wanted[id_] for id_ in wanted if id_ not in there}
-        subjects = list(dict.fromkeys(word for one in new.values() for word in one))
+        subjects = list(dict.fromkeys(one for some in new.values() for one in some))
         tags = _find_tags(connection, subjects, keys)
     _require_known(tags)
     found = {request: request_status(line) for request, line in there.items()}
@@ -216,7 +260,7 @@ def _accept_new(
 
 
 def _accepted_status(line: dict[str, Any]) -> RequestStatus:
-    """Return a request that was accepted just now."""
+    """Return the status of a request that was accepted just now."""
     return RequestStatus(
         request=line["id"],
         stage="accepted",
@@ -252,7 +296,7 @@ def _require_known(tags: dict[str, str | None]) -> None:
 
 
 def _request_content(request: str, subjects: Sequence[str]) -> str:
-    """Return what a request asks for, as a word."""
+    """Return what a request asks for, as one string."""
     return "\x00".join((request, *sorted(subjects)))
 
 
@@ -261,3 +305,43 @@ def _changed_error(request: str) -> InvalidInput:
         f"request {request} was sent before and asked for something else; nothing was "
         "accepted, give a new request an id of its own"
     )
+
+
+def require_nobody_returns(context: Context, subjects: Iterable[str]) -> None:
+    """Refuse people who were forgotten and not readmitted since."""
+    forgotten, n_unnamed = _read_forgotten_tags(context)
+    if n_unnamed:
+        warnings.warn(
+            f"the journal was rebuilt and does not say whom {n_unnamed} completed "
+            "request(s) were about; make sure that none of these people is in the data",
+            JournalIncomplete,
+            stacklevel=2,
+        )
+    if not forgotten:
+        return
+    keys = read_tag_keys(context.paths)
+    n_back = sum(
+        not forgotten.isdisjoint(subject_tags(one, keys))
+        for one in dict.fromkeys(subjects)
+    )
+    if n_back:
+        raise InvalidInput(
+            f"{n_back} person(s) in the data were forgotten, and would be in a model "
+            "again; remove their rows, or readmit them if they came back (readmit, or "
+            "--readmit)"
+        )
+
+
+def _read_forgotten_tags(context: Context) -> tuple[set[str], int]:
+    """Return the tags of all forgotten people, and how many requests name nobody."""
+    named: dict[str, list[str]] = {}
+    forgotten: set[str] = set()
+    n_unnamed = 0
+    for _, line in context.journal.read(0):
+        for one in line.get("accepted", ()):
+            named.setdefault(one["id"], []).extend(one["tags"])
+        for request in line.get("receipts", ()):
+            n_unnamed += request not in named
+            forgotten.update(named.get(request, ()))
+        forgotten.difference_update(line.get("readmitted", ()))
+    return forgotten, n_unnamed

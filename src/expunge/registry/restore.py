@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Restoring: a store comes back from a backup, and nobody comes back with it.
 
-The journal, which is newer than the backup, says what is missing. Its entries continue
-the ledger as they were signed, its receipts are the receipts again, its releases count
-against the contract, and whoever was forgotten since is forgotten once more, all in one
-transaction. Until that is committed the store is refused, and the command can be given
-again.
+The journal is newer than the backup and says what is missing. Its entries continue the
+ledger as they were signed, its receipts restore the original receipts, its releases
+count against the budget, and everybody who was forgotten since is forgotten again, all
+in one transaction. Until that is committed the store is refused, and the command can be
+run again.
 
-Staging: a backup's database waits beside the registry's own to take its place.
-
-What does not fit is refused while everything is as it was.
+The backup's database first waits beside the registry's own. One that does not fit is
+refused before anything is replaced.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,18 +25,17 @@ from ..disk import destroy, erase_replaced, replace_file, write_new_file
 from ..exceptions import InvalidInput, LedgerCorrupt, ScheduleExhausted, StoreFailed
 from ..ledger import Ledger, ReleaseMade, Restored, check_export
 from ..ledger.documents import day_of
-from ..ledger.secrets import read_secret
+from ..ledger.keys import read_secret
 from ..promise.certificate import Certificate
-from .context import WAIT, Context, next_entry_time
-from .folder import Paths, require_tag_keys, write_tag_key_ids
+from .context import WAIT, Context, Paths, next_entry_time
+from .keys import find_signing_key, require_tag_keys, tidy_keys, write_tag_key_ids
 from .loaded_model import LoadedModel, load_checkpoint
-from .recovery import tidy_keys
-from .requests import insert_accepted
 from .statements import (
     MADE,
     MissingLines,
     Statement,
     append_statement,
+    insert_accepted,
     lines_after_backup,
     read_statement,
     sort_lines,
@@ -297,9 +295,9 @@ def _require_parts(context: Context, backup: Path) -> None:
 
 def _require_keys(context: Context, copy: Context, ledger: Ledger) -> None:
     """Refuse a store whose keys are not here: it may be another registry's."""
-    context.signing_key(ledger)
+    find_signing_key(context.paths, ledger.keys.current)
     with copy.store.read() as connection:
-        require_tag_keys(connection, context.paths.keys)
+        require_tag_keys(connection, context.paths)
 
 
 def _read_continuation(context: Context) -> Continuation:
@@ -344,7 +342,9 @@ def _write_continuation(context: Context, ahead: Continuation) -> None:
         n_replayed=len(ahead.missing.completed),
     )
     batch.append(restored)
-    head = batch.ledger.head(context.signing_key(batch.ledger), restored.day)
+    head = batch.ledger.head(
+        find_signing_key(context.paths, batch.ledger.keys.current), restored.day
+    )
     statement = Statement(batch, head, time)
     changes, spent = _forget_again(context, ahead.again, ahead.lost)
 
@@ -354,7 +354,7 @@ def _write_continuation(context: Context, ahead: Continuation) -> None:
         for name, after in spent.items():
             people_table.delete_all_people(connection, name)
             releases_table.retire_model(connection, name, after, time)
-        write_tag_key_ids(connection, context.paths.keys)
+        write_tag_key_ids(connection, context.paths)
         # The backup's may be of a journal that was rebuilt since.
         write_metadata(connection, MARK, str(BEGINNING))
 
@@ -362,7 +362,7 @@ def _write_continuation(context: Context, ahead: Continuation) -> None:
 
     def state(connection: Connection) -> None:
         nonlocal end
-        end = append_statement(context, connection, statement.line())
+        end = append_statement(context, connection, statement.to_line())
 
     commit_changes(context, changes, {}, bring_up, state)
     context.journal_position = end
@@ -462,12 +462,16 @@ def _write_missing(connection: Connection, ahead: Continuation) -> None:
         if id_ not in there or there[id_].stage == requests_table.ACCEPTED
     }
     requests_table.mark_applied(connection, applied)
-    papers = {
-        digest: text for one in ahead.statements for digest, text in one.papers.items()
+    certificates = {
+        digest: text
+        for one in ahead.statements
+        for digest, text in one.certificates.items()
     }
     for entries in ahead.lost.values():
-        releases_table.insert_lost_releases(connection, entries, papers, ahead.times)
+        releases_table.insert_lost_releases(
+            connection, entries, certificates, ahead.times
+        )
     for statement in ahead.statements:
         statement.write(connection)
-    for line in lines.left:
+    for line in lines.shipments:
         write_shipment(connection, line)

@@ -52,6 +52,7 @@ from ..private_model.model import PrivateModel
 from ..private_model.snapshot import PublicModel
 from ..promise.certificate import Certificate
 from .context import Context, next_entry_time, now
+from .keys import find_signing_key, tidy_keys
 from .loaded_model import (
     LoadedModel,
     dump_checkpoint,
@@ -59,7 +60,7 @@ from .loaded_model import (
     load_rows,
     make_fetch,
 )
-from .recovery import replay_journal, tidy_keys
+from .recovery import replay_journal
 from .statements import Statement, write_statement
 from .storage import ledger_table, people_table, releases_table, requests_table
 from .storage.ledger_table import LedgerBatch
@@ -289,7 +290,7 @@ def _make_statement(
         if not paper.n_subjects_removed:
             fitted.append(line.model)
     completed = [_append_request(batch, line, papers, day) for line in applied]
-    key = context.signing_key(batch.ledger)
+    key = find_signing_key(context.paths, batch.ledger.keys.current)
     head = batch.ledger.head(key, day)
     receipts = [
         issue_receipt(entry, named, head=head, proof=batch.proof(entry), key=key)
@@ -338,6 +339,7 @@ def _append_request(
 
 
 OnProgress: TypeAlias = Callable[[int, int], None]
+"""Called with how many steps are done, of how many."""
 
 # Requests in a batch at the most: receipts are written together.
 BATCH = 5000
@@ -395,3 +397,7 @@ def _apply_or_halve(
         # A model has one release that the ledger does not know of, never two.
         finish_committed(context, wait)
         return first | _apply_or_halve(context, batch[middle:], wait)
+
+
+def be_silent(done: int, total: int) -> None:
+    """Report no progress."""

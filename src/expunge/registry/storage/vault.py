@@ -50,7 +50,7 @@ from ...disk import (
     sync_folder,
 )
 from ...exceptions import MissingExtra, NeedsRestore, StoreFailed
-from ...ledger.secrets import UnusableKey, read_secret
+from ...ledger.keys import UnusableKey, read_secret
 from ...promise.noise import salt
 from .engine import translate_errors
 from .lock import lock_file

@@ -36,10 +36,26 @@ def _models() -> None:
         sa.Column("content", sa.LargeBinary),
         sa.Column("sequence", sa.BigInteger),
         sa.Column("superseded", sa.BigInteger),
+        sa.Column("withdrawn", sa.BigInteger),
         sa.PrimaryKeyConstraint("model", "number", name="pk_releases"),
         sa.ForeignKeyConstraint(["model"], ["models.name"], name="fk_releases_model"),
     )
     op.create_index("ix_releases_model", "releases", ["model", "superseded"])
+    op.create_index("ix_releases_digest", "releases", ["digest"])
+    op.create_table(
+        "shipments",
+        sa.Column("id", sa.Integer, nullable=False),
+        sa.Column("model", sa.Text, nullable=False),
+        sa.Column("number", sa.Integer, nullable=False),
+        sa.Column("time", sa.BigInteger, nullable=False),
+        sa.Column("name", sa.Text, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_shipments"),
+        sa.ForeignKeyConstraint(
+            ["model", "number"],
+            ["releases.model", "releases.number"],
+            name="fk_shipments_model",
+        ),
+    )
 
 
 def _people() -> None:
