@@ -188,7 +188,8 @@ def _counts(state: State) -> float:
     """Return how many roundings a sum over the rows, then downdated, may hold.
 
     n terms are added at the anchor and those of the removed rows subtracted again;
-    every update rounds the whole array once.
+    every update rounds the whole array once. n additions bound every order of
+    summation: the tree of ``core.sums``, and sums over folds on top of it.
     """
     scales = state.scales
     n_removed = scales.n_rows - state.n_rows
