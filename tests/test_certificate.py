@@ -28,8 +28,8 @@ from expunge.promise.certificate import (
     assumptions_of,
     certify,
     describe,
-    schema,
 )
+from expunge.promise.schemas import load_schema
 from tests import certificates
 from tests.certificates import ALL, BARE, EACH, JOINT, N_PARAMETERS, OBJECTIVE
 from tests.instances import LOSSES, PENALTIES
@@ -44,7 +44,8 @@ PINNED = """
 
 def valid(document: object) -> bool:
     """Return whether the shipped schema accepts the document."""
-    return bool(jsonschema.Draft202012Validator(schema()).is_valid(document))
+    validator = jsonschema.Draft202012Validator(load_schema("certificate"))
+    return bool(validator.is_valid(document))
 
 
 def readable(document: object) -> bool:
@@ -58,8 +59,8 @@ def readable(document: object) -> bool:
 
 def test_fields_are_the_pinned_ones() -> None:
     assert sorted(field.name for field in fields(Certificate)) == sorted(PINNED)
-    assert sorted(schema()["properties"]) == sorted(PINNED)
-    assert sorted(schema()["required"]) == sorted(PINNED)
+    assert sorted(load_schema("certificate")["properties"]) == sorted(PINNED)
+    assert sorted(load_schema("certificate")["required"]) == sorted(PINNED)
 
 
 @pytest.mark.parametrize("certificate", ALL)
@@ -223,7 +224,7 @@ def test_message_names_field_and_value() -> None:
 
 
 def test_schema_validates_as_a_schema() -> None:
-    jsonschema.Draft202012Validator.check_schema(schema())
+    jsonschema.Draft202012Validator.check_schema(load_schema("certificate"))
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -88,7 +88,7 @@ class TestVerify:
             export(PAGES[1:]),
             EXPORT.replace(b"churn", b"chern", 1),
             EXPORT[:-1],
-            certificates.EACH.to_json().replace('"epsilon":1.0', '"epsilon":0.1'),
+            certificates.EACH.to_json().replace('"epsilon":1,', '"epsilon":0.1,'),
             certificates.EACH.to_json().replace('"certified"', '"certain"'),
             "",
             "{}",

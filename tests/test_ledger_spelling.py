@@ -31,7 +31,9 @@ NAMES = st.sampled_from(
     ["a", "b", "B", "a.1", "a-1", "_a", "", "\u00e9", 'a"', "x" * 65]
 )
 DAYS = st.sampled_from(["2024-02-29", "2023-02-29", "1969-12-31", "2024-13-01", "", 1])
-COUNTS = st.sampled_from([0, 1, -1, 10**17, 10**18, 10**30, 1.0, True, None, "1"])
+COUNTS = st.sampled_from(
+    [0, 1, -1, 10**14, 10**15, 2**53 - 1, 2**53, 10**30, 1.0, True, None, "1"]
+)
 REQUESTS = st.fixed_dictionaries(
     {
         "accepted": st.just("2020-01-01") | DAYS,
@@ -133,9 +135,17 @@ def test_lists_of_any_length_are_read_at_a_glance(digests: tuple[str, ...]) -> N
 
 
 def test_numbers_too_long_for_a_glance_are_read_all_the_same() -> None:
-    page = request(1, n_subjects=10**30)
+    page = request(1, n_subjects=2**53 - 1)
     assert glance(page.to_json(), LINES) is None
     assert read_page(page.to_json(), LINES) == page
+
+
+def test_numbers_that_a_double_cannot_hold_are_refused() -> None:
+    text = request(1, n_subjects=2**53 - 1).to_json()
+    beyond = text.replace(str(2**53 - 1), str(2**53))
+    assert glance(beyond, LINES) is None
+    with pytest.raises(InvalidInput, match="must be an integer"):
+        read_page(beyond, LINES)
 
 
 def test_documents_within_documents_are_not_read_at_a_glance() -> None:

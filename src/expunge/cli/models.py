@@ -183,7 +183,7 @@ def write_private(path: Path, text: str) -> None:
         descriptor = os.open(path, flags, OWNER_ALONE)
     except FileExistsError:
         raise InvalidInput(f"{path} is there already; give another file") from None
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
 
 

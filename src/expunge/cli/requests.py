@@ -77,7 +77,7 @@ class Folder:
         """Write receipts, byte for byte, and return where they are."""
         files = {request: self.path / f"{request}.json" for request in receipts}
         for request, file in files.items():
-            file.write_text(receipts[request], encoding="ascii")
+            file.write_text(receipts[request], encoding="utf-8")
         return files
 
 

@@ -191,7 +191,7 @@ def papers(registry: Registry, answer: Answer) -> Papers:
     texts.sort(key=lambda text: Receipt.from_json(text).entry.sequence)
     chosen = texts[-2:][0]
     pem = registry.public_pem()
-    return Papers(chosen.encode("ascii"), registry.export(), pem.encode("ascii"))
+    return Papers(chosen.encode(), registry.export(), pem.encode("ascii"))
 
 
 def opened(given: Papers) -> Opened:

@@ -32,7 +32,7 @@ from ..linear_model.base import Forgetful
 from ..linear_model.estimators import LOGISTIC
 from ..private_model.snapshot import Shown, Snapshot, used_before
 from ..private_model.unlearn import Release
-from ..promise.canonical import dumps, loads
+from ..promise.canonical import LARGEST_INTEGER, dumps, loads
 from ..promise.certificate import Certificate
 from .format import CorruptFiles, digest, unpacked
 from .model import (
@@ -279,11 +279,17 @@ def _words(content: Content, model: Any) -> dict[str, str]:
         words["declared"] = dumps(list(model._shown.declared))
     classes = model._shown.classes
     if classes is not None:
-        words["classes"] = dumps(classes.tolist())
+        words["classes"] = dumps([_spell_class(label) for label in classes.tolist()])
         words["classes_type"] = classes.dtype.str
     if hasattr(model, "feature_names_in_"):
         words["features"] = dumps(model.feature_names_in_.tolist())
     return words
+
+
+def _spell_class(label: Any) -> Any:
+    """Return a class as JSON holds it; digits where an integer is too long."""
+    beyond = isinstance(label, int) and abs(label) > LARGEST_INTEGER
+    return str(label) if beyond else label
 
 
 def _safetensors_file(model: Any) -> bytes:
@@ -304,8 +310,8 @@ def _sealed(header: Mapping[str, Any], body: bytes) -> bytes:
 
     Written here because the library puts words into an order of the day.
     """
-    seal = {"sha256": digest(dumps(header).encode("ascii") + body)}
-    text = dumps({**header, METADATA: header[METADATA] | seal}).encode("ascii")
+    seal = {"sha256": digest(dumps(header).encode() + body)}
+    text = dumps({**header, METADATA: header[METADATA] | seal}).encode()
     text += b" " * (-len(text) % 8)  # so that the tensors lie aligned
     return len(text).to_bytes(8, "little") + text + body
 

@@ -44,7 +44,7 @@ from ..private_model.labels import Labels
 from ..private_model.unlearn import Custody
 from ..promise.accountant import Accountant
 from ..promise.budget import Budget
-from ..promise.canonical import Document, dumps, loads
+from ..promise.canonical import LARGEST_INTEGER, Document, dumps, loads
 from ..promise.certificate import Certificate, Scope
 from ..promise.radius import Radius
 from ..promise.record import Record
@@ -112,10 +112,14 @@ def packed(value: Any, place: str, arrays: Arrays) -> Any:
     """
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None or isinstance(value, bool | str | int):
+    if value is None or isinstance(value, bool | str):
         return value
+    if isinstance(value, int):
+        return value if abs(value) <= LARGEST_INTEGER else {"int": str(value)}
     if isinstance(value, float):
-        return value if isfinite(value) else {"float": repr(value)}
+        # JSON spells 1.0 as 1, and would return an integer.
+        plain = isfinite(value) and not value.is_integer()
+        return value if plain else {"float": repr(value)}
     if isinstance(value, bytes):
         return {"bytes": value.hex()}
     if isinstance(value, list | tuple):
@@ -212,6 +216,7 @@ def _words(data: Any, arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
 
 READERS: Mapping[str, Any] = {
     "float": lambda data, _: float(data["float"]),
+    "int": lambda data, _: int(data["int"]),
     "bytes": lambda data, _: bytes.fromhex(data["bytes"]),
     "tuple": lambda data, arrays: tuple(unpacked(v, arrays) for v in data["tuple"]),
     "list": lambda data, arrays: [unpacked(v, arrays) for v in data["list"]],
@@ -282,10 +287,10 @@ def sealed(kind: str, content: Mapping[str, Any]) -> bytes:
     manifest = {
         "content": content,
         "format": f"expunge {kind}",
-        "sha256": digest(dumps(content).encode("ascii")),
+        "sha256": digest(dumps(content).encode()),
         "version": VERSION,
     }
-    return dumps(manifest).encode("ascii")
+    return dumps(manifest).encode()
 
 
 def unsealed(kind: str, data: bytes) -> dict[str, Any]:

@@ -224,7 +224,7 @@ def framed(content: Content, arrays: Arrays) -> list[memoryview]:
     The piece comes in parts, which are not copied: a state is megabytes, and this is
     done for every request.
     """
-    line = dumps(content).encode("ascii") + b"\n"
+    line = dumps(content).encode() + b"\n"
     return [memoryview(line), *_safetensors_parts(arrays)]
 
 

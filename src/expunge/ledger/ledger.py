@@ -142,7 +142,7 @@ def unsigned(head: Head) -> str:
 
 def leaf(entry: Entry) -> bytes:
     """Return the hash of an entry as a leaf of the tree."""
-    return leaf_hash(entry.to_json().encode("ascii"))
+    return leaf_hash(entry.to_json().encode())
 
 
 def check_growth(

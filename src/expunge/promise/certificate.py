@@ -9,10 +9,8 @@ The standard sentences live here. A certificate may say more, never less. Each i
 written to follow "This holds provided that ..." or "It says nothing about ...".
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from importlib import resources
 from numbers import Real
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
@@ -22,13 +20,15 @@ from .accountant import Accountant, Claim, Selection, permitted
 from .canonical import (
     Check,
     Document,
+    Schema,
     count,
     exactly,
-    frozen,
+    freeze,
     hexadecimal,
     number,
     one_of,
     optional,
+    sentence,
     sentences,
 )
 from .noise import Source
@@ -49,6 +49,8 @@ CONTRACT = (
     "noise_source",
     "claim",
 )
+# Stated only beside the others, where they apply.
+EXTRAS = ("releases", "choice_sigma", "choice_share")
 
 ASSUMPTIONS = (
     "the contract (budget, objective, schedule, features) was fixed without looking at "
@@ -115,14 +117,26 @@ STANDARD = frozenset(
 VOIDS = frozenset({WITHOUT_CONTRACT, UNPROTECTED, CHOSEN})
 
 
-def _objective(value: Any) -> Any:
+def _freeze_objective(value: Any) -> Any:
     """Return the description of an objective, read-only."""
-    description = frozen(value)
+    description = freeze(value)
     parts = description if isinstance(description, Mapping) else {}
     for part in (parts.get("loss"), parts.get("penalty")):
         if not (isinstance(part, Mapping) and isinstance(part.get("name"), str)):
             raise ValueError("it must name its loss and its penalty, see describe()")
     return description
+
+
+_NAMED = {
+    "type": "object",
+    "required": ["name"],
+    "properties": {"name": {"type": "string"}},
+}
+_DESCRIPTION = {
+    "type": "object",
+    "required": ["loss", "penalty"],
+    "properties": {"loss": _NAMED, "penalty": _NAMED},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,19 +293,29 @@ class Certificate(Document):
         "selection": one_of(*get_args(Selection)),
         "choice_sigma": optional(number(0.0)),
         "choice_share": optional(number(0.0, 1.0)),
-        "mechanism": lambda value: sentences((value,))[0],
-        "objective": _objective,
+        "mechanism": sentence,
+        "objective": Check(_freeze_objective, _DESCRIPTION),
         "assumptions": sentences,
         "not_covered": sentences,
         "commitment": hexadecimal(32),
         "version": exactly(FORMAT),
     }
 
+    @classmethod
+    def schema_rules(cls) -> Schema:
+        """Return that a budget is stated whole or not at all."""
+        absent = {name: {"type": "null"} for name in (*CONTRACT, *EXTRAS)}
+        stated = {name: {"not": {"type": "null"}} for name in CONTRACT}
+        return {
+            "if": {"properties": {"epsilon": {"type": "null"}}},
+            "then": {"properties": absent},
+            "else": {"properties": stated},
+        }
+
     def require_consistent(self) -> None:
         """Refuse a contract that is not stated whole or not at all."""
         absent = [name for name in CONTRACT if getattr(self, name) is None]
-        extras = (self.releases, self.choice_sigma, self.choice_share)
-        stray = any(extra is not None for extra in extras)
+        stray = any(getattr(self, name) is not None for name in EXTRAS)
         if absent and (len(absent) < len(CONTRACT) or stray):
             raise InvalidInput(
                 f"Certificate: {', '.join(absent)} missing from the contract; state "
@@ -357,8 +381,7 @@ def _contract(accountant: Accountant) -> dict[str, Any]:
     """Return the terms of the contract, all None where there is no budget."""
     budget, size = accountant.budget, accountant.n_parameters
     if budget is None:
-        optional_terms = ("releases", "choice_sigma", "choice_share")
-        return dict.fromkeys((*CONTRACT, *optional_terms))
+        return dict.fromkeys((*CONTRACT, *EXTRAS))
     return {
         "claim": accountant.claim,
         "epsilon": budget.epsilon,
@@ -412,7 +435,7 @@ def _fields(part: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """Return the value of a field as JSON data; refuse what would be left out."""
     if value is None or isinstance(value, str | Real):
-        return frozen(value)
+        return freeze(value)
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if is_dataclass(value):
@@ -421,10 +444,3 @@ def _plain(value: Any) -> Any:
         f"a certificate cannot describe {type(value).__name__}; make it a frozen "
         "dataclass of plain numbers, words and tuples"
     )
-
-
-def schema() -> dict[str, Any]:
-    """Return the JSON Schema of this version's certificates, which ships beside it."""
-    file = resources.files("expunge") / "schemas" / "certificate.json"
-    found: dict[str, Any] = json.loads(file.read_text(encoding="ascii"))
-    return found
