@@ -18,11 +18,10 @@ People: whom a command line or a file asks to forget, and who of them is known.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -118,8 +117,6 @@ class Answers:
             say(*map(str, self.files.values()))
 
 
-Item = TypeVar("Item")
-
 CHUNK = 1000
 
 
@@ -157,8 +154,8 @@ class People:
     def held(self, registry: "Registry") -> dict[str, tuple[str, ...]]:
         """Return for each person the models that hold them. This changes nothing."""
         held: dict[str, tuple[str, ...]] = {}
-        for several in chunks(self.ids):
-            held |= registry.known(several)
+        for start in range(0, len(self.ids), CHUNK):
+            held |= registry.known(self.ids[start : start + CHUNK])
         return held
 
     def known(self, registry: "Registry") -> "tuple[People, tuple[str, ...]]":
@@ -193,13 +190,6 @@ def refuse_unknown(unknown: Sequence[str]) -> None:
             f"{some(unknown)}; nothing was accepted; correct them, or leave them out "
             "with --skip-unknown"
         )
-
-
-def chunks(items: Sequence[Item], size: int = CHUNK) -> Iterator[tuple[Item, ...]]:
-    """Yield the items a few at a time."""
-    rest = iter(items)
-    while several := tuple(islice(rest, size)):
-        yield several
 
 
 GO_ON = "expunge forget --pending goes on"
@@ -249,7 +239,8 @@ def forgotten(registry: "Registry", asked: "Sequence[Asked]", wait: float) -> Ou
     failure: ExpungeError | None = None
     try:
         with progress("accepting") as watch:
-            for several in chunks(asked):
+            for start in range(0, len(asked), CHUNK):
+                several = asked[start : start + CHUNK]
                 registry.accept(several)
                 accepted += [one.request for one in several]
                 watch(len(accepted), len(asked))

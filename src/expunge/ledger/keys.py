@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..exceptions import InvalidInput, MissingExtra
-from ..promise.noise import salt
+from ..promise.noise import random_bytes
 from .secrets import Secret, UnusableKey, read_secret, secret_file
 
 KEY_BYTES, SIGNATURE_BYTES = 32, 64
@@ -159,7 +159,7 @@ def _fresh() -> bytes:
     """Return a new key as its file holds it; all chance comes from ``noise``."""
     forms = _cryptography().serialization
     pem: bytes = (
-        SigningKey(salt())
+        SigningKey(random_bytes(KEY_BYTES))
         ._private()
         .private_bytes(
             forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption()

@@ -28,7 +28,7 @@ from typing import NoReturn, SupportsIndex
 from ..disk import beside, denied, drafted, failed, flush, make_folder
 from ..exceptions import ExpungeError, InvalidInput
 from ..private_model.subjects import person
-from ..promise.noise import salt
+from ..promise.noise import random_bytes
 
 TOKEN_BYTES = 8
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -91,7 +91,7 @@ def read_secret(path: Path) -> bytes:
 def _create(path: Path, content: bytes) -> None:
     """Make a secret file; leave alone one that another process made meanwhile."""
     _make_folders(path.parent)
-    draft = beside(path, salt()[:TOKEN_BYTES].hex())
+    draft = beside(path, random_bytes(TOKEN_BYTES).hex())
     try:
         with drafted(draft, content), suppress(FileExistsError):
             os.link(draft, path)
@@ -182,4 +182,4 @@ def _keyed(text: str, key: TagKey, purpose: bytes) -> str:
 
 
 def _fresh() -> bytes:
-    return salt().hex().encode("ascii")
+    return random_bytes(KEY_BYTES).hex().encode("ascii")

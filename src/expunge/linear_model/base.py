@@ -47,7 +47,7 @@ from ..private_model.training_rows import Kept, Roster
 from ..private_model.unlearn import Custody, Release, begin
 from ..promise.budget import Budget
 from ..promise.certificate import Certificate
-from ..promise.noise import SecureNoise, release_noise, salt
+from ..promise.noise import SECRET_BYTES, SecureNoise, random_bytes, release_noise
 from ..promise.record import Record
 from ..removal import Mechanism
 from .choices import MECHANISMS, chosen, penalty_of
@@ -354,7 +354,9 @@ class Forgetful(OneWriter, BaseEstimator, ABC):
         custody = begin(objective, rows, mechanism, self.budget, start)
         custody = scoped(custody, prepared.labels, rows_kept=self.keep_data)
         kept = Kept(rows, owners) if self.keep_data else None
-        roster = Roster.of(rows, salt(), None if self.keep_data else owners)
+        roster = Roster.of(
+            rows, random_bytes(SECRET_BYTES), None if self.keep_data else owners
+        )
         return Holdings(custody, noise, roster, kept, prepared.labels)
 
     def _request(

@@ -35,7 +35,7 @@ from ..exceptions import (
 from ..promise.accountant import Accountant, Fitted, Removed, release_event
 from ..promise.budget import Budget
 from ..promise.certificate import Certificate, Scope, certify
-from ..promise.noise import Noise, on_grid, salt
+from ..promise.noise import SECRET_BYTES, Noise, on_grid, random_bytes
 from ..promise.radius import Radius, best_radius
 from ..promise.record import Record
 from ..removal import Draft, Mechanism, Newton, State, look
@@ -314,7 +314,7 @@ def _record(custody: Custody) -> Record:
         n_samples=custody.n_samples,
         n_removed=custody.n_removed,
         timings={"request": custody.seconds},
-        salt=salt(),
+        salt=random_bytes(SECRET_BYTES),
         choice=custody.choice,
         selection=custody.accountant.selection,
     )

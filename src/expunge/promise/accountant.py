@@ -36,7 +36,7 @@ answer had to be polished or retrained depends on its radius. These are not
 from dataclasses import dataclass, replace
 from functools import singledispatch
 from math import hypot, inf, isfinite
-from typing import ClassVar, Literal, TypeAlias, final
+from typing import Literal, TypeAlias, final
 
 from ..exceptions import InvalidInput, NotCertifiable, ScheduleExhausted, Unsupported
 from .budget import Budget
@@ -48,9 +48,6 @@ class Event:
     """Anything that happened to a model."""
 
     __slots__ = ()
-
-    public: ClassVar[bool] = True
-    """Whether strangers may learn that it happened."""
 
 
 @final
@@ -81,25 +78,6 @@ class Removed(Event):
     def __post_init__(self) -> None:
         """Refuse a negative number of people."""
         _require_count("n_subjects", self.n_subjects, 0)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Polished(Event):
-    """Passes over the remaining rows brought the answer closer to retraining.
-
-    Costs nothing, because any answer within the radius budget will do.
-    """
-
-    public: ClassVar[bool] = False
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Retrained(Event):
-    """The answer was solved anew on the remaining rows. Costs nothing."""
-
-    public: ClassVar[bool] = False
 
 
 @final
@@ -164,16 +142,6 @@ class NoisyTuning(Event):
     def __post_init__(self) -> None:
         """Refuse a cost that is not a number."""
         _require_cost(self.gdp)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Refused(Event):
-    """A release was refused for want of rows to retrain on.
-
-    Costs nothing, because no claim is made about it: a refusal that anyone can see
-    is a disclosure, and every certificate lists it as not covered.
-    """
 
 
 def _require_count(name: str, value: int, least: int) -> None:
@@ -247,10 +215,6 @@ class Accountant:
         """Whether there is a promise and nothing has broken it."""
         return self.budget is not None and isfinite(self.gdp)
 
-    def supports(self, event: object) -> bool:
-        """Return whether the event is known; kinds derived from known ones are not."""
-        return _after.registry.get(type(event), _unknown) is not _unknown
-
     def compose(self, event: Event) -> "Accountant":
         """Return the account after the event; refuse and change nothing if it cannot.
 
@@ -308,15 +272,6 @@ def _unknown(event: Event, before: Accountant) -> Accountant:
 
 
 _after = singledispatch(_unknown)
-
-
-@_after.register(Polished)
-@_after.register(Retrained)
-@_after.register(Refused)
-def _free(event: Event, before: Accountant) -> Accountant:
-    """Pass over what costs nothing and is not counted."""
-    del event
-    return before
 
 
 @_after.register

@@ -28,7 +28,7 @@ from .canonical import (
     optional,
     sentences,
 )
-from .noise import SALT_BYTES
+from .noise import SECRET_BYTES
 from .radius import RadiusKind
 
 FORMAT = 2
@@ -71,7 +71,7 @@ def _freeze_salt(value: Any) -> bytes:
     return bytes.fromhex(_HEXADECIMAL(text))
 
 
-_HEXADECIMAL = hexadecimal(SALT_BYTES)
+_HEXADECIMAL = hexadecimal(SECRET_BYTES)
 _ENDS = {"prefixItems": [_ALPHA.schema, _RADIUS.schema, _RADIUS.schema]}
 
 
@@ -100,7 +100,7 @@ class Record(Private, Document):
     selection
         As the certificate of the release stated it.
     salt
-        32 random bytes from ``noise.salt`` (hexadecimal in JSON), used once.
+        32 random bytes from ``noise.random_bytes`` (hexadecimal in JSON), used once.
     """
 
     radius: float | None

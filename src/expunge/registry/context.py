@@ -18,7 +18,7 @@ from ..core.arrays import Private
 from ..exceptions import ExpungeError
 from ..ledger import Ledger, SigningKey, TagKey
 from ..ledger.documents import midnight
-from ..promise.noise import salt
+from ..promise.noise import SECRET_BYTES, random_bytes
 from .folder import Places, Settings, signing_key_of, tag_keys
 from .held import Held, take_up
 from .storage import (
@@ -120,7 +120,7 @@ class Site(Private):
     @contextmanager
     def changing(self) -> Iterator[Connection]:
         """Give a transaction of the process that works; refuse one overtaken."""
-        turn = salt().hex()
+        turn = random_bytes(SECRET_BYTES).hex()
         with self.store.writing() as connection:
             write_turn(connection, self.turn, turn)
             yield connection

@@ -10,13 +10,13 @@ from typing import Literal, TypeAlias
 
 from ..ledger.entries import REQUEST_BYTES
 from ..promise.certificate import Certificate
-from ..promise.noise import salt
+from ..promise.noise import random_bytes
 
 Stage: TypeAlias = Literal["accepted", "applied", "completed"]
 
 
 def _fresh() -> str:
-    return salt()[:REQUEST_BYTES].hex()
+    return random_bytes(REQUEST_BYTES).hex()
 
 
 @dataclass(frozen=True, slots=True, repr=False)

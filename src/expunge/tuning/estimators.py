@@ -28,7 +28,13 @@ from ..linear_model.choices import MECHANISMS, chosen, penalty_of
 from ..private_model.training_rows import Kept, Roster
 from ..private_model.unlearn import begin
 from ..promise.budget import Budget
-from ..promise.noise import Noise, SecureNoise, release_noise, salt
+from ..promise.noise import (
+    SECRET_BYTES,
+    Noise,
+    SecureNoise,
+    random_bytes,
+    release_noise,
+)
 from ..removal import Mechanism
 from ..removal.state import initial_state, with_sums
 from ..removal.summary import summarise
@@ -225,7 +231,7 @@ class Tuned(Forgetful):
         return TunedHoldings(
             replace(custody, accountant=account, choice=proof(models, rule, place)),
             noise,
-            Roster.of(kept.rows, salt()),
+            Roster.of(kept.rows, random_bytes(SECRET_BYTES)),
             kept,
             prepared.labels,
             rule=rule,
@@ -240,7 +246,9 @@ class Tuned(Forgetful):
         folds: object = self.folds
         if isinstance(folds, str) and folds != "loo":
             raise InvalidInput(f"folds={folds!r}; give a number, or 'loo'")
-        key: object = salt() if self.fold_key is None else self.fold_key
+        key: object = (
+            random_bytes(SECRET_BYTES) if self.fold_key is None else self.fold_key
+        )
         if isinstance(key, str):
             key = key.encode()
         if not isinstance(key, bytes):

@@ -44,7 +44,7 @@ from ...core.arrays import Private
 from ...disk import clear, destroy, flush, make_folder, open_new, replace_file
 from ...exceptions import MissingExtra, NeedsRestore, StoreFailed
 from ...ledger.secrets import UnusableKey, read_secret
-from ...promise.noise import salt
+from ...promise.noise import random_bytes
 from .engine import translated
 from .lock import locked
 from .tables import overtaken
@@ -55,12 +55,12 @@ CHUNK = 1 << 20
 
 def fresh_key() -> bytes:
     """Return a new key."""
-    return salt()
+    return random_bytes(KEY_BYTES)
 
 
 def seal(data: bytes, key: bytes, place: str) -> bytes:
     """Return the data sealed under a key, for this place alone."""
-    nonce = salt()[:NONCE_BYTES]
+    nonce = random_bytes(NONCE_BYTES)
     sealed: bytes = _aead()(key).encrypt(nonce, data, place.encode())
     return nonce + sealed
 
@@ -69,7 +69,7 @@ def seal_to(
     file: IO[bytes], parts: Iterable[memoryview], key: bytes, place: str
 ) -> None:
     """Write what ``seal`` would return for the parts in a row, without copies of it."""
-    nonce = salt()[:NONCE_BYTES]
+    nonce = random_bytes(NONCE_BYTES)
     cipher = _gcm()(key, nonce)
     cipher.authenticate_additional_data(place.encode())
     buffer = bytearray(CHUNK)
@@ -333,7 +333,7 @@ class Checkpoints(Private):
         It counts for nothing until the database holds that name.
         """
         key = self.vault.keys(model).of(generation, model)
-        name = f"{model}.{generation}.{salt()[:TOKEN_BYTES].hex()}"
+        name = f"{model}.{generation}.{random_bytes(TOKEN_BYTES).hex()}"
         with translated():
             if not self._require_own():
                 replace_file(self.folder / OWNER, self.owner.encode("ascii"))
