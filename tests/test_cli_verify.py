@@ -64,7 +64,7 @@ class TestVerify:
         assert words.startswith("STANDS: ")
         assert "was completed on 2023-11-15, 27 days before" in words
         assert "Model churn: The operator states that each release" in words
-        assert "It holds provided that - the contract" in words
+        assert "It holds provided that - the budget" in words
         assert "It says nothing about - who was removed" in words
         assert max(map(len, done.out.splitlines()[1:])) <= 80
 

@@ -86,7 +86,7 @@ def test_law_is_normal(drawn: Vector) -> None:
     assert stats.kstest(drawn.ravel() / SIGMA, "norm").pvalue > RARE
 
 
-def test_variance_is_that_of_the_contract(drawn: Vector) -> None:
+def test_variance_is_that_of_the_budget(drawn: Vector) -> None:
     squares = (drawn / SIGMA) ** 2
     error = np.sqrt(2.0 / squares.size)
     assert abs(squares.mean() - 1.0) < RARE_ERRORS * error

@@ -83,7 +83,7 @@ class Removed(Event):
 @final
 @dataclass(frozen=True, slots=True)
 class Released(Event):
-    """A model was published with the noise of the contract.
+    """A model was published with the noise of the budget.
 
     ``gdp`` is what the release may cost: the mu of Gaussian differential privacy up
     to which it was allowed to differ from the release of an operator who retrains.
@@ -101,7 +101,7 @@ class Released(Event):
 class Unprotected(Event):
     """A model was published that promises nothing. Costs infinity.
 
-    There was no noise, or seeded noise that the contract does not allow.
+    There was no noise, or seeded noise that the budget does not allow.
     """
 
 
@@ -173,11 +173,11 @@ class Accountant:
     Parameters
     ----------
     budget
-        The contract; None promises nothing.
+        The budget; None promises nothing.
     n_parameters, n_subjects_removed
         Size of the model, and how many people were removed since it was fitted.
     n_releases
-        How many releases were made under the contract.
+        How many releases were made under the budget.
     selection
         How what was tuned was chosen; "not covered" once and for all.
     joint, largest, pending
@@ -336,8 +336,8 @@ def _require_schedule(before: Accountant) -> None:
     """Refuse what comes after the last planned release."""
     if before.remaining() == 0:
         raise ScheduleExhausted(
-            f"all {before.n_releases} releases that the contract planned are made; "
-            "plan more with Budget(releases=...) and fit anew under that contract"
+            f"all {before.n_releases} releases that the budget planned are made; plan "
+            "more with Budget(releases=...) and fit again under that budget"
         )
 
 
@@ -347,6 +347,6 @@ def _require_within(before: Accountant, cost: float) -> None:
     if cost > cap * (1.0 + ROUNDING):
         raise NotCertifiable(
             f"a release that may cost mu={cost:.6g} exceeds {cap:.6g}, which the "
-            "contract grants to each; lower it, or plan a larger epsilon or fewer "
+            "budget grants to each; lower it, or plan a larger epsilon or fewer "
             "releases"
         )

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificate: what a release promises, and nothing that the removed rows could change.
+"""Certificates: what a release promises, and nothing that removed rows could change.
 
-It holds the contract, figures that follow from the contract, and the request log. What
-depends on rows (radius, decisions, row counts, timings) stays in the private record, of
-which the certificate holds a salted hash. ``verify`` checks one against the other.
+A certificate holds the budget, figures that follow from the budget, and the request
+log. What depends on rows (radius, decisions, row counts, timings) stays in the private
+record, of which the certificate holds a salted hash. ``verification`` checks one
+against the other.
 
-The standard sentences live here. A certificate may say more, never less. Each is
-written to follow "This holds provided that ..." or "It says nothing about ...".
+The standard sentences live here. A certificate may say more, never less. Each sentence
+completes "This holds provided that ..." or "It says nothing about ...".
 """
 
 from collections.abc import Mapping
@@ -34,12 +35,12 @@ from .canonical import (
 from .noise import Source
 
 Status: TypeAlias = Literal["certified", "radius-only"]
-RowNorm: TypeAlias = Literal["contract", "measured"]
+RowNorm: TypeAlias = Literal["declared", "measured"]
 Classes: TypeAlias = Literal["none", "declared", "learnt"]
 
-FORMAT = 2
+FORMAT = 1
 # Stated together or not at all.
-CONTRACT = (
+BUDGET_FIELDS = (
     "epsilon",
     "delta",
     "sigma",
@@ -50,11 +51,11 @@ CONTRACT = (
     "claim",
 )
 # Stated only beside the others, where they apply.
-EXTRAS = ("releases", "choice_sigma", "choice_share")
+OPTIONAL_FIELDS = ("releases", "choice_sigma", "choice_share")
 
 ASSUMPTIONS = (
-    "the contract (budget, objective, schedule, features) was fixed without looking at "
-    "the data",
+    "the budget, the objective, the schedule and the features were fixed without "
+    "looking at the data",
     "the rows handed over for removal are all the rows of the people who asked",
     "requests depend on what was released, never on private state",
     "the noise cannot be read or predicted by whoever sees the release",
@@ -85,10 +86,10 @@ OTHER_RELEASES = (
     "other releases of this model, from an earlier fit, another process or a saved "
     "copy: each counts its own releases"
 )
-WITHOUT_CONTRACT = "any promise: without a budget the release carries no noise"
+WITHOUT_BUDGET = "any promise: without a budget the release carries no noise"
 UNPROTECTED = (
-    "a release under this contract that promised nothing: its noise came from a seed, "
-    "which the contract does not allow"
+    "a release under this budget that promised nothing: its noise came from a seed, "
+    "which the budget does not allow"
 )
 CHOSEN = (
     "a choice made by looking at the data, of alpha or of features say, which removal "
@@ -105,7 +106,7 @@ STANDARD = frozenset(
         ROWS_NOT_KEPT,
         CLASS_REFUSED,
         OTHER_RELEASES,
-        WITHOUT_CONTRACT,
+        WITHOUT_BUDGET,
         UNPROTECTED,
         CHOSEN,
         SEEDED,
@@ -114,7 +115,7 @@ STANDARD = frozenset(
 """What certificates say by themselves; any other exclusion was added to a model."""
 
 # A certificate with one of these is "radius-only", and without them "certified".
-VOIDS = frozenset({WITHOUT_CONTRACT, UNPROTECTED, CHOSEN})
+VOIDS = frozenset({WITHOUT_BUDGET, UNPROTECTED, CHOSEN})
 
 
 def _freeze_objective(value: Any) -> Any:
@@ -141,7 +142,7 @@ _DESCRIPTION = {
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What certificates of a model state beside its contract and its objective.
+    """What certificates of a model state beside its budget and its objective.
 
     Fixed by how the model was made, never by who left.
 
@@ -207,7 +208,7 @@ def needs_every_class(description: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Certificate(Document):
-    """The public half of a release: contract, request log, and a commitment.
+    """The public half of a release: budget, request log, and a commitment.
 
     Parameters
     ----------
@@ -216,19 +217,31 @@ class Certificate(Document):
         says why.
     claim
         What (epsilon, delta) is about: "each release" or "all releases jointly".
-    epsilon, delta, sigma, tau, releases
-        The contract; ``tau`` as used, also where the contract left it open. All None
-        without a budget, like whatever else the contract determines.
+    epsilon, delta
+        How well a release can be told from one after retraining; None, like everything
+        else that the budget determines, if there is no budget.
+    sigma
+        Standard deviation of the noise on each parameter.
+    tau
+        How far a solver may be from its minimum, as used if the budget left it open.
+    releases
+        Number of releases that the claim is about; None if it is about each.
     radius_budget
         How far the released model, before its noise, may be from retraining, errors
         of both solvers included. The radius itself is private.
-    noise_grid, noise_source
-        Step of the noise, a power of two, and "secure" or "seeded".
-    n_releases, n_subjects_removed, n_parameters
-        Releases made under the contract, this one included; people removed since the
-        fit; length of the released vector.
+    noise_grid
+        Step of the noise, a power of two.
+    noise_source
+        Where the noise comes from: "secure" or "seeded".
+    n_releases
+        Releases made under the budget, this one included.
+    n_subjects_removed
+        People removed since the fit.
+    n_parameters
+        Length of the released vector.
     row_norm
-        Whether the bound on row norms comes from the "contract" or was "measured".
+        Whether the bound on the norm of a row was "declared" with the budget or
+        "measured" at the fit.
     classes
         Whether a classifier's classes were "declared" in advance, so that a release
         names them whoever left, or "learnt" from the rows; "none" for other models.
@@ -236,15 +249,22 @@ class Certificate(Document):
         How what was tuned was chosen: "none", "certified" equal to tuning again on the
         remaining rows, "recomputed" on them, by "noised" scores, or "not covered". The
         method fixed beforehand, not what it turned out to need.
-    choice_sigma, choice_share
-        Of a contract with noised choices: the noise on the scores, and which share of
-        each release's cost pays for the choice; None otherwise.
-    mechanism, objective
-        A name, and the description of the objective at the fit, see ``describe``.
-    assumptions, not_covered
-        Under which conditions the promise holds, and of what it does not speak.
+    choice_sigma
+        Standard deviation of the noise on the scores that a noised choice compares;
+        None if no choice is noised.
+    choice_share
+        Share of each release's cost that pays for a noised choice, or None.
+    mechanism
+        Name of what answers removals.
+    objective
+        What was minimised at the fit, see ``describe``.
+    assumptions
+        Conditions under which the promise holds.
+    not_covered
+        What the promise does not speak of.
     commitment
-        Salted hash of the private record.
+        SHA-256 of the canonical JSON of the private record, which holds 32 random
+        bytes.
     version
         Of the format.
     """
@@ -304,8 +324,8 @@ class Certificate(Document):
     @classmethod
     def schema_rules(cls) -> Schema:
         """Return that a budget is stated whole or not at all."""
-        absent = {name: {"type": "null"} for name in (*CONTRACT, *EXTRAS)}
-        stated = {name: {"not": {"type": "null"}} for name in CONTRACT}
+        absent = {name: {"type": "null"} for name in (*BUDGET_FIELDS, *OPTIONAL_FIELDS)}
+        stated = {name: {"not": {"type": "null"}} for name in BUDGET_FIELDS}
         return {
             "if": {"properties": {"epsilon": {"type": "null"}}},
             "then": {"properties": absent},
@@ -313,13 +333,13 @@ class Certificate(Document):
         }
 
     def require_consistent(self) -> None:
-        """Refuse a contract that is not stated whole or not at all."""
-        absent = [name for name in CONTRACT if getattr(self, name) is None]
-        stray = any(getattr(self, name) is not None for name in EXTRAS)
-        if absent and (len(absent) < len(CONTRACT) or stray):
+        """Refuse a budget that is stated in part."""
+        absent = [name for name in BUDGET_FIELDS if getattr(self, name) is None]
+        stray = any(getattr(self, name) is not None for name in OPTIONAL_FIELDS)
+        if absent and (len(absent) < len(BUDGET_FIELDS) or stray):
             raise InvalidInput(
-                f"Certificate: {', '.join(absent)} missing from the contract; state "
-                "all of it, or nothing if there is no budget"
+                f"Certificate: {', '.join(absent)} missing from the budget; state all "
+                "of it, or nothing if there is no budget"
             )
 
 
@@ -333,7 +353,7 @@ def certify(
 ) -> Certificate:
     """Return the certificate of the release that the accountant composed last.
 
-    Everything in it follows from the contract, the request log and the scope.
+    Everything in it follows from the budget, the request log and the scope.
 
     Parameters
     ----------
@@ -352,12 +372,12 @@ def certify(
     exclusions = _exclusions(accountant, noise_source)
     promised = budget is not None and budget.row_norm is not None
     return Certificate(
-        **_contract(accountant) | {"noise_source": noise_source},
+        **_state_budget(accountant) | {"noise_source": noise_source},
         status="certified" if VOIDS.isdisjoint(exclusions) else "radius-only",
         n_releases=accountant.n_releases,
         n_subjects_removed=accountant.n_subjects_removed,
         n_parameters=accountant.n_parameters,
-        row_norm="contract" if promised else "measured",
+        row_norm="declared" if promised else "measured",
         classes=scope.classes,
         selection=accountant.selection,
         mechanism=scope.mechanism,
@@ -377,11 +397,11 @@ def certify(
     )
 
 
-def _contract(accountant: Accountant) -> dict[str, Any]:
-    """Return the terms of the contract, all None where there is no budget."""
+def _state_budget(accountant: Accountant) -> dict[str, Any]:
+    """Return what the budget determines, all None where there is none."""
     budget, size = accountant.budget, accountant.n_parameters
     if budget is None:
-        return dict.fromkeys((*CONTRACT, *EXTRAS))
+        return dict.fromkeys((*BUDGET_FIELDS, *OPTIONAL_FIELDS))
     return {
         "claim": accountant.claim,
         "epsilon": budget.epsilon,
@@ -411,7 +431,7 @@ def _exclusions(accountant: Accountant, noise_source: Source | None) -> tuple[st
         sound = permitted(accountant.budget, noise_source)
         unprotected = not sound or not (accountant.holds or chosen)
     reasons = {
-        WITHOUT_CONTRACT: accountant.budget is None,
+        WITHOUT_BUDGET: accountant.budget is None,
         UNPROTECTED: unprotected,
         CHOSEN: chosen,
         SEEDED: noise_source == "seeded",

@@ -54,7 +54,7 @@ class Noise(Protocol):
 class SeededNoise:
     """Gaussian noise rounded to a grid, the same again for the same seed.
 
-    Whoever knows the seed can subtract the noise: for tests and benchmarks.
+    Anyone who knows the seed can subtract the noise: for tests and benchmarks.
 
     Parameters
     ----------
@@ -259,12 +259,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def release_noise(budget: Budget, random_state: int | None) -> Noise:
-    """Return the noise of a contract: secure, or seeded if a seed is given.
+    """Return the noise of a budget: secure, or seeded if a seed is given.
 
     Parameters
     ----------
     budget
-        The contract, of which sigma and the grid matter.
+        Its sigma and its grid matter.
     random_state
         ``None``, or a seed for tests and benchmarks.
     """

@@ -31,7 +31,7 @@ from .canonical import (
 from .noise import SECRET_BYTES
 from .radius import RadiusKind
 
-FORMAT = 2
+FORMAT = 1
 
 Scored: TypeAlias = tuple[float, float | None, float | None]
 
