@@ -87,7 +87,9 @@ class _Problem:
         weight = rows.weight.astype(LD)
         self.share = weight / weight.sum()
         self.alpha = LD(objective.alpha)
-        self.mu = self.alpha * LD(objective.penalty.curvature) + LD(objective.ridge)
+        self.mu = self.alpha * LD(objective.penalty.strong_convexity) + LD(
+            objective.ridge
+        )
         size = self.X.shape[1] * self.k
         self.diagonal = np.full(size, self.mu)
         self.free = objective.n_free

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contract: its figures, its refusals, and what noise on a grid really hides."""
+"""Budgets: their figures, their refusals, and what noise on a grid really hides."""
 
 from collections.abc import Sequence
 from dataclasses import FrozenInstanceError, replace
@@ -100,7 +100,7 @@ def test_promise_that_drowns_in_rounding_is_refused() -> None:
         Budget(epsilon=0.0, delta=1e-30)
 
 
-def test_contract_is_a_value_of_plain_numbers() -> None:
+def test_budget_is_a_value_of_plain_numbers() -> None:
     terms: dict[str, Any] = {"epsilon": 1, "sigma": np.float64(0.1), "tau": np.int64(1)}
     budget = Budget(**terms, releases=np.int64(3))  # type: ignore[arg-type]
     kinds = {type(budget.epsilon), type(budget.sigma), type(budget.tau)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates: the contract and the request log, and nothing of the removed rows."""
+"""Certificates: the budget and the request log, and nothing of the removed rows."""
 
 import json
 import re
@@ -16,20 +16,20 @@ from expunge.exceptions import InvalidInput, Unsupported
 from expunge.promise.accountant import TunedOnData
 from expunge.promise.budget import Budget
 from expunge.promise.certificate import (
+    BUDGET_FIELDS,
     CHOSEN,
-    CONTRACT,
     NOT_COVERED,
     PREPROCESSING,
     SEEDED,
     UNPROTECTED,
-    WITHOUT_CONTRACT,
+    WITHOUT_BUDGET,
     Certificate,
     Scope,
     assumptions_of,
     certify,
     describe,
-    schema,
 )
+from expunge.promise.schemas import load_schema
 from tests import certificates
 from tests.certificates import ALL, BARE, EACH, JOINT, N_PARAMETERS, OBJECTIVE
 from tests.instances import LOSSES, PENALTIES
@@ -44,7 +44,8 @@ PINNED = """
 
 def valid(document: object) -> bool:
     """Return whether the shipped schema accepts the document."""
-    return bool(jsonschema.Draft202012Validator(schema()).is_valid(document))
+    validator = jsonschema.Draft202012Validator(load_schema("certificate"))
+    return bool(validator.is_valid(document))
 
 
 def readable(document: object) -> bool:
@@ -58,8 +59,8 @@ def readable(document: object) -> bool:
 
 def test_fields_are_the_pinned_ones() -> None:
     assert sorted(field.name for field in fields(Certificate)) == sorted(PINNED)
-    assert sorted(schema()["properties"]) == sorted(PINNED)
-    assert sorted(schema()["required"]) == sorted(PINNED)
+    assert sorted(load_schema("certificate")["properties"]) == sorted(PINNED)
+    assert sorted(load_schema("certificate")["required"]) == sorted(PINNED)
 
 
 @pytest.mark.parametrize("certificate", ALL)
@@ -71,14 +72,14 @@ def test_certificates_survive_reading(certificate: Certificate) -> None:
     assert valid(json.loads(text))
 
 
-def test_figures_follow_from_the_contract() -> None:
+def test_figures_follow_from_the_budget() -> None:
     budget = Budget(epsilon=0.5, releases=12, row_norm=1.0)
     assert JOINT.radius_budget == budget.radius_budget(N_PARAMETERS)
     assert JOINT.tau == budget.solver_error(N_PARAMETERS)
     assert JOINT.noise_grid == budget.grid
     assert (JOINT.claim, JOINT.releases) == ("all releases jointly", 12)
     assert (EACH.claim, EACH.releases) == ("each release", None)
-    assert (JOINT.row_norm, EACH.row_norm) == ("contract", "measured")
+    assert (JOINT.row_norm, EACH.row_norm) == ("declared", "measured")
 
 
 def test_request_log_is_counted() -> None:
@@ -88,8 +89,8 @@ def test_request_log_is_counted() -> None:
 
 def test_without_budget_nothing_is_claimed() -> None:
     assert BARE.status == "radius-only"
-    assert all(getattr(BARE, name) is None for name in (*CONTRACT, "releases"))
-    assert WITHOUT_CONTRACT in BARE.not_covered
+    assert all(getattr(BARE, name) is None for name in (*BUDGET_FIELDS, "releases"))
+    assert WITHOUT_BUDGET in BARE.not_covered
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_without_budget_nothing_is_claimed() -> None:
         (JOINT, "certified", ()),
         (certificates.SEEDED, "certified", (SEEDED,)),
         (certificates.UNPROTECTED, "radius-only", (UNPROTECTED, SEEDED)),
-        (BARE, "radius-only", (WITHOUT_CONTRACT,)),
+        (BARE, "radius-only", (WITHOUT_BUDGET,)),
         (
             certificates.certificate(Budget(), "secure", [TunedOnData("grid search")]),
             "radius-only",
@@ -171,7 +172,7 @@ def _drop(name: str) -> Change:
     return change
 
 
-# What a contract may leave open.
+# What a budget may leave open.
 OPTIONAL = ("releases", "choice_sigma", "choice_share")
 MISSHAPEN: list[Change] = [
     *(_drop(name) for name in PINNED),
@@ -205,8 +206,8 @@ def test_misshapen_certificates_are_refused_by_library_and_schema(
     assert not valid(document)
 
 
-@pytest.mark.parametrize("name", [*CONTRACT, "releases"])
-def test_contract_is_stated_whole_or_not_at_all(name: str) -> None:
+@pytest.mark.parametrize("name", [*BUDGET_FIELDS, "releases"])
+def test_budget_is_stated_whole_or_not_at_all(name: str) -> None:
     document = json.loads(BARE.to_json())
     document[name] = json.loads(JOINT.to_json())[name]
     assert not readable(document)
@@ -218,12 +219,12 @@ def test_message_names_field_and_value() -> None:
         InvalidInput, match="Certificate: status='sure'; it must be one"
     ):
         replace(EACH, status="sure")  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match="tau missing from the contract"):
+    with pytest.raises(InvalidInput, match="tau missing from the budget"):
         replace(EACH, tau=None)
 
 
 def test_schema_validates_as_a_schema() -> None:
-    jsonschema.Draft202012Validator.check_schema(schema())
+    jsonschema.Draft202012Validator.check_schema(load_schema("certificate"))
 
 
 @pytest.mark.parametrize("loss", LOSSES)

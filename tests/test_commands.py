@@ -23,7 +23,6 @@ from expunge.cli.options import (
     UNKNOWN,
     WRONG_INPUT,
 )
-from expunge.cli.requests import chunks
 from expunge.exceptions import InvalidInput, StoreFailed
 from expunge.ledger import Receipt
 from expunge.registry import ErasureRequest, Registry
@@ -457,7 +456,7 @@ class TestForget:
             return accept(registry, asked)
 
         monkeypatch.setattr(RegistryRequests, "accept", full)
-        monkeypatch.setattr(requests, "chunks", lambda asked: chunks(asked, 2))
+        monkeypatch.setattr(requests, "CHUNK", 2)
         Path("ids.txt").write_text("\n".join(map(person, range(5))))
         done = call("forget", "--from", "ids.txt")
         assert done.code == STORE_FAILED
@@ -481,10 +480,6 @@ class TestForget:
         done = call("forget", person(1))
         assert done.code == DONE
         assert Receipt.from_json(done.out.strip()).entry.n_subjects == 1
-
-    def test_chunks_lose_nobody(self) -> None:
-        assert list(chunks(range(7), 3)) == [(0, 1, 2), (3, 4, 5), (6,)]
-        assert list(chunks([], 3)) == []
 
 
 def test_whoever_was_forgotten_is_taken_in_by_request_alone(

@@ -25,14 +25,11 @@ KINDS: dict[str, Any] = {
 CONSTITUTION = {
     "Fitted": ["n_parameters"],
     "Removed": ["n_subjects"],
-    "Polished": [],
-    "Retrained": [],
     "Released": ["gdp"],
     "Unprotected": [],
     "TunedOnData": ["how"],
     "TunedRemovably": ["certified"],
     "NoisyTuning": ["gdp"],
-    "Refused": [],
 }
 
 
@@ -51,11 +48,6 @@ def test_event_is_a_frozen_fact_without_behaviour(kind: Any) -> None:
         event.radius = 1.0
     public = [value for name, value in vars(kind).items() if name[0] != "_"]
     assert not any(callable(value) for value in public)
-
-
-def test_only_the_way_to_an_answer_is_private() -> None:
-    private = {name for name, kind in KINDS.items() if not kind.public}
-    assert private == {"Polished", "Retrained"}
 
 
 @pytest.mark.parametrize("gdp", [-1.0, nan, inf])

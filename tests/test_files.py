@@ -37,7 +37,7 @@ from expunge.exceptions import (
 from expunge.files import format
 from expunge.linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
 from expunge.linear_model.base import private_model
-from expunge.model_files import load
+from expunge.model_files import load, read_shipped, ship
 from expunge.promise.budget import Budget
 from expunge.promise.canonical import dumps
 from expunge.promise.verification import verify
@@ -414,3 +414,21 @@ def test_without_the_library_the_extra_is_named(
     for action in (lambda: model.save(tmp_path), lambda: load(tmp_path)):
         with pytest.raises(MissingExtra, match=r"expunge\[files\]"):
             action()
+
+
+@pytest.mark.parametrize("classes", [[0.0, 1.0], [-(2**60), 2**60], [3, 5]])
+def test_numbers_come_back_with_their_type(classes: list[Any], tmp_path: Path) -> None:
+    X, y = CANCER
+    model = LogisticRegression(alpha=1.0, budget=SEEDED, random_state=2**70)
+    model.fit(X, np.array(classes)[y])
+    model.save(tmp_path / "model")
+    ship(model, tmp_path / "model.safetensors")
+    loaded: Any = load(tmp_path / "model")
+    assert loaded.random_state == 2**70
+    shipped: Any = read_shipped(tmp_path / "model.safetensors")
+    for read in (loaded, shipped):
+        assert repr(read.alpha) == "1.0"
+        assert repr(read.budget.sigma) == "5.0"
+        assert read.classes_.dtype == model.classes_.dtype
+        np.testing.assert_array_equal(read.classes_, model.classes_)
+        np.testing.assert_array_equal(read.coef_, model.coef_)

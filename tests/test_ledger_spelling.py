@@ -31,7 +31,9 @@ NAMES = st.sampled_from(
     ["a", "b", "B", "a.1", "a-1", "_a", "", "\u00e9", 'a"', "x" * 65]
 )
 DAYS = st.sampled_from(["2024-02-29", "2023-02-29", "1969-12-31", "2024-13-01", "", 1])
-COUNTS = st.sampled_from([0, 1, -1, 10**17, 10**18, 10**30, 1.0, True, None, "1"])
+COUNTS = st.sampled_from(
+    [0, 1, -1, 10**14, 10**15, 2**53 - 1, 2**53, 10**30, 1.0, True, None, "1"]
+)
 REQUESTS = st.fixed_dictionaries(
     {
         "accepted": st.just("2020-01-01") | DAYS,
@@ -73,7 +75,7 @@ def require_same(text: str | bytes) -> None:
 
 @pytest.mark.parametrize("page", [*KINDS, HEAD], ids=lambda page: page.kind)
 class TestKinds:
-    def test_is_read_at_a_glance(self, page: Entry | Head) -> None:
+    def test_is_read_at_a_read_fast(self, page: Entry | Head) -> None:
         for text in (page.to_json(), page.to_json().encode()):
             seen = read_fast(text, LINES)
             assert seen is not None
@@ -88,7 +90,9 @@ class TestKinds:
             require_same(line[:i] + line[i + 1 :])
             require_same(line[:i] + line[i : i + 1] + line[i:])
 
-    def test_other_spellings_are_not_read_at_a_glance(self, page: Entry | Head) -> None:
+    def test_other_spellings_are_not_read_at_a_read_fast(
+        self, page: Entry | Head
+    ) -> None:
         text = page.to_json()
         found = json.loads(text)
         others = [
@@ -125,7 +129,7 @@ def test_models_come_in_order_each_once(pairs: list[tuple[str, str]]) -> None:
 
 
 @given(st.lists(DIGESTS).map(tuple))
-def test_lists_of_any_length_are_read_at_a_glance(digests: tuple[str, ...]) -> None:
+def test_lists_of_any_length_are_read_at_a_read_fast(digests: tuple[str, ...]) -> None:
     page = ReleasesSuperseded(
         sequence=1, day="2024-01-01", model="m", certificates=digests, by="ab" * 32
     )
@@ -133,19 +137,27 @@ def test_lists_of_any_length_are_read_at_a_glance(digests: tuple[str, ...]) -> N
 
 
 def test_numbers_too_long_for_a_glance_are_read_all_the_same() -> None:
-    page = request(1, n_subjects=10**30)
+    page = request(1, n_subjects=2**53 - 1)
     assert read_fast(page.to_json(), LINES) is None
     assert read_document(page.to_json(), LINES) == page
 
 
-def test_documents_within_documents_are_not_read_at_a_glance() -> None:
+def test_numbers_that_a_double_cannot_hold_are_refused() -> None:
+    text = request(1, n_subjects=2**53 - 1).to_json()
+    beyond = text.replace(str(2**53 - 1), str(2**53))
+    assert read_fast(beyond, LINES) is None
+    with pytest.raises(InvalidInput, match="must be an integer"):
+        read_document(beyond, LINES)
+
+
+def test_documents_within_documents_are_not_read_at_a_read_fast() -> None:
     assert read_fast('{"kind":"receipt"}', {"receipt": Receipt}) is None
 
 
 class TestWork:
     """What a check costs, counted."""
 
-    def test_every_line_is_read_at_a_glance(
+    def test_every_line_is_read_at_a_read_fast(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def unexpected(text: str | bytes) -> CanonicalDocument:

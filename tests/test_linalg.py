@@ -145,7 +145,7 @@ def test_scaled_prox_is_optimal(
 
         def cost(x: Vector, weight: float = weight, b: Vector = b) -> float:
             scale = weight * float(np.abs(b).max())
-            return scale * penalty.value(x.reshape(-1, columns))
+            return scale * penalty.kink(x.reshape(-1, columns))
 
         # The subgradient is one: it supports the kink at the minimum.
         for size in (1e-3, 0.1, 1.0):

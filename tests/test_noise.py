@@ -35,8 +35,8 @@ from expunge.promise.noise import (
     SecureNoise,
     SeededNoise,
     on_grid,
+    random_bytes,
     release_noise,
-    salt,
 )
 
 BUDGET = Budget(sigma=0.3)
@@ -86,7 +86,7 @@ def test_law_is_normal(drawn: Vector) -> None:
     assert stats.kstest(drawn.ravel() / SIGMA, "norm").pvalue > RARE
 
 
-def test_variance_is_that_of_the_contract(drawn: Vector) -> None:
+def test_variance_is_that_of_the_budget(drawn: Vector) -> None:
     squares = (drawn / SIGMA) ** 2
     error = np.sqrt(2.0 / squares.size)
     assert abs(squares.mean() - 1.0) < RARE_ERRORS * error
@@ -373,7 +373,8 @@ def test_model_that_is_not_finite_is_refused_unseen(value: float) -> None:
     assert "0.123456" not in str(why.value)
 
 
-def test_salts_are_long_and_fresh() -> None:
-    salts = {salt() for _ in range(100)}
-    assert len(salts) == 100
-    assert {len(fresh) for fresh in salts} == {32}
+@pytest.mark.parametrize("n_bytes", [8, 12, 32])
+def test_random_bytes_are_as_many_as_asked_for_and_fresh(n_bytes: int) -> None:
+    found = {random_bytes(n_bytes) for _ in range(100)}
+    assert len(found) == 100
+    assert {len(fresh) for fresh in found} == {n_bytes}

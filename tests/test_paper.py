@@ -110,7 +110,7 @@ def test_equation_3_is_the_scaled_prox(penalty: L1 | GroupLasso) -> None:
 
     def value(x: Vector) -> float:
         gap = float((v - x) @ H @ (v - x))
-        return 0.5 * gap + 0.8 * penalty.value(x[:, None])
+        return 0.5 * gap + 0.8 * penalty.kink(x[:, None])
 
     x = scaled_prox(Symmetric.from_dense(H), H @ v, scaled_kink(objective), v).x
     for step in rng.normal(size=(200, 4)) * 10.0 ** rng.uniform(-5, 0, size=(200, 1)):

@@ -22,7 +22,8 @@ THETA = np.array([[3.0], [-4.0], [0.0]])
     ],
 )
 def test_values_known_by_hand(penalty: Penalty, value: float) -> None:
-    assert np.isclose(penalty.value(THETA), value)
+    quadratic = 0.5 * penalty.strong_convexity * float(np.vdot(THETA, THETA))
+    assert np.isclose(quadratic + penalty.kink(THETA), value)
 
 
 @pytest.mark.parametrize("l1_ratio", [0.0, 1.0, -0.5, np.nan])

@@ -235,7 +235,7 @@ def test_a_promised_row_norm_is_kept_or_refused() -> None:
         PrivateModel.fit(PLAIN, rows, budget=Budget(sigma=0.5, row_norm=0.9 * longest))
     budget = Budget(sigma=0.5, row_norm=2.0 * longest, allow_seeded=True)
     _, public, _ = PrivateModel.fit(PLAIN, rows, budget=budget).release(_noise(budget))
-    assert public.certificate.row_norm == "contract"
+    assert public.certificate.row_norm == "declared"
 
 
 def test_a_failed_request_changes_nothing() -> None:

@@ -13,7 +13,7 @@ import pytest
 import expunge
 
 ROOT = Path(__file__).parents[1]
-CORE = ("numpy", "scipy", "scikit-learn")
+CORE = ("numpy", "rfc8785", "scipy", "scikit-learn")
 
 pytestmark = pytest.mark.slow
 

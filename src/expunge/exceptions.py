@@ -39,15 +39,15 @@ class NotConverged(ExpungeError, ArithmeticError):
 
 
 class NotCertifiable(ExpungeError, ValueError):
-    """The contract promises more than this model or release can keep."""
+    """The budget promises more than this model or release can keep."""
 
 
 class ScheduleExhausted(ExpungeError, RuntimeError):
-    """Every release the contract planned is made; the schedule alone says so."""
+    """Every release that the budget planned is made; the schedule alone says so."""
 
 
 class CapacityExceeded(ExpungeError, RuntimeError):
-    """The contract is exhausted; the message holds no figure, for each would leak."""
+    """The budget is exhausted; the message holds no figure, since each would leak."""
 
 
 class MissingExtra(ExpungeError, ImportError):

@@ -229,7 +229,7 @@ class Status(OnRegistry):
                     "receipt yet; run expunge forget --pending",
                     WRONG_INPUT,
                 )
-            self.receipt.write_text(receipt, encoding="ascii")
+            self.receipt.write_text(receipt, encoding="utf-8")
         if self.as_json:
             say_json(request_json(found) | {"receipt": receipt})
         else:

@@ -8,7 +8,6 @@
 ``expunge audit``: open a model's private record and try to break its promise.
 """
 
-import os
 import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..disk import write_new_file
 from ..exceptions import InvalidInput
 from .options import DOES_NOT_STAND, DONE, OnRegistry
 from .output import note, paragraph, points, release_json, say, say_json
@@ -116,9 +116,6 @@ class Release(OnRegistry):
         return DONE
 
 
-OWNER_ALONE = 0o600
-
-
 @dataclass(frozen=True)
 class Audit(OnRegistry):
     """Open the private record behind a model's release, for an auditor.
@@ -182,13 +179,10 @@ def tried(registry: "Registry", asked: Audit) -> "AuditReport":
 
 def write_private(path: Path, text: str) -> None:
     """Write a file that its owner alone may read; never over another one."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
-        descriptor = os.open(path, flags, OWNER_ALONE)
+        write_new_file(path, text.encode())
     except FileExistsError:
         raise InvalidInput(f"{path} is there already; give another file") from None
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(text)
 
 
 def in_json(

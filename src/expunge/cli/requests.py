@@ -18,11 +18,10 @@ People: whom a command line or a file asks to forget, and who of them is known.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -77,7 +76,7 @@ class Folder:
         """Write receipts, byte for byte, and return where they are."""
         files = {request: self.path / f"{request}.json" for request in receipts}
         for request, file in files.items():
-            file.write_text(receipts[request], encoding="ascii")
+            file.write_text(receipts[request], encoding="utf-8")
         return files
 
 
@@ -118,8 +117,6 @@ class Answers:
             say(*map(str, self.files.values()))
 
 
-Item = TypeVar("Item")
-
 CHUNK = 1000
 
 
@@ -157,7 +154,8 @@ class People:
     def held(self, registry: "Registry") -> dict[str, tuple[str, ...]]:
         """Return for each person the models that hold them. This changes nothing."""
         held: dict[str, tuple[str, ...]] = {}
-        for several in chunks(self.ids):
+        for start in range(0, len(self.ids), CHUNK):
+            several = self.ids[start : start + CHUNK]
             held |= registry.requests.find_models(several)
         return held
 
@@ -193,13 +191,6 @@ def refuse_unknown(unknown: Sequence[str]) -> None:
             f"{some(unknown)}; nothing was accepted; correct them, or leave them out "
             "with --skip-unknown"
         )
-
-
-def chunks(items: Sequence[Item], size: int = CHUNK) -> Iterator[tuple[Item, ...]]:
-    """Yield the items a few at a time."""
-    rest = iter(items)
-    while several := tuple(islice(rest, size)):
-        yield several
 
 
 GO_ON = "expunge forget --pending goes on"
@@ -251,7 +242,8 @@ def forgotten(
     failure: ExpungeError | None = None
     try:
         with progress("accepting") as watch:
-            for several in chunks(asked):
+            for start in range(0, len(asked), CHUNK):
+                several = asked[start : start + CHUNK]
                 registry.requests.accept(several)
                 accepted += [one.request for one in several]
                 watch(len(accepted), len(asked))

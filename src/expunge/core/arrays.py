@@ -59,6 +59,8 @@ class Private:
 
 SMALLEST, LARGEST = 1e-50, 1e50
 UNIT_ROUNDOFF = 2.0**-53
+# A bound times this is not lowered by the few roundings in computing it.
+SAFETY = 1.0 + 1e-12
 # The smallest normal number. A product that falls below it is off by 2^-1075 at most,
 # so that this pays for 2^53 of them.
 UNDERFLOW = 2.0**-1022

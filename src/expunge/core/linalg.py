@@ -21,7 +21,7 @@ import numpy as np
 from scipy.linalg import blas, lapack
 
 from ..exceptions import NotPositiveDefinite
-from .arrays import SMALLEST, Index, Matrix, Vector, norm
+from .arrays import SMALLEST, UNIT_ROUNDOFF, Index, Matrix, Vector, norm
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -146,9 +146,6 @@ class Cholesky:
 
 Linear: TypeAlias = Callable[[Vector], Vector]
 
-ROUNDING = 2.0**-52
-
-
 NOT_THERE = (
     "the Hessian of the remaining rows is not positive definite; were all removed "
     "rows really in the training data? If so, retrain, or set ridge > 0"
@@ -185,7 +182,7 @@ def conjugate_gradients(
     residual = b - product(x)
     for n_steps in range(max_steps + 1):
         # No product with A can tell residuals apart below |b| + |A| |x| roundings.
-        if norm(residual) <= ROUNDING * (size + steepest * norm(x)):
+        if norm(residual) <= 2.0 * UNIT_ROUNDOFF * (size + steepest * norm(x)):
             return CgSolution(x, n_steps, converged=True)
         z = precondition(residual)
         energy = float(residual @ z)

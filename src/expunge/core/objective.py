@@ -94,7 +94,7 @@ class Objective:
     @property
     def quadratic(self) -> float:
         """mu: the factor of |theta|^2 / 2 over the penalised coefficients."""
-        return self.alpha * self.penalty.curvature + self.ridge
+        return self.alpha * self.penalty.strong_convexity + self.ridge
 
     def quadratic_form(self, n_parameters: int) -> tuple[Vector, Vector | None]:
         """Return the Hessian of the quadratic as a diagonal and a gauge vector.

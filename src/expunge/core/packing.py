@@ -29,6 +29,7 @@ NUMBERS = {
     for name in "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 "
     "uint64 bool".split()
 }
+LARGEST_INTEGER = 2**53 - 1  # that a double holds exactly, as JSON numbers are
 # Metadata of a field that is not written, and gets its default when it is read.
 NOT_STORED: Mapping[str, Any] = {"stored": False}
 
@@ -48,10 +49,14 @@ def pack(value: Any, place: str, arrays: Arrays) -> Any:
     """
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None or isinstance(value, bool | str | int):
+    if value is None or isinstance(value, bool | str):
         return value
+    if isinstance(value, int):
+        return value if abs(value) <= LARGEST_INTEGER else {"int": str(value)}
     if isinstance(value, float):
-        return value if isfinite(value) else {"float": repr(value)}
+        # JSON spells 1.0 as 1, and would return an integer.
+        plain = isfinite(value) and not value.is_integer()
+        return value if plain else {"float": repr(value)}
     if isinstance(value, bytes):
         return {"bytes": value.hex()}
     if isinstance(value, list | tuple):
@@ -145,6 +150,7 @@ def _read_words(data: Any, arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
 
 
 _READERS: Mapping[str, Any] = {
+    "int": lambda data, _: int(data["int"]),
     "float": lambda data, _: float(data["float"]),
     "bytes": lambda data, _: bytes.fromhex(data["bytes"]),
     "tuple": lambda data, arrays: tuple(unpack(v, arrays) for v in data["tuple"]),

@@ -47,28 +47,6 @@ class Penalty(ABC):
     def shrink(self, v: Matrix, step: float | Vector) -> Matrix:
         """Return the proximal operator of step times the kink."""
 
-    def value(self, theta: Matrix) -> float:
-        """Return the whole penalty."""
-        squared = float(np.vdot(theta, theta))
-        return 0.5 * self.strong_convexity * squared + self.kink(theta)
-
-    def prox(self, v: Matrix, step: float) -> Matrix:
-        """Return the proximal operator of step times the whole penalty.
-
-        Completing the square moves the quadratic into point and step.
-        """
-        scale = 1.0 + step * self.strong_convexity
-        return self.shrink(v / scale, step / scale)
-
-    def gradient(self, theta: Matrix) -> Matrix:
-        """Return the gradient of the quadratic: the whole one if smooth."""
-        return self.strong_convexity * theta
-
-    @property
-    def curvature(self) -> float:
-        """The Hessian of the quadratic is this times the identity."""
-        return self.strong_convexity
-
     def require_shape(self, n_features: int, outputs: int) -> None:
         """Raise InvalidInput unless the penalty fits such a matrix."""
         del n_features, outputs

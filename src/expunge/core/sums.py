@@ -1,19 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every pass over rows: a sum over blocks, reduced in a fixed order.
+"""Every pass over rows: a sum of terms, one for each block of rows.
 
 A term maps a block of rows to a tuple of small values (a loss, a gradient, a
-Hessian); ``block_sum`` adds the tuples up. Nothing above this module loops over
-rows, so that files out of core, a cluster or a GPU can take its place alone.
+Hessian); ``block_sum`` adds the tuples. Nothing above this module loops over rows, so
+that an engine for files out of core, a cluster or a GPU can take its place alone.
 
-All sums are weighted and unnormalised: callers divide by the W they mean.
+All engines must add in the same order, because floating-point addition is not
+associative:
+
+1. Rows are cut into blocks of ``BLOCK_ROWS`` consecutive rows, numbered from 0; the
+   last block may be shorter. The size is a constant. It depends neither on the number
+   of threads nor on how the rows are stored.
+2. The terms of the blocks are added in a binary tree that the number of blocks alone
+   determines. Blocks 2i and 2i + 1 form a sum of level 1, two adjacent sums of level 1
+   form a sum of level 2, and so on. Where n blocks are not a power of two, the binary
+   digits of n say which complete sums are left over (13 = 8 + 4 + 1: blocks 0-7, 8-11
+   and 12). These are added from the last and smallest to the first and largest:
+   S(0-7) + (S(8-11) + S(12)).
+
+Each term thus passes through at most ceil(log2 n) additions, where a plain loop has up
+to n - 1, and rounding grows accordingly. ``pairwise_sum`` takes the terms as they
+arrive and holds at most one partial sum for each level. Any engine that computes the
+same terms therefore gets the same bits, in whatever order it computed them. The order
+of the additions *within* a block is that of BLAS.
+
+All sums are weighted and not normalised: callers divide by the W they mean.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import numpy as np
 from scipy import sparse
 
+from ..exceptions import InvalidInput
 from .arrays import Index, Matrix, Vector, decomposition, row_norms
 from .losses import Loss
 from .rows import Rows
@@ -30,14 +50,35 @@ KINK_EDGES: Vector = np.concatenate([[0.0], np.geomspace(1e-8, 1e8, 127)])
 
 
 def block_sum(term: Callable[[Rows], Terms], rows: Rows) -> Terms:
-    """Return the sum of ``term`` over blocks of rows, in order."""
+    """Return the sum of ``term`` over blocks of rows, in the order stated above."""
     if len(rows) <= BLOCK_ROWS:
         return term(rows)
-    blocks = rows.blocks(BLOCK_ROWS)
-    total = term(next(blocks))
-    for block in blocks:
-        total = type(total)(a + b for a, b in zip(total, term(block), strict=True))
+    return pairwise_sum(map(term, rows.blocks(BLOCK_ROWS)))
+
+
+def pairwise_sum(terms: Iterable[Terms]) -> Terms:
+    """Return the sum of the blocks' terms, given in the order of the blocks.
+
+    A binary counter: adding a block carries for as long as the last partial sum is of
+    the same level. It holds O(log n) partial sums at any time.
+    """
+    partial: list[tuple[int, Terms]] = []
+    for total in terms:
+        level = 0
+        while partial and partial[-1][0] == level:
+            total, level = _add(partial.pop()[1], total), level + 1
+        partial.append((level, total))
+    if not partial:
+        raise InvalidInput("there are no blocks to add; give at least one")
+    _, total = partial.pop()
+    while partial:
+        total = _add(partial.pop()[1], total)
     return total
+
+
+def _add(a: Terms, b: Terms) -> Terms:
+    """Return the sum of two blocks' terms, value by value."""
+    return type(a)(x + y for x, y in zip(a, b, strict=True))
 
 
 def predict(loss: Loss, rows: Rows, theta: Vector) -> Vector:

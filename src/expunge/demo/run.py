@@ -191,7 +191,7 @@ def papers(registry: Registry, answer: Answer) -> Papers:
     texts.sort(key=lambda text: Receipt.from_json(text).entry.sequence)
     chosen = texts[-2:][0]
     pem = registry.keys.public_pem()
-    return Papers(chosen.encode("ascii"), registry.ledger.export(), pem.encode("ascii"))
+    return Papers(chosen.encode(), registry.ledger.export(), pem.encode("ascii"))
 
 
 def opened(given: Papers) -> Opened:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.arrays import Vector
-from ..core.packing import pack, unpack
+from ..core.packing import LARGEST_INTEGER, pack, unpack
 from ..disk import store_failure, sync_folder, write_new_file
 from ..exceptions import InvalidInput, MissingExtra, Unsupported
 from ..private_model.snapshot import PublicModel, note_use
@@ -127,11 +127,17 @@ def _words_of(public: PublicModel) -> dict[str, str]:
     if public.declared:
         words["declared"] = dumps(list(public.declared))
     if public.classes is not None:
-        words["classes"] = dumps(public.classes.tolist())
+        words["classes"] = dumps([_spell_class(one) for one in public.classes.tolist()])
         words["classes_type"] = public.classes.dtype.str
     if public.feature_names is not None:
         words["features"] = dumps(public.feature_names.tolist())
     return words
+
+
+def _spell_class(label: Any) -> Any:
+    """Return a class as JSON holds it; digits where an integer is too long."""
+    beyond = isinstance(label, int) and abs(label) > LARGEST_INTEGER
+    return str(label) if beyond else label
 
 
 def _make_safetensors(public: PublicModel) -> bytes:

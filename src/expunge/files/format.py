@@ -104,10 +104,10 @@ def sealed(kind: str, content: Mapping[str, Any]) -> bytes:
     manifest = {
         "content": content,
         "format": f"expunge {kind}",
-        "sha256": digest(dumps(content).encode("ascii")),
+        "sha256": digest(dumps(content).encode()),
         "version": VERSION,
     }
-    return dumps(manifest).encode("ascii")
+    return dumps(manifest).encode()
 
 
 def unsealed(kind: str, data: bytes) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def frame(content: Content, arrays: Mapping[str, NDArray[Any]]) -> list[memoryvi
     The piece comes in parts, which are not copied: a state is megabytes, and this is
     done for every request.
     """
-    line = dumps(content).encode("ascii") + b"\n"
+    line = dumps(content).encode() + b"\n"
     return [memoryview(line), *tensor_parts(arrays)]
 
 

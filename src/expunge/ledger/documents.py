@@ -23,6 +23,7 @@ from typing import Any, Self, TypeVar
 
 from ..exceptions import InvalidInput
 from ..promise.canonical import Check, Document, Spelled, dumps, hexadecimal, loads
+from ..promise.schemas import json_schema
 
 DAY = 24 * 60 * 60 * 1000  # in milliseconds
 EPOCH = date(1970, 1, 1)
@@ -57,7 +58,7 @@ class CanonicalDocument(Document):
         given = (
             text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
         )
-        if page.to_json().encode("ascii") != given:
+        if page.to_json().encode() != given:
             raise InvalidInput(
                 f"{cls.__name__}: not in canonical spelling; hand over the bytes as "
                 "they were written, without a newline at the end"
@@ -66,16 +67,21 @@ class CanonicalDocument(Document):
 
 
 def document_of(kind: type[Document]) -> Check:
-    """Return a check for a document inside a page."""
+    """Return a check for a document inside a page.
 
-    def check(value: Any) -> Document:
+    Of a document that is published itself, the schema refers to its own.
+    """
+
+    def normalise(value: Any) -> Document:
         if isinstance(value, kind):
             return value
         if not isinstance(value, Mapping):
             raise ValueError(f"it must be a {kind.__name__}")
         return kind.from_json(dumps(value))
 
-    return check
+    if issubclass(kind, CanonicalDocument):
+        return Check(normalise, json_schema(kind))
+    return Check(normalise, {"$ref": f"{kind.__name__.lower()}.json"})
 
 
 def by_model(check: Check) -> Check:
@@ -86,8 +92,13 @@ def by_model(check: Check) -> Check:
             raise ValueError("it must map names of models")
         return MappingProxyType({model_name(key): check(value[key]) for key in value})
 
+    schema = {
+        "type": "object",
+        "propertyNames": model_name.schema,
+        "additionalProperties": check.schema,
+    }
     if not isinstance(check, Spelled):
-        return checked
+        return Check(checked, schema)
     pair = re.compile(f"{model_name.group}:{check.group}")
 
     def read(text: str) -> Mapping[str, Any]:
@@ -98,7 +109,7 @@ def by_model(check: Check) -> Check:
         return MappingProxyType({key: check.read(item) for key, item in pairs})
 
     pairs = _repeated(f"{model_name.whole}:{check.whole}")
-    return Spelled(checked, rf"\{{{pairs}\}}", read)
+    return Spelled(checked, schema, rf"\{{{pairs}\}}", read)
 
 
 def list_of(check: Check) -> Check:
@@ -109,14 +120,15 @@ def list_of(check: Check) -> Check:
             raise ValueError("it must be a list")
         return tuple(check(item) for item in value)
 
+    schema = {"type": "array", "items": check.schema}
     if not isinstance(check, Spelled):
-        return checked
+        return Check(checked, schema)
     item = re.compile(check.group)
 
     def read(text: str) -> tuple[Any, ...]:
         return tuple(map(check.read, item.findall(text)))
 
-    return Spelled(checked, rf"\[{_repeated(check.whole)}\]", read)
+    return Spelled(checked, schema, rf"\[{_repeated(check.whole)}\]", read)
 
 
 def _name(value: Any) -> str:
@@ -140,10 +152,21 @@ def _utc_day(value: Any) -> str:
     return spelled
 
 
-model_name = Spelled(_name, _NAME.pattern, str, '"')
+model_name = Spelled(
+    _name, {"type": "string", "pattern": f"^{_NAME.pattern}$"}, _NAME.pattern, str, '"'
+)
 # Many pages are of one day.
 utc_day = Spelled(
-    _utc_day, "[0-9]{4}-[0-9]{2}-[0-9]{2}", lru_cache(4096)(_utc_day), '"'
+    _utc_day,
+    {
+        "type": "string",
+        "format": "date",
+        "pattern": "^(19[7-9][0-9]|[2-9][0-9]{3})-(0[1-9]|1[0-2])-"
+        "(0[1-9]|[12][0-9]|3[01])$",
+    },
+    "[0-9]{4}-[0-9]{2}-[0-9]{2}",
+    lru_cache(4096)(_utc_day),
+    '"',
 )
 
 

@@ -69,7 +69,7 @@ def payload_of(text: str) -> bytes:
     The page's own signature comes last: what follows it are whole numbers.
     """
     before, _, after = text.rpartition('"signature":"')
-    return (before + after.partition('",')[2]).encode("ascii")
+    return (before + after.partition('",')[2]).encode()
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ class ExportVerdict(Verdict):
 
 def export(pages: Iterable[CanonicalDocument]) -> bytes:
     """Return entries and heads as the lines of a file, in this order."""
-    return b"".join(page.to_json().encode("ascii") + b"\n" for page in pages)
+    return b"".join(page.to_json().encode() + b"\n" for page in pages)
 
 
 def check_export(
@@ -183,7 +183,7 @@ class _Reading:
         """Let a head of the export vouch for what was read, if it does."""
         failure = self._disputed(head)
         if not failure:
-            self._claim(head, payload_of(line.decode("ascii")), unsigned_message(head))
+            self._claim(head, payload_of(line.decode()), unsigned_message(head))
             self.vouched = self.ledger()
         return failure
 

@@ -41,7 +41,7 @@ from ..disk import (
 )
 from ..exceptions import ExpungeError, InvalidInput, MissingExtra
 from ..private_model.subjects import person
-from ..promise.noise import salt
+from ..promise.noise import SECRET_BYTES, random_bytes
 
 KEY_BYTES, SIGNATURE_BYTES = 32, 64
 TAG_ID_BYTES, TAG_BYTES = 8, 32
@@ -114,7 +114,7 @@ def read_secret(path: Path) -> bytes:
 def _create_secret(path: Path, content: bytes) -> None:
     """Write a secret file; leave alone one that another process made meanwhile."""
     _make_folders(path.parent)
-    draft = hidden_path(path, salt()[:TOKEN_BYTES].hex())
+    draft = hidden_path(path, random_bytes(TOKEN_BYTES).hex())
     try:
         with draft_file(draft, content), suppress(FileExistsError):
             os.link(draft, path)
@@ -247,7 +247,7 @@ def _new_signing_pem() -> bytes:
     """Return a new key as its file holds it; all randomness comes from ``noise``."""
     forms = _cryptography().serialization
     pem: bytes = (
-        SigningKey(salt())
+        SigningKey(random_bytes(KEY_BYTES))
         ._private()
         .private_bytes(
             forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption()
@@ -297,7 +297,7 @@ def open_tag_key(path: Path, *, create: bool = True) -> TagKey:
 
 
 def _new_tag_secret() -> bytes:
-    return salt().hex().encode("ascii")
+    return random_bytes(SECRET_BYTES).hex().encode("ascii")
 
 
 def subject_tag(subject: object, key: TagKey) -> str:

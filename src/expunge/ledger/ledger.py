@@ -271,7 +271,7 @@ def unsigned_message(head: Head) -> str:
 
 def hash_entry(entry: Entry) -> bytes:
     """Return the hash of an entry as a leaf of the tree."""
-    return leaf_hash(entry.to_json().encode("ascii"))
+    return leaf_hash(entry.to_json().encode())
 
 
 def check_consistency(

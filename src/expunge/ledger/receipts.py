@@ -13,16 +13,14 @@ It needs no network, no ledger and no data. The signature is looked at first: wh
 does not hold, nothing else in the receipt is worth reading.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any, ClassVar, TypeAlias
 
 from ..exceptions import InvalidInput
-from ..promise import certificate
 from ..promise.canonical import Check, exactly, hexadecimal, one_of
 from ..promise.certificate import Certificate
+from ..promise.schemas import load_schema
 from ..promise.verification import Verdict, verify
 from .documents import by_model, days_between, document_of, list_of
 from .entries import (
@@ -129,11 +127,9 @@ def issue_receipt(
 
 def schema() -> dict[str, Any]:
     """Return the JSON Schema of this version's receipts, that of certificates in it."""
-    file = resources.files("expunge") / "schemas" / "receipt.json"
-    found: dict[str, Any] = json.loads(file.read_text(encoding="ascii"))
     # With a name of its own, what it refers to is looked for within itself.
-    found["$defs"]["certificate"] = certificate.schema() | {"$id": "certificate.json"}
-    return found
+    inner = load_schema("certificate") | {"$id": "certificate.json"}
+    return load_schema("receipt") | {"$defs": {"certificate": inner}}
 
 
 # Each follows "It says nothing about ...", like those of a certificate.

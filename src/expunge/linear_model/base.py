@@ -45,7 +45,7 @@ from ..private_model.subjects import list_of_ids, owners_of, positions_of
 from ..private_model.training_rows import RowDigests, TrainingRows
 from ..promise.budget import Budget
 from ..promise.certificate import Certificate, Scope
-from ..promise.noise import salt
+from ..promise.noise import SECRET_BYTES, random_bytes
 from ..promise.record import Record
 from ..removal import Mechanism
 from .parameters import MECHANISMS, choose_object, penalty_of
@@ -341,7 +341,7 @@ class Forgetful(BaseEstimator, ABC):
                 f"mechanism={self.mechanism!r} looks at the remaining rows; set "
                 "keep_data=True, or use 'newton'"
             )
-        rows = prepared.rows
+        rows, named = prepared.rows, None if self.keep_data else owners
         model = PrivateModel.fit(
             prepared.objective,
             rows,
@@ -356,7 +356,9 @@ class Forgetful(BaseEstimator, ABC):
             seed=self.random_state,
             training_rows=TrainingRows(rows, owners) if self.keep_data else None,
             digests=RowDigests.of(
-                rows, salt(), owners=None if self.keep_data else owners
+                rows,
+                random_bytes(SECRET_BYTES),
+                owners=None if self.keep_data else owners,
             ),
         )
 

@@ -35,8 +35,8 @@ from ..private_model.model import PrivateModel
 from ..promise.budget import Budget
 from ..promise.capacity import (
     Plan,
+    budget_risk_bound,
     capacity_by_privacy,
-    contract_risk_bound,
     regularity_of,
 )
 from ..removal import Mechanism, Newton
@@ -430,7 +430,7 @@ def _by_constants(
         return ignored, None
     figures = Plan(known, len(rows), size, budget.epsilon, budget.delta)
     sigma = budget.sigma
-    return ignored, contract_risk_bound(figures, n_removed, radius=room, sigma=sigma)
+    return ignored, budget_risk_bound(figures, n_removed, radius=room, sigma=sigma)
 
 
 def _tell(options: Options, *words: str) -> None:

@@ -42,13 +42,14 @@ from ..promise.accountant import (
 from ..promise.budget import Budget
 from ..promise.certificate import Release, Scope, certify
 from ..promise.noise import (
+    SECRET_BYTES,
     Noise,
     SecureNoise,
     Source,
     noise_for,
     on_grid,
+    random_bytes,
     release_noise,
-    salt,
 )
 from ..promise.record import Record, Scored
 from ..removal import Mechanism, Newton
@@ -447,7 +448,7 @@ class PrivateModel(Private):
             n_samples=self.n_samples,
             n_removed=self.n_removed,
             timings={"request": self.seconds},
-            salt=salt(),
+            salt=random_bytes(SECRET_BYTES),
             choice=self._scores(),
             selection=self.accountant.selection,
         )

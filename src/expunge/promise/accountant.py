@@ -36,7 +36,7 @@ answer had to be polished or retrained depends on its radius. These are not
 from dataclasses import dataclass, replace
 from functools import singledispatch
 from math import hypot, inf, isfinite
-from typing import ClassVar, Literal, TypeAlias, final
+from typing import Literal, TypeAlias, final
 
 from ..core.packing import stored
 from ..exceptions import InvalidInput, NotCertifiable, ScheduleExhausted, Unsupported
@@ -49,9 +49,6 @@ class Event:
     """Anything that happened to a model."""
 
     __slots__ = ()
-
-    public: ClassVar[bool] = True
-    """Whether strangers may learn that it happened."""
 
 
 @final
@@ -86,27 +83,8 @@ class Removed(Event):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Polished(Event):
-    """Passes over the remaining rows brought the answer closer to retraining.
-
-    Costs nothing, because any answer within the radius budget will do.
-    """
-
-    public: ClassVar[bool] = False
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Retrained(Event):
-    """The answer was solved anew on the remaining rows. Costs nothing."""
-
-    public: ClassVar[bool] = False
-
-
-@final
-@dataclass(frozen=True, slots=True)
 class Released(Event):
-    """A model was published with the noise of the contract.
+    """A model was published with the noise of the budget.
 
     ``gdp`` is what the release may cost: the mu of Gaussian differential privacy up
     to which it was allowed to differ from the release of an operator who retrains.
@@ -124,7 +102,7 @@ class Released(Event):
 class Unprotected(Event):
     """A model was published that promises nothing. Costs infinity.
 
-    There was no noise, or seeded noise that the contract does not allow.
+    There was no noise, or seeded noise that the budget does not allow.
     """
 
 
@@ -167,16 +145,6 @@ class NoisyTuning(Event):
         _require_cost(self.gdp)
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Refused(Event):
-    """A release was refused for want of rows to retrain on.
-
-    Costs nothing, because no claim is made about it: a refusal that anyone can see
-    is a disclosure, and every certificate lists it as not covered.
-    """
-
-
 def _require_count(name: str, value: int, least: int) -> None:
     if isinstance(value, bool) or not value >= least:
         raise InvalidInput(f"{name}={value}; it must be an integer, at least {least}")
@@ -207,11 +175,11 @@ class Accountant:
     Parameters
     ----------
     budget
-        The contract; None promises nothing.
+        The budget; None promises nothing.
     n_parameters, n_subjects_removed
         Size of the model, and how many people were removed since it was fitted.
     n_releases
-        How many releases were made under the contract.
+        How many releases were made under the budget.
     selection
         How what was tuned was chosen; "not covered" once and for all.
     joint, largest, pending
@@ -248,10 +216,6 @@ class Accountant:
     def holds(self) -> bool:
         """Whether there is a promise and nothing has broken it."""
         return self.budget is not None and isfinite(self.gdp)
-
-    def supports(self, event: object) -> bool:
-        """Return whether the event is known; kinds derived from known ones are not."""
-        return _after.registry.get(type(event), _unknown) is not _unknown
 
     def compose(self, event: Event) -> "Accountant":
         """Return the account after the event; refuse and change nothing if it cannot.
@@ -310,15 +274,6 @@ def _unknown(event: Event, before: Accountant) -> Accountant:
 
 
 _after = singledispatch(_unknown)
-
-
-@_after.register(Polished)
-@_after.register(Retrained)
-@_after.register(Refused)
-def _free(event: Event, before: Accountant) -> Accountant:
-    """Pass over what costs nothing and is not counted."""
-    del event
-    return before
 
 
 @_after.register
@@ -383,8 +338,8 @@ def _require_schedule(before: Accountant) -> None:
     """Refuse what comes after the last planned release."""
     if before.remaining() == 0:
         raise ScheduleExhausted(
-            f"all {before.n_releases} releases that the contract planned are made; "
-            "plan more with Budget(releases=...) and fit anew under that contract"
+            f"all {before.n_releases} releases that the budget planned are made; plan "
+            "more with Budget(releases=...) and fit again under that budget"
         )
 
 
@@ -394,6 +349,6 @@ def _require_within(before: Accountant, cost: float) -> None:
     if cost > cap * (1.0 + ROUNDING):
         raise NotCertifiable(
             f"a release that may cost mu={cost:.6g} exceeds {cap:.6g}, which the "
-            "contract grants to each; lower it, or plan a larger epsilon or fewer "
+            "budget grants to each; lower it, or plan a larger epsilon or fewer "
             "releases"
         )

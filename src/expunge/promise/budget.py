@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Budget: the contract of a release, fixed before the data is seen.
+"""Budgets: what releases may promise and cost, fixed before the data is seen.
 
 The removed world and the retrained world draw the same noise, so sigma, epsilon,
 delta, tau, the noise grid and the number of releases may depend on nothing that
-tells them apart. What follows from the contract alone is computed here: how far the
+tells them apart. What follows from the budget alone is computed here: how far the
 two models may be from each other, and how far a solver may be from its argmin.
 Nothing here has seen a row, and no figure here is chosen from a radius.
 """
@@ -26,7 +26,7 @@ GRID_BITS = 27
 # Share of the budget that pays for noise on a grid being a discrete Gaussian, not a
 # continuous one, and for rounding in the sums below. Derived in docs/noise.md.
 GRID_TOLL = 1e-9
-# Share of the budget left to the solver when the contract names no tau.
+# Share of the budget left to the solver when the budget names no tau.
 SOLVER_SHARE = 0.01
 # Beyond these the grid or the largest parameter would leave the range of floats.
 SMALLEST_SIGMA, LARGEST_SIGMA = 1e-250, 1e250
@@ -62,7 +62,7 @@ class Budget:
         ``None`` promises (epsilon, delta) for each release on its own; a number
         promises it jointly for so many releases.
     allow_seeded
-        Whether seeded noise may be called certified, for benchmarks. Whoever knows
+        Whether seeded noise may be called certified, for benchmarks. Anyone who knows
         the seed can subtract it.
     row_norm
         A bound on every row's norm promised in advance; ``None`` measures it on the
@@ -85,7 +85,7 @@ class Budget:
     choice_share: float = 0.1
 
     def __post_init__(self) -> None:
-        """Refuse a contract that cannot be kept, and hold plain numbers."""
+        """Refuse a budget that cannot be kept, and hold plain numbers."""
         if not 0.0 <= self._plain("epsilon") < inf:
             raise InvalidInput(f"epsilon={self.epsilon}; it must be zero or positive")
         if not 0.0 < self._plain("delta") < 1.0:
@@ -201,17 +201,17 @@ class Budget:
         return room
 
     def for_choice(self) -> "Budget":
-        """Return the contract with the choice's noise in place of the release's."""
+        """Return the budget with the choice's noise in place of the release's."""
         if self.choice_sigma is None:
             raise InvalidInput("choice_sigma=None: no choice is noised; set it")
         return replace(self, sigma=self.choice_sigma, choice_sigma=None)
 
     def __copy__(self) -> "Budget":
-        """Return the contract itself: a copy of a value is no second contract."""
+        """Return the budget itself: a copy of a value is no second budget."""
         return self
 
     def __deepcopy__(self, memo: object) -> "Budget":
-        """Return the contract itself, so that clones of an estimator share it."""
+        """Return the budget itself, so that clones of an estimator share it."""
         return self
 
     def _plain(self, name: str) -> float:
@@ -244,13 +244,13 @@ class Budget:
         object.__setattr__(self, "releases", int(value))
 
 
-# Contracts by the process that they were made in. One that came by pickle or fork was
+# Budgets by the process that they were made in. One that came by pickle or fork was
 # made elsewhere, and may be in use there.
 _MADE: WeakValueDictionary[tuple[int, int], Budget] = WeakValueDictionary()
 
 
 def made_here(budget: Budget) -> bool:
-    """Return whether this very contract was made in this process."""
+    """Return whether this very budget was made in this process."""
     return _MADE.get((os.getpid(), id(budget))) is budget
 
 

@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Canonical: documents with one spelling, so that a hash of them means something.
+"""Documents with one spelling, so that a hash or a signature of them means something.
 
-A document is a frozen dataclass whose fields are checked when it is made, and whose
-JSON is unique: keys sorted, no spaces, ASCII alone, each number as its shortest decimal
-that reads back the same, neither NaN nor infinity. Reading is strict: a field missing,
-unknown, given twice or of the wrong kind is refused, as is another version. What is
-read and written again has the same bytes.
+A document is a frozen dataclass whose fields are checked when it is made. Its JSON is
+the canonical form of RFC 8785 (JSON Canonicalization Scheme): UTF-8, no spaces, keys
+sorted by their UTF-16 code units, numbers as ECMAScript prints a double, neither NaN
+nor infinity. Any language that has this standard can therefore check our signatures.
 
-A field's check turns a value into its normal form, which is immutable, or raises
-ValueError with the words "it must be ...".
+JSON does not tell 1 from 1.0, so the *check* of a field decides its type: ``number``
+always returns a float, ``count`` always an integer. Integers beyond 2^53 - 1, which a
+double cannot hold exactly, are refused; longer ones belong into strings.
+
+Reading is strict: a field that is missing, unknown, given twice or of the wrong kind is
+refused, as is another version. What is read and written again has the same bytes.
+
+A ``Check`` turns a value into its immutable normal form, or raises ValueError with the
+words "it must be ...". It also states the JSON Schema of what passes, from which
+``promise.schemas`` describes whole documents.
 """
 
 import json
@@ -21,19 +28,42 @@ from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeAlias
 
+import rfc8785
+
+from ..core.packing import LARGEST_INTEGER
 from ..exceptions import InvalidInput
 
-Check: TypeAlias = Callable[[Any], Any]
+Schema: TypeAlias = Mapping[str, Any]
+
+# Beyond it neighbouring integers are the same double (RFC 7493, section 2.2).
 
 
 @dataclass(frozen=True, slots=True)
-class Spelled:
-    """A check that says how the values that pass it are spelled in canonical JSON.
+class Check:
+    """A check of one field's values.
 
     Parameters
     ----------
-    check
-        The check.
+    normalise
+        Returns the value in its normal form, or raises ValueError.
+    schema
+        JSON Schema of the values that pass, as JSON spells them.
+    """
+
+    normalise: Callable[[Any], Any]
+    schema: Schema
+
+    def __call__(self, value: Any) -> Any:
+        """Return the value in its normal form, or raise ValueError."""
+        return self.normalise(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Spelled(Check):
+    """A check that also says how the values that pass it are spelled.
+
+    Parameters
+    ----------
     pattern
         Regular expression without groups, of the text within the quotes if it has any.
     read
@@ -43,7 +73,6 @@ class Spelled:
         What stands on both sides of the text: a quotation mark, or nothing.
     """
 
-    check: Check
     pattern: str
     read: Callable[[str], Any]
     quote: str = ""
@@ -57,10 +86,6 @@ class Spelled:
     def group(self) -> str:
         """The pattern with its quotes, and a group for what ``read`` takes."""
         return f"{self.quote}({self.pattern}){self.quote}"
-
-    def __call__(self, value: Any) -> Any:
-        """Return the value in its normal form, or raise ValueError."""
-        return self.check(value)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +115,12 @@ class Document:
         self.require_consistent()
 
     def require_consistent(self) -> None:
-        """Refuse fields that pass by themselves and not beside one another."""
+        """Refuse fields that pass alone but contradict one another."""
+
+    @classmethod
+    def schema_rules(cls) -> Schema:
+        """Return what its JSON Schema says of fields beside one another."""
+        return {}
 
     def to_json(self) -> str:
         """Return the only spelling of this document."""
@@ -123,7 +153,7 @@ class Document:
 
     def digest(self) -> str:
         """Return the SHA-256 of the canonical JSON, in hexadecimal."""
-        return sha256(self.to_json().encode("ascii")).hexdigest()
+        return sha256(self.to_json().encode()).hexdigest()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Document):
@@ -138,14 +168,34 @@ class Document:
 
 
 def dumps(value: object) -> str:
-    """Return the canonical JSON of mappings, sequences and plain values."""
-    return _ENCODER.encode(value)
+    """Return the canonical JSON (RFC 8785) of mappings, sequences and plain values.
+
+    Bytes are written in hexadecimal. Raises InvalidInput for what has no spelling.
+    """
+    try:
+        return rfc8785.dumps(_to_plain(value)).decode()
+    except rfc8785.IntegerDomainError:
+        reason = "an integer is beyond 2^53 - 1; write it as a string"
+    except rfc8785.FloatDomainError:
+        reason = "a number is NaN or infinite"
+    except rfc8785.CanonicalizationError:
+        reason = "it holds something that is no JSON, or text with lone surrogates"
+    # The errors above quote the value, which may be private.
+    raise InvalidInput(f"no canonical JSON: {reason}")
 
 
 def loads(text: str | bytes, name: str) -> dict[str, Any]:
-    """Return the one JSON object in the text, or raise InvalidInput."""
+    """Return the one JSON object in the text, or raise InvalidInput.
+
+    Integers beyond 2^53 - 1 come back as floats: only a float is spelled like that.
+    """
     try:
-        found = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
+        found = json.loads(
+            text,
+            object_pairs_hook=_refuse_duplicates,
+            parse_constant=_refuse_constant,
+            parse_int=_read_integer,
+        )
     except (ValueError, RecursionError) as error:
         # The error of the parser quotes positions, never the text.
         raise InvalidInput(f"{name}: not a JSON document: {error}") from None
@@ -154,20 +204,24 @@ def loads(text: str | bytes, name: str) -> dict[str, Any]:
     return found
 
 
-def frozen(value: Any) -> Any:
-    """Return plain JSON data as an immutable value.
+def freeze(value: Any) -> Any:
+    """Return plain JSON data as an immutable value, or raise ValueError.
 
     Mappings become read-only ones, sequences tuples, numbers int and finite float.
     """
-    if value is None or isinstance(value, bool | str):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, str):
+        return _freeze_text(value)
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
             raise ValueError("it must have words as keys")
-        return MappingProxyType({key: frozen(value[key]) for key in value})
+        return MappingProxyType({_freeze_text(k): freeze(value[k]) for k in value})
     if isinstance(value, list | tuple):
-        return tuple(frozen(item) for item in value)
+        return tuple(freeze(item) for item in value)
     if isinstance(value, Integral):
+        if abs(int(value)) > LARGEST_INTEGER:
+            raise ValueError("it must hold no integer beyond 2^53 - 1")
         return int(value)
     if isinstance(value, Real):
         return number()(value)
@@ -177,55 +231,67 @@ def frozen(value: Any) -> Any:
 def exactly(wanted: int) -> Spelled:
     """Return a check for one integer."""
 
-    def check(value: Any) -> int:
+    def normalise(value: Any) -> int:
         if isinstance(value, bool) or value != wanted or not isinstance(value, int):
             raise ValueError(f"it must be {wanted}")
         return wanted
 
-    return Spelled(check, str(wanted), int)
+    return Spelled(normalise, {"const": wanted}, str(wanted), int)
 
 
 def one_of(*words: str) -> Spelled:
     """Return a check for one of these words."""
 
-    def check(value: Any) -> str:
+    def normalise(value: Any) -> str:
         if not isinstance(value, str) or value not in words:
             raise ValueError(f"it must be one of {', '.join(map(repr, words))}")
         return value
 
+    schema = {"enum": list(words)} if len(words) > 1 else {"const": words[0]}
     spelled = {dumps(word)[1:-1]: word for word in words}
-    return Spelled(check, "|".join(map(re.escape, spelled)), spelled.__getitem__, '"')
+    pattern = "|".join(map(re.escape, spelled))
+    return Spelled(normalise, schema, pattern, spelled.__getitem__, '"')
 
 
 def optional(check: Check) -> Check:
     """Return the check with None (null) let through."""
 
-    def checked(value: Any) -> Any:
+    def normalise(value: Any) -> Any:
         return None if value is None else check(value)
 
-    return checked
+    schema = dict(check.schema)
+    if "enum" in schema:
+        schema["enum"] = [*schema["enum"], None]
+    else:
+        schema["type"] = [schema["type"], "null"]
+    return Check(normalise, schema)
 
 
 def count(least: int) -> Spelled:
     """Return a check for an integer that is at least so large."""
 
-    def check(value: Any) -> int:
+    def normalise(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
             raise ValueError(f"it must be an integer, at least {least}")
+        if int(value) > LARGEST_INTEGER:
+            raise ValueError("it must be an integer, at most 2^53 - 1")
         return int(value)
 
     def read(text: str) -> int:
-        return check(int(text))
+        return normalise(int(text))
 
-    # None below zero is spelled so. Longer ones are not read at a glance.
-    return Spelled(check, "0|[1-9][0-9]{0,17}", int if least <= 0 else read)
+    schema = {"type": "integer", "minimum": least, "maximum": LARGEST_INTEGER}
+    # All of these are in range and none is below zero. Longer ones are spelled too,
+    # but not read at a glance.
+    pattern = "0|[1-9][0-9]{0,14}"
+    return Spelled(normalise, schema, pattern, int if least <= 0 else read)
 
 
 def number(above: float = -inf, below: float = inf, *, closed: bool = False) -> Check:
     """Return a check for a finite number in an interval; ``closed`` below."""
     bound = f"{'at least' if closed else 'above'} {above:g} and below {below:g}"
 
-    def check(value: Any) -> float:
+    def normalise(value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, Real):
             raise ValueError(f"it must be a number {bound}")
         try:
@@ -237,49 +303,64 @@ def number(above: float = -inf, below: float = inf, *, closed: bool = False) -> 
             raise ValueError(f"it must be a finite number {bound}")
         return real + 0.0  # minus zero has no spelling of its own
 
-    return check
-
-
-def sentences(value: Any) -> tuple[str, ...]:
-    """Check for a sequence of sentences, none empty."""
-    if not isinstance(value, list | tuple) or not all(
-        isinstance(item, str) and item.strip() for item in value
-    ):
-        raise ValueError("it must be a list of sentences")
-    return tuple(value)
+    schema: dict[str, Any] = {"type": "number"}
+    if isfinite(above):
+        schema["minimum" if closed else "exclusiveMinimum"] = above
+    if isfinite(below):
+        schema["exclusiveMaximum"] = below
+    return Check(normalise, schema)
 
 
 def hexadecimal(n_bytes: int) -> Spelled:
     """Return a check for the lower-case hexadecimal of so many bytes."""
     pattern = re.compile(rf"[0-9a-f]{{{2 * n_bytes}}}")
 
-    def check(value: Any) -> str:
+    def normalise(value: Any) -> str:
         if not isinstance(value, str) or not pattern.fullmatch(value):
             raise ValueError(f"it must be {n_bytes} bytes in lower-case hexadecimal")
         return value
 
-    return Spelled(check, pattern.pattern, str, '"')
+    schema = {"type": "string", "pattern": f"^{pattern.pattern}$"}
+    return Spelled(normalise, schema, pattern.pattern, str, '"')
 
 
-def _plain(value: Any) -> Any:
-    """Return what the JSON library does not know as something that it does."""
+def _freeze_text(text: str) -> str:
+    """Return text that UTF-8 can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("it must hold no lone surrogates") from None
+    return text
+
+
+def _freeze_sentence(value: Any) -> str:
+    """Return a sentence that is not empty."""
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("it must be a sentence")
+    return _freeze_text(value)
+
+
+def _freeze_sentences(value: Any) -> tuple[str, ...]:
+    """Return a sequence of sentences."""
+    if not isinstance(value, list | tuple):
+        raise ValueError("it must be a list of sentences")
+    return tuple(map(_freeze_sentence, value))
+
+
+sentence = Check(_freeze_sentence, {"type": "string", "pattern": "\\S"})
+sentences = Check(_freeze_sentences, {"type": "array", "items": sentence.schema})
+
+
+def _to_plain(value: Any) -> Any:
+    """Return a value as the dicts, lists and scalars that the encoder knows."""
     if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, bytes):
-        return value.hex()
-    raise TypeError(f"{type(value).__name__} is not plain JSON data")
+        return {key: _to_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_to_plain(item) for item in value]
+    return value.hex() if isinstance(value, bytes) else value
 
 
-_ENCODER = json.JSONEncoder(
-    sort_keys=True,
-    separators=(",", ":"),
-    ensure_ascii=True,
-    allow_nan=False,
-    default=_plain,
-)
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Refuse a key given twice: readers would differ on which one counts."""
     found = dict(pairs)
     if len(found) != len(pairs):
@@ -287,5 +368,11 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _no_constant(name: str) -> float:
+def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
+
+
+def _read_integer(text: str) -> int | float:
+    """Return the number that digits spell: a float where an integer is refused."""
+    real = float(text)
+    return int(text) if abs(real) <= LARGEST_INTEGER else real

@@ -289,16 +289,16 @@ def excess_risk_bound(
     r = radius(known, n_removed, plan.n_samples, plan.residual)
     tau = plan.residual / known.strong_convexity
     sigma = (r + tau) / mu_of(plan.epsilon, plan.delta)
-    return contract_risk_bound(plan, n_removed, radius=r, sigma=sigma)
+    return budget_risk_bound(plan, n_removed, radius=r, sigma=sigma)
 
 
-def contract_risk_bound(
+def budget_risk_bound(
     plan: Plan, n_removed: int, *, radius: float, sigma: float
 ) -> float:
-    """Return ``excess_risk_bound`` under a contract, where sigma is given.
+    """Return ``excess_risk_bound`` under a budget, where sigma is given.
 
     The same sum with r any bound on the distance to the retrained model: what a
-    contract accepts is within its radius budget, whichever rows were removed.
+    budget accepts is within its radius budget, whichever rows were removed.
 
     Parameters
     ----------
@@ -309,7 +309,7 @@ def contract_risk_bound(
     radius
         r: the largest radius that is accepted.
     sigma
-        The contract's noise.
+        The budget's noise.
     """
     known, n = plan.regularity, plan.n_samples
     lipschitz, mu = known.lipschitz, known.strong_convexity
@@ -369,7 +369,7 @@ def capacity_by_privacy(
     n_samples
         n.
     radius_budget
-        How far apart the contract lets two models be.
+        How far apart the budget lets two models be.
     tau
         How far each of the two fits may be from its own minimiser.
     """

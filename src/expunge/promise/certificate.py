@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificate: what a release promises, and nothing that the removed rows could change.
+"""Certificates: what a release promises, and nothing that removed rows could change.
 
-It holds the contract, figures that follow from the contract, and the request log. What
-depends on rows (radius, decisions, row counts, timings) stays in the private record, of
-which the certificate holds a salted hash. ``verify`` checks one against the other.
+A certificate holds the budget, figures that follow from the budget, and the request
+log. What depends on rows (radius, decisions, row counts, timings) stays in the private
+record, of which the certificate holds a salted hash. ``verification`` checks one
+against the other.
 
-The standard sentences live here. A certificate may say more, never less. Each is
-written to follow "This holds provided that ..." or "It says nothing about ...".
+The standard sentences live here. A certificate may say more, never less. Each sentence
+completes "This holds provided that ..." or "It says nothing about ...".
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from importlib import resources
 from numbers import Real
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
@@ -24,24 +23,26 @@ from .accountant import Accountant, Claim, Selection, permitted
 from .canonical import (
     Check,
     Document,
+    Schema,
     count,
     exactly,
-    frozen,
+    freeze,
     hexadecimal,
     number,
     one_of,
     optional,
+    sentence,
     sentences,
 )
 from .noise import Source
 
 Status: TypeAlias = Literal["certified", "radius-only"]
-RowNorm: TypeAlias = Literal["contract", "measured"]
+RowNorm: TypeAlias = Literal["declared", "measured"]
 Classes: TypeAlias = Literal["none", "declared", "learnt"]
 
-FORMAT = 2
+FORMAT = 1
 # Stated together or not at all.
-CONTRACT = (
+BUDGET_FIELDS = (
     "epsilon",
     "delta",
     "sigma",
@@ -51,10 +52,12 @@ CONTRACT = (
     "noise_source",
     "claim",
 )
+# Stated only beside the others, where they apply.
+OPTIONAL_FIELDS = ("releases", "choice_sigma", "choice_share")
 
 ASSUMPTIONS = (
-    "the contract (budget, objective, schedule, features) was fixed without looking at "
-    "the data",
+    "the budget, the objective, the schedule and the features were fixed without "
+    "looking at the data",
     "the rows handed over for removal are all the rows of the people who asked",
     "requests depend on what was released, never on private state",
     "the noise cannot be read or predicted by whoever sees the release",
@@ -85,10 +88,10 @@ OTHER_RELEASES = (
     "other releases of this model, from an earlier fit, another process or a saved "
     "copy: each counts its own releases"
 )
-WITHOUT_CONTRACT = "any promise: without a budget the release carries no noise"
+WITHOUT_BUDGET = "any promise: without a budget the release carries no noise"
 UNPROTECTED = (
-    "a release under this contract that promised nothing: its noise came from a seed, "
-    "which the contract does not allow"
+    "a release under this budget that promised nothing: its noise came from a seed, "
+    "which the budget does not allow"
 )
 CHOSEN = (
     "a choice made by looking at the data, of alpha or of features say, which removal "
@@ -114,12 +117,12 @@ NOTES = {BALANCED: f"{BALANCED}: weights that were computed from everyone's labe
 
 DISTANCE_LOSSES = frozenset({"HalfSquared", "Huber"})
 # A certificate with one of these is "radius-only", and without them "certified".
-VOIDS = frozenset({WITHOUT_CONTRACT, UNPROTECTED, CHOSEN})
+VOIDS = frozenset({WITHOUT_BUDGET, UNPROTECTED, CHOSEN})
 
 
-def _objective(value: Any) -> Any:
+def _freeze_objective(value: Any) -> Any:
     """Return the description of an objective, read-only."""
-    description = frozen(value)
+    description = freeze(value)
     parts = description if isinstance(description, Mapping) else {}
     for part in (parts.get("loss"), parts.get("penalty")):
         if not (isinstance(part, Mapping) and isinstance(part.get("name"), str)):
@@ -127,10 +130,22 @@ def _objective(value: Any) -> Any:
     return description
 
 
+_NAMED = {
+    "type": "object",
+    "required": ["name"],
+    "properties": {"name": {"type": "string"}},
+}
+_DESCRIPTION = {
+    "type": "object",
+    "required": ["loss", "penalty"],
+    "properties": {"loss": _NAMED, "penalty": _NAMED},
+}
+
+
 @stored
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What certificates of a model state beside its contract and its objective.
+    """What certificates of a model state beside its budget and its objective.
 
     Fixed by how the model was made, never by who left.
 
@@ -214,7 +229,7 @@ def needs_every_class(description: Mapping[str, Any]) -> bool:
 @stored
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Certificate(Document):
-    """The public half of a release: contract, request log, and a commitment.
+    """The public half of a release: budget, request log, and a commitment.
 
     Parameters
     ----------
@@ -223,19 +238,31 @@ class Certificate(Document):
         says why.
     claim
         What (epsilon, delta) is about: "each release" or "all releases jointly".
-    epsilon, delta, sigma, tau, releases
-        The contract; ``tau`` as used, also where the contract left it open. All None
-        without a budget, like whatever else the contract determines.
+    epsilon, delta
+        How well a release can be told from one after retraining; None, like everything
+        else that the budget determines, if there is no budget.
+    sigma
+        Standard deviation of the noise on each parameter.
+    tau
+        How far a solver may be from its minimum, as used if the budget left it open.
+    releases
+        Number of releases that the claim is about; None if it is about each.
     radius_budget
         How far the released model, before its noise, may be from retraining, errors
         of both solvers included. The radius itself is private.
-    noise_grid, noise_source
-        Step of the noise, a power of two, and "secure" or "seeded".
-    n_releases, n_subjects_removed, n_parameters
-        Releases made under the contract, this one included; people removed since the
-        fit; length of the released vector.
+    noise_grid
+        Step of the noise, a power of two.
+    noise_source
+        Where the noise comes from: "secure" or "seeded".
+    n_releases
+        Releases made under the budget, this one included.
+    n_subjects_removed
+        People removed since the fit.
+    n_parameters
+        Length of the released vector.
     row_norm
-        Whether the bound on row norms comes from the "contract" or was "measured".
+        Whether the bound on the norm of a row was "declared" with the budget or
+        "measured" at the fit.
     classes
         Whether a classifier's classes were "declared" in advance, so that a release
         names them whoever left, or "learnt" from the rows; "none" for other models.
@@ -243,15 +270,22 @@ class Certificate(Document):
         How what was tuned was chosen: "none", "certified" equal to tuning again on the
         remaining rows, "recomputed" on them, by "noised" scores, or "not covered". The
         method fixed beforehand, not what it turned out to need.
-    choice_sigma, choice_share
-        Of a contract with noised choices: the noise on the scores, and which share of
-        each release's cost pays for the choice; None otherwise.
-    mechanism, objective
-        A name, and the description of the objective at the fit, see ``describe``.
-    assumptions, not_covered
-        Under which conditions the promise holds, and of what it does not speak.
+    choice_sigma
+        Standard deviation of the noise on the scores that a noised choice compares;
+        None if no choice is noised.
+    choice_share
+        Share of each release's cost that pays for a noised choice, or None.
+    mechanism
+        Name of what answers removals.
+    objective
+        What was minimised at the fit, see ``describe``.
+    assumptions
+        Conditions under which the promise holds.
+    not_covered
+        What the promise does not speak of.
     commitment
-        Salted hash of the private record.
+        SHA-256 of the canonical JSON of the private record, which holds 32 random
+        bytes.
     version
         Of the format.
     """
@@ -300,23 +334,33 @@ class Certificate(Document):
         "selection": one_of(*get_args(Selection)),
         "choice_sigma": optional(number(0.0)),
         "choice_share": optional(number(0.0, 1.0)),
-        "mechanism": lambda value: sentences((value,))[0],
-        "objective": _objective,
+        "mechanism": sentence,
+        "objective": Check(_freeze_objective, _DESCRIPTION),
         "assumptions": sentences,
         "not_covered": sentences,
         "commitment": hexadecimal(32),
         "version": exactly(FORMAT),
     }
 
+    @classmethod
+    def schema_rules(cls) -> Schema:
+        """Return that a budget is stated whole or not at all."""
+        absent = {name: {"type": "null"} for name in (*BUDGET_FIELDS, *OPTIONAL_FIELDS)}
+        stated = {name: {"not": {"type": "null"}} for name in BUDGET_FIELDS}
+        return {
+            "if": {"properties": {"epsilon": {"type": "null"}}},
+            "then": {"properties": absent},
+            "else": {"properties": stated},
+        }
+
     def require_consistent(self) -> None:
-        """Refuse a contract that is not stated whole or not at all."""
-        absent = [name for name in CONTRACT if getattr(self, name) is None]
-        extras = (self.releases, self.choice_sigma, self.choice_share)
-        stray = any(extra is not None for extra in extras)
-        if absent and (len(absent) < len(CONTRACT) or stray):
+        """Refuse a budget that is stated in part."""
+        absent = [name for name in BUDGET_FIELDS if getattr(self, name) is None]
+        stray = any(getattr(self, name) is not None for name in OPTIONAL_FIELDS)
+        if absent and (len(absent) < len(BUDGET_FIELDS) or stray):
             raise InvalidInput(
-                f"Certificate: {', '.join(absent)} missing from the contract; state "
-                "all of it, or nothing if there is no budget"
+                f"Certificate: {', '.join(absent)} missing from the budget; state all "
+                "of it, or nothing if there is no budget"
             )
 
 
@@ -355,7 +399,7 @@ def certify(
 ) -> Certificate:
     """Return the certificate of the release that the accountant composed last.
 
-    Everything in it follows from the contract, the request log and the scope.
+    Everything in it follows from the budget, the request log and the scope.
 
     Parameters
     ----------
@@ -374,12 +418,12 @@ def certify(
     exclusions = _exclusions(accountant, noise_source)
     promised = budget is not None and budget.row_norm is not None
     return Certificate(
-        **_contract(accountant) | {"noise_source": noise_source},
+        **_state_budget(accountant) | {"noise_source": noise_source},
         status="certified" if VOIDS.isdisjoint(exclusions) else "radius-only",
         n_releases=accountant.n_releases,
         n_subjects_removed=accountant.n_subjects_removed,
         n_parameters=accountant.n_parameters,
-        row_norm="contract" if promised else "measured",
+        row_norm="declared" if promised else "measured",
         classes=scope.classes,
         selection=accountant.selection,
         mechanism=scope.mechanism,
@@ -399,12 +443,11 @@ def certify(
     )
 
 
-def _contract(accountant: Accountant) -> dict[str, Any]:
-    """Return the terms of the contract, all None where there is no budget."""
+def _state_budget(accountant: Accountant) -> dict[str, Any]:
+    """Return what the budget determines, all None where there is none."""
     budget, size = accountant.budget, accountant.n_parameters
     if budget is None:
-        optional_terms = ("releases", "choice_sigma", "choice_share")
-        return dict.fromkeys((*CONTRACT, *optional_terms))
+        return dict.fromkeys((*BUDGET_FIELDS, *OPTIONAL_FIELDS))
     return {
         "claim": accountant.claim,
         "epsilon": budget.epsilon,
@@ -434,7 +477,7 @@ def _exclusions(accountant: Accountant, noise_source: Source | None) -> tuple[st
         sound = permitted(accountant.budget, noise_source)
         unprotected = not sound or not (accountant.holds or chosen)
     reasons = {
-        WITHOUT_CONTRACT: accountant.budget is None,
+        WITHOUT_BUDGET: accountant.budget is None,
         UNPROTECTED: unprotected,
         CHOSEN: chosen,
         SEEDED: noise_source == "seeded",
@@ -458,7 +501,7 @@ def _fields(part: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """Return the value of a field as JSON data; refuse what would be left out."""
     if value is None or isinstance(value, str | Real):
-        return frozen(value)
+        return freeze(value)
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if is_dataclass(value):
@@ -467,10 +510,3 @@ def _plain(value: Any) -> Any:
         f"a certificate cannot describe {type(value).__name__}; make it a frozen "
         "dataclass of plain numbers, words and tuples"
     )
-
-
-def schema() -> dict[str, Any]:
-    """Return the JSON Schema of this version's certificates, which ships beside it."""
-    file = resources.files("expunge") / "schemas" / "certificate.json"
-    found: dict[str, Any] = json.loads(file.read_text(encoding="ascii"))
-    return found

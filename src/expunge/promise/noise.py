@@ -36,7 +36,8 @@ CHUNK = 1024
 LARGEST_STEPS = 2.0**52
 # Noise of 2^12 standard deviations is still exact; more has probability e^(-2^23).
 LARGEST_SCALE = 2.0**40
-SALT_BYTES = 32
+# Of a key or a salt: 256 bits that nobody guesses.
+SECRET_BYTES = 32
 
 
 class Noise(Protocol):
@@ -53,7 +54,7 @@ class Noise(Protocol):
 class SeededNoise:
     """Gaussian noise rounded to a grid, the same again for the same seed.
 
-    Whoever knows the seed can subtract the noise: for tests and benchmarks.
+    Anyone who knows the seed can subtract the noise: for tests and benchmarks.
 
     Parameters
     ----------
@@ -258,12 +259,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def release_noise(budget: Budget, random_state: int | None) -> Noise:
-    """Return the noise of a contract: secure, or seeded if a seed is given.
+    """Return the noise of a budget: secure, or seeded if a seed is given.
 
     Parameters
     ----------
     budget
-        The contract, of which sigma and the grid matter.
+        Its sigma and its grid matter.
     random_state
         ``None``, or a seed for tests and benchmarks.
     """
@@ -305,9 +306,9 @@ def on_grid(theta: Vector, grid: float) -> Vector:
     return rounded
 
 
-def salt() -> bytes:
-    """Return 32 fresh secret bytes, to hide what a commitment commits to."""
-    return secrets.token_bytes(SALT_BYTES)
+def random_bytes(n_bytes: int) -> bytes:
+    """Return so many fresh secret bytes: for a key, a salt, a nonce or an id."""
+    return secrets.token_bytes(n_bytes)
 
 
 def _discrete_gaussian(scale: float) -> Integers:

@@ -27,7 +27,15 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from ..core.arrays import SMALLEST, UNDERFLOW, UNIT_ROUNDOFF, Private, Vector, norm
+from ..core.arrays import (
+    SAFETY,
+    SMALLEST,
+    UNDERFLOW,
+    UNIT_ROUNDOFF,
+    Private,
+    Vector,
+    norm,
+)
 from ..core.linalg import Symmetric, conjugate_gradients
 from ..core.packing import stored
 from ..core.rows import Rows
@@ -112,7 +120,7 @@ def third_order(state: State, s: Vector) -> float:
         mass = float(state.kinks @ np.maximum(size - np.maximum(edges, 0.0), 0.0))
         rounding = 2.0 * UNIT_ROUNDOFF * _counts(state) * state.scales.square_norm
         rounding += underflow(state)
-        return loss.curvature_jump * (mass + rounding * size) * (1.0 + 1e-12)
+        return loss.curvature_jump * (mass + rounding * size) * SAFETY
     if loss.third_bound == 0.0:
         return 0.0
     form = moment_form(state, s)
@@ -162,7 +170,7 @@ def inverse_norm(
     left = norm(v - product(z))
     left += (hessian_error(state) + product_error(state)) * norm(z)
     square = max(float(v @ z), 0.0) + left / floor
-    return size * min(sqrt(square), 1.0 / sqrt(floor)) * (1.0 + 1e-12)
+    return size * min(sqrt(square), 1.0 / sqrt(floor)) * SAFETY
 
 
 def approximate_solution(state: State, v: Vector) -> Vector:
@@ -189,7 +197,8 @@ def _counts(state: State) -> float:
     """Return how many roundings a sum over the rows, then downdated, may hold.
 
     n terms are added at the anchor and those of the removed rows subtracted again;
-    every update rounds the whole array once.
+    every update rounds the whole array once. n additions bound every order of
+    summation: the tree of ``core.sums``, and sums over folds on top of it.
     """
     scales = state.scales
     n_removed = scales.n_rows - state.n_rows
@@ -276,8 +285,6 @@ def half_exponential(b: float) -> float:
 RadiusKind: TypeAlias = Literal[
     "measured", "measured-local", "residual", "residual-local", "two-step", "a-priori"
 ]
-
-SAFETY = 1.0 + 1e-12
 
 
 @stored

@@ -22,50 +22,58 @@ from .canonical import (
     Document,
     count,
     exactly,
+    freeze,
     hexadecimal,
     number,
     one_of,
     optional,
     sentences,
 )
-from .noise import SALT_BYTES
+from .noise import SECRET_BYTES
 from .radius import RadiusKind
 
-FORMAT = 2
+FORMAT = 1
 
 Scored: TypeAlias = tuple[float, float | None, float | None]
 
 
-def _radius(value: Any) -> float | None:
+_SIZE = number(0.0, closed=True)
+_ALPHA = number(0.0)
+
+
+def _freeze_radius(value: Any) -> float | None:
     """Return the bound, or None where there is none."""
-    bound: float | None = optional(number(0.0, closed=True))(
-        None if value == inf else value
-    )
+    bound: float | None = _SIZE(value) if value not in (None, inf) else None
     return bound
 
 
-def _timings(value: Any) -> Mapping[str, float]:
+_RADIUS = Check(_freeze_radius, optional(_SIZE).schema)
+
+
+def _freeze_timings(value: Any) -> Mapping[str, float]:
     """Return seconds by name."""
     if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
         raise ValueError("it must map names to seconds")
-    seconds = number(0.0, closed=True)
-    return MappingProxyType({name: seconds(value[name]) for name in value})
+    return MappingProxyType({freeze(name): _SIZE(value[name]) for name in value})
 
 
-def _choice(value: Any) -> tuple[Scored, ...]:
+def _freeze_choice(value: Any) -> tuple[Scored, ...]:
     """Return candidates: alpha and two ends, None where there is none."""
     if not isinstance(value, list | tuple):
         raise ValueError("it must list candidates")
     if not all(isinstance(item, list | tuple) and len(item) == 3 for item in value):
         raise ValueError("each candidate has an alpha and two ends")
-    positive = number(0.0)
-    return tuple((positive(a), _radius(low), _radius(high)) for a, low, high in value)
+    return tuple((_ALPHA(a), _RADIUS(low), _RADIUS(high)) for a, low, high in value)
 
 
-def _salt(value: Any) -> bytes:
+def _freeze_salt(value: Any) -> bytes:
     """Return the salt as bytes, from bytes or from the hexadecimal in JSON."""
     text = value.hex() if isinstance(value, bytes) else value
-    return bytes.fromhex(hexadecimal(SALT_BYTES)(text))
+    return bytes.fromhex(_HEXADECIMAL(text))
+
+
+_HEXADECIMAL = hexadecimal(SECRET_BYTES)
+_ENDS = {"prefixItems": [_ALPHA.schema, _RADIUS.schema, _RADIUS.schema]}
 
 
 @stored
@@ -94,7 +102,7 @@ class Record(Private, Document):
     selection
         As the certificate of the release stated it.
     salt
-        32 random bytes from ``noise.salt`` (hexadecimal in JSON), used once.
+        32 random bytes from ``noise.random_bytes`` (hexadecimal in JSON), used once.
     """
 
     radius: float | None
@@ -110,14 +118,16 @@ class Record(Private, Document):
 
     private: ClassVar[bool] = True
     checks: ClassVar[Mapping[str, Check]] = {
-        "radius": _radius,
+        "radius": _RADIUS,
         "radius_kind": one_of(*get_args(RadiusKind)),
         "decisions": sentences,
         "n_samples": count(0),
         "n_removed": count(0),
-        "timings": _timings,
-        "salt": _salt,
-        "choice": _choice,
+        "timings": Check(
+            _freeze_timings, {"type": "object", "additionalProperties": _SIZE.schema}
+        ),
+        "salt": Check(_freeze_salt, _HEXADECIMAL.schema),
+        "choice": Check(_freeze_choice, {"type": "array", "items": _ENDS}),
         "selection": one_of(*get_args(Selection)),
         "version": exactly(FORMAT),
     }

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verify: whether a certificate stands, and what that shows.
+"""Verification: whether a certificate stands, and what that shows.
 
-Whatever can be derived is derived again: with the certificate alone, that its figures
-follow from its contract and that it says what it must; with the record, that this is
-the record committed to and that its radius fits the budget; with a radius recomputed
-from the data, that the record did not understate it. Less evidence shows less, and
-``Verdict.says`` puts into words how much. Nothing here sees the data.
+Whatever can be derived is derived again. With the certificate alone: its figures follow
+from its budget, and it says what it must. With the record as well: this is the record
+committed to, and its radius fits the budget. With a radius recomputed from the data:
+the record did not understate it. Less evidence shows less, and ``Verdict.says`` puts
+into words how much. Nothing here sees the data.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ from .certificate import (
     PREPROCESSING,
     SEEDED,
     VOIDS,
-    WITHOUT_CONTRACT,
+    WITHOUT_BUDGET,
     Certificate,
     assumptions_of,
     may_refuse_classes,
@@ -115,7 +115,7 @@ def verify(
         A radius recomputed from the data by the caller, to hold against the record's.
     """
     found = [(finding, check(certificate)) for finding, check in WORDS.items()]
-    found += _contract(certificate)
+    found += _check_budget(certificate)
     if record is not None:
         found += _opened(certificate, record)
     if radius is not None:
@@ -144,10 +144,10 @@ def _promise(certificate: Certificate) -> str:
     )
 
 
-def _contract(certificate: Certificate) -> Found:
-    """Derive the figures of the contract again and compare."""
+def _check_budget(certificate: Certificate) -> Found:
+    """Derive the figures of the budget again and compare."""
     if certificate.epsilon is None:
-        return [("no contract is stated", "")]
+        return [("no budget is stated", "")]
     terms = {name: getattr(certificate, name) for name in TERMS}
     if certificate.choice_share is not None:
         terms["choice_share"] = certificate.choice_share
@@ -157,11 +157,11 @@ def _contract(certificate: Certificate) -> Found:
         room = budget.radius_budget(size)
         budget.solver_error(size)  # refuses a tau that leaves no room
     except (ExpungeError, OverflowError) as error:
-        return [("the contract can be kept", f"the contract cannot be kept: {error}")]
+        return [("the budget can be kept", f"the budget cannot be kept: {error}")]
     stated, grid = certificate.radius_budget, certificate.noise_grid
     same = stated is not None and isclose(stated, room, rel_tol=AGREEMENT)
     return [
-        ("the contract can be kept, with tau within the radius budget", ""),
+        ("the budget can be kept, with tau within the radius budget", ""),
         (
             "the noise grid is the power of two that sigma determines",
             "" if grid == budget.grid else f"noise_grid is {grid!r}, not {budget.grid}",
@@ -241,14 +241,14 @@ def _schedule(certificate: Certificate) -> str:
 
 
 def _selection(certificate: Certificate) -> str:
-    """Hold a noised choice against the contract that must provide for it."""
+    """Check that the budget provides for a noised choice."""
     terms = (certificate.choice_sigma, certificate.choice_share)
     if (terms[0] is None) != (terms[1] is None):
         return "choice_sigma and choice_share belong together, and one is missing"
     if certificate.selection == "noised" and terms[0] is None:
-        return "the choice was noised, and the contract names no noise for it"
+        return "the choice was noised, and the budget names no noise for it"
     if certificate.selection in ("certified", "recomputed") and terms[0] is not None:
-        return "the contract is for noised choices, and the selection is another"
+        return "the budget is for noised choices, and the selection is another"
     return ""
 
 
@@ -265,7 +265,7 @@ def _standard(certificate: Certificate) -> str:
 def _exclusions(certificate: Certificate) -> str:
     """Hold what is not covered against the facts that force it."""
     forced = {
-        WITHOUT_CONTRACT: certificate.epsilon is None,
+        WITHOUT_BUDGET: certificate.epsilon is None,
         CHOSEN: certificate.selection == "not covered",
         SEEDED: certificate.noise_source == "seeded",
         CLASS_REFUSED: may_refuse_classes(certificate.classes, certificate.objective),
@@ -290,9 +290,9 @@ def _status(certificate: Certificate) -> str:
 WORDS: Mapping[str, Callable[[Certificate], str]] = MappingProxyType(
     {
         "the releases made and claimed are those of the schedule": _schedule,
-        "the contract provides for the kind of selection": _selection,
+        "the budget provides for the kind of selection": _selection,
         "every standard assumption and exclusion is stated": _standard,
-        "what is not covered matches contract, noise and selection": _exclusions,
+        "what is not covered matches budget, noise and selection": _exclusions,
         "the status follows from what is not covered": _status,
     }
 )

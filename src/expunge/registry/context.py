@@ -26,7 +26,7 @@ from ..ledger import Ledger
 from ..ledger.documents import midnight
 from ..ledger.keys import read_secret
 from ..private_model.subjects import SPELLING
-from ..promise.noise import salt
+from ..promise.noise import SECRET_BYTES, random_bytes
 from .loaded_model import LoadedModel, load_checkpoint
 from .storage import (
     Checkpoints,
@@ -322,7 +322,7 @@ class Context(Private):
     @contextmanager
     def write_in_turn(self) -> Iterator[Connection]:
         """Give the worker a transaction; refuse a worker that was overtaken."""
-        turn = salt().hex()
+        turn = random_bytes(SECRET_BYTES).hex()
         with self.store.write() as connection:
             take_turn(connection, self.turn, turn)
             yield connection

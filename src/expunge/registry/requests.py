@@ -29,7 +29,7 @@ from ..ledger.documents import DAY, day_of
 from ..ledger.entries import REQUEST_BYTES
 from ..ledger.keys import request_tag
 from ..private_model.subjects import people
-from ..promise.noise import salt
+from ..promise.noise import random_bytes
 from .context import WAIT, Context, now
 from .keys import read_tag_keys
 from .statements import append_line, insert_accepted
@@ -47,7 +47,7 @@ class JournalIncomplete(UserWarning):
 
 
 def _new_id() -> str:
-    return salt()[:REQUEST_BYTES].hex()
+    return random_bytes(REQUEST_BYTES).hex()
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -28,7 +28,7 @@ from ..private_model.model import PrivateModel
 from ..private_model.training_rows import RowDigests
 from ..promise.budget import Budget
 from ..promise.certificate import Scope
-from ..promise.noise import noise_for, salt
+from ..promise.noise import SECRET_BYTES, noise_for, random_bytes
 from ..removal import Mechanism
 from ..removal.state import initial_state, with_sums
 from ..removal.summary import summarise
@@ -242,7 +242,7 @@ class Tuned(Forgetful):
             labels=prepared.labels,
             seed=seed,
             training_rows=kept,
-            digests=RowDigests.of(kept.rows, salt()),
+            digests=RowDigests.of(kept.rows, random_bytes(SECRET_BYTES)),
         )
         return make_tuned(model, rule, bounds=bounds, models=models, chosen=chosen)
 
@@ -251,7 +251,9 @@ class Tuned(Forgetful):
         folds: object = self.folds
         if isinstance(folds, str) and folds != "loo":
             raise InvalidInput(f"folds={folds!r}; give a number, or 'loo'")
-        key: object = salt() if self.fold_key is None else self.fold_key
+        key: object = (
+            random_bytes(SECRET_BYTES) if self.fold_key is None else self.fold_key
+        )
         if isinstance(key, str):
             key = key.encode()
         if not isinstance(key, bytes):

@@ -44,7 +44,7 @@ class LedgerBatch:
     def append(self, entry: Entry) -> None:
         """Take the next entry."""
         text = entry.to_json()
-        frontier, hashed = self.ledger.frontier, leaf_hash(text.encode("ascii"))
+        frontier, hashed = self.ledger.frontier, leaf_hash(text.encode())
         self.ledger = self.ledger.append_hashed(entry, hashed)
         for level, root in enumerate(frontier.completed(hashed)):
             self.roots[level, frontier.size >> level] = root
@@ -167,7 +167,7 @@ def export_lines(connection: Connection) -> bytes:
         written.append(text)
         if sequence + 1 in signed:
             written.append(signed[sequence + 1])
-    return "".join(f"{line}\n" for line in written).encode("ascii")
+    return "".join(f"{line}\n" for line in written).encode()
 
 
 def _keys(connection: Connection) -> KeyHistory:

@@ -51,7 +51,7 @@ from ...disk import (
 )
 from ...exceptions import MissingExtra, NeedsRestore, StoreFailed
 from ...ledger.keys import UnusableKey, read_secret
-from ...promise.noise import salt
+from ...promise.noise import random_bytes
 from .engine import translate_errors
 from .lock import lock_file
 from .tables import overtaken_error
@@ -62,12 +62,12 @@ CHUNK = 1 << 20
 
 def new_key() -> bytes:
     """Return a new key."""
-    return salt()
+    return random_bytes(KEY_BYTES)
 
 
 def seal(data: bytes, key: bytes, place: str) -> bytes:
     """Return the data sealed under a key, for this place alone."""
-    nonce = salt()[:NONCE_BYTES]
+    nonce = random_bytes(NONCE_BYTES)
     sealed: bytes = _aead()(key).encrypt(nonce, data, place.encode())
     return nonce + sealed
 
@@ -76,7 +76,7 @@ def seal_to(
     file: IO[bytes], parts: Iterable[memoryview], key: bytes, place: str
 ) -> None:
     """Write what ``seal`` would return for the parts in a row, without copies of it."""
-    nonce = salt()[:NONCE_BYTES]
+    nonce = random_bytes(NONCE_BYTES)
     cipher = _gcm()(key, nonce)
     cipher.authenticate_additional_data(place.encode())
     buffer = bytearray(CHUNK)
@@ -340,7 +340,7 @@ class Checkpoints(Private):
         It counts for nothing until the database holds that name.
         """
         key = self.vault.read_keys(model).key_of(generation, model)
-        name = f"{model}.{generation}.{salt()[:TOKEN_BYTES].hex()}"
+        name = f"{model}.{generation}.{random_bytes(TOKEN_BYTES).hex()}"
         with translate_errors():
             if not self._check_owner():
                 replace_file(self.folder / OWNER, self.owner.encode("ascii"))

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Block sums: the same quantity by every route."""
+"""Sums over rows: the same quantity by every route, added in the stated order."""
 
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from math import ceil, fsum, log2
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,7 @@ from expunge import L2, Objective, Rows
 from expunge.core import sums
 from expunge.core.arrays import Matrix, Vector
 from expunge.core.losses import Loss
+from expunge.exceptions import InvalidInput
 from tests.instances import LOSSES, N_FEATURES, labelled
 
 EVERY = pytest.mark.parametrize("name", LOSSES)
@@ -126,3 +130,119 @@ def test_several_models_are_looked_at_as_one_by_one(
         np.testing.assert_allclose(gradients[place], gradient, rtol=1e-9, atol=1e-9)
         assert values[place] == (0.0 if place == 1 else pytest.approx(value))
         assert moves[place] == pytest.approx(sums.largest_move(loss, rows, each))
+
+
+def _tree(terms: Sequence[Vector]) -> Vector:
+    """Return the sum by its definition: a power of two first, then the rest."""
+    if len(terms) == 1:
+        return terms[0]
+    half = 1 << ((len(terms) - 1).bit_length() - 1)
+    return np.asarray(_tree(terms[:half]) + _tree(terms[half:]))
+
+
+def _uneven(rng: np.random.Generator, shape: tuple[int, ...]) -> Vector:
+    """Return numbers of all magnitudes and both signs, whose sums round everywhere."""
+    sizes = 10.0 ** rng.uniform(-12.0, 12.0, shape)
+    return np.asarray(rng.choice([-1.0, 1.0], shape) * sizes)
+
+
+@pytest.mark.parametrize("n_blocks", range(1, 71))
+def test_blocks_are_added_in_the_stated_tree(n_blocks: int) -> None:
+    terms = _uneven(np.random.default_rng(n_blocks), (n_blocks, 3))
+    (found,) = sums.pairwise_sum((term,) for term in terms)
+    assert found.tobytes() == _tree(list(terms)).tobytes()
+
+
+@pytest.mark.parametrize("n_blocks", [1, 2, 3, 5, 13, 64, 69])
+@BOTH
+def test_rows_are_added_in_the_stated_tree(
+    n_blocks: int, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sums, "BLOCK_ROWS", 4)
+    rng = np.random.default_rng(n_blocks)
+    objective = Objective(LOSSES["logistic"][0], L2(), 1.0)
+    n_rows = 4 * n_blocks - 2
+    X, y = labelled("logistic", rng, n_rows)
+    weight = np.abs(_uneven(rng, (n_rows,)))
+    rows, theta = objective.rows(kind(X), y, weight), rng.normal(size=N_FEATURES)
+
+    def gradient(block: Rows) -> Vector:
+        return sums.loss_slopes(objective.loss, block, theta)
+
+    def hessian(block: Rows) -> Matrix:
+        return sums.loss_hessian(objective.loss, block, theta)
+
+    blocks = list(rows.blocks(4))
+    assert len(blocks) == n_blocks
+    for total in (gradient, hessian):
+        expected = _tree([total(block) for block in blocks])
+        assert total(rows).tobytes() == expected.tobytes()
+
+
+def test_how_the_blocks_arrive_does_not_matter() -> None:
+    terms = [
+        (float(v), v * np.ones(2)) for v in _uneven(np.random.default_rng(1), (37,))
+    ]
+
+    def generator() -> Iterator[tuple[float, Vector]]:
+        yield from terms
+
+    files = [terms[:5], terms[5:6], [], terms[6:30], terms[30:]]
+    found = [
+        sums.pairwise_sum(terms),
+        sums.pairwise_sum(generator()),
+        sums.pairwise_sum(chain.from_iterable(files)),
+    ]
+    assert len({value for value, _ in found}) == 1
+    assert len({vector.tobytes() for _, vector in found}) == 1
+
+
+def test_few_partial_sums_are_held_at_once() -> None:
+    alive, most = 0, 0
+
+    class Counted(float):
+        def __new__(cls, value: float) -> "Counted":
+            nonlocal alive, most
+            alive += 1
+            most = max(most, alive)
+            return super().__new__(cls, value)
+
+        def __del__(self) -> None:
+            nonlocal alive
+            alive -= 1
+
+        def __add__(self, other: float) -> "Counted":
+            return Counted(float(self) + float(other))
+
+    (total,) = sums.pairwise_sum((Counted(1.0),) for _ in range(1000))
+    assert total == 1000.0
+    assert most <= log2(1000) + 4
+
+
+def test_rounding_grows_with_the_depth_of_the_tree() -> None:
+    # A tenth is no binary fraction: in a plain loop every addition rounds the same way.
+    n_blocks, term = 2**17, 0.1
+    exact = fsum([term] * n_blocks)
+    (found,) = sums.pairwise_sum((term,) for _ in range(n_blocks))
+    naive = 0.0
+    for _ in range(n_blocks):
+        naive += term
+    unit = 2.0**-53
+    assert abs(found - exact) <= ceil(log2(n_blocks)) * unit * exact
+    assert abs(naive - exact) > 1000.0 * unit * exact
+
+
+def test_small_terms_survive_beside_a_large_one() -> None:
+    # Each of the small terms is lost when it is added to the large one alone.
+    terms = [2.0**53, *[1.0] * 4095]
+    (found,) = sums.pairwise_sum((term,) for term in terms)
+    naive = 0.0
+    for term in terms:
+        naive += term
+    assert naive - 2.0**53 == 0.0
+    assert fsum(terms) - found <= 16.0
+
+
+def test_no_blocks_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="no blocks"):
+        sums.pairwise_sum(iter(()))

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The JSON Schemas that ship, as their types generate them.
+
+``python -m tests.schemas`` writes them into the package.
+"""
+
+import json
+from pathlib import Path
+
+from expunge.ledger import Receipt
+from expunge.promise.certificate import Certificate
+from expunge.promise.schemas import publish_schema
+
+FOLDER = Path(__file__).parents[1] / "src" / "expunge" / "schemas"
+PUBLISHED = {"certificate.json": Certificate, "receipt.json": Receipt}
+
+
+def schema_text(name: str) -> str:
+    """Return the text of one of the files."""
+    return json.dumps(publish_schema(PUBLISHED[name]), indent=2) + "\n"
+
+
+def write_schemas() -> None:
+    """Write all files into the package."""
+    for name in PUBLISHED:
+        (FOLDER / name).write_text(schema_text(name), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_schemas()
