@@ -63,6 +63,8 @@ class Private:
 
 SMALLEST, LARGEST = 1e-50, 1e50
 UNIT_ROUNDOFF = 2.0**-53
+# Pays for the few roundings of a bound's own arithmetic.
+SAFETY = 1.0 + 1e-12
 # The smallest normal number. A product that falls below it is off by 2^-1075 at most,
 # so that this pays for 2^53 of them.
 UNDERFLOW = 2.0**-1022

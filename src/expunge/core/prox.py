@@ -26,7 +26,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from ..exceptions import NotPositiveDefinite
-from .arrays import SMALLEST, Matrix, Vector, decomposition, norm
+from .arrays import SMALLEST, UNIT_ROUNDOFF, Matrix, Vector, decomposition, norm
 from .linalg import NOT_THERE, Symmetric
 
 MEMORY = 20
@@ -85,7 +85,6 @@ def _extrapolate(points: list[Vector], images: list[Vector]) -> Vector:
 
 Shrink: TypeAlias = Callable[[Vector, float | Vector], Vector]
 
-UNIT_ROUNDOFF = 2.0**-53
 SUPPORT_TRIES = 12
 SWEEPS = 500
 # What is less curved than the shortest row counts as flat.

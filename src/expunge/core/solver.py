@@ -26,7 +26,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from ..exceptions import InvalidInput, NotConverged, NotPositiveDefinite, Unsupported
-from .arrays import SMALLEST, Private, Vector, norm
+from .arrays import SMALLEST, UNIT_ROUNDOFF, Private, Vector, norm
 from .linalg import Symmetric
 from .objective import Objective
 from .prox import Kink, Minimum, scaled_prox
@@ -119,7 +119,6 @@ MAX_STEPS = 200
 MAX_HALVINGS = 40
 REFRESH_ABOVE = 0.1  # a chord must contract the residual by more than this
 ARMIJO = 1e-4
-UNIT_ROUNDOFF = 2.0**-53
 LARGEST_HESSIAN = 2**32  # bytes: 23170 parameters
 
 

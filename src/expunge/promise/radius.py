@@ -27,7 +27,15 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from ..core.arrays import SMALLEST, UNDERFLOW, UNIT_ROUNDOFF, Private, Vector, norm
+from ..core.arrays import (
+    SAFETY,
+    SMALLEST,
+    UNDERFLOW,
+    UNIT_ROUNDOFF,
+    Private,
+    Vector,
+    norm,
+)
 from ..core.linalg import Symmetric, conjugate_gradients
 from ..core.rows import Rows
 from ..core.sums import KINK_EDGES, largest_move
@@ -111,7 +119,7 @@ def third_order(state: State, s: Vector) -> float:
         mass = float(state.kinks @ np.maximum(size - np.maximum(edges, 0.0), 0.0))
         rounding = 2.0 * UNIT_ROUNDOFF * _counts(state) * state.scales.square_norm
         rounding += underflow(state)
-        return loss.curvature_jump * (mass + rounding * size) * (1.0 + 1e-12)
+        return loss.curvature_jump * (mass + rounding * size) * SAFETY
     if loss.third_bound == 0.0:
         return 0.0
     form = moment_form(state, s)
@@ -161,7 +169,7 @@ def inverse_norm(
     left = norm(v - product(z))
     left += (hessian_error(state) + product_error(state)) * norm(z)
     square = max(float(v @ z), 0.0) + left / floor
-    return size * min(sqrt(square), 1.0 / sqrt(floor)) * (1.0 + 1e-12)
+    return size * min(sqrt(square), 1.0 / sqrt(floor)) * SAFETY
 
 
 def approximate_solution(state: State, v: Vector) -> Vector:
@@ -275,8 +283,6 @@ def half_exponential(b: float) -> float:
 RadiusKind: TypeAlias = Literal[
     "measured", "measured-local", "residual", "residual-local", "two-step", "a-priori"
 ]
-
-SAFETY = 1.0 + 1e-12
 
 
 @dataclass(frozen=True, slots=True, repr=False)

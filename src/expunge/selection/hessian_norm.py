@@ -25,7 +25,7 @@ from math import inf, isfinite, log1p, sqrt
 
 import numpy as np
 
-from ..core.arrays import UNDERFLOW, UNIT_ROUNDOFF, Private, Vector, norm
+from ..core.arrays import SAFETY, UNDERFLOW, UNIT_ROUNDOFF, Private, Vector, norm
 from ..core.linalg import Cholesky, Symmetric
 from ..core.rows import Rows
 from ..core.sums import BLOCK_ROWS
@@ -44,7 +44,6 @@ from ..removal import Draft, State
 
 # What is tried for kappa. Nothing but logarithms rests on it: coarse steps will do.
 KAPPAS = (0.5, 0.2, 0.05, 1e-2, 1e-3)
-SAFETY = 1.0 + 1e-12
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

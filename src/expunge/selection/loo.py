@@ -32,7 +32,15 @@ from math import inf, isfinite
 
 import numpy as np
 
-from ..core.arrays import UNDERFLOW, UNIT_ROUNDOFF, Index, Matrix, Private, Vector
+from ..core.arrays import (
+    SAFETY,
+    UNDERFLOW,
+    UNIT_ROUNDOFF,
+    Index,
+    Matrix,
+    Private,
+    Vector,
+)
 from ..core.rows import Rows
 from ..core.sums import BLOCK_ROWS, largest_norm
 from ..exceptions import InvalidInput
@@ -43,7 +51,6 @@ from ..removal.retrain import retrained
 from ..removal.state import initial_state, with_sums
 from ..removal.summary import summarise
 from .loo_bounds import (
-    SAFETY,
     Ground,
     dual_norms,
     ground,

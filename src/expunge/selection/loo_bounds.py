@@ -34,7 +34,16 @@ from math import inf, isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.arrays import UNDERFLOW, UNIT_ROUNDOFF, Index, Matrix, Private, Vector, norm
+from ..core.arrays import (
+    SAFETY,
+    UNDERFLOW,
+    UNIT_ROUNDOFF,
+    Index,
+    Matrix,
+    Private,
+    Vector,
+    norm,
+)
 from ..core.linalg import Symmetric
 from ..core.rows import Rows
 from ..core.sums import BLOCK_ROWS, KINK_EDGES, loss_hessian, predict
@@ -48,7 +57,6 @@ from ..promise.radius import (
 )
 from .loo_problems import Answers, Common, Removals, directions, dots, lengths
 
-SAFETY = 1.0 + 1e-12
 # Rows that are asked for their moves: the nearest to a kink, one block of them.
 NEAREST = BLOCK_ROWS
 
