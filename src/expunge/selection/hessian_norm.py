@@ -21,7 +21,7 @@ than 1/sqrt(kappa) and 1/kappa.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, isfinite, log1p, sqrt
+from math import inf, isfinite, sqrt
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from ..promise.radius import (
     half_exponential,
     hessian_error,
     inverse_norm,
+    local_distance,
     measured_on_rows,
     prediction_error,
 )
@@ -203,8 +204,4 @@ def _energy(spread: float, decrement: float) -> float:
     """Return -ln(1 - spread decrement) / spread, its limit at zero."""
     if not isfinite(decrement) or not isfinite(spread):
         return inf
-    decrement = decrement * SAFETY + UNDERFLOW
-    a = spread * decrement
-    if not a < 1.0:
-        return inf
-    return decrement * (-log1p(-a) / a if a else 1.0) * SAFETY
+    return local_distance(decrement * SAFETY + UNDERFLOW, spread) * SAFETY

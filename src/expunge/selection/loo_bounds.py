@@ -50,6 +50,7 @@ from ..core.sums import BLOCK_ROWS, KINK_EDGES, loss_hessian, predict
 from ..promise.radius import (
     curvature_floor,
     hessian_error,
+    local_distances,
     prediction_error,
     product_error,
     underflow,
@@ -232,10 +233,7 @@ def predictor_errors(
 def local_distance(pull: Vector, b: Vector, left: Vector, longest: float) -> Vector:
     """Return a bound on |D| from a gradient of norm ``pull`` at theta_i."""
     decrement = np.where(left > 0.0, np.exp(b) * pull / left + UNDERFLOW, inf)
-    reach = longest * decrement
-    positive = reach > 0.0
-    factor = -np.log1p(-reach) / np.where(positive, reach, 1.0)
-    return decrement * np.where(reach < 1.0, np.where(positive, factor, 1.0), inf)
+    return local_distances(decrement, longest)
 
 
 def near_distance(
