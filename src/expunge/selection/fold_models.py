@@ -22,10 +22,10 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from ..core.arrays import Private, Vector, decomposition, norm
+from ..core.arrays import Private, Vector, norm
 from ..core.linalg import Cholesky
 from ..core.objective import Objective
-from ..core.prox import Minimum
+from ..core.prox import Minimum, anderson_mixture
 from ..core.rows import Rows
 from ..core.solver import Model, minimise, require_converged
 from ..private_model.unlearn import REFUSALS
@@ -188,8 +188,7 @@ def chord(trial: Trial) -> Trial:
     if past and trial.state.objective.smooth:
         steps = np.array([theta - before for before, _ in past])
         changes = np.array([gradient - before for _, before in past])
-        with decomposition():
-            mixture = np.linalg.lstsq(changes.T, gradient, rcond=1e-12)[0]
+        mixture = anderson_mixture(gradient, changes)
         theta, gradient = theta - mixture @ steps, gradient - mixture @ changes
     minimum = _model(trial.state, trial.factor)(theta, gradient)
     return replace(

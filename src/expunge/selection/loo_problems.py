@@ -34,6 +34,7 @@ from ..core.sums import predict
 from ..exceptions import NotPositiveDefinite, Unsupported
 from ..promise.radius import gradient_error, hessian_error, product_error
 from ..removal import Draft, Newton, State
+from ..removal.jackknife import support_inverse
 from ..removal.retrain import required_rows, weighed
 from ..removal.state import at_kinkless, factored_inverse, what_remains
 
@@ -142,7 +143,7 @@ def common(state: State, rows: Rows) -> Common:
         inverse = factored_inverse(B)
         return Common(state, lighter, B, inverse, inverse, at_kinkless(state.anchor))
     answer = Newton().model(state)(state.anchor, state.smooth_gradient)
-    stepping = _inverse_on(B, support(state, answer.x))
+    stepping = support_inverse(B, support(state, answer.x))
     return Common(state, lighter, B, _inverse_if_any(B), stepping, answer)
 
 
@@ -215,15 +216,6 @@ def directions(A: Matrix) -> tuple[Vector, Matrix]:
     """Return the norm of each row, and the rows divided by it; zero stays zero."""
     sizes = lengths(A)
     return sizes, A / np.where(sizes > 0.0, sizes, 1.0)[:, None]
-
-
-def _inverse_on(B: Symmetric, support: Index) -> Symmetric:
-    """Return the inverse of B on a support, zero elsewhere."""
-    inverse = np.zeros((B.size, B.size))
-    if support.size:
-        part = factored_inverse(B.submatrix(support))
-        inverse[np.ix_(support, support)] = part.dense()
-    return Symmetric.from_dense(inverse)
 
 
 def _inverse_if_any(B: Symmetric) -> Symmetric | None:
