@@ -179,12 +179,12 @@ def choose_the_first() -> None:
 def narrow_the_bars() -> None:
     """Let intervals of errors be a hundredth of what they must be."""
     for place in ("tuning.scores", "tuning.loo_tune"):
-        _put(place, "Interval", _narrow)
+        _put(place, "ErrorInterval", _narrow)
 
 
 def _narrow(low: float, value: float, high: float) -> Any:
-    Interval = import_module("expunge.selection.choice").Interval
-    return Interval(value - (value - low) / 1e2, value, value + (high - value) / 1e2)
+    make = import_module("expunge.selection.choice").ErrorInterval
+    return make(value - (value - low) / 1e2, value, value + (high - value) / 1e2)
 
 
 def weigh_from_the_last_refit() -> None:

@@ -49,9 +49,9 @@ from ..promise.certificate import Certificate, Scope
 from ..promise.radius import Radius
 from ..promise.record import Record
 from ..removal.summary import Scales
-from ..selection.choice import Choice, Interval, Rule
-from ..selection.fold_models import Cell
-from ..selection.hessian_norm import Yardstick
+from ..selection.choice import Choice, ErrorInterval, Rule
+from ..selection.fold_models import FoldModel
+from ..selection.hessian_norm import HessianNorm
 from ..selection.tune import LooTuning, Tuning
 
 Arrays: TypeAlias = MutableMapping[str, NDArray[Any]]
@@ -78,10 +78,10 @@ CLASSES: tuple[type, ...] = (
     Accountant,
     Adoption,
     Budget,
-    Cell,
+    FoldModel,
     Choice,
     Custody,
-    Interval,
+    ErrorInterval,
     Labels,
     LooTuning,
     Objective,
@@ -91,7 +91,7 @@ CLASSES: tuple[type, ...] = (
     Scales,
     Scope,
     Tuning,
-    Yardstick,
+    HessianNorm,
 )
 KNOWN: Mapping[str, type] = {known.__name__: known for known in CLASSES}
 DOCUMENTS: Mapping[str, type[Document]] = {

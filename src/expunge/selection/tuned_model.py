@@ -82,7 +82,7 @@ class TunedHoldings(Holdings):
                 self.rule.objectives[chosen],
                 self.remaining(gone),
                 n_subjects=n_subjects,
-                start=models.deputies[chosen].anchor,
+                start=models.full_fits[chosen].anchor,
             )
         return replace(self, labels=labels)._with_choice(custody, models, chosen)
 
@@ -107,7 +107,7 @@ class TunedHoldings(Holdings):
             objectives[chosen],
             new.remaining(gone),
             n_subjects=n_subjects,
-            start=models.deputies[chosen].anchor,
+            start=models.full_fits[chosen].anchor,
         )
         return new._with_choice(custody, models, chosen)
 
@@ -123,7 +123,7 @@ class TunedHoldings(Holdings):
     def interchangeable(self, places: Sequence[int]) -> bool:
         """Whether it does not matter which of these equal rows goes: in one fold."""
         split = Split(self.kept.rows, self.bounds) if self.kept is not None else None
-        return split is None or len(set(split.of_rows(np.array(places)))) == 1
+        return split is None or len(set(split.folds_at(np.array(places)))) == 1
 
     def _remodelled(self, split: Split, gone: Index) -> Models:
         """Return the candidates' models without these rows."""
@@ -133,18 +133,18 @@ class TunedHoldings(Holdings):
             # In their order, so that tuning again gives the same to the last bit.
             rest = Split(split.rows.take(alive), bounds_among(alive, self.bounds))
             return modelled(rule, rest, lambda: None)
-        decide = rule.decide(at_fit=False)
+        choose = rule.chooser(at_fit=False)
         if isinstance(models, LooTuning):
-            return loo_retune(models, split, gone, decide)
-        return retune(models, split, gone, decide)
+            return loo_retune(models, split, gone=gone, choose=choose)
+        return retune(models, split, gone=gone, choose=choose)
 
 
 def modelled(rule: Rule, split: Split, tick: Callable[[], None]) -> Models:
     """Return every candidate's models, solved from nothing, and the choice."""
-    decide = rule.decide(at_fit=True)
+    choose = rule.chooser(at_fit=True)
     if rule.n_folds is None:
-        return loo_tune(rule.objectives, split, decide, tick)
-    return tune(rule.objectives, split, decide, tick)
+        return loo_tune(rule.objectives, split, choose=choose, on_solved=tick)
+    return tune(rule.objectives, split, choose=choose, on_solved=tick)
 
 
 def proof(models: Models, rule: Rule, chosen: int) -> tuple[Scored, ...]:

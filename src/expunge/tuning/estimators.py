@@ -33,7 +33,7 @@ from ..removal import Mechanism
 from ..removal.state import initial_state, with_sums
 from ..removal.summary import summarise
 from ..selection.choice import Method, Rule, Split, folds_of, grid
-from ..selection.loo import LeftOut, leave_one_out
+from ..selection.loo import LooResult, leave_one_out
 from ..selection.tuned_model import TunedHoldings, modelled, noised, proof
 
 WIDTH = 30
@@ -218,7 +218,7 @@ class Tuned(Forgetful):
             kept.rows,
             chosen("mechanism", self.mechanism, MECHANISMS),
             self.budget,
-            models.deputies[place].anchor,
+            models.full_fits[place].anchor,
         )
         account = rule.account(custody.accountant, models.choice)
         custody = scoped(custody, prepared.labels, rows_kept=True)
@@ -274,10 +274,10 @@ def _sorted_by_fold(
 ) -> tuple[Kept, Index]:
     """Return the rows with their owners, fold after fold, and where each begins."""
     n_folds = rule.n_folds or 1
-    folds = folds_of(owners, rule.key, n_folds)
+    folds = folds_of(owners, rule.key, n_folds=n_folds)
     order = np.argsort(folds, kind="stable")
     kept = Kept(rows.take(order), [owners[place] for place in order])
-    return kept, Split.of(kept.rows, folds[order], n_folds).bounds
+    return kept, Split.of(kept.rows, folds[order], n_folds=n_folds).bounds
 
 
 class TunedClassifier(Tuned, LogisticRegression):
@@ -294,7 +294,7 @@ class TunedRegressor(Tuned, LinearRegression):
     """
 
 
-def loo_error(model: Forgetful) -> LeftOut:
+def loo_error(model: Forgetful) -> LooResult:
     """Return leave-one-out losses of a fitted estimator that keeps its data.
 
     At its noise-free answer and over the rows that it still has. The model and its
