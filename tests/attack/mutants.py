@@ -169,16 +169,16 @@ def choose_the_first() -> None:
     """Let a tuned model choose its first candidate, and call that certified."""
     real = import_module("expunge.selection.choice").choose
 
-    def choose(intervals: Any, twins: Any) -> Any:
-        found = real(intervals, twins)
+    def choose(intervals: Any, zeros: Any) -> Any:
+        found = real(intervals, zeros)
         return replace(found, chosen=0, certified=True, contenders=(0,))
 
-    _put("tuning.rule", "choose", choose)
+    _put("selection.choice", "choose", choose)
 
 
 def narrow_the_bars() -> None:
     """Let intervals of errors be a hundredth of what they must be."""
-    for place in ("tuning.scores", "tuning.loo_tune"):
+    for place in ("selection.evaluate", "selection.tune"):
         _put(place, "ErrorInterval", _narrow)
 
 
