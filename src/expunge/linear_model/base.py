@@ -33,7 +33,7 @@ from ..core.objective import Objective, Scaling
 from ..core.penalties import Penalty
 from ..core.rows import Rows
 from ..exceptions import CapacityExceeded, InvalidInput, NoPrivateState
-from ..plan import Options, PlanReport, plan
+from ..plan import PlanOptions, PlanReport, plan
 from ..private_model.holdings import (
     Holdings,
     without_people,
@@ -247,7 +247,7 @@ class Forgetful(OneWriter, BaseEstimator, ABC):
             self._snapshot = self._snapshot.tuned_by(search)
         return self
 
-    def plan(self, options: Options | None = None) -> PlanReport:
+    def plan(self, options: PlanOptions | None = None) -> PlanReport:
         """Return how many removals the contract allows, run on the rows kept.
 
         Planning on the training data is itself a look at it, and warns so: plan a
@@ -261,7 +261,13 @@ class Forgetful(OneWriter, BaseEstimator, ABC):
                 "call expunge.plan.plan on rows of your own"
             )
         objective = custody.objective_for(rows)
-        return plan(objective, rows, custody.budget, custody.mechanism, options)
+        return plan(
+            objective,
+            rows,
+            budget=custody.budget,
+            mechanism=custody.mechanism,
+            options=options,
+        )
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write release and private state into a folder; ``files.load`` reads it."""

@@ -278,7 +278,7 @@ def plan_of(site: Site, name: str) -> PlanReport:
             f"model {name!r} was fitted without a contract, so there is nothing to "
             "plan; fit it with a budget"
         )
-    return plan(case.objective, case.rows, budget, case.mechanism)
+    return plan(case.objective, case.rows, budget=budget, mechanism=case.mechanism)
 
 
 def _case(site: Site, name: str) -> tuple[Case, Budget | None]:
