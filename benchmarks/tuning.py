@@ -29,7 +29,7 @@ from expunge.core.sums import predict
 from expunge.linear_model.base import private_model
 from expunge.removal import state_size
 from expunge.selection.choice import Choice, Split, choose, folds_of
-from expunge.selection.evaluate import side_by_side
+from expunge.selection.evaluate import run_in_threads
 from expunge.selection.tune import Tuning, retune, tune
 from expunge.tuning import TunedClassifier
 
@@ -112,10 +112,10 @@ def _objectives(
 
 def by_fold(name: str, data: Dataset, objectives: tuple[Objective, ...]) -> Problem:
     """Return the problem with each person in the fold of a keyed hash."""
-    folds = folds_of([str(place) for place in range(len(data))], KEY, FOLDS)
+    folds = folds_of([str(place) for place in range(len(data))], KEY, n_folds=FOLDS)
     order = np.argsort(folds, kind="stable")
     rows = objectives[0].rows(data.X[order], data.y[order])
-    return Problem(name, objectives, Split.of(rows, folds[order], FOLDS))
+    return Problem(name, objectives, Split.of(rows, folds[order], n_folds=FOLDS))
 
 
 def batches(problem: Problem, theta: NDArray[np.float64]) -> Iterator[Batch]:
@@ -140,16 +140,18 @@ def brute_force(
     """Return every candidate's error, solved from zero or from the models before."""
 
     def of_fold(fold: int) -> list[float]:
-        rows, training = split.validation(fold), split.gathered(fold)
+        rows, training = split.validation(fold), split.training(fold)
         totals = []
         for place, objective in enumerate(problem.objectives):
-            start = None if before is None else before.folds[fold][place].draft.theta
+            start = (
+                None if before is None else before.fold_models[fold][place].draft.theta
+            )
             theta = minimise(objective, training, start).theta
             losses = Logistic().value(rows.y, predict(Logistic(), rows, theta))
             totals.append(float(rows.weight @ losses))
         return totals
 
-    totals = side_by_side(of_fold, range(split.n_folds))
+    totals = run_in_threads(of_fold, range(split.n_folds))
     pooled: NDArray[np.float64] = np.sum(totals, axis=0) / split.rows.total_weight
     return pooled
 
@@ -158,7 +160,9 @@ def outcome(problem: Problem, tuning: Tuning, batch: Batch) -> Outcome:
     """Remove a batch, and hold the answer against brute force."""
     kind, size, gone = batch
     after = problem.split.without(gone)
-    new, seconds = timed(partial(retune, tuning, problem.split, gone, choose))
+    new, seconds = timed(
+        partial(retune, tuning, problem.split, gone=gone, choose=choose)
+    )
     truth, cold = timed(partial(brute_force, problem, after))
     _, warm = timed(partial(brute_force, problem, after, tuning))
     return Outcome(
@@ -183,8 +187,8 @@ def _contained(choice: Choice, truth: NDArray[np.float64]) -> bool:
 def contest(problem: Problem) -> Section:
     """Run all batches on one problem."""
     progress(f"{problem.name}: tuning")
-    tuning = tune(problem.objectives, problem.split, choose, lambda: None)
-    anchor = tuning.deputies[tuning.choice.chosen].anchor
+    tuning = tune(problem.objectives, problem.split, choose=choose)
+    anchor = tuning.full_fits[tuning.choice.chosen].anchor
     todo = list(batches(problem, anchor))
     outcomes = []
     for place, batch in enumerate(todo):
@@ -197,14 +201,14 @@ def contest(problem: Problem) -> Section:
 
 def memory(problem: Problem, tuning: Tuning) -> str:
     """Return what is kept between requests, in units of a d x d matrix."""
-    states = [cell.state for cells in tuning.folds for cell in cells]
-    numbers = sum(map(state_size, (*states, *tuning.deputies)))
-    numbers += sum(each.hessian.lower.size for each in tuning.yardsticks)
+    states = [model.state for models in tuning.fold_models for model in models]
+    numbers = sum(map(state_size, (*states, *tuning.full_fits)))
+    numbers += sum(each.hessian.lower.size for each in tuning.hessian_norms)
     d = problem.rows.X.shape[1]
-    models = len(states) + len(tuning.deputies)
+    n_models = len(states) + len(tuning.full_fits)
     return (
         f"kept beside the rows: {number(numbers / d**2)} matrices of {d} x {d} for "
-        f"{models} models"
+        f"{n_models} models"
     )
 
 

@@ -228,15 +228,15 @@ def _bars_judged(each: Combination, rng: np.random.Generator) -> Verdict:
     summary = learn(objective, rows)
     state = with_sums(initial_state(summary), summary, moment=True)
     found = leave_one_out(state, rows)
-    broken, known = [], np.flatnonzero(np.isfinite(found.bars))
+    broken, known = [], np.flatnonzero(np.isfinite(found.error_bounds))
     for place in map(int, known):
         rest, own = rows.without(np.array([place])), rows.take(np.array([place]))
         with np.errstate(all="ignore"):
             oracle = exact_minimiser(_target(objective, rows, rest), rest, state.anchor)
             value, doubt = exact_loss(objective, own, oracle)
         gap = abs(LD(found.losses[place]) - value) - doubt
-        if gap > found.bars[place]:
-            broken.append(f"{each} bar {found.bars[place]:.3g} < {gap:.3g}")
+        if gap > found.error_bounds[place]:
+            broken.append(f"{each} bar {found.error_bounds[place]:.3g} < {gap:.3g}")
     return Verdict("", known.size, tuple(broken))
 
 
@@ -250,12 +250,12 @@ def _intervals_judged(each: Combination, rng: np.random.Generator) -> Verdict:
     first = _objective(each, rng)
     objectives = (replace(first, alpha=3.0 * first.alpha), first)
     rows = _rows(each, first, rng)
-    split = Split.of(rows, np.sort(np.arange(len(rows)) % 2), 2)
-    tuning = tune(objectives, split, choose, lambda: None)
+    split = Split.of(rows, np.sort(np.arange(len(rows)) % 2), n_folds=2)
+    tuning = tune(objectives, split, choose=choose)
     broken = _intervals_broken(objectives, split, tuning)
     gone = np.array([int(rng.integers(len(rows)))])
     after = split.without(gone)
-    tuning = retune(tuning, split, gone, choose)
+    tuning = retune(tuning, split, gone=gone, choose=choose)
     broken += _intervals_broken(objectives, after, tuning)
     return Verdict("", 4, tuple(f"{each} {line}" for line in broken))
 
@@ -268,7 +268,7 @@ def _intervals_broken(
     for objective, interval in zip(objectives, tuning.choice.intervals, strict=True):
         total = slack = LD(0)
         for fold in range(2):
-            rest, judges = split.gathered(fold), split.validation(fold)
+            rest, judges = split.training(fold), split.validation(fold)
             start = np.zeros(rest.X.shape[1] * objective.loss.outputs)
             with np.errstate(all="ignore"):
                 oracle = exact_minimiser(objective, rest, start)

@@ -254,7 +254,7 @@ class TestPlan:
         assert "keep it to yourself" in done.err
         told = call("plan", "churn", "--json").json
         assert told["n_samples"] == 78
-        assert {reach["kind"] for reach in told["reaches"]} == {
+        assert {limit["kind"] for limit in told["limits"]} == {
             "typical",
             "worst",
             "clustered",

@@ -35,7 +35,7 @@ from expunge.removal import State
 from expunge.removal.state import initial_state, with_sums
 from expunge.removal.summary import Summary
 from expunge.selection import loo, loo_bounds, loo_problems
-from expunge.selection.loo import LeftOut, leave_one_out
+from expunge.selection.loo import LooResult, leave_one_out
 from expunge.tuning import loo_error
 from tests.instances import LOSSES, PENALTIES, SCALINGS, labelled
 
@@ -76,7 +76,7 @@ def _exact(state: State, rows: Rows, place: int) -> tuple[float, float]:
     return float(loss.value(row.y, t)[0]), 2.0 * doubt + 1e-15
 
 
-def judged(oracle: tuple[Vector, Vector], found: LeftOut) -> tuple[Vector, Vector]:
+def judged(oracle: tuple[Vector, Vector], found: LooResult) -> tuple[Vector, Vector]:
     """Return errors and bars of the rows without which there is a model.
 
     What the oracle may be off by is not the bar's fault.
@@ -84,10 +84,10 @@ def judged(oracle: tuple[Vector, Vector], found: LeftOut) -> tuple[Vector, Vecto
     losses, doubts = oracle
     there = np.isfinite(losses)
     errors = np.maximum(np.abs(found.losses - losses) - doubts, 0.0)
-    return errors[there], found.bars[there]
+    return errors[there], found.error_bounds[there]
 
 
-def violated(state: State, rows: Rows, found: LeftOut) -> int:
+def violated(state: State, rows: Rows, found: LooResult) -> int:
     """Return how many losses are further off than their bars say."""
     errors, bars = judged(exact(state, rows), found)
     return int((errors > bars).sum())
@@ -131,9 +131,9 @@ def test_smooth_models_against_a_fit_without_each_row(
     state = fitted(learn(objective, rows))
     found = leave_one_out(state, rows)
     assert violated(state, rows, found) == 0
-    assert (found.bars <= loo.TOO_WIDE * (1.0 + found.losses)).all()
-    assert loss.curvature_jump > 0.0 or found.bars.max() < 1e-4
-    assert np.median(found.bars) < 1e-8
+    assert (found.error_bounds <= loo.WIDE * (1.0 + found.losses)).all()
+    assert loss.curvature_jump > 0.0 or found.error_bounds.max() < 1e-4
+    assert np.median(found.error_bounds) < 1e-8
 
 
 KINKED = {
@@ -154,8 +154,8 @@ def test_kinked_models_against_a_fit_without_each_row(
     state = fitted(learn(objective, rows))
     found = leave_one_out(state, rows)
     assert violated(state, rows, found) == 0
-    assert found.bars.max() < 1e-2
-    assert np.median(found.bars) < 1e-8
+    assert found.error_bounds.max() < 1e-2
+    assert np.median(found.error_bounds) < 1e-8
 
 
 def test_rows_whose_support_changes_are_followed(rng: np.random.Generator) -> None:
@@ -173,7 +173,7 @@ def test_rows_whose_support_changes_are_followed(rng: np.random.Generator) -> No
     }
     assert len(supports) > 1
     assert violated(state, rows, found) == 0
-    assert found.bars.max() < 1e-9
+    assert found.error_bounds.max() < 1e-9
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)
@@ -189,7 +189,7 @@ def test_rows_already_removed_and_a_solver_stopped_early(
         state = Newton().update(state, rows.take(removed))
     found = leave_one_out(state, rows.without(gone))
     assert violated(state, rows.without(gone), found) == 0
-    assert np.median(found.bars) < 1e-6
+    assert np.median(found.error_bounds) < 1e-6
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)
@@ -202,7 +202,7 @@ def test_squared_loss_is_exact(
     state = fitted(learn(objective, rows))
     found, (losses, _) = leave_one_out(state, rows), exact(state, rows)
     assert np.allclose(found.losses, losses, rtol=1e-9, atol=1e-14)
-    assert (found.bars <= 1e-9 * (1.0 + losses)).all()
+    assert (found.error_bounds <= 1e-9 * (1.0 + losses)).all()
 
 
 def test_ridge_regression_agrees_with_the_hat_matrix_over_several_blocks(
@@ -215,7 +215,7 @@ def test_ridge_regression_agrees_with_the_hat_matrix_over_several_blocks(
     hat = X @ np.linalg.solve(X.T @ X + penalty, X.T)
     press = (rows.y - hat @ rows.y) / (1.0 - hat.diagonal())
     assert np.allclose(found.losses, 0.5 * press**2, rtol=1e-9, atol=1e-14)
-    assert abs(found.value - 0.5 * np.mean(press**2)) <= found.bar < 1e-8
+    assert abs(found.value - 0.5 * np.mean(press**2)) <= found.error_bound < 1e-8
 
 
 def random_case(loss: str, penalty: str, seed: int) -> tuple[State, Rows]:
@@ -269,8 +269,8 @@ def test_no_random_case_breaks_a_bar(
         oracle = exact(state, rows)
         # By the first look alone, with the second, and with refits.
         for most, refits in ((0, 0), (512, 0), (512, 32)):
-            monkeypatch.setattr(loo, "CLOSER", most)
-            monkeypatch.setattr(loo, "REFITS", refits)
+            monkeypatch.setattr(loo, "MOST_REFINED", most)
+            monkeypatch.setattr(loo, "MOST_REFITTED", refits)
             errors, bars = judged(oracle, leave_one_out(state, rows))
             assert (errors <= bars).all()
         pairs.append((errors, bars))
@@ -285,8 +285,8 @@ def test_no_random_case_breaks_a_bar(
 
 def _first_look_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no row have another look, so that the first one's bars stand."""
-    monkeypatch.setattr(loo, "CLOSER", 0)
-    monkeypatch.setattr(loo, "REFITS", 0)
+    monkeypatch.setattr(loo, "MOST_REFINED", 0)
+    monkeypatch.setattr(loo, "MOST_REFITTED", 0)
 
 
 MUTANTS: dict[str, tuple[str, Any, str, Any]] = {
@@ -294,14 +294,14 @@ MUTANTS: dict[str, tuple[str, Any, str, Any]] = {
     "a curvature that never jumps": (
         "huber",
         loo_bounds,
-        "_near_moves",
-        lambda shared, kinks, gone, S: np.full((len(S), kinks.index.size), -np.inf),
+        "_moves_near_kinks",
+        lambda shared, kinks, *, gone, S: np.full((len(S), kinks.index.size), -np.inf),
     ),
     "no residual": (
         "half_squared",
         loo_bounds,
-        "dual_norms",
-        lambda shared, base, found: found.slack / np.sqrt(base.floor),
+        "residual_norms",
+        lambda shared, geometry, *, models: models.rounding / np.sqrt(geometry.floor),
     ),
 }
 
@@ -317,22 +317,22 @@ def test_mutants_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     state = fitted(learn(objective, rows))
     sound = leave_one_out(state, rows)
     assert violated(state, rows, sound) == 0
-    assert np.isfinite(sound.bars).any()
+    assert np.isfinite(sound.error_bounds).any()
     monkeypatch.setattr(module, attribute, value)
     assert violated(state, rows, leave_one_out(state, rows)) >= 10
 
 
 def test_a_measured_gradient_must_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loo, "LOOKS", 0)
-    monkeypatch.setattr(loo, "REFITS", 0)
+    monkeypatch.setattr(loo, "REFINING_STEPS", 0)
+    monkeypatch.setattr(loo, "MOST_REFITTED", 0)
     objective = Objective(Logistic(), L2(), 0.05, intercept=True)
     rows = problem(objective, np.random.default_rng(5), 60)
     state = fitted(learn(objective, rows))
     assert violated(state, rows, leave_one_out(state, rows)) == 0
     monkeypatch.setattr(
-        loo,
-        "dual_norms",
-        lambda shared, base, found: found.slack / np.sqrt(base.floor),
+        loo_bounds,
+        "residual_norms",
+        lambda shared, geometry, *, models: models.rounding / np.sqrt(geometry.floor),
     )
     assert violated(state, rows, leave_one_out(state, rows)) >= 10
 
@@ -342,12 +342,12 @@ def test_each_look_narrows_the_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = problem(objective, np.random.default_rng(6), 60)
     state = fitted(learn(objective, rows))
     every = leave_one_out(state, rows)
-    monkeypatch.setattr(loo, "REFITS", 0)
+    monkeypatch.setattr(loo, "MOST_REFITTED", 0)
     without_refits = leave_one_out(state, rows)
     _first_look_alone(monkeypatch)
     first = leave_one_out(state, rows)
-    assert every.bar <= without_refits.bar <= first.bar
-    assert every.bar < 1e-3 * first.bar
+    assert every.error_bound <= without_refits.error_bound <= first.error_bound
+    assert every.error_bound < 1e-3 * first.error_bound
     assert violated(state, rows, first) == violated(state, rows, without_refits) == 0
 
 
@@ -360,8 +360,8 @@ def test_agrees_with_scikit_learn(cancer: tuple[Matrix, Vector]) -> None:
     scores = cross_val_score(reference, X, y, cv=LeaveOneOut(), scoring=_log_loss)
     found = loo_error(model)
     assert np.allclose(found.losses, scores, rtol=1e-6, atol=1e-8)
-    assert abs(found.value - scores.mean()) <= found.bar + 1e-7
-    assert found.bar < 1e-4
+    assert abs(found.value - scores.mean()) <= found.error_bound + 1e-7
+    assert found.error_bound < 1e-4
 
 
 def _log_loss(model: Any, X: Matrix, y: Vector) -> float:
@@ -405,9 +405,9 @@ def test_a_row_without_which_there_is_no_model_has_no_bar() -> None:
     objective = Objective(Logistic(), L2(), 0.1, intercept=True)
     rows = objective.rows(X, y)
     found = leave_one_out(fitted(learn(objective, rows)), rows)
-    assert found.bars[0] == np.inf
-    assert np.isfinite(found.bars[1:]).all()
-    assert found.bar == np.inf
+    assert found.error_bounds[0] == np.inf
+    assert np.isfinite(found.error_bounds[1:]).all()
+    assert found.error_bound == np.inf
     assert np.isfinite(found.value)
 
 
@@ -419,7 +419,7 @@ def test_more_columns_than_rows_without_ridge(rng: np.random.Generator) -> None:
     found = leave_one_out(state, rows)
     losses, _ = exact(state, rows)
     assert np.allclose(found.losses, losses, rtol=1e-6, atol=1e-9)
-    assert (found.bars == np.inf).all()
+    assert (found.error_bounds == np.inf).all()
 
 
 def test_weightless_rows_widen_nothing(rng: np.random.Generator) -> None:
@@ -432,7 +432,7 @@ def test_weightless_rows_widen_nothing(rng: np.random.Generator) -> None:
     assert violated(state, rows, found) == 0
     few = rows.take(np.arange(5, len(rows)))
     other = leave_one_out(fitted(learn(objective, few)), few)
-    assert abs(found.value - other.value) <= found.bar + other.bar
+    assert abs(found.value - other.value) <= found.error_bound + other.error_bound
 
 
 def test_sparse_rows_give_the_same(rng: np.random.Generator) -> None:
@@ -442,8 +442,10 @@ def test_sparse_rows_give_the_same(rng: np.random.Generator) -> None:
     dense, thin = objective.rows(X, y), objective.rows(sparse.csr_array(X), y)
     one = leave_one_out(fitted(learn(objective, dense)), dense)
     other = leave_one_out(fitted(learn(objective, thin)), thin)
-    assert (np.abs(one.losses - other.losses) <= one.bars + other.bars).all()
-    assert other.bar < 1e-4
+    assert (
+        np.abs(one.losses - other.losses) <= one.error_bounds + other.error_bounds
+    ).all()
+    assert other.error_bound < 1e-4
 
 
 def test_a_promised_norm_widens_first_bars(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -453,13 +455,13 @@ def test_a_promised_norm_widens_first_bars(monkeypatch: pytest.MonkeyPatch) -> N
     state = fitted(learn(objective, rows))
     own = leave_one_out(state, rows)
     promised = leave_one_out(state, rows, row_norm=2.0 * float(rows.norms().max()))
-    assert (promised.bars >= own.bars).all()
+    assert (promised.error_bounds >= own.error_bounds).all()
 
 
 def test_nothing_is_shown_or_travels(rng: np.random.Generator) -> None:
     objective = Objective(HalfSquared(), L2(), 0.1)
     rows = problem(objective, rng)
     found = leave_one_out(fitted(learn(objective, rows)), rows)
-    assert repr(found) == "LeftOut(private)"
+    assert repr(found) == "LooResult(private)"
     with pytest.raises(TypeError, match="private"):
         copy.deepcopy(found)

@@ -25,7 +25,7 @@ def test_an_estimator_is_left_as_it_was(
     assert found.losses.size == 82
     rest = LogisticRegression(alpha=0.05 * 90 / 82, scaling="sum").fit(X[8:], y[8:])
     error = np.abs(found.losses - loo_error(rest).losses)
-    assert (error <= found.bars + loo_error(rest).bars).all()
+    assert (error <= found.error_bounds + loo_error(rest).error_bounds).all()
 
 
 def test_an_estimator_without_data_or_private_state_is_refused(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans: every figure is replayed through the verbs, or computed another way."""
+"""Plans: every figure is checked by real removals, or computed another way."""
 
 import pickle
 import sys
@@ -31,8 +31,15 @@ from expunge.core.arrays import Index
 from expunge.core.solver import minimise
 from expunge.core.sums import predict
 from expunge.exceptions import InvalidInput, MissingExtra, Unsupported
-from expunge.plan import Options, PlanningLooksAtData, PlanReport, plan, removal_orders
-from expunge.plan.removals import Radii, Reach, Trial, round_counts
+from expunge.plan import (
+    PlanningLooksAtData,
+    PlanOptions,
+    PlanReport,
+    RemovalLimit,
+    plan,
+    removal_orders,
+)
+from expunge.plan.removals import Radii, RemovalSequence, round_counts
 from expunge.private_model.model import PrivateModel
 from expunge.promise import capacity
 from expunge.promise.gaussian import delta_of, mu_of
@@ -41,7 +48,7 @@ from expunge.removal import Jackknife, Mechanism, Newton, Polish, Rescaled, Retr
 from tests.instances import labelled
 
 BUDGET = Budget(sigma=0.1, allow_seeded=True)
-QUIET = Options(public=True, draws=8)
+QUIET = PlanOptions(public=True, draws=8)
 N_ROWS = 240
 
 
@@ -79,7 +86,13 @@ def _planned(
     name: str, mechanism: str = "newton", budget: Budget = BUDGET
 ) -> PlanReport:
     chosen = MECHANISMS[mechanism]
-    return plan(_objective(name), _rows(name), budget, chosen, QUIET)
+    return plan(
+        _objective(name),
+        _rows(name),
+        budget=budget,
+        mechanism=chosen,
+        options=QUIET,
+    )
 
 
 @cache
@@ -92,14 +105,14 @@ def _begun(
     return custody, removal_orders(custody, _rows(name))
 
 
-def _reach(report: PlanReport, kind: str) -> Reach:
-    return next(reach for reach in report.reaches if reach.kind == kind)
+def _limit(report: PlanReport, kind: str) -> RemovalLimit:
+    return next(limit for limit in report.limits if limit.kind == kind)
 
 
-# A promised norm beyond the rows' own loosens the local radii.
-PROMISED = replace(BUDGET, row_norm=20.0)
+# A declared norm beyond the rows' own makes the local radii larger.
+DECLARED = replace(BUDGET, row_norm=20.0)
 CASES = [(name, how, BUDGET) for name in NAMES for how in ("newton", "jackknife")]
-CASES += [("logistic", "rescaled", BUDGET), ("free", "newton", PROMISED)]
+CASES += [("logistic", "rescaled", BUDGET), ("free", "newton", DECLARED)]
 NAMED = [f"{name}-{how}-{budget.row_norm}" for name, how, budget in CASES]
 
 
@@ -109,8 +122,8 @@ def test_without_rows_the_count_fits_and_one_more_does_not(
 ) -> None:
     report, rows = _planned(name, mechanism, budget), _rows(name)
     custody, orders = _begun(name, mechanism, budget)
-    for reach in report.reaches:
-        order, count = orders[reach.order], reach.without_rows
+    for limit in report.limits:
+        order, count = orders[limit.order], limit.without_rows
         assert custody.forget(rows.take(order[:count])).answer.fits(
             custody.forget(rows.take(order[:count])).budget
         )
@@ -120,10 +133,10 @@ def test_without_rows_the_count_fits_and_one_more_does_not(
                     custody.forget(rows.take(order[: count + 1])).budget
                 )
             except ExpungeError:
-                assert dict(reach.tried)[count + 1] == inf
+                assert dict(limit.tried)[count + 1] == inf
         assert all(
             radius <= report.allowed * (1 + 1e-9)
-            for n, radius in reach.tried
+            for n, radius in limit.tried
             if n in round_counts(count)
         )
 
@@ -135,15 +148,15 @@ def test_with_rows_a_look_is_enough_until_it_is_not(
     report, rows = _planned(name, mechanism, budget), _rows(name)
     custody, orders = _begun(name, mechanism, budget)
     for kind in ("typical", "clustered"):
-        reach = _reach(report, kind)
-        assert reach.with_rows >= reach.without_rows
-        assert _decision(custody, rows, orders[kind][: reach.with_rows]) in (
+        limit = _limit(report, kind)
+        assert limit.with_rows >= limit.without_rows
+        assert _decision(custody, rows, orders[kind][: limit.with_rows]) in (
             "accepted",
             "accepted on rows",
         )
-        if reach.with_rows < N_ROWS - 1:
-            then = _decision(custody, rows, orders[kind][: reach.with_rows + 1])
-            assert then == reach.then
+        if limit.with_rows < N_ROWS - 1:
+            then = _decision(custody, rows, orders[kind][: limit.with_rows + 1])
+            assert then == limit.then
             assert not then.startswith("accepted")
 
 
@@ -159,31 +172,31 @@ def _decision(custody: PrivateModel, rows: Rows, gone: Index) -> str:
 def test_radii_are_those_of_a_stream() -> None:
     report, rows = _planned("logistic"), _rows("logistic")
     custody, orders = _begun("logistic")
-    for reach in report.reaches:
+    for limit in report.limits:
         state = custody
         for n in range(1, 21):
-            state = state.forget(rows.take(orders[reach.order][n - 1 : n]))
-            if n in dict(reach.tried):
-                radius = dict(reach.tried)[n]
+            state = state.forget(rows.take(orders[limit.order][n - 1 : n]))
+            if n in dict(limit.tried):
+                radius = dict(limit.tried)[n]
                 assert radius == pytest.approx(state.answer.radius.value, rel=1e-9)
 
 
 @pytest.mark.parametrize(("name", "mechanism", "budget"), CASES, ids=NAMED)
 def test_worst_is_never_easier(name: str, mechanism: str, budget: Budget) -> None:
     report = _planned(name, mechanism, budget)
-    worst = _reach(report, "worst")
-    for reach in report.reaches:
-        assert worst.without_rows <= reach.without_rows
-        assert worst.with_rows <= reach.with_rows
+    worst = _limit(report, "worst")
+    for limit in report.limits:
+        assert worst.without_rows <= limit.without_rows
+        assert worst.with_rows <= limit.with_rows
     for each in report.noised:
         assert each.worst is None or each.typical is None or each.worst <= each.typical
 
 
 def test_the_hard_orders_are_much_harder_than_chance() -> None:
     report = _planned("logistic", "jackknife")
-    assert _reach(report, "worst").order in ("largest", "aligned", "opposed")
-    typical = _reach(report, "typical").without_rows
-    assert 0 < 3 * _reach(report, "worst").without_rows < typical < N_ROWS // 2
+    assert _limit(report, "worst").order in ("largest", "aligned", "opposed")
+    typical = _limit(report, "typical").without_rows
+    assert 0 < 3 * _limit(report, "worst").without_rows < typical < N_ROWS // 2
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -194,11 +207,11 @@ def test_more_noise_never_allows_less(name: str) -> None:
         assert counts == sorted(counts)
     more = _planned(name, "jackknife", replace(BUDGET, sigma=0.3))
     for kind in ("typical", "worst", "clustered"):
-        few, many = _reach(report, kind), _reach(more, kind)
+        few, many = _limit(report, kind), _limit(more, kind)
         assert few.without_rows <= many.without_rows
     # The table by sigma and a plan under that sigma agree.
-    assert _reach(more, "typical").without_rows == report.noised[3].typical
-    assert _reach(more, "worst").without_rows == report.noised[3].worst
+    assert _limit(more, "typical").without_rows == report.noised[3].typical
+    assert _limit(more, "worst").without_rows == report.noised[3].worst
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -214,7 +227,7 @@ def test_noise_costs_less_when_there_is_less_of_it(name: str) -> None:
 
 
 def _releases(name: str) -> list[np.ndarray]:
-    """Return predictors of eight releases, by the verbs."""
+    """Return predictors of eight real releases."""
     custody, noise = _begun(name)[0], SeededNoise(0.1, BUDGET.grid, 0)
     loss = custody.objective.loss
     thetas = [custody.release(noise)[1].theta for _ in range(8)]
@@ -250,7 +263,7 @@ def test_weights_and_several_outputs_are_scored(rng: np.random.Generator) -> Non
     X, y = labelled("multi_output", rng, 80)
     weight = rng.integers(0, 3, size=80).astype(float)
     rows = objective.rows(X, y, weight)
-    report = plan(objective, rows, BUDGET, options=QUIET)
+    report = plan(objective, rows, budget=BUDGET, options=QUIET)
     eta = predict(objective.loss, rows, minimise(objective, rows).theta)
     share = np.average((y - eta) ** 2, axis=0, weights=weight).sum()
     spread = y - np.average(y, axis=0, weights=weight)
@@ -262,10 +275,10 @@ def test_scores_may_come_from_other_rows() -> None:
     objective = _objective("logistic")
     other = objective.rows(*labelled("logistic", np.random.default_rng(6), 50))
     options = replace(QUIET, scored_on=other)
-    report = plan(objective, _rows("logistic"), BUDGET, options=options)
+    report = plan(objective, _rows("logistic"), budget=BUDGET, options=options)
     mine = _planned("logistic")
     assert report.noise_free.score != mine.noise_free.score
-    assert report.reaches == mine.reaches
+    assert report.limits == mine.limits
     assert any("scored_on" in note for note in mine.not_covered)
     assert not any("scored_on" in note for note in report.not_covered)
 
@@ -273,7 +286,7 @@ def test_scores_may_come_from_other_rows() -> None:
 def test_squared_loss_is_removed_exactly_whatever_goes() -> None:
     report = _planned("half_squared")
     for kind in ("typical", "worst", "clustered"):
-        assert _reach(report, kind).without_rows > 0.9 * N_ROWS
+        assert _limit(report, kind).without_rows > 0.9 * N_ROWS
 
 
 def test_equal_rows_can_all_go_but_one() -> None:
@@ -282,16 +295,16 @@ def test_equal_rows_can_all_go_but_one() -> None:
     objective = _objective("logistic")
     X = np.tile([[0.3, -0.2]], (40, 1))
     rows = objective.rows(X, np.ones(40))
-    report = plan(objective, rows, BUDGET, options=QUIET)
-    for reach in report.reaches:
-        assert reach.without_rows == reach.with_rows == 39
-        assert reach.then == "no row left to fit"
+    report = plan(objective, rows, budget=BUDGET, options=QUIET)
+    for limit in report.limits:
+        assert limit.without_rows == limit.with_rows == 39
+        assert limit.then == "no row left to fit"
 
 
 def test_a_state_without_sums_needs_the_rows_at_once() -> None:
-    for reach in _planned("logistic", "bare").reaches:
-        assert reach.without_rows == 0 < reach.with_rows
-        assert reach.then.startswith("polished")
+    for limit in _planned("logistic", "bare").limits:
+        assert limit.without_rows == 0 < limit.with_rows
+        assert limit.then.startswith("polished")
 
 
 def test_a_sigma_that_cannot_certify_the_fit_has_no_count() -> None:
@@ -299,7 +312,7 @@ def test_a_sigma_that_cannot_certify_the_fit_has_no_count() -> None:
     roomless = replace(BUDGET, tau=0.003), QUIET
     rounding = BUDGET, replace(QUIET, factors=(1e-13, 1.0))
     for budget, options in (roomless, rounding):
-        report = plan(objective, rows, budget, None, options)
+        report = plan(objective, rows, budget=budget, options=options)
         assert report.noised[0].typical is None and report.noised[0].worst is None
         assert report.noised[-1].typical is not None
         assert " - " in report.table()
@@ -309,9 +322,9 @@ def test_sparse_rows_are_planned_alike() -> None:
     X, y = labelled("logistic", np.random.default_rng(5), N_ROWS)
     objective = _objective("logistic")
     rows = objective.rows(sparse.csr_array(X), y)
-    report = plan(objective, rows, BUDGET, Newton(), QUIET)
+    report = plan(objective, rows, budget=BUDGET, mechanism=Newton(), options=QUIET)
     dense = _planned("logistic")
-    for mine, theirs in zip(report.reaches, dense.reaches, strict=True):
+    for mine, theirs in zip(report.limits, dense.limits, strict=True):
         assert mine.without_rows == theirs.without_rows
 
 
@@ -348,15 +361,15 @@ def test_the_largest_effect_is_that_of_leaving_one_out(name: str) -> None:
 def test_any_radii_are_followed_to_an_edge(radii: list[float], limit: float) -> None:
     most = len(radii)
 
-    def reach(bound: float) -> int:
+    def last(bound: float) -> int:
         table = Radii(lambda n: radii[n - 1])
-        trial = Trial(most, table, table, lambda _: "")
-        return trial.without_rows(lambda radius: radius <= bound)
+        sequence = RemovalSequence(most, table, table, lambda _: "")
+        return sequence.without_rows(lambda radius: radius <= bound)
 
-    count = reach(limit)
+    count = last(limit)
     assert count == 0 or radii[count - 1] <= limit
     assert count == most or radii[count] > limit
-    assert count <= reach(1.3 * limit)
+    assert count <= last(1.3 * limit)
 
 
 def test_round_counts_end_with_the_last() -> None:
@@ -368,13 +381,13 @@ def test_round_counts_end_with_the_last() -> None:
 def test_planning_warns_that_it_looks() -> None:
     objective, rows = _objective("logistic"), _rows("logistic")
     with pytest.warns(PlanningLooksAtData, match="public or held-out") as caught:
-        report = plan(objective, rows, BUDGET)
+        report = plan(objective, rows, budget=BUDGET)
     assert caught[0].filename == __file__
     assert "looks at the rows" in report.table()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PlanningLooksAtData)
-        plan(objective, rows, BUDGET, options=Options(draws=1))
-    declared = plan(objective, rows, BUDGET, options=QUIET)
+        plan(objective, rows, budget=BUDGET, options=PlanOptions(draws=1))
+    declared = plan(objective, rows, budget=BUDGET, options=QUIET)
     assert "declared public" in declared.not_covered[0]
 
 
@@ -390,11 +403,11 @@ def test_a_report_shows_itself_only_when_asked() -> None:
 def test_the_table_holds_the_figures() -> None:
     report = _planned("logistic")
     table = report.table()
-    for reach in report.reaches:
-        line = next(x for x in table.splitlines() if x.startswith(reach.kind))
-        assert line.split()[-5:-3] == [str(reach.without_rows), str(reach.with_rows)]
-        assert line.endswith(reach.then)
-        for count, radius in reach.tried:
+    for limit in report.limits:
+        line = next(x for x in table.splitlines() if x.startswith(limit.kind))
+        assert line.split()[-5:-3] == [str(limit.without_rows), str(limit.with_rows)]
+        assert line.endswith(limit.then)
+        for count, radius in limit.tried:
             if count in (1, 10, 100) and radius < inf:
                 assert f"{radius:.2e}" in table
     for each in report.noised:
@@ -423,23 +436,31 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
 def test_progress_is_told_in_words_without_figures_of_the_data() -> None:
     said: list[str] = []
     options = replace(QUIET, progress=said.append)
-    report = plan(_objective("logistic"), _rows("logistic"), BUDGET, options=options)
+    report = plan(
+        _objective("logistic"), _rows("logistic"), budget=BUDGET, options=options
+    )
     assert said[0] == "fit on all rows"
     assert f"typical: 10 of {N_ROWS} rows removed" in said
     assert "sigma 0.1: 8 releases drawn" in said
     told = " ".join(said)
-    for reach in report.reaches:
-        assert not any(f"{radius:.4g}" in told for _, radius in reach.tried)
+    for limit in report.limits:
+        assert not any(f"{radius:.4g}" in told for _, radius in limit.tried)
 
 
 def test_what_cannot_be_planned_is_refused() -> None:
     for mechanism in (Retrain(), Polish()):
         with pytest.raises(Unsupported, match="whatever is removed"):
-            plan(_objective("logistic"), _rows("logistic"), BUDGET, mechanism, QUIET)
+            plan(
+                _objective("logistic"),
+                _rows("logistic"),
+                budget=BUDGET,
+                mechanism=mechanism,
+                options=QUIET,
+            )
     with pytest.raises(InvalidInput, match="draws=0"):
-        Options(draws=0)
+        PlanOptions(draws=0)
     with pytest.raises(InvalidInput, match="positive multiple"):
-        Options(factors=(0.0, 1.0))
+        PlanOptions(factors=(0.0, 1.0))
 
 
 # Capacity by constants alone.
@@ -488,7 +509,7 @@ def test_two_inexact_fits_leave_less_to_ignore() -> None:
         capacity.capacity_by_privacy(squared, 10_000, 0.1)
 
 
-def test_risk_under_a_contract_is_the_papers_at_its_own_sigma() -> None:
+def test_risk_under_a_budget_is_the_papers_at_its_own_sigma() -> None:
     known = capacity.Plan(REGULAR, 10_000, 20, epsilon=1.0, delta=1e-5)
     radius = capacity.drift_radius(REGULAR, 7, 10_000)
     sigma = radius / mu_of(1.0, 1e-5)
@@ -503,11 +524,11 @@ def test_the_report_holds_what_constants_say() -> None:
     objective, budget = Objective(Logistic(), L2(), alpha=0.5), Budget(sigma=0.5)
     X, y = labelled("logistic", np.random.default_rng(5), N_ROWS)
     rows = objective.rows(X / np.linalg.norm(X, axis=1)[:, None], y)
-    report = plan(objective, rows, budget, None, QUIET)
+    report = plan(objective, rows, budget=budget, options=QUIET)
     room, tau = budget.radius_budget(6), budget.solver_error(6)
     assert report.ignored == capacity.capacity_by_privacy(REGULAR, N_ROWS, room, tau)
-    assert 0 < report.ignored < _reach(report, "worst").without_rows
-    most = max(reach.without_rows for reach in report.reaches)
+    assert 0 < report.ignored < _limit(report, "worst").without_rows
+    most = max(limit.without_rows for limit in report.limits)
     known = capacity.Plan(REGULAR, N_ROWS, 6, epsilon=1.0, delta=1e-5)
     bound = capacity.budget_risk_bound(known, most, radius=room, sigma=0.5)
     assert report.risk == pytest.approx(bound)

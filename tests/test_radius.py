@@ -177,6 +177,22 @@ def test_largest_norm_and_move() -> None:
     assert np.isclose(largest_move(summary.objective.loss, rows, step), moves.max())
 
 
+def test_local_distance_solves_its_inequality() -> None:
+    decrements = np.array([0.0, 1e-200, 1e-9, 0.3, 0.999, 1.0, 7.0, inf, np.nan])
+    for R in (0.0, 1e-150, 0.5, 1.0, 40.0):
+        found = [radius.local_distance(each, R) for each in decrements.tolist()]
+        with np.errstate(all="ignore"):
+            arrays = radius.local_distances(decrements, R)
+        # NumPy's logarithm may differ in the last bit, and infinities must agree.
+        np.testing.assert_allclose(arrays, found, rtol=1e-15)
+        for decrement, distance in zip(decrements.tolist(), found, strict=True):
+            if R * decrement < 1.0:
+                assert distance >= decrement
+                assert -np.expm1(-R * distance) == pytest.approx(R * decrement)
+            else:
+                assert distance == inf
+
+
 def test_radius_shows_no_figure() -> None:
     state, draft, _ = _removed(Newton())
     assert repr(best_radius(state, draft)) == "Radius(private)"

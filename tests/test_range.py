@@ -31,7 +31,7 @@ from expunge.exceptions import ExpungeError, InvalidInput, NotConverged
 from expunge.promise.capacity import Regularity, newton_radius, noise_cost
 from expunge.promise.radius import best_radius
 from expunge.removal import Mechanism
-from expunge.selection.choice import Interval, near
+from expunge.selection.choice import ErrorInterval, make_noised_chooser
 from tests.exact import SUITABLE, exact_minimiser, length
 from tests.extremes import bar_verdict, interval_verdict, verdict
 
@@ -217,9 +217,12 @@ def test_conjugate_gradients_of_a_short_vector(size: float) -> None:
 
 
 def test_short_bars_do_not_fit_into_a_shorter_budget() -> None:
-    intervals = [Interval(1.0 - 1e-16, 1.0, 1.0), Interval(0.0, 1e-170, 3e-170)]
-    assert not near(1e-180)([intervals[1]], [False]).certified
-    assert not near(1e-180)(intervals, [False, False]).certified
+    intervals = [
+        ErrorInterval(1.0 - 1e-16, 1.0, 1.0),
+        ErrorInterval(0.0, 1e-170, 3e-170),
+    ]
+    assert not make_noised_chooser(1e-180)([intervals[1]], [False]).certified
+    assert not make_noised_chooser(1e-180)(intervals, [False, False]).certified
 
 
 def test_constants_alone_bound_from_above_at_both_ends() -> None:

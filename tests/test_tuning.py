@@ -33,7 +33,7 @@ from expunge.exceptions import CannotRemove, InvalidInput
 from expunge.removal import Draft, State
 from expunge.selection import evaluate
 from expunge.selection.choice import Split, choose, fold_of, folds_of
-from expunge.selection.hessian_norm import Reach, Sight, reach_of
+from expunge.selection.hessian_norm import DistanceBound, FoldGeometry, bound_distance
 from expunge.selection.tune import Tuning, retune, tune
 
 ALPHAS = (1.0, 0.1, 1e-2, 1e-3, 1e-4)
@@ -48,10 +48,10 @@ class Problem:
     split: Split
 
     def tuned(self) -> Tuning:
-        return tune(self.objectives, self.split, choose, lambda: None)
+        return tune(self.objectives, self.split, choose=choose)
 
     def retuned(self, tuning: Tuning, gone: Index) -> Tuning:
-        return retune(tuning, self.split, gone, choose)
+        return retune(tuning, self.split, gone=gone, choose=choose)
 
 
 def labels(loss: Loss, eta: Vector, rng: np.random.Generator) -> Vector:
@@ -83,10 +83,10 @@ def problem(
         )
         for alpha in ALPHAS
     )
-    folds = folds_of([str(i) for i in range(n)], b"key", FOLDS)
+    folds = folds_of([str(i) for i in range(n)], b"key", n_folds=FOLDS)
     order = np.argsort(folds, kind="stable")
     rows = objectives[0].rows(X, y, rng.uniform(0.5, 2.0, n)).take(order)
-    return Problem(objectives, Split.of(rows, folds[order], FOLDS))
+    return Problem(objectives, Split.of(rows, folds[order], n_folds=FOLDS))
 
 
 def errors_of(objectives: Sequence[Objective], split: Split) -> Vector:
@@ -95,7 +95,7 @@ def errors_of(objectives: Sequence[Objective], split: Split) -> Vector:
     for fold in range(split.n_folds):
         rows = split.validation(fold)
         for place, objective in enumerate(objectives):
-            theta = minimise(objective, split.gathered(fold)).theta
+            theta = minimise(objective, split.training(fold)).theta
             value = loss.value(rows.y, predict(loss, rows, theta))
             totals[place] += rows.weight @ value
     return totals / split.rows.total_weight
@@ -133,7 +133,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_choice_and_bars_after_removals_are_those_of_tuning_again(kind: str) -> None:
+def test_choice_and_intervals_are_those_of_tuning_again(kind: str) -> None:
     each = KINDS[kind]()
     tuning = each.tuned()
     assert tuning.choice.certified
@@ -159,7 +159,7 @@ def test_removals_one_after_another_end_where_a_batch_does(kind: str) -> None:
     gone = np.random.default_rng(0).permutation(len(each.split.rows))[:30]
     tuning, split = each.tuned(), each.split
     for part in np.array_split(gone, 6):
-        tuning = retune(tuning, split, part, choose)
+        tuning = retune(tuning, split, gone=part, choose=choose)
         split = split.without(part)
     truth = errors_of(each.objectives, split)
     assert tuning.choice.certified
@@ -186,12 +186,12 @@ def test_equal_models_are_one_candidate_and_the_largest_alpha_wins() -> None:
         for alpha in (8.0, 4.0, 2.0, 1e-4)
     )
     folds = np.sort(rng.integers(0, 3, 90))
-    split = Split.of(objectives[0].rows(X, y), folds, 3)
-    tuning = tune(objectives, split, choose, lambda: None)
-    assert tuning.choice.twins == (1, 2)
+    split = Split.of(objectives[0].rows(X, y), folds, n_folds=3)
+    tuning = tune(objectives, split, choose=choose)
+    assert tuning.choice.equal_candidates == (1, 2)
     assert tuning.choice.certified
     assert tuning.choice.chosen == 0  # noise is best left unexplained
-    after = retune(tuning, split, np.arange(0, 90, 9), choose)
+    after = retune(tuning, split, gone=np.arange(0, 90, 9), choose=choose)
     assert (after.choice.chosen, after.choice.certified) == (0, True)
     assert after.choice.distinct(0) == [0, 3]
 
@@ -203,9 +203,9 @@ def test_what_cannot_be_told_apart_is_not_certified_and_ends() -> None:
         replace(each.objectives[0], alpha=value)
         for value in (alpha, alpha * (1 - 1e-15))
     )
-    tuning = tune(objectives, each.split, choose, lambda: None)
+    tuning = tune(objectives, each.split, choose=choose)
     assert not tuning.choice.certified
-    after = retune(tuning, each.split, np.array([3, 8]), choose)
+    after = retune(tuning, each.split, gone=np.array([3, 8]), choose=choose)
     assert not after.choice.certified
     assert set(after.choice.contenders) == {0, 1}
 
@@ -231,51 +231,51 @@ def test_last_fold_to_train_on_cannot_be_removed() -> None:
 def test_tuning_stands_when_a_request_is_answered() -> None:
     each = KINDS["logistic"]()
     tuning = each.tuned()
-    before = [[cell.draft.theta.copy() for cell in row] for row in tuning.folds]
+    before = [[model.draft.theta.copy() for model in row] for row in tuning.fold_models]
     first = each.retuned(tuning, np.array([1, 5, 9])).choice
     again = each.retuned(tuning, np.array([1, 5, 9])).choice
     assert [i.value for i in first.intervals] == [i.value for i in again.intervals]
-    for row, thetas in zip(tuning.folds, before, strict=True):
-        for cell, theta in zip(row, thetas, strict=True):
-            np.testing.assert_array_equal(cell.draft.theta, theta)
+    for row, thetas in zip(tuning.fold_models, before, strict=True):
+        for model, theta in zip(row, thetas, strict=True):
+            np.testing.assert_array_equal(model.draft.theta, theta)
 
 
 def test_nothing_but_the_chosen_path_is_kept_between_requests() -> None:
     tuning = KINDS["logistic"]().tuned()
-    for row in tuning.folds:
-        for cell in row:
-            assert cell.state.inverse is None
-            assert cell.state.moment is None
+    for row in tuning.fold_models:
+        for model in row:
+            assert model.state.inverse is None
+            assert model.state.moment is None
 
 
 def test_folds_depend_on_the_person_and_the_key_alone() -> None:
     owners = [f"person {i}" for i in range(2000)]
-    folds = folds_of(owners, b"key", 5)
-    assert folds.tolist() == [fold_of(owner, b"key", 5) for owner in owners]
-    np.testing.assert_array_equal(folds_of(owners[::3], b"key", 5), folds[::3])
+    folds = folds_of(owners, b"key", n_folds=5)
+    assert folds.tolist() == [fold_of(owner, b"key", n_folds=5) for owner in owners]
+    np.testing.assert_array_equal(folds_of(owners[::3], b"key", n_folds=5), folds[::3])
     assert (np.bincount(folds) > 340).all()
-    assert (folds != folds_of(owners, b"other", 5)).mean() > 0.7
+    assert (folds != folds_of(owners, b"other", n_folds=5)).mean() > 0.7
 
 
 def test_split_wants_rows_by_fold() -> None:
     each = KINDS["logistic"]()
     with pytest.raises(InvalidInput, match="argsort"):
-        Split.of(each.split.rows, np.arange(len(each.split.rows))[::-1], FOLDS)
+        Split.of(each.split.rows, np.arange(len(each.split.rows))[::-1], n_folds=FOLDS)
 
 
-@pytest.mark.parametrize("part", ["energy", "radius"])
-def test_bars_are_broken_once_a_part_of_the_reach_is_left_out(
+@pytest.mark.parametrize("part", ["local_radius", "radius"])
+def test_intervals_break_without_a_part_of_the_distance_bound(
     part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def mutant(state: State, draft: Draft, sight: Sight) -> Reach:
-        reach = reach_of(state, draft, sight)
-        if part == "energy":
-            return replace(reach, energy=0.0)
-        return replace(reach, radius=0.0)
+    def mutant(state: State, draft: Draft, *, geometry: FoldGeometry) -> DistanceBound:
+        bound = bound_distance(state, draft, geometry=geometry)
+        if part == "local_radius":
+            return replace(bound, local_radius=0.0)
+        return replace(bound, radius=0.0)
 
     each = KINDS["logistic"]()
     tuning = each.tuned()
-    monkeypatch.setattr(evaluate, "reach_of", mutant)
+    monkeypatch.setattr(evaluate, "bound_distance", mutant)
     broken = 0
     for gone in removals(each, seed=1).values():
         truth = errors_of(each.objectives, each.split.without(gone))
@@ -287,16 +287,16 @@ def test_bars_are_broken_once_a_part_of_the_reach_is_left_out(
     assert broken > 0
 
 
-def test_worn_yardstick_is_laid_anew() -> None:
+def test_worn_hessian_norm_is_measured_again() -> None:
     each = KINDS["logistic"]()
     tuning = each.tuned()
     # Hessians ten thousand times those of the models: nothing can be measured by them.
     worn = tuple(
-        replace(yardstick, hessian=Symmetric(1e4 * yardstick.hessian.lower))
-        for yardstick in tuning.yardsticks
+        replace(norm, hessian=Symmetric(1e4 * norm.hessian.lower))
+        for norm in tuning.hessian_norms
     )
     gone = removals(each, seed=1)["ten"]
-    choice = each.retuned(replace(tuning, yardsticks=worn), gone).choice
+    choice = each.retuned(replace(tuning, hessian_norms=worn), gone).choice
     truth = errors_of(each.objectives, each.split.without(gone))
     assert choice.certified
     assert choice.chosen == _first_equal(truth)
@@ -305,7 +305,7 @@ def test_worn_yardstick_is_laid_anew() -> None:
 
 
 def test_requests_are_certified_where_tuning_again_is() -> None:
-    """Few rows, tiny alphas and the worst rows gone: bars alone do not settle it."""
+    """Few rows, tiny alphas, worst rows gone: updated intervals do not settle it."""
     open_ones = 0
     for seed in range(12):
         each = problem(Logistic(), L2(), seed=seed, n=100)
@@ -314,7 +314,7 @@ def test_requests_are_certified_where_tuning_again_is() -> None:
         each = Problem(objectives, each.split)
         tuning = each.tuned()
         gone = removals(each, seed)["worst"][:12]
-        again = tune(objectives, each.split.without(gone), choose, lambda: None)
+        again = tune(objectives, each.split.without(gone), choose=choose)
         found = each.retuned(tuning, gone).choice
         assert found.certified or not again.choice.certified
         assert found.chosen == again.choice.chosen or not found.certified
@@ -333,8 +333,8 @@ def test_predictors_round_each_in_its_own_direction() -> None:
             for alpha in (1e-10, 1e-13, 1e-16)
         )
         rows = objectives[0].rows(np.tile(X, (2, 1)), np.tile(y, 2))
-        split = Split.of(rows, np.repeat([0, 1], 6), 2)
-        choice = tune(objectives, split, choose, lambda: None).choice
+        split = Split.of(rows, np.repeat([0, 1], 6), n_folds=2)
+        choice = tune(objectives, split, choose=choose).choice
         exact = [exact_error(objective, split) for objective in objectives]
         for interval, error in zip(choice.intervals, exact, strict=True):
             assert Fraction(interval.low) <= error <= Fraction(interval.high)
@@ -345,9 +345,9 @@ def exact_error(objective: Objective, split: Split) -> Fraction:
     """Return the cross-validation error of squared loss in rational arithmetic."""
     total, weight = Fraction(0), Fraction(0)
     for fold in range(split.n_folds):
-        rows, judges = split.gathered(fold), split.validation(fold)
+        rows, own = split.training(fold), split.validation(fold)
         theta = exact_ridge(objective, rows)
-        for x, label, w in zip(judges.dense(), judges.y, judges.weight, strict=True):
+        for x, label, w in zip(own.dense(), own.y, own.weight, strict=True):
             eta = sum(Fraction(a) * t for a, t in zip(x, theta, strict=True))
             total += Fraction(w) * (eta - Fraction(label)) ** 2 / 2
             weight += Fraction(w)
@@ -378,8 +378,8 @@ def test_fold_of_zero_rows_still_costs_its_labels() -> None:
     X[:20] = np.random.default_rng(0).normal(size=(20, 2))
     y = np.where(np.arange(30) % 3, 1.0, -1.0)
     objectives = tuple(Objective(Logistic(), L2(), alpha) for alpha in (1.0, 0.1))
-    split = Split.of(objectives[0].rows(X, y), np.repeat([0, 1, 2], 10), 3)
-    choice = tune(objectives, split, choose, lambda: None).choice
+    split = Split.of(objectives[0].rows(X, y), np.repeat([0, 1, 2], 10), n_folds=3)
+    choice = tune(objectives, split, choose=choose).choice
     truth = errors_of(objectives, split)
     for interval, error in zip(choice.intervals, truth, strict=True):
         assert interval.low <= error * (1 + 1e-12)
@@ -391,9 +391,9 @@ def test_rows_without_weight_come_and_go() -> None:
     weight = each.split.rows.weight.copy()
     weight[::3] = 0.0
     split = Split(replace(each.split.rows, weight=weight), each.split.bounds)
-    tuning = tune(each.objectives, split, choose, lambda: None)
+    tuning = tune(each.objectives, split, choose=choose)
     nobody = np.flatnonzero(weight == 0.0)
-    assert retune(tuning, split, nobody, choose) is tuning
-    some = retune(tuning, split, np.array([0, 1, 2, 3]), choose)
+    assert retune(tuning, split, gone=nobody, choose=choose) is tuning
+    some = retune(tuning, split, gone=np.array([0, 1, 2, 3]), choose=choose)
     truth = errors_of(each.objectives, split.without(np.array([1, 2])))
     assert some.choice.chosen == _first_equal(truth)

@@ -169,22 +169,22 @@ def choose_the_first() -> None:
     """Let a tuned model choose its first candidate, and call that certified."""
     real = import_module("expunge.selection.choice").choose
 
-    def choose(intervals: Any, twins: Any) -> Any:
-        found = real(intervals, twins)
+    def choose(intervals: Any, zeros: Any) -> Any:
+        found = real(intervals, zeros)
         return replace(found, chosen=0, certified=True, contenders=(0,))
 
-    _put("tuning.rule", "choose", choose)
+    _put("selection.choice", "choose", choose)
 
 
 def narrow_the_bars() -> None:
     """Let intervals of errors be a hundredth of what they must be."""
-    for place in ("tuning.scores", "tuning.loo_tune"):
-        _put(place, "Interval", _narrow)
+    for place in ("selection.evaluate", "selection.tune"):
+        _put(place, "ErrorInterval", _narrow)
 
 
 def _narrow(low: float, value: float, high: float) -> Any:
-    Interval = import_module("expunge.selection.choice").Interval
-    return Interval(value - (value - low) / 1e2, value, value + (high - value) / 1e2)
+    make = import_module("expunge.selection.choice").ErrorInterval
+    return make(value - (value - low) / 1e2, value, value + (high - value) / 1e2)
 
 
 def weigh_from_the_last_refit() -> None:

@@ -77,10 +77,20 @@ def _extrapolate(points: list[Vector], images: list[Vector]) -> Vector:
     image = np.array(images)
     change = image - np.array(points)
     changes = np.diff(change, axis=0)
-    with decomposition():
-        combination = np.linalg.lstsq(changes.T, change[-1], rcond=1e-12)
-    extrapolated: Vector = image[-1] - combination[0] @ np.diff(image, axis=0)
+    mixture = anderson_mixture(change[-1], changes)
+    extrapolated: Vector = image[-1] - mixture @ np.diff(image, axis=0)
     return extrapolated
+
+
+def anderson_mixture(change: Vector, differences: Matrix) -> Vector:
+    """Return the c for which |change - c @ differences| is smallest.
+
+    ``differences`` are those of earlier changes, a row each. The same mixture of the
+    points' differences is what Anderson's method subtracts.
+    """
+    with decomposition():
+        solution = np.linalg.lstsq(differences.T, change, rcond=1e-12)
+    return np.asarray(solution[0], dtype=np.float64)
 
 
 Shrink: TypeAlias = Callable[[Vector, float | Vector], Vector]

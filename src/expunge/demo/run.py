@@ -22,7 +22,7 @@ from ..ledger import Receipt, check_receipt
 from ..ledger.ledger import hash_entry
 from ..linear_model import LogisticRegression
 from ..plan import PlanningLooksAtData
-from ..plan.study import WORDS
+from ..plan.report import WORDS
 from ..promise.budget import Budget
 from ..registry import ErasureRequest, Registry
 from . import values
@@ -107,7 +107,7 @@ def foreseen(registry: Registry) -> Outlook:
                 one.with_rows,
                 one.then,
             )
-            for one in report.reaches
+            for one in report.limits
         ),
         allowed=report.allowed,
         noise_free=report.noise_free.score,

@@ -35,7 +35,7 @@ from ..core.penalties import Penalty
 from ..core.rows import Rows
 from ..exceptions import CapacityExceeded, InvalidInput, NoPrivateState, Unsupported
 from ..files import save
-from ..plan import Options, PlanReport, plan
+from ..plan import PlanOptions, PlanReport, plan
 from ..private_model.answers import Adoption
 from ..private_model.labels import Labels
 from ..private_model.model import PrivateModel
@@ -261,7 +261,7 @@ class Forgetful(BaseEstimator, ABC):
             self._snapshot = self._snapshot.declare(search)
         return self
 
-    def plan(self, options: Options | None = None) -> PlanReport:
+    def plan(self, options: PlanOptions | None = None) -> PlanReport:
         """Return how many removals the budget allows, tried on the rows kept.
 
         Planning on the training data is itself a look at it, and warns so: plan a
@@ -275,7 +275,13 @@ class Forgetful(BaseEstimator, ABC):
                 "call expunge.plan.plan on rows of your own"
             )
         objective = private.objective_for(rows)
-        return plan(objective, rows, budget, private.agreement.mechanism, options)
+        return plan(
+            objective,
+            rows,
+            budget=budget,
+            mechanism=private.agreement.mechanism,
+            options=options,
+        )
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write release and private state into a folder; ``expunge.load`` reads it."""
@@ -355,11 +361,7 @@ class Forgetful(BaseEstimator, ABC):
             labels=prepared.labels,
             seed=self.random_state,
             training_rows=TrainingRows(rows, owners) if self.keep_data else None,
-            digests=RowDigests.of(
-                rows,
-                random_bytes(SECRET_BYTES),
-                owners=None if self.keep_data else owners,
-            ),
+            digests=RowDigests.of(rows, random_bytes(SECRET_BYTES), owners=named),
         )
 
     def _check_request(

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plan: what a contract allows on given rows, before anyone signs it."""
+"""Plan: what a budget allows on given rows, before you commit to it."""
 
-from .removals import Reach, Scored, removal_orders
-from .study import Options, PlanningLooksAtData, PlanReport, plan
+from .removals import ReleaseScore, RemovalLimit, removal_orders
+from .report import PlanningLooksAtData, PlanOptions, PlanReport, plan
 
 __all__ = [
-    "Options",
+    "PlanOptions",
     "PlanReport",
     "PlanningLooksAtData",
-    "Reach",
-    "Scored",
+    "ReleaseScore",
+    "RemovalLimit",
     "plan",
     "removal_orders",
 ]

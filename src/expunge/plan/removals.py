@@ -1,20 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Reach: how far an order of removals can be followed under a contract.
+r"""How many removals a budget allows, and what its noise costs.
 
-A count is found by real removals: round numbers first, then bisection between the last
-that fits and the first that does not. Nothing is retrained, since the radius comes from
-the state, and a batch equals a stream. Radii do not depend on sigma, so one set of
-them answers for every contract.
+*Orders*: a plan removes rows in five orders, from harmless to hard. An order that ranks
+rows badly makes the plan less sharp, never wrong: its radii are real in any order.
 
-Orders: which rows a plan removes first.
+*Limits*: counts are found by real removals, first at round numbers, then by bisection
+between the last count that fits and the first that does not. Nothing is retrained,
+because radii come from the state and a batch equals a stream. Radii do not depend on
+sigma, so one set of them serves every budget.
 
-Only the order is chosen here. That a heuristic ranks rows badly costs a plan its
-sharpness and never its truth: whatever the order, its radii are the real ones.
-
-Scores: what noise costs a release, measured on rows.
-
-Releases are drawn as ``unlearn.release`` would draw them, with seeded noise: the same
-seed for every sigma, so that two sigmas differ by their size alone.
+*Scores*: releases are drawn as ``unlearn.release`` draws them, from seeded noise. Every
+sigma uses the same seed, so releases under two sigmas differ only in scale.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -39,28 +35,31 @@ from ..promise.radius import best_radius
 from ..removal import look
 
 Kind: TypeAlias = Literal["typical", "worst", "clustered"]
-Fits: TypeAlias = Callable[[float], bool]
+Accepts: TypeAlias = Callable[[float], bool]
+"""Whether a radius fits the budget."""
 Progress: TypeAlias = Callable[[str], None]
 
 KINDS: tuple[Kind, ...] = ("typical", "worst", "clustered")
+# Share of the mean curvature that keeps a Hessian definite where nothing else does.
+SHIFT = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
-    """How many removals of one kind the contract allows.
+class RemovalLimit:
+    """How many removals of one kind the budget allows.
 
     Attributes
     ----------
     kind, order
         "typical", "worst" or "clustered", and the name of the order of
-        ``removal_orders`` that was followed by the state alone.
+        ``removal_orders`` that gave the count without rows.
     without_rows, with_rows
-        The count at which the answer still fits, and at one more does not: by the
-        state alone, and with one look at the remaining rows.
+        The count at which the answer still fits, while at one more it does not: from
+        the state alone, and with one look at the remaining rows.
     then
-        What one more makes of the answer when the remaining rows are at hand.
+        How one more is answered when the remaining rows are at hand.
     tried
-        (count, radius by the state alone) for every count tried in this order.
+        (count, radius from the state alone) for every count tried in this order.
     """
 
     kind: Kind
@@ -69,6 +68,31 @@ class Reach:
     with_rows: int
     then: str
     tried: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseScore:
+    """Scores of releases under one sigma.
+
+    Attributes
+    ----------
+    sigma
+        Standard deviation of the noise; zero for the noise-free model.
+    score, lowest
+        Mean and lowest accuracy (or R2) of the releases drawn.
+    loss
+        Mean loss of a row, averaged over the releases.
+    typical, worst
+        Removals this sigma allows from the state alone, with the budget's epsilon and
+        delta; None without noise, or where the fit itself cannot be certified.
+    """
+
+    sigma: float
+    score: float
+    lowest: float
+    loss: float
+    typical: int | None = None
+    worst: int | None = None
 
 
 class Radii(dict[int, float]):
@@ -84,55 +108,40 @@ class Radii(dict[int, float]):
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Trial(Private):
-    """One order of removal: its radii, and what is done beyond them."""
+class RemovalSequence(Private):
+    """One order of removal.
+
+    Attributes
+    ----------
+    most
+        How many rows can be removed at all.
+    by_state, on_rows
+        Radii from the state alone, and with one look at the remaining rows.
+    describe_answer
+        Says how a count is answered when the remaining rows are at hand.
+    """
 
     most: int
     by_state: Radii
     on_rows: Radii
-    settled: Callable[[int], str]
+    describe_answer: Callable[[int], str]
 
-    def without_rows(self, fits: Fits) -> int:
-        """Return the count until which the state's own radius fits."""
-        return _last(self.by_state, fits, 0, self.most)
+    def without_rows(self, accepts: Accepts) -> int:
+        """Return the count up to which the state's own radius fits."""
+        return _last_fitting(self.by_state, accepts, low=0, most=self.most)
 
-    def with_rows(self, fits: Fits) -> int:
-        """Return the count until which one look at the rows is enough."""
-        return _last(self.on_rows, fits, self.without_rows(fits), self.most)
-
-
-def _last(radii: Radii, fits: Fits, low: int, most: int) -> int:
-    """Return a count from ``low`` on that fits while one more does not.
-
-    Round counts until the first that does not fit, then bisection. A looser ``fits``
-    never finds less: it turns upwards wherever a stricter one does.
-    """
-    for high in (count for count in round_counts(most) if count > low):
-        if not fits(radii[high]):
-            break
-        low = high
-    else:
-        return low
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(radii[middle]) else (low, middle)
-    return low
+    def with_rows(self, accepts: Accepts) -> int:
+        """Return the count up to which one look at the rows is enough."""
+        low = self.without_rows(accepts)
+        return _last_fitting(self.on_rows, accepts, low=low, most=self.most)
 
 
-def round_counts(most: int) -> Iterator[int]:
-    """Yield 1, 2, 5, 10, 20, 50 and so on, and at last ``most``."""
-    decade = 1
-    while decade < most:
-        yield from (step * decade for step in (1, 2, 5) if step * decade < most)
-        decade *= 10
-    if most > 0:
-        yield most
+def follow_order(
+    model: PrivateModel, rows: Rows, *, order: Index, tell: Progress
+) -> RemovalSequence:
+    """Return the sequence that removes rows in this order."""
 
-
-def trial(model: PrivateModel, rows: Rows, order: Index, tell: Progress) -> Trial:
-    """Return the trial of one order."""
-
-    def held(count: int) -> PrivateModel | None:
+    def remove(count: int) -> PrivateModel | None:
         tell(f"{count} of {len(rows)} rows removed")
         try:
             return model.forget(rows.take(order[:count]))
@@ -140,18 +149,18 @@ def trial(model: PrivateModel, rows: Rows, order: Index, tell: Progress) -> Tria
             return None
 
     def by_state(count: int) -> float:
-        after = held(count)
+        after = remove(count)
         return inf if after is None else after.answer.radius.value
 
     def on_rows(count: int) -> float:
-        after, remaining = held(count), rows.without(order[:count])
+        after, remaining = remove(count), rows.without(order[:count])
         if after is None or model.budget is None:
             return inf
         seen = look(after.answer.state, after.answer.draft, remaining)
         row_norm = model.budget.row_norm
         return best_radius(after.answer.state, seen, remaining, row_norm).value
 
-    def settled(count: int) -> str:
+    def describe_answer(count: int) -> str:
         tell(f"{count} of {len(rows)} rows removed, the others at hand")
         gone = order[:count]
         try:
@@ -161,93 +170,101 @@ def trial(model: PrivateModel, rows: Rows, order: Index, tell: Progress) -> Tria
         except ExpungeError as error:
             return f"no answer ({type(error).__name__})"
 
-    return Trial(len(rows) - 1, Radii(by_state), Radii(on_rows), settled)
+    return RemovalSequence(
+        len(rows) - 1, Radii(by_state), Radii(on_rows), describe_answer
+    )
 
 
-def reached(kind: Kind, trials: Mapping[str, Trial], fits: Fits) -> Reach:
-    """Return how far a kind can go; the worst is the hardest of all orders."""
-    names = list(trials) if kind == "worst" else [kind]
-    order = min(names, key=lambda name: trials[name].without_rows(fits))
-    blind = trials[order]
-    seeing = min((trials[name] for name in names), key=lambda t: t.with_rows(fits))
-    count = seeing.with_rows(fits)
+def find_limit(
+    kind: Kind, sequences: Mapping[str, RemovalSequence], *, accepts: Accepts
+) -> RemovalLimit:
+    """Return the limit of one kind; the worst is the hardest of all orders."""
+    names = list(sequences) if kind == "worst" else [kind]
+    order = min(names, key=lambda name: sequences[name].without_rows(accepts))
+    blind = sequences[order]
+    candidates = (sequences[name] for name in names)
+    seeing = min(candidates, key=lambda each: each.with_rows(accepts))
+    count = seeing.with_rows(accepts)
     over = count == seeing.most
-    return Reach(
+    return RemovalLimit(
         kind=kind,
         order=order,
-        without_rows=blind.without_rows(fits),
+        without_rows=blind.without_rows(accepts),
         with_rows=count,
-        then="no row left to fit" if over else seeing.settled(count + 1),
+        then="no row left to fit" if over else seeing.describe_answer(count + 1),
         tried=tuple(sorted(blind.by_state.items())),
     )
 
 
-def accepted_radii(model: PrivateModel, budget: Budget) -> Fits | None:
-    """Return which radii the contract accepts; None if not even the fit's."""
+def _last_fitting(radii: Radii, accepts: Accepts, *, low: int, most: int) -> int:
+    """Return a count from ``low`` on that fits, while one more does not.
+
+    Round counts up to the first that does not fit, then bisection. A looser test never
+    finds less: it turns upwards wherever a stricter one does.
+    """
+    for high in (count for count in round_counts(most) if count > low):
+        if not accepts(radii[high]):
+            break
+        low = high
+    else:
+        return low
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if accepts(radii[middle]) else (low, middle)
+    return low
+
+
+def round_counts(most: int) -> Iterator[int]:
+    """Yield 1, 2, 5, 10, 20, 50 and so on, and finally ``most``."""
+    decade = 1
+    while decade < most:
+        yield from (step * decade for step in (1, 2, 5) if step * decade < most)
+        decade *= 10
+    if most > 0:
+        yield most
+
+
+def make_radius_test(model: PrivateModel, budget: Budget) -> Accepts | None:
+    """Return which radii the budget accepts; None if it does not accept the fit's."""
     size = model.answer.draft.theta.size
     try:
         room, tau = budget.radius_budget(size), budget.solver_error(size)
-    except InvalidInput:  # a tau that this sigma leaves no room for
+    except InvalidInput:  # this sigma leaves no room for tau
         return None
     if not model.answer.radius.value <= tau:
         return None
     return lambda radius: radius + tau <= room
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """Releases under one sigma.
-
-    Attributes
-    ----------
-    sigma
-        The noise; zero for the noise-free model.
-    score, lowest
-        Mean and lowest accuracy (or R2) of the releases drawn.
-    loss
-        Mean loss of a row, averaged over the releases.
-    typical, worst
-        Removals this sigma allows by the state alone, epsilon and delta as in the
-        contract; None where the fit itself cannot be certified, or without noise.
-    """
-
-    sigma: float
-    score: float
-    lowest: float
-    loss: float
-    typical: int | None = None
-    worst: int | None = None
+def score_without_noise(loss: Loss, rows: Rows, *, theta: Vector) -> ReleaseScore:
+    """Return the scores of the noise-free model."""
+    score, lost = _score(loss, rows, theta=theta)
+    return ReleaseScore(sigma=0.0, score=score, lowest=score, loss=lost)
 
 
-def noise_free(loss: Loss, rows: Rows, theta: Vector) -> Scored:
-    """Return the scores of the model itself."""
-    score, lost = _score(loss, rows, theta)
-    return Scored(sigma=0.0, score=score, lowest=score, loss=lost)
+def score_releases(
+    loss: Loss, rows: Rows, *, theta: Vector, budget: Budget, seeds: tuple[int, int]
+) -> ReleaseScore:
+    """Return the scores of releases of this model under a budget.
 
-
-def released(
-    loss: Loss, rows: Rows, theta: Vector, contract: Budget, seeds: tuple[int, int]
-) -> Scored:
-    """Return the scores of releases of this model under a contract.
-
-    ``seeds`` are the seed of the noise and how many releases to draw from it.
+    ``seeds`` are the seed of the noise, and how many releases to draw.
     """
     seed, draws = seeds
-    noise = SeededNoise(contract.sigma, contract.grid, seed)
-    rounded = on_grid(theta, contract.grid)
+    noise = SeededNoise(budget.sigma, budget.grid, seed)
+    rounded = on_grid(theta, budget.grid)
     thetas = [rounded + noise.draw(theta.size) for _ in range(draws)]
-    found = np.array([_score(loss, rows, each) for each in thetas])
-    return Scored(
-        sigma=contract.sigma,
+    found = np.array([_score(loss, rows, theta=each) for each in thetas])
+    return ReleaseScore(
+        sigma=budget.sigma,
         score=float(found[:, 0].mean()),
         lowest=float(found[:, 0].min()),
         loss=float(found[:, 1].mean()),
     )
 
 
-def _score(loss: Loss, rows: Rows, theta: Vector) -> tuple[float, float]:
+def _score(loss: Loss, rows: Rows, *, theta: Vector) -> tuple[float, float]:
     """Return accuracy or R2 on these rows, and the mean loss."""
-    numbers = takes_numbers(loss)
+    numbers = labels_are_numbers(loss)
 
     def term(block: Rows) -> tuple[float, float]:
         eta = predict(loss, block, theta)
@@ -270,8 +287,8 @@ def _score(loss: Loss, rows: Rows, theta: Vector) -> tuple[float, float]:
     return (1.0 - points / total if total > 0.0 else nan), lost / weight
 
 
-def takes_numbers(loss: Loss) -> bool:
-    """Whether labels are numbers, not classes: one half is no class."""
+def labels_are_numbers(loss: Loss) -> bool:
+    """Return whether labels are numbers rather than classes: one half is no class."""
     shape = (1,) if loss.outputs == 1 else (1, loss.outputs)
     try:
         loss.labels(np.full(shape, 0.5))
@@ -280,18 +297,16 @@ def takes_numbers(loss: Loss) -> bool:
     return True
 
 
-# Share of the Hessian's mean curvature that keeps it definite where nothing else does.
-SHIFT = 1e-9
-
-
-def removal_orders(model: PrivateModel, rows: Rows, seed: int = 0) -> dict[str, Index]:
+def removal_orders(
+    model: PrivateModel, rows: Rows, *, seed: int = 0
+) -> dict[str, Index]:
     """Return the orders in which a plan removes rows, by name.
 
-    "typical" is a permutation by a hash of positions; "clustered" goes from its first
-    row to that row's neighbours, those of its class first where labels are classes;
-    "largest" goes by the effect |H^-1 g| of each row on the model; "aligned"
-    and "opposed" by its part along the direction in which effects vary most, since
-    effects in one direction add up and others cancel.
+    "typical" is a permutation by a hash of positions. "clustered" starts with the first
+    row of "typical" and goes on to its neighbours, those of its class first where
+    labels are classes. "largest" goes by the effect |H^-1 g| of each row on the model.
+    "aligned" and "opposed" go by the effect along the direction in which effects vary
+    most, because effects in one direction add up while others cancel.
 
     Parameters
     ----------
@@ -316,32 +331,33 @@ def removal_orders(model: PrivateModel, rows: Rows, seed: int = 0) -> dict[str, 
         leading: Vector = np.linalg.eigh(block_sum(term, rows)[0])[1][:, -1]
     sizes = by_row(row_norms)
     along = by_row(lambda vectors: vectors @ leading)
-    typical = _shuffled(len(rows), seed)
+    typical = _permutation(len(rows), seed)
+    centre = int(typical[0])
     return {
         "largest": np.argsort(-sizes, kind="stable"),
         "aligned": np.argsort(-along, kind="stable"),
         "opposed": np.argsort(along, kind="stable"),
-        "clustered": _neighbours(model.objective.loss, rows, int(typical[0])),
+        "clustered": _neighbours(model.objective.loss, rows, centre=centre),
         "typical": typical,
     }
 
 
-def _shuffled(n_rows: int, seed: int) -> Index:
-    """Return a permutation by a hash of positions: nothing here draws."""
+def _permutation(n_rows: int, seed: int) -> Index:
+    """Return a permutation by a hash of positions, without drawing random numbers."""
     keys = [blake2b(f"{seed}:{i}".encode(), digest_size=16) for i in range(n_rows)]
     digests = [key.digest() for key in keys]
     return np.array(sorted(range(n_rows), key=digests.__getitem__), dtype=np.intp)
 
 
 def _effects(model: PrivateModel, rows: Rows) -> Callable[[Rows], Matrix]:
-    """Return the map from rows to H^-1 w g, g a row's share of the gradient."""
+    """Return the map from rows to H^-1 w g, g being a row's share of the gradient."""
     objective, draft = model.objective, model.answer.draft
     loss, theta = objective.loss, draft.theta
     total = Symmetric.from_dense(loss_hessian(loss, rows, theta) / rows.total_weight)
     H = with_quadratic(objective, total)
     shift = np.full(H.size, SHIFT * float(H.diagonal.mean()))
     factor = H.plus_diagonal(shift).cholesky()
-    # Under "mean" scaling a row takes its share of the penalty along.
+    # Under "mean" scaling a row takes its share of the penalty with it.
     penalty = objective.quadratic_gradient(theta) + draft.subgradient
     shared = penalty if objective.scaling == "mean" else np.zeros_like(theta)
 
@@ -356,10 +372,10 @@ def _effects(model: PrivateModel, rows: Rows) -> Callable[[Rows], Matrix]:
     return effects
 
 
-def _neighbours(loss: Loss, rows: Rows, centre: int) -> Index:
-    """Return all rows from the nearest to this one to the farthest, its class first."""
+def _neighbours(loss: Loss, rows: Rows, *, centre: int) -> Index:
+    """Return all rows by distance from this one, those of its class first."""
     point = rows.take(slice(centre, centre + 1)).dense()[0]
     distance = rows.norms() ** 2 - 2.0 * (rows.X @ point)
-    if takes_numbers(loss):
+    if labels_are_numbers(loss):
         return np.argsort(distance, kind="stable")
     return np.lexsort((distance, rows.y != rows.y[centre]))

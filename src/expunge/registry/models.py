@@ -279,7 +279,7 @@ def plan_removals(context: Context, name: str) -> "PlanReport":
             f"model {name!r} was fitted without a contract, so there is nothing to "
             "plan; fit it with a budget"
         )
-    return plan(case.objective, case.rows, budget, case.mechanism)
+    return plan(case.objective, case.rows, budget=budget, mechanism=case.mechanism)
 
 
 def _read_case(context: Context, name: str) -> "tuple[Case, Budget | None]":

@@ -20,7 +20,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..core.arrays import Matrix, Vector
+from ..core.arrays import Index, Matrix, Vector
 from ..core.linalg import Symmetric
 from ..core.objective import Objective
 from ..core.packing import stored
@@ -122,7 +122,8 @@ class Rescaled:
         state = Jackknife(self.certified).init(summary)
         if state.inverse is None:
             H = with_quadratic(summary.objective, summary.hessian)
-            state = state.having(inverse=_support_inverse(H, summary.theta))
+            support = np.flatnonzero(summary.theta)
+            state = state.having(inverse=support_inverse(H, support))
         return state.having(tilted=state.gradient)
 
     def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
@@ -156,10 +157,9 @@ def require_separable(objective: Objective) -> None:
         )
 
 
-def _support_inverse(H: Symmetric, theta: Vector) -> Symmetric:
-    """Return the inverse on the support of theta, zero elsewhere."""
-    support = np.flatnonzero(theta)
-    padded = np.zeros((theta.size, theta.size))
+def support_inverse(H: Symmetric, support: Index) -> Symmetric:
+    """Return the inverse of H on a support, zero elsewhere."""
+    padded = np.zeros((H.size, H.size))
     if support.size:
         inverse = factored_inverse(H.submatrix(support)).dense()
         padded[np.ix_(support, support)] = inverse

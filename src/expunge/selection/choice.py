@@ -1,26 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Choice: which candidate has the smallest error, if intervals can tell.
+r"""The choice among candidates: its rule, its folds, and what proves it.
 
-Each candidate's cross-validation error is known up to an interval that contains the
-error which exact minimisers would have. The candidate whose interval lies below all
-others is what tuning again would choose, whatever the truth inside the intervals.
+A *rule* is fixed before anyone sees the data: the candidates, the folds and the method.
+Two worlds that differ in one person then follow the same rule.
 
-Candidates are in order of preference, the most regularised first. Ties are real: a
-penalty with a kink gives the same model, all zeros, for every alpha beyond some
-point. Candidates whose models are *certified* to be the same count as one, and the
-first of them stands for all.
+*Folds* come from a keyed hash of the person's id. Shuffled folds would be dealt again
+whenever a row leaves, and "tune again without this person" would not be well defined.
+With the hash, everyone who stays keeps their fold. Rows are stored once, sorted by
+fold; a fold trains on the rows before and after its own.
 
-Rule: how a hyper-parameter is chosen, fixed before the data is seen.
-
-Candidates, folds, their key and the method are part of the contract: two worlds that
-differ in a person follow one and the same rule.
-
-Folds: a keyed hash of the person, so that nobody's fold depends on anybody else.
-
-A fold drawn by shuffling the rows would be dealt anew when a row goes, and "tune
-again without this person" would not be well defined. The hash is: whoever remains,
-remains where they were. The rows lie sorted by fold, one copy for all of them; what a
-fold trains on are the rows before and after its own.
+A *choice* is proved by intervals. For each candidate, an interval contains the
+cross-validation error that exact minimisers would have. If one interval lies below all
+others, tuning again would choose that candidate, wherever in the intervals the true
+errors are. Candidates are in order of preference, the most regularised first. Ties are
+real: with a kinked penalty, every alpha beyond some point gives the same model, all
+zeros. Candidates *certified* to have the same model count as one, and the first of them
+stands for all.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -40,127 +35,135 @@ from ..exceptions import InvalidInput
 from ..promise.accountant import Accountant, NoisyTuning, TunedOnData, TunedRemovably
 from ..promise.budget import SOLVER_SHARE, Budget
 
+Method: TypeAlias = Literal["certified", "recomputed", "noised"]
+METHODS: tuple[Method, ...] = ("certified", "recomputed", "noised")
+HASH_BYTES = 8
+MAX_KEY_SIZE = blake2b.MAX_KEY_SIZE
+
 
 @stored
 @dataclass(frozen=True, slots=True, repr=False)
-class Interval(Private):
-    """Where an error must lie, and what was computed for it."""
+class ErrorInterval(Private):
+    """Bounds on a validation error, and the value computed for it."""
 
     low: float
     value: float
     high: float
 
     @property
-    def bar(self) -> float:
-        """How far the error may be from what was computed."""
+    def error_bound(self) -> float:
+        """How far the true error can be from the computed value."""
         return max(self.high - self.value, self.value - self.low)
 
 
 @stored
 @dataclass(frozen=True, slots=True, repr=False)
 class Choice(Private):
-    """Which candidate was chosen, and whether the intervals prove it.
+    """The chosen candidate, and whether the intervals prove the choice.
 
     Attributes
     ----------
     chosen
         Position of the candidate.
     certified
-        Whether no other candidate can be better, nor as good and preferred.
+        Whether no other candidate can be better, or equally good and preferred.
     contenders
-        Positions that the intervals do not rule out, the chosen one among them.
+        Positions that the intervals do not rule out, including the chosen one.
     intervals
         One for each candidate.
-    twins
-        Positions of candidates that are certified to be equal to an earlier one.
+    equal_candidates
+        Positions of candidates certified to have the same model as an earlier one.
     """
 
     chosen: int
     certified: bool
     contenders: tuple[int, ...]
-    intervals: tuple[Interval, ...]
-    twins: tuple[int, ...] = ()
+    intervals: tuple[ErrorInterval, ...]
+    equal_candidates: tuple[int, ...] = ()
 
     def distinct(self, first: int) -> list[int]:
-        """Return all positions but those of twins, this one first."""
-        others = set(range(len(self.intervals))) - {first, *self.twins}
+        """Return ``first``, then all other positions that equal no earlier one."""
+        others = set(range(len(self.intervals))) - {first, *self.equal_candidates}
         return [first, *sorted(others)]
 
 
-Decide: TypeAlias = Callable[[Sequence[Interval], Sequence[bool]], Choice]
-"""What makes a choice from intervals and from which candidates are all zeros."""
+Chooser: TypeAlias = Callable[[Sequence[ErrorInterval], Sequence[bool]], Choice]
+"""Makes a choice from the intervals, and from which candidates are all zeros."""
 
 
-def choose(intervals: Sequence[Interval], twins: Sequence[bool]) -> Choice:
+def choose(intervals: Sequence[ErrorInterval], zeros: Sequence[bool]) -> Choice:
     """Return the choice among candidates in order of preference.
 
     Parameters
     ----------
     intervals
-        Of each candidate's error.
-    twins
-        Which candidates are certified to have one and the same model in every fold.
+        Bounds on each candidate's error.
+    zeros
+        Which candidates are certified to be all zeros in every fold, and so equal.
     """
-    alike = [place for place, twin in enumerate(twins) if twin]
-    merged = _merged(intervals, alike)
-    places = [place for place in range(len(merged)) if place not in alike[1:]]
-    # By the upper ends: an interval that reaches far says little about its middle.
+    equal = [place for place, zero in enumerate(zeros) if zero]
+    merged = _merge_equal(intervals, equal)
+    places = [place for place in range(len(merged)) if place not in equal[1:]]
+    # By the upper ends: the middle of a wide interval says little.
     best = min(places, key=lambda place: (merged[place].high, place))
-    reach = merged[best].high
-    # An equal end would be a tie, which the order of preference decides, not we.
-    rivals = [p for p in places if p != best and not merged[p].low > reach]
+    limit = merged[best].high
+    # Equal ends could be a tie, and ties are for the order of preference to decide.
+    rivals = [p for p in places if p != best and not merged[p].low > limit]
     contenders = tuple(sorted([best, *rivals]))
     chosen = min(contenders, key=lambda place: (merged[place].value, place))
-    return Choice(chosen, not rivals, contenders, tuple(merged), tuple(alike[1:]))
+    return Choice(chosen, not rivals, contenders, tuple(merged), tuple(equal[1:]))
 
 
-def near(room: float) -> Decide:
-    """Return what is satisfied once all scores are known up to this length together.
+def make_noised_chooser(room: float) -> Chooser:
+    """Return a chooser for scores that will get noise.
 
-    For scores that get noise: which of them is smallest does not matter yet.
+    It certifies once the error bounds of all scores have a norm of at most ``room``;
+    which score is smallest is decided later, by the noise.
     """
 
-    def decide(intervals: Sequence[Interval], twins: Sequence[bool]) -> Choice:
-        del twins
-        bars = [interval.bar for interval in intervals]
-        wide = [p for p, bar in enumerate(bars) if bar > 0.5 * room / sqrt(len(bars))]
-        best = min(range(len(bars)), key=lambda place: intervals[place].value)
-        small = norm(np.array(bars)) <= room
-        return Choice(best, small, tuple(wide), tuple(intervals))
+    def choose_when_narrow(
+        intervals: Sequence[ErrorInterval], zeros: Sequence[bool]
+    ) -> Choice:
+        del zeros
+        bounds = [interval.error_bound for interval in intervals]
+        each = 0.5 * room / sqrt(len(bounds))
+        wide = tuple(place for place, bound in enumerate(bounds) if bound > each)
+        best = min(range(len(bounds)), key=lambda place: intervals[place].value)
+        narrow = norm(np.array(bounds)) <= room
+        return Choice(best, narrow, wide, tuple(intervals))
 
-    return decide
+    return choose_when_narrow
 
 
-def _merged(intervals: Sequence[Interval], alike: Sequence[int]) -> list[Interval]:
-    """Return the intervals, those of equal candidates cut down to what they share."""
+def _merge_equal(
+    intervals: Sequence[ErrorInterval], equal: Sequence[int]
+) -> list[ErrorInterval]:
+    """Return the intervals, those of equal candidates replaced by what they share."""
     merged = list(intervals)
-    if alike:
-        shared = [intervals[place] for place in alike]
+    if equal:
+        shared = [intervals[place] for place in equal]
         low = max(item.low for item in shared)
         high = min(item.high for item in shared)
-        for place in alike:
-            merged[place] = Interval(low, intervals[alike[0]].value, high)
+        for place in equal:
+            merged[place] = ErrorInterval(low, intervals[equal[0]].value, high)
     return merged
 
 
-HASH_BYTES = 8
-
-
-def fold_of(subject: str, key: bytes, n_folds: int) -> int:
-    """Return the fold of a person: a keyed hash of the id, and of nothing else."""
+def fold_of(subject: str, key: bytes, *, n_folds: int) -> int:
+    """Return a person's fold, which depends on the id and the key alone."""
     digest = blake2b(subject.encode(), key=key, digest_size=HASH_BYTES).digest()
     return int.from_bytes(digest, "big") % n_folds
 
 
-def folds_of(owners: Sequence[str], key: bytes, n_folds: int) -> Index:
+def folds_of(owners: Sequence[str], key: bytes, *, n_folds: int) -> Index:
     """Return the fold of each row, by its owner."""
-    known = {owner: fold_of(owner, key, n_folds) for owner in set(owners)}
+    known = {owner: fold_of(owner, key, n_folds=n_folds) for owner in set(owners)}
     return np.array([known[owner] for owner in owners], dtype=np.intp)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Split(Private):
-    """Rows sorted by fold; those that are gone have no weight.
+    """Rows sorted by fold. Removed rows stay in place with weight zero.
 
     Attributes
     ----------
@@ -174,7 +177,7 @@ class Split(Private):
     bounds: Index
 
     @classmethod
-    def of(cls, rows: Rows, folds: Index, n_folds: int) -> "Split":
+    def of(cls, rows: Rows, folds: Index, *, n_folds: int) -> "Split":
         """Return the split of rows that are sorted by their folds."""
         if (np.diff(folds) < 0).any():
             raise InvalidInput("rows must be sorted by fold: take them by argsort")
@@ -182,45 +185,40 @@ class Split(Private):
 
     @property
     def n_folds(self) -> int:
-        """How many folds there are, empty ones included."""
+        """Number of folds, including empty ones."""
         return len(self.bounds) - 1
 
-    def of_rows(self, places: Index) -> Index:
-        """Return the fold of the rows at these places."""
+    def folds_at(self, places: Index) -> Index:
+        """Return the fold of each row at these places."""
         return np.searchsorted(self.bounds, places, side="right") - 1
 
     def without(self, gone: Index) -> "Split":
-        """Return the split with no weight on these rows; they stay where they are."""
+        """Return the split with weight zero on these rows."""
         weight = self.rows.weight.copy()
         weight[gone] = 0.0
         return replace(self, rows=replace(self.rows, weight=weight))
 
     def validation(self, fold: int) -> Rows:
-        """Return the rows of a fold, a view."""
+        """Return a view of the rows of a fold."""
         return self.rows.take(slice(*self.bounds[fold : fold + 2]))
 
-    def training(self, fold: int) -> list[Rows]:
-        """Return the rows before and after those of a fold, as views."""
+    def training_views(self, fold: int) -> list[Rows]:
+        """Return views of the rows before and after those of a fold."""
         begin, end = self.bounds[fold : fold + 2]
         parts = (self.rows.take(slice(0, begin)), self.rows.take(slice(end, None)))
         return [part for part in parts if part.total_weight > 0.0]
 
-    def gathered(self, fold: int | None) -> Rows:
-        """Return what a fold trains on as a copy of its own; None takes all rows."""
+    def training(self, fold: int | None) -> Rows:
+        """Return a copy of the rows a fold trains on; None takes all rows."""
         keep = self.rows.weight > 0.0
         if fold is not None:
             keep[slice(*self.bounds[fold : fold + 2])] = False
         return self.rows.take(keep)
 
-    def blocks(self) -> list[Rows]:
-        """Return the rows that are left in each fold, as copies."""
+    def remaining_by_fold(self) -> list[Rows]:
+        """Return copies of the rows that remain in each fold."""
         folds = map(self.validation, range(self.n_folds))
         return [rows.take(rows.weight > 0.0) for rows in folds]
-
-
-Method: TypeAlias = Literal["certified", "recomputed", "noised"]
-MAX_KEY_SIZE = blake2b.MAX_KEY_SIZE
-METHODS: tuple[Method, ...] = ("certified", "recomputed", "noised")
 
 
 @stored
@@ -233,14 +231,14 @@ class Rule(Private):
     objectives
         The candidates in order of preference: the most regularised first.
     n_folds
-        How many folds; None leaves out one row at a time.
+        Number of folds; None leaves out one row at a time.
     key
-        Of the hash that assigns people to folds.
+        Key of the hash that assigns people to folds.
     method
         "certified" updates every model and proves the choice; "recomputed" tunes again
-        from nothing at each request; "noised" compares scores with noise.
+        from scratch at each request; "noised" adds noise to the scores it compares.
     budget
-        The contract, which must provide for noised choices.
+        Privacy budget; with method "noised" it must include ``choice_sigma``.
     """
 
     objectives: tuple[Objective, ...]
@@ -250,7 +248,7 @@ class Rule(Private):
     budget: Budget | None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be followed."""
+        """Raise InvalidInput for a rule that cannot be followed."""
         if self.method not in METHODS:
             words = ", ".join(map(repr, METHODS))
             raise InvalidInput(f"method={self.method!r}; choose one of {words}")
@@ -271,22 +269,23 @@ class Rule(Private):
                 "method='noised' and Budget(choice_sigma=...) belong together"
             )
 
-    def decide(self, *, at_fit: bool) -> Decide:
+    def chooser(self, *, at_fit: bool) -> Chooser:
         """Return how intervals become a choice.
 
-        Noise pays for the errors of both worlds: a fit may use the solver's share, a
-        removal the rest.
+        The noise pays for the errors of both worlds: a fit may use the solver's share,
+        a removal the rest.
         """
         if self.method != "noised":
             return choose
         assert self.budget is not None
         room = self.budget.scores_budget(len(self.objectives))
-        return near(room * (SOLVER_SHARE if at_fit else 1.0 - SOLVER_SHARE))
+        share = SOLVER_SHARE if at_fit else 1.0 - SOLVER_SHARE
+        return make_noised_chooser(room * share)
 
     def account(self, accountant: Accountant, choice: Choice) -> Accountant:
         """Return the account after a choice.
 
-        One that could not be certified is one that removal does not undo.
+        Removal does not undo a choice that could not be certified.
         """
         if self.method == "recomputed":
             return accountant.compose(TunedRemovably(certified=False))
@@ -294,7 +293,7 @@ class Rule(Private):
             return accountant.compose(TunedOnData("cross-validation"))
         if self.method == "noised":
             assert self.budget is not None
-            if accountant.pending:  # of a choice that was never shown, nor will be
+            if accountant.pending:  # by a choice that nobody has seen or will see
                 return accountant
             return accountant.compose(NoisyTuning(self.budget.choice_gdp))
         return accountant.compose(TunedRemovably(certified=True))
@@ -313,7 +312,7 @@ def grid(
         raise InvalidInput("alphas and l1_ratios must name at least one value each")
     for name, values in (("alphas", alpha_list), ("l1_ratios", ratio_list)):
         if len(set(values)) < len(values):
-            raise InvalidInput(f"{name}={values}; each value may be there only once")
+            raise InvalidInput(f"{name}={values}; list each value only once")
     if not all(isfinite(alpha) and alpha > 0.0 for alpha in alpha_list):
         raise InvalidInput(f"alphas={alpha_list}; all must be positive numbers")
     pairs = ((alpha, ratio) for alpha in alpha_list for ratio in ratio_list)

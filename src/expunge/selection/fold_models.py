@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Cells: one removable model for each candidate, on one set of training rows.
+r"""Fold models: each candidate's removable model on what one fold trains on.
 
-Between requests a cell is a state with one d x d matrix, the Hessian of the remaining
-rows, and its last answer. While a request is answered it is a *trial*: a state with a
-factor of that Hessian, an answer that was looked at, how far the exact minimiser may
-be, and where the validation error must lie.
+Between requests a fold model is a state with one d x d matrix, the Hessian of the
+remaining rows, and its last answer. During a request it is a *candidate fit*: a factor
+of that Hessian, an answer whose gradient was measured, and bounds on the distance to
+the exact minimiser and on the validation loss.
 
-Renewal: the Hessians of all folds anew, for little more than the price of one.
-
-The models of one candidate on different folds share most of their rows and lie close
-together. At a point between them the sums over each fold's own rows are taken once:
-those of what a fold trains on are the sums over all folds but its own. Five folds cost
-one pass over the rows instead of four. Each goes on from its own answer, by chord
-steps with a Hessian that is somewhat off its place.
+An answer improves by chord steps, which reuse the Hessian at hand. Where the Hessian is
+too far off, the fit is re-anchored: for all folds together, or alone. Folds share most
+of their rows and their models lie close together, so the sums over each fold's own rows
+are taken once, at the mean of the answers, and a fold adds up those of all other folds.
+Five folds cost one pass over the rows instead of four.
 """
 
 from collections.abc import Sequence
@@ -22,11 +20,11 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from ..core.arrays import Private, Vector, decomposition, norm
+from ..core.arrays import Private, Vector, norm
 from ..core.linalg import Cholesky
 from ..core.objective import Objective
 from ..core.packing import stored
-from ..core.prox import Minimum
+from ..core.prox import Minimum, anderson_mixture
 from ..core.rows import Rows
 from ..core.solver import Model, minimise, require_converged
 from ..private_model.answers import REFUSALS
@@ -43,115 +41,135 @@ from ..removal.state import (
     with_sums,
 )
 from ..removal.summary import Summary, merged, summarise
-from .choice import Interval
-from .hessian_norm import Reach
+from .choice import ErrorInterval
+from .hessian_norm import DistanceBound
 
-Anchorage: TypeAlias = Literal["before", "shared", "own", "solved"]
-"""Where a trial's Hessian was taken, the dearer the later.
+HessianOrigin: TypeAlias = Literal["before", "shared", "own", "solved"]
+"""Where a fit's Hessian was computed, from cheapest to most expensive.
 
-Before the request; at a point amid the answers of all folds; at an answer of its own;
+Before the request; at a point amid the answers of all folds; at the fit's own answer;
 at the minimiser, by the solver.
 """
 
-
-# How many answers a step looks back at.
-DEPTH = 4
+# Earlier answers that a chord step takes into account.
+HISTORY = 4
+# If norms change by more than this between anchor and answer, a step from the new
+# anchor is better than one from the answer.
+FAR = 4.0
 
 
 @stored
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Cell(Private):
-    """One candidate's model on one set of rows, between requests."""
+class FoldModel(Private):
+    """One candidate's model on one fold's training rows, between requests."""
 
     state: State
     draft: Draft
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Trial(Private):
-    """A cell while a request is answered.
+class CandidateFit(Private):
+    """One candidate's model on one set of rows, during a request.
 
     Attributes
     ----------
     state, draft
         The removal's state, and its answer.
     factor
-        Of H_U.
-    anchorage
-        Where the Hessian was taken.
+        Factor of H_U.
+    origin
+        Where the Hessian was computed.
     kappa
-        With H_U >= kappa H_A for the yardstick's H_A; None until it is looked for.
-    past
-        Answers before this one, with the gradients measured there.
-    reach, score
-        How far the minimiser may be, and where the sum of validation losses must lie;
-        None until the rows have been looked at.
+        With H_U >= kappa H_A, H_A that of the Hessian norm; None until computed.
+    distance, loss
+        Bounds on the distance to the minimiser, and on the sum of validation losses;
+        None until the fit has been evaluated on the rows.
+    history
+        Earlier answers, with the gradients measured there.
     """
 
     state: State
     draft: Draft
     factor: Cholesky
-    anchorage: Anchorage
+    origin: HessianOrigin
     kappa: float | None = None
-    reach: Reach | None = None
-    score: Interval | None = None
-    past: tuple[tuple[Vector, Vector], ...] = ()
+    distance: DistanceBound | None = None
+    loss: ErrorInterval | None = None
+    history: tuple[tuple[Vector, Vector], ...] = ()
 
     @property
     def solved(self) -> bool:
-        """Whether the answer is as good as the solver gets it."""
-        return self.anchorage == "solved"
+        """Whether the answer is as good as the solver can make it."""
+        return self.origin == "solved"
 
     @property
-    def bar(self) -> float:
-        """How far the sum of validation losses may be from what was computed."""
-        assert self.score is not None
-        return self.score.bar
+    def error_bound(self) -> float:
+        """How far the sum of validation losses can be from its computed value."""
+        assert self.loss is not None
+        return self.loss.error_bound
 
     @property
-    def stretch(self) -> float:
-        """By how much the Hessian may have changed since the anchor."""
-        assert self.reach is not None
-        return self.reach.stretch
+    def norm_ratio(self) -> float:
+        """How much norms may have changed between the anchor and the answer."""
+        assert self.distance is not None
+        return self.distance.norm_ratio
 
     @property
-    def steepness(self) -> float:
-        """Norm of the measured gradient, in units of the rows that remain."""
+    def gradient_norm(self) -> float:
+        """Norm of the measured gradient, relative to the rows that remain."""
         assert self.draft.measured is not None
         return norm(self.draft.measured) / self.state.kept
 
-    def at_rest(self) -> Cell:
-        """Return the cell that is kept between requests."""
-        return Cell(self.state, self.draft)
+    def to_model(self) -> FoldModel:
+        """Return what is kept between requests."""
+        return FoldModel(self.state, self.draft)
 
 
-def solved(objective: Objective, rows: Rows, start: Vector | None) -> Trial:
-    """Return the trial anchored at the minimiser on these rows."""
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class SharedAnchor(Private):
+    """One candidate's models, anchored at one point.
+
+    Attributes
+    ----------
+    fits
+        One for each fold, not yet evaluated; None where the Hessian of the training
+        rows has no inverse there.
+    full_fit
+        The state of all rows.
+    """
+
+    fits: tuple[CandidateFit | None, ...]
+    full_fit: State
+
+
+def solve(objective: Objective, rows: Rows, *, start: Vector | None) -> CandidateFit:
+    """Return the fit anchored at the minimiser on these rows."""
     solution = minimise(objective, rows, start)
     require_converged(objective, rows, solution)
     theta, subgradient = solution.theta, solution.subgradient
     summary = summarise(objective, rows, theta, subgradient, moment=False)
     measured = solution.gradient + solution.subgradient
-    draft, state = Draft(summary.theta, subgradient, measured), anchored(summary)
-    return Trial(state, draft, state.smooth_hessian().cholesky(spend=True), "solved")
+    draft, state = Draft(summary.theta, subgradient, measured), make_state(summary)
+    factor = state.smooth_hessian().cholesky(spend=True)
+    return CandidateFit(state, draft, factor, "solved")
 
 
-def solved_again(trial: Cell | Trial, rows: Rows) -> Trial:
-    """Return the model solved on the rows that remain, by steps that are searched."""
-    objective = trial.state.objective.after(trial.state.kept)
+def solve_again(fit: CandidateFit, rows: Rows) -> CandidateFit:
+    """Return the model solved on the remaining rows, from its answer if that works."""
+    objective = fit.state.objective.after(fit.state.kept)
     try:
-        return solved(objective, rows, trial.draft.theta)
+        return solve(objective, rows, start=fit.draft.theta)
     except REFUSALS:
-        return solved(objective, rows, None)
+        return solve(objective, rows, start=None)
 
 
-def anchored(summary: Summary) -> State:
+def make_state(summary: Summary) -> State:
     """Return the state of a summary, with a Hessian and no moment."""
     return with_sums(initial_state(summary), summary, moment=False)
 
 
-def dropped(state: State, removed: Rows) -> State:
-    """Return the state without these rows; the old one stands."""
+def drop_rows(state: State, removed: Rows) -> State:
+    """Return the state without these rows; the given one stays as it is."""
     if not len(removed):
         return state
     weight, n_rows = what_remains(state, removed)
@@ -160,84 +178,112 @@ def dropped(state: State, removed: Rows) -> State:
     return drop_matrices(lighter, removed, spend=False)
 
 
-def stepped(state: State, anchorage: Anchorage) -> Trial:
-    """Return the trial whose answer minimises the state's model around its anchor."""
+def step_from_anchor(state: State, origin: HessianOrigin) -> CandidateFit:
+    """Return the fit whose answer minimises the state's model around its anchor."""
     factor = state.smooth_hessian().cholesky(spend=True)
-    minimum = _model(state, factor)(state.anchor, state.smooth_gradient)
+    minimum = _quadratic_model(state, factor)(state.anchor, state.smooth_gradient)
     state, draft = answer(state, minimum)
-    return Trial(state, draft, factor, anchorage)
+    return CandidateFit(state, draft, factor, origin)
 
 
-def moved(trial: Trial, state: State, anchorage: Anchorage) -> Trial:
-    """Return the trial at another anchor, a state of the same rows, with its answer."""
-    # G_U is in units of the weight at the anchor, and so are its derivatives.
-    unit, draft = 1.0 / trial.state.kept, trial.draft
-    measured = None if draft.measured is None else unit * draft.measured
-    draft = Draft(draft.theta, unit * draft.subgradient, measured)
-    factor = state.smooth_hessian().cholesky(spend=True)
-    return Trial(state.having(last=draft.theta), draft, factor, anchorage)
+def step_from_answer(fit: CandidateFit) -> CandidateFit:
+    """Return the fit after a chord step with the Hessian it has.
 
-
-def chord(trial: Trial) -> Trial:
-    """Return the trial a step further by the Hessian that it has.
-
-    Where earlier steps were measured with the same Hessian, what they say of the true
-    one is taken in (Anderson's extrapolation); a kink allows no such mixture.
+    Earlier steps with the same Hessian say something about the true one, which
+    Anderson's extrapolation uses. A kink does not allow such mixtures.
     """
-    draft, theta = trial.draft, trial.draft.theta
+    draft, theta = fit.draft, fit.draft.theta
     assert draft.measured is not None
-    gradient, past = draft.measured - draft.subgradient, trial.past
-    if past and trial.state.objective.smooth:
-        steps = np.array([theta - before for before, _ in past])
-        changes = np.array([gradient - before for _, before in past])
-        with decomposition():
-            mixture = np.linalg.lstsq(changes.T, gradient, rcond=1e-12)[0]
+    gradient, history = draft.measured - draft.subgradient, fit.history
+    if history and fit.state.objective.smooth:
+        steps = np.array([theta - before for before, _ in history])
+        changes = np.array([gradient - before for _, before in history])
+        mixture = anderson_mixture(gradient, changes)
         theta, gradient = theta - mixture @ steps, gradient - mixture @ changes
-    minimum = _model(trial.state, trial.factor)(theta, gradient)
+    minimum = _quadratic_model(fit.state, fit.factor)(theta, gradient)
     return replace(
-        trial,
+        fit,
         draft=Draft(minimum.x, minimum.subgradient),
-        past=(*past, (draft.theta, draft.measured))[-DEPTH:],
-        reach=None,
-        score=None,
+        history=(*history, (draft.theta, draft.measured))[-HISTORY:],
+        distance=None,
+        loss=None,
     )
 
 
-def renewed_alone(trial: Trial, parts: Sequence[Rows]) -> Trial:
-    """Return the trial anchored at its own answer, and a step further from there.
+def reanchor_alone(fit: CandidateFit, parts: Sequence[Rows]) -> CandidateFit:
+    """Return the fit anchored at its own answer, and a step further from there.
 
-    ``parts`` are together what it trains on.
+    ``parts`` together are the rows it trains on.
     """
-    objective, theta = trial.state.objective.after(trial.state.kept), trial.draft.theta
+    objective, theta = fit.state.objective.after(fit.state.kept), fit.draft.theta
     sums = [summarise(objective, rows, theta, moment=False) for rows in parts]
-    return stepped(anchored(merged(sums)), "own")
+    return step_from_anchor(make_state(merged(sums)), "own")
 
 
-def vanishes(trial: Trial) -> bool:
-    """Whether every penalised coefficient of the minimiser is certified to be zero.
+def reanchor_together(
+    fits: Sequence[CandidateFit], folds: Sequence[Rows]
+) -> SharedAnchor:
+    """Return one candidate's fits, all anchored at the mean of their answers.
 
-    Then it is the model of the intercept alone, the same for every alpha. A
-    coefficient that is not zero has a gradient of exactly the penalty's slope, and
-    within the radius the gradient of this one cannot grow that large.
+    ``folds`` are the rows that remain in each fold.
     """
-    state, draft, reach = trial.state, trial.draft, trial.reach
+    state = fits[0].state
+    objective = state.objective.after(state.kept)
+    point = np.mean([fit.draft.theta for fit in fits], axis=0)
+    summaries = {
+        fold: summarise(objective, rows, point, moment=False)
+        for fold, rows in enumerate(folds)
+        if len(rows)
+    }
+
+    def reanchor(fold: int) -> CandidateFit | None:
+        others = [part for other, part in summaries.items() if other != fold]
+        state, fit = make_state(merged(others)), fits[fold]
+        try:
+            if fit.norm_ratio > FAR:
+                return step_from_anchor(state, "shared")
+            return _move_anchor(fit, state)
+        except REFUSALS:
+            return None
+
+    fresh = tuple(map(reanchor, range(len(fits))))
+    return SharedAnchor(fresh, make_state(merged(list(summaries.values()))))
+
+
+def _move_anchor(fit: CandidateFit, state: State) -> CandidateFit:
+    """Return the fit with its answer, at the anchor of a state of the same rows."""
+    # G_U and its derivatives are in units of the weight at the anchor.
+    unit, draft = 1.0 / fit.state.kept, fit.draft
+    measured = None if draft.measured is None else unit * draft.measured
+    draft = Draft(draft.theta, unit * draft.subgradient, measured)
+    factor = state.smooth_hessian().cholesky(spend=True)
+    return CandidateFit(state.having(last=draft.theta), draft, factor, "shared")
+
+
+def is_certified_zero(fit: CandidateFit) -> bool:
+    """Return whether every penalised coefficient of the minimiser must be zero.
+
+    Then the model is that of the intercept alone, the same for every alpha. A non-zero
+    coefficient has a gradient of exactly the penalty's slope, and within the radius
+    this gradient cannot grow that large.
+    """
+    state, draft, distance = fit.state, fit.draft, fit.distance
     objective, end = state.objective, draft.theta.size - state.objective.n_free
     if objective.smooth or not objective.penalty.separable:
         return False
     if draft.measured is None or draft.theta[:end].any():
         return False
-    if reach is None or not isfinite(reach.radius):
+    if distance is None or not isfinite(distance.radius):
         return False
     gradient = draft.measured - draft.subgradient
     steepness = objective.loss.curvature_bound * state.scales.square_norm
-    distance = norm(draft.theta - state.anchor)
-    slack = (steepness + objective.quadratic) * reach.radius
-    slack += gradient_error(state, draft, distance)
+    slack = (steepness + objective.quadratic) * distance.radius
+    slack += gradient_error(state, draft, norm(draft.theta - state.anchor))
     worst = np.sign(gradient) * (np.abs(gradient) + slack)
     return not objective.shrink(worst, state.scale)[:end].any()
 
 
-def _model(state: State, factor: Cholesky) -> Model:
+def _quadratic_model(state: State, factor: Cholesky) -> Model:
     """Return the quadratic model of G_U with the Hessian H_U."""
     if not state.objective.smooth:
         return kinked_model(state, state.smooth_hessian())
@@ -246,53 +292,3 @@ def _model(state: State, factor: Cholesky) -> Model:
         return at_kinkless(theta - factor.solve(gradient))
 
     return argmin
-
-
-# Beyond this change of the Hessian on the way to an answer, a step from the new anchor
-# is better than one from the answer.
-FAR = 4.0
-
-
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Renewal(Private):
-    """One candidate's models, anchored at one point.
-
-    Attributes
-    ----------
-    trials
-        One for each fold, not yet looked at; None where the Hessian of what it trains
-        on has no inverse there.
-    deputy
-        The state of all rows.
-    """
-
-    trials: tuple[Trial | None, ...]
-    deputy: State
-
-
-def renewed(trials: Sequence[Trial], blocks: Sequence[Rows]) -> Renewal:
-    """Return one candidate's trials anchored anew, at the mean of their answers.
-
-    ``blocks`` are the rows that are left in each fold.
-    """
-    state = trials[0].state
-    objective = state.objective.after(state.kept)
-    point = np.mean([trial.draft.theta for trial in trials], axis=0)
-    summaries = {
-        fold: summarise(objective, rows, point, moment=False)
-        for fold, rows in enumerate(blocks)
-        if len(rows)
-    }
-
-    def of_fold(fold: int) -> Trial | None:
-        others = [part for other, part in summaries.items() if other != fold]
-        state, trial = anchored(merged(others)), trials[fold]
-        try:
-            if trial.stretch > FAR:
-                return stepped(state, "shared")
-            return moved(trial, state, "shared")
-        except REFUSALS:
-            return None
-
-    fresh = tuple(map(of_fold, range(len(trials))))
-    return Renewal(fresh, anchored(merged(list(summaries.values()))))

@@ -1,30 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Leave-one-out cross-validation without n fits, and how far it can be off.
+r"""Leave-one-out cross-validation without n fits, and bounds on its error.
 
-Leaving a row out is removing it: what a removal's state knows answers for each of the
-n rows at once, by one Newton step each (``steps``), and the radius of that
-removal (``bars``) bounds what the row's loss can be off,
+Leaving a row out is removing it. A removal's state therefore answers for each of the n
+rows at once, by one Newton step each (``loo_problems``), and a bound m on the error of
+the row's predictor (``loo_bounds``) bounds the error of its loss,
 
     |l(t_i) - l(t*_i)| <= min(k1 m, |l'(t_i)| m + (k2/2) m^2),  m >= |t_i - t*_i| .
 
-Losses and bars are noise-free functions of every row and therefore private.
+Rows with wide bounds are treated again, in two stages:
 
-A closer look at the few rows whose leave-one-out model is known worst.
+refine  the 512 rows that widen the mean's bound most. Their gradients are measured on
+        all other rows and their steps repeated, by products of the design with as many
+        models as there are rows to refine. A step's quadratic model is that of
+        ``loo_problems`` with the measured gradient in place of the anchor's, so the
+        bound has no T_i, and b is the measured largest move of a predictor.
+refit   32 rows at most that no step from the anchor can serve, because they determine
+        the model almost alone. Fresh sums at the refit bound its own error.
 
-Their steps are repeated with the gradient *measured* on the remaining rows, all of
-them at once: two products of the design with as many models as there are rows to look
-at. A chord step's quadratic model is that of ``steps`` with the measured gradient
-in place of the anchor's. What bounds the error then is the measured gradient alone:
-
-local   as in ``bars`` without T_i, and with b the measured largest move of a
-        remaining row's predictor.
-near    the same, likewise without T_i.
-
-Refitting without a row, where no step from the anchor leads to its model.
-
-The last resort of leave-one-out, for rows that hold the model almost alone. The refit
-is a solver's answer like any other: its own sums, made anew at it, say how far it can
-be from the minimiser.
+Losses and bounds are noise-free functions of every row and therefore private.
 """
 
 from dataclasses import dataclass, replace
@@ -40,6 +33,7 @@ from ..core.arrays import (
     Matrix,
     Private,
     Vector,
+    row_norms,
 )
 from ..core.rows import Rows
 from ..core.sums import BLOCK_ROWS, largest_norm
@@ -51,294 +45,296 @@ from ..removal.retrain import retrained
 from ..removal.state import initial_state, with_sums
 from ..removal.summary import summarise
 from .loo_bounds import (
-    Ground,
-    dual_norms,
-    ground,
+    RowGeometry,
+    distance_from_moves,
+    distance_near_kinks,
     inverse_squares,
-    left_over,
-    local_distance,
-    near_distance,
-    predictor_errors,
+    local_terms,
+    measure_geometry,
+    predictor_error_bounds,
 )
 from .loo_problems import (
-    Answers,
-    Common,
-    Removals,
-    answers,
-    common,
-    dots,
-    images,
-    lengths,
-    removals,
-    residual_errors,
+    LeftOutRows,
+    LooModels,
+    SharedTerms,
+    hessian_products,
+    left_out_rows,
+    residual_rounding,
+    row_products,
+    share_terms,
+    solve_models,
 )
 
-# Looking ends by itself, for most rows after three or four; the few that go on cost
-# little.
-LOOKS = 24
-# What a step must leave less of the gradient than.
+# Rows refined at most, and the bound over one plus the loss that needs no refining.
+MOST_REFINED = 512
+NARROW = 1e-10
+# Rows refitted at most, and the bound over one plus the loss that calls for a refit.
+MOST_REFITTED = 32
+WIDE = 1e-2
+# Refining usually ends by itself after three or four steps; more cost little.
+REFINING_STEPS = 24
+# The share of a gradient that a refining step must fall below.
 SHORTER = 0.8
-
-
-def look_closer(shared: Common, rows: Rows, gone: Removals, found: Answers) -> Answers:
-    """Return the answers with measured gradients for residuals, and improved by them.
-
-    A step is kept where it shortens the gradient; a row is done when none does, or
-    when rounding is all that is left.
-    """
-    best = measured(shared, rows, gone, found)
-    going = np.flatnonzero(lengths(best.residual) > best.slack)
-    for _ in range(LOOKS):
-        if not going.size:
-            break
-        some, before = gone.take(going), best.take(going)
-        slope = before.residual - before.subgradient
-        here = slope - images(shared.state, some, before.step)
-        tried = answers(shared, replace(some, gradient=here))
-        tried = measured(shared, rows, some, tried)
-        better = lengths(tried.residual) < SHORTER * lengths(before.residual)
-        best = best.having(going[better], tried.take(np.flatnonzero(better)))
-        going = going[better & (lengths(tried.residual) > tried.slack)]
-    return best
-
-
-def measured(shared: Common, rows: Rows, gone: Removals, found: Answers) -> Answers:
-    """Return the answers with their gradients on the remaining rows as residuals."""
-    state, loss = shared.state, shared.state.objective.loss
-    theta = state.anchor + found.step
-    total = np.zeros_like(theta)
-    for block in rows.blocks(BLOCK_ROWS):
-        y = np.repeat(block.y, len(theta))
-        slope = _each(loss.slope(y, (block.X @ theta.T).ravel()), block)
-        total += (block.X.T @ (block.weight[:, None] * slope)).T
-    own = loss.slope(gone.y, dots(gone.X, theta)) * gone.share
-    diagonal, _ = state.objective.quadratic_form(state.anchor.size)
-    quadratic = gone.scale[:, None] * (diagonal * theta)
-    slopes = total / state.anchor_weight - own[:, None] * gone.X
-    largest = Draft(np.abs(theta).max(axis=0), np.abs(found.subgradient).max(axis=0))
-    # Twice: a row's slope is computed again to be subtracted.
-    slack = 2.0 * gradient_error(
-        shared.lighter, largest, float(lengths(found.step).max())
-    )
-    residual = slopes + quadratic + found.subgradient
-    return replace(found, residual=residual, slack=np.full(len(theta), slack))
-
-
-def looked_at_errors(
-    shared: Common, base: Ground, rows: Rows, gone: Removals, found: Answers
-) -> Vector:
-    """Return bounds on |x_i.(theta_i - theta*)| from measured gradients."""
-    loss = shared.state.objective.loss
-    with np.errstate(all="ignore"):  # an infinite ingredient makes an infinite bound
-        pull, left = dual_norms(shared, base, found), left_over(shared, base, gone)
-        own = np.sqrt(base.squares[gone.index])
-        if loss.curvature_jump > 0.0:
-            distance = near_distance(shared, base, gone, found.step, (pull, left))
-        elif isfinite(loss.self_concordance):
-            b = loss.self_concordance * _largest_moves(shared, rows, gone, found.step)
-            longest = loss.self_concordance * base.longest
-            distance = local_distance(pull, b, left, longest)
-        else:
-            distance = np.full(len(pull), inf)
-        bound = own * distance
-    return np.where(np.isnan(bound), inf, bound) * SAFETY + UNDERFLOW
-
-
-def _largest_moves(shared: Common, rows: Rows, gone: Removals, S: Matrix) -> Vector:
-    """Return the largest move of a predictor among all rows but the one left out."""
-    largest = np.zeros(len(S))
-    for begin in range(0, len(rows), BLOCK_ROWS):
-        block = rows.take(slice(begin, begin + BLOCK_ROWS))
-        others = np.arange(begin, begin + len(block))[:, None] != gone.index
-        moves = np.abs(block.X @ S.T) * others
-        np.maximum(largest, moves.max(axis=0), out=largest)
-    longest = S[np.argmax(lengths(S))]
-    rounding = prediction_error(shared.state, longest) * shared.state.scales.row_norm
-    return (largest + rounding) * SAFETY
-
-
-def _each(values: Vector, block: Rows) -> Matrix:
-    """Return values of each row under each model, a row each."""
-    return values.reshape(len(block), -1)
-
-
-def refitted(
-    shared: Common, base: Ground, rows: Rows, place: int
-) -> tuple[Vector, float]:
-    """Return the model fitted without one row, and a bound on its predictor's error.
-
-    The bound is infinite where there is no such model or none that can be certified.
-    """
-    state = shared.state
-    rest = rows.without(np.array([place]))
-    lighter = state.having(weight=rest.total_weight, n_rows=len(rest))
-    try:
-        objective = state.objective.after(lighter.kept)
-        solution = retrained(objective, rest, state.last)
-        summary = summarise(objective, rest, solution.theta, solution.subgradient)
-        fresh = with_sums(initial_state(summary), summary, moment=True)
-        again = common(fresh, rest)
-    except REFUSALS:
-        return state.anchor, inf
-    around = ground(again, rest, base.row_norm)
-    X = rows.take(np.array([place])).dense()
-    square = inverse_squares(again, around.floor, X)
-    around = replace(around, squares=np.append(around.squares, square))
-    # A removal that takes nothing away, of a row that was not among the rest.
-    nothing, one = np.zeros(1), np.ones(1)
-    step, subgradient = np.zeros((1, X.shape[1])), solution.subgradient[None, :]
-    gradient = fresh.smooth_gradient[None, :]
-    gone = Removals(np.array([len(rest)]), X, nothing, nothing, one, nothing, gradient)
-    slack = residual_errors(again, step, subgradient)
-    found = Answers(step, subgradient, gradient + subgradient, slack)
-    return solution.theta, float(predictor_errors(again, around, gone, found)[0])
-
-
-# Rows that get a closer look, by products of the design with as many columns; and
-# how wide a bar is left alone, over one plus the loss.
-CLOSER = 512
-ENOUGH = 1e-10
-# Rows that are refitted at most, and how wide a bar must be for that.
-REFITS = 32
-TOO_WIDE = 1e-2
+# Stands for an infinite bound where rows are ranked by weight times bound.
 HUGE = 1e200
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class LeftOut(Private):
-    """The loss of each row at the model fitted without it, and its error bar.
+class LooResult(Private):
+    """The loss of each row at the model fitted without it, with error bounds.
 
     Attributes
     ----------
     losses
         Loss of each row at the approximate model without it, (n,).
-    bars
-        |losses_i - loss at the exact one| <= bars_i; infinite where nothing is known.
+    error_bounds
+        |losses_i - loss at the exact one| <= error_bounds_i; infinite where nothing is
+        known.
     weight
         The rows' weights.
     """
 
     losses: Vector
-    bars: Vector
+    error_bounds: Vector
     weight: Vector
 
     @property
     def value(self) -> float:
-        """The weighted mean of the losses: leave-one-out cross-validation."""
+        """The weighted mean of the losses: the leave-one-out error."""
         return float(self.weight @ self.losses) / float(self.weight.sum())
 
     @property
-    def bar(self) -> float:
-        """How far ``value`` can be off: the mean of the bars, and its rounding."""
-        counted = self.weight > 0.0  # zero times an infinite bar is no number
+    def error_bound(self) -> float:
+        """How far ``value`` can be off: the mean of the bounds, plus rounding."""
+        counted = self.weight > 0.0  # zero times an infinite bound is not a number
         weight = self.weight[counted]
         rounding = 4.0 * (weight.size + 4) * UNIT_ROUNDOFF
-        bars = (1.0 + rounding) * self.bars[counted]
-        bars = bars + rounding * np.abs(self.losses[counted])
-        return float((weight / weight.sum()) @ bars) + UNDERFLOW
+        bounds = (1.0 + rounding) * self.error_bounds[counted]
+        bounds = bounds + rounding * np.abs(self.losses[counted])
+        return float((weight / weight.sum()) @ bounds) + UNDERFLOW
 
 
-def leave_one_out(state: State, rows: Rows, row_norm: float | None = None) -> LeftOut:
+def leave_one_out(state: State, rows: Rows, row_norm: float | None = None) -> LooResult:
     """Return the loss of every remaining row at the model without it.
 
     Parameters
     ----------
     state
-        A certified state (it holds Hessian and moment); any anchor, and rows may
-        have been removed from it already.
+        A certified state, with Hessian and moment; it may have any anchor, and rows
+        may have been removed from it already.
     rows
         Exactly the rows that remain.
     row_norm
-        A bound on every row's norm promised in advance; if not given, the largest
-        norm there is.
+        A bound on every row's norm declared in advance; if not given, the largest norm
+        among the rows.
     """
-    shared = common(state, rows)
-    base = ground(shared, rows, _row_norm(rows, row_norm))
-    looked = [
-        _first_look(
-            shared, base, rows, np.arange(len(rows))[begin : begin + BLOCK_ROWS]
-        )
+    shared = share_terms(state, rows)
+    geometry = measure_geometry(shared, rows, row_norm=_row_norm(rows, row_norm))
+    problem = _LooProblem(shared, geometry, rows)
+    places = np.arange(len(rows))
+    blocks = [
+        problem.solve(places[begin : begin + BLOCK_ROWS])
         for begin in range(0, len(rows), BLOCK_ROWS)
     ]
-    found = LeftOut(
-        losses=np.concatenate([block.losses for block in looked]),
-        bars=np.concatenate([block.bars for block in looked]),
+    found = LooResult(
+        losses=np.concatenate([block.losses for block in blocks]),
+        error_bounds=np.concatenate([block.error_bounds for block in blocks]),
         weight=rows.weight,
     )
-    for look, most, enough in (
-        (_closer_look, CLOSER, ENOUGH),
-        (_last_look, REFITS, TOO_WIDE),
-    ):
-        worst = _worst(found, most, enough)
-        if worst.size:
-            found = _improved(found, worst, look(shared, base, rows, worst))
+    worst = _widest(found, most=MOST_REFINED, enough=NARROW)
+    if worst.size:
+        found = _replace_if_narrower(found, worst, others=problem.refine(worst))
+    worst = _widest(found, most=MOST_REFITTED, enough=WIDE)
+    if worst.size:
+        found = _replace_if_narrower(found, worst, others=problem.refit(worst))
     return found
 
 
-def _row_norm(rows: Rows, promised: float | None) -> float:
-    """Return a bound on every row's norm, the promised one if it holds."""
+def _row_norm(rows: Rows, declared: float | None) -> float:
+    """Return a bound on every row's norm: the declared one, if it holds."""
     largest = largest_norm(rows)
-    if promised is not None and largest > promised:
+    if declared is not None and largest > declared:
         raise InvalidInput(
-            f"a row is longer than row_norm={promised:g} (intercept included); promise "
-            "more, or leave row_norm out"
+            f"a row is longer than row_norm={declared:g} (intercept included); declare "
+            "a larger one, or omit row_norm"
         )
-    return largest if promised is None else promised
+    return largest if declared is None else declared
 
 
-def _first_look(shared: Common, base: Ground, rows: Rows, index: Index) -> LeftOut:
-    """Return losses and bars of one block, from the state's sums alone."""
-    gone = removals(shared.state, rows, index)
-    found = answers(shared, gone)
-    errors = predictor_errors(shared, base, gone, found)
-    return _judged(shared.state, rows.take(index), found.step, errors)
+def _widest(found: LooResult, *, most: int, enough: float) -> Index:
+    """Return the rows that widen the mean's bound most, unless theirs is enough."""
+    bounds = np.where(found.weight > 0.0, np.minimum(found.error_bounds, HUGE), 0.0)
+    order = np.argsort(-found.weight * bounds, kind="stable")[:most]
+    return order[bounds[order] > enough * (1.0 + found.losses[order])]
 
 
-def _closer_look(shared: Common, base: Ground, rows: Rows, index: Index) -> LeftOut:
-    """Return losses and bars of some rows, with gradients measured on all rows."""
-    gone = removals(shared.state, rows, index)
-    found = look_closer(shared, rows, gone, answers(shared, gone))
-    errors = looked_at_errors(shared, base, rows, gone, found)
-    return _judged(shared.state, rows.take(index), found.step, errors)
-
-
-def _last_look(shared: Common, base: Ground, rows: Rows, index: Index) -> LeftOut:
-    """Return losses and bars of very few rows, each by a fit without it."""
-    models, errors = zip(
-        *(refitted(shared, base, rows, int(place)) for place in index), strict=True
-    )
-    step = np.array(models) - shared.state.anchor
-    return _judged(shared.state, rows.take(index), step, np.array(errors))
-
-
-def _worst(found: LeftOut, most: int, enough: float) -> Index:
-    """Return the rows worth another look: those that widen the mean's bar most."""
-    counted = np.where(found.weight > 0.0, np.minimum(found.bars, HUGE), 0.0)
-    order = np.argsort(-found.weight * counted, kind="stable")[:most]
-    return order[counted[order] > enough * (1.0 + found.losses[order])]
-
-
-def _improved(found: LeftOut, index: Index, others: LeftOut) -> LeftOut:
-    """Return what was found with the rows at ``index`` replaced where bars fall."""
-    better = others.bars < found.bars[index]
-    losses, bars = found.losses.copy(), found.bars.copy()
+def _replace_if_narrower(
+    found: LooResult, index: Index, *, others: LooResult
+) -> LooResult:
+    """Return what was found, with the rows at ``index`` replaced if bounds fall."""
+    better = others.error_bounds < found.error_bounds[index]
+    losses, bounds = found.losses.copy(), found.error_bounds.copy()
     losses[index[better]] = others.losses[better]
-    bars[index[better]] = others.bars[better]
-    return LeftOut(losses, bars, found.weight)
+    bounds[index[better]] = others.error_bounds[better]
+    return LooResult(losses, bounds, found.weight)
 
 
-def _judged(state: State, some: Rows, step: Matrix, errors: Vector) -> LeftOut:
-    """Return the rows' losses at anchor + step, errors being the predictors'."""
-    loss, X, theta = state.objective.loss, some.dense(), state.anchor + step
-    t = dots(X, theta)
-    longest = theta[np.argmax(lengths(theta))]
-    rounding = prediction_error(state, longest) + prediction_error(state, state.anchor)
-    off = errors + lengths(X) * rounding
-    losses, slope = loss.value(some.y, t), np.abs(loss.slope(some.y, t))
-    # fmin passes over zero times infinity.
-    with np.errstate(invalid="ignore", over="ignore"):
-        bars = slope * off + 0.5 * loss.curvature_bound * off**2
-        bars = np.fmin(bars, loss.slope_bound * off)
-    # Of the loss itself: a few roundings of its value, and of a margin.
-    bars += 8.0 * UNIT_ROUNDOFF * (losses + slope * (1.0 + np.abs(t))) + UNDERFLOW
-    return LeftOut(losses, bars, some.weight)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class _LooProblem(Private):
+    """Rows to leave out, and three ways to do so, from cheap to expensive."""
+
+    shared: SharedTerms
+    geometry: RowGeometry
+    rows: Rows
+
+    def solve(self, index: Index) -> LooResult:
+        """Return losses and bounds of some rows, from the state's sums alone."""
+        shared, geometry = self.shared, self.geometry
+        gone = left_out_rows(shared.state, self.rows, index=index)
+        models = solve_models(shared, gone)
+        errors = predictor_error_bounds(shared, geometry, gone=gone, models=models)
+        return self._bound_losses(index, step=models.step, errors=errors)
+
+    def refine(self, index: Index) -> LooResult:
+        """Return losses and bounds of some rows, with gradients measured on all."""
+        gone = left_out_rows(self.shared.state, self.rows, index=index)
+        models = solve_models(self.shared, gone)
+        models = refine_models(self.shared, self.rows, gone=gone, models=models)
+        errors = self._measured_errors(gone, models)
+        return self._bound_losses(index, step=models.step, errors=errors)
+
+    def refit(self, index: Index) -> LooResult:
+        """Return losses and bounds of a few rows, each by a fit without it."""
+        models, errors = zip(
+            *(self._refit_without(int(place)) for place in index), strict=True
+        )
+        step = np.array(models) - self.shared.state.anchor
+        return self._bound_losses(index, step=step, errors=np.array(errors))
+
+    def _measured_errors(self, gone: LeftOutRows, models: LooModels) -> Vector:
+        """Return bounds on |x_i.(theta_i - theta*)| from measured gradients."""
+        shared, geometry = self.shared, self.geometry
+        loss = shared.state.objective.loss
+        with np.errstate(all="ignore"):  # an infinite ingredient: an infinite bound
+            terms = local_terms(shared, geometry, gone=gone, models=models)
+            own = np.sqrt(geometry.squares[gone.index])
+            if loss.curvature_jump > 0.0:
+                distance = distance_near_kinks(
+                    shared, geometry, gone=gone, S=models.step, terms=terms
+                )
+            elif isfinite(loss.self_concordance):
+                b = loss.self_concordance * self._largest_moves(gone, models.step)
+                longest = loss.self_concordance * geometry.longest
+                distance = distance_from_moves(terms, b, longest=longest)
+            else:
+                distance = np.full(len(own), inf)
+            bound = own * distance
+        return np.where(np.isnan(bound), inf, bound) * SAFETY + UNDERFLOW
+
+    def _largest_moves(self, gone: LeftOutRows, S: Matrix) -> Vector:
+        """Return the largest move of a predictor among the rows not left out."""
+        state, rows, largest = self.shared.state, self.rows, np.zeros(len(S))
+        for begin in range(0, len(rows), BLOCK_ROWS):
+            block = rows.take(slice(begin, begin + BLOCK_ROWS))
+            others = np.arange(begin, begin + len(block))[:, None] != gone.index
+            moves = np.abs(block.X @ S.T) * others
+            np.maximum(largest, moves.max(axis=0), out=largest)
+        longest = S[np.argmax(row_norms(S))]
+        rounding = prediction_error(state, longest) * state.scales.row_norm
+        return (largest + rounding) * SAFETY
+
+    def _refit_without(self, place: int) -> tuple[Vector, float]:
+        """Return the model fitted without one row, and its predictor's error bound.
+
+        The bound is infinite where there is no such model, or none can be certified.
+        """
+        state, rows = self.shared.state, self.rows
+        rest = rows.without(np.array([place]))
+        lighter = state.having(weight=rest.total_weight, n_rows=len(rest))
+        try:
+            objective = state.objective.after(lighter.kept)
+            solution = retrained(objective, rest, state.last)
+            summary = summarise(objective, rest, solution.theta, solution.subgradient)
+            fresh = with_sums(initial_state(summary), summary, moment=True)
+            shared = share_terms(fresh, rest)
+        except REFUSALS:
+            return state.anchor, inf
+        geometry = measure_geometry(shared, rest, row_norm=self.geometry.row_norm)
+        X = rows.take(np.array([place])).dense()
+        square = inverse_squares(shared, X, floor=geometry.floor)
+        geometry = replace(geometry, squares=np.append(geometry.squares, square))
+        # A removal that takes nothing away, of a row that is not among the rest.
+        nothing, one = np.zeros(1), np.ones(1)
+        step, subgradient = np.zeros((1, X.shape[1])), solution.subgradient[None, :]
+        gradient, index = fresh.smooth_gradient[None, :], np.array([len(rest)])
+        gone = LeftOutRows(index, X, nothing, nothing, one, nothing, gradient)
+        rounding = residual_rounding(shared, step, subgradient=subgradient)
+        models = LooModels(step, subgradient, gradient + subgradient, rounding)
+        errors = predictor_error_bounds(shared, geometry, gone=gone, models=models)
+        return solution.theta, float(errors[0])
+
+    def _bound_losses(self, index: Index, *, step: Matrix, errors: Vector) -> LooResult:
+        """Return the rows' losses at anchor + step, given their predictors' errors."""
+        state, some = self.shared.state, self.rows.take(index)
+        loss, X, theta = state.objective.loss, some.dense(), state.anchor + step
+        t = row_products(X, theta)
+        longest = theta[np.argmax(row_norms(theta))]
+        rounding = prediction_error(state, longest)
+        rounding += prediction_error(state, state.anchor)
+        off = errors + row_norms(X) * rounding
+        losses, slope = loss.value(some.y, t), np.abs(loss.slope(some.y, t))
+        # fmin ignores zero times infinity.
+        with np.errstate(invalid="ignore", over="ignore"):
+            bounds = slope * off + 0.5 * loss.curvature_bound * off**2
+            bounds = np.fmin(bounds, loss.slope_bound * off)
+        # A few roundings of the loss's value, and of a margin.
+        bounds += 8.0 * UNIT_ROUNDOFF * (losses + slope * (1.0 + np.abs(t))) + UNDERFLOW
+        return LooResult(losses, bounds, some.weight)
+
+
+def refine_models(
+    shared: SharedTerms, rows: Rows, *, gone: LeftOutRows, models: LooModels
+) -> LooModels:
+    """Return the models after steps with measured gradients, which are their residuals.
+
+    A step is kept if it shortens the gradient. A row is finished when no step does, or
+    when only rounding is left.
+    """
+    best = _measure_gradients(shared, rows, gone=gone, models=models)
+    going = np.flatnonzero(row_norms(best.residual) > best.rounding)
+    for _ in range(REFINING_STEPS):
+        if not going.size:
+            break
+        some, before = gone.take(going), best.take(going)
+        slope = before.residual - before.subgradient
+        here = slope - hessian_products(shared.state, some, S=before.step)
+        tried = solve_models(shared, replace(some, gradient=here))
+        tried = _measure_gradients(shared, rows, gone=some, models=tried)
+        better = row_norms(tried.residual) < SHORTER * row_norms(before.residual)
+        best = best.replace_at(going[better], tried.take(np.flatnonzero(better)))
+        going = going[better & (row_norms(tried.residual) > tried.rounding)]
+    return best
+
+
+def _measure_gradients(
+    shared: SharedTerms, rows: Rows, *, gone: LeftOutRows, models: LooModels
+) -> LooModels:
+    """Return the models with their gradients on the remaining rows as residuals."""
+    state, loss = shared.state, shared.state.objective.loss
+    theta = state.anchor + models.step
+    total = np.zeros_like(theta)
+    for block in rows.blocks(BLOCK_ROWS):
+        y = np.repeat(block.y, len(theta))
+        slope = loss.slope(y, (block.X @ theta.T).ravel()).reshape(len(block), -1)
+        total += (block.X.T @ (block.weight[:, None] * slope)).T
+    own = loss.slope(gone.y, row_products(gone.X, theta)) * gone.share
+    diagonal, _ = state.objective.quadratic_form(state.anchor.size)
+    quadratic = gone.scale[:, None] * (diagonal * theta)
+    slopes = total / state.anchor_weight - own[:, None] * gone.X
+    largest = Draft(np.abs(theta).max(axis=0), np.abs(models.subgradient).max(axis=0))
+    # Twice: a row's slope is computed again to be subtracted.
+    rounding = 2.0 * gradient_error(
+        shared.lighter, largest, float(row_norms(models.step).max())
+    )
+    residual = slopes + quadratic + models.subgradient
+    return replace(models, residual=residual, rounding=np.full(len(theta), rounding))

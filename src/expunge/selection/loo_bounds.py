@@ -1,31 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""How far a left-out row's predictor can be from what retraining would give.
+r"""Error bounds of leave-one-out: how far a row's predictor is from a refit without it.
 
 With theta* the minimiser without row i and D = theta_i - theta*, the gradient at
-theta_i is q_i + T_i, T_i what the quadratic model misses. All norms are those of B,
-common to all rows: |x| means (x'B^-1 x)^1/2 below, and H_i >= (1 - h_i) B with
-h_i = a_i |x_i|^2 the leverage. Three bounds on |x_i.D|, of which the smallest counts:
+theta_i is q_i + T_i, where T_i is what the quadratic model misses. All norms are those
+of B, shared by all rows: |v| is (v'B^-1 v)^1/2 if v is a row or a gradient, (v'B v)^1/2
+if it is a step. H_i >= (1 - h_i) B with h_i = a_i |x_i|^2 the leverage. There are three
+bounds on |x_i.D|, and the smallest counts:
 
-local   for self-concordant losses. No predictor moves by more than b along the step,
-        so that (1 - h_i) e^-b B bounds the Hessian at theta_i from below, and
+local   for self-concordant losses. If no predictor moves by more than b along the step,
+        (1 - h_i) e^-b B bounds the Hessian at theta_i from below, and
         |T_i| <= psi(b) sum (w_j/W0) l''_j |x_j| (x_j.s_i)^2. From theta_i towards
-        theta* the curvature falls by no more than e^(-E |D| t), E the longest row.
-        Hence, with g = e^b |q_i + T_i| / (1 - h_i), |D| <= -ln(1 - E g) / E; theta*
-        exists if E g < 1.
-near    for a curvature that jumps by J. With k_j the distance of row j to its kink,
+        theta* the curvature falls by no more than e^(-E |D| t), E being the longest
+        row. With g = e^b |q_i + T_i| / (1 - h_i), |D| <= -ln(1 - E g) / E, and theta*
+        exists if E g < 1 (``promise.radius.local_distance``).
+kinks   for a curvature that jumps by J. With k_j the distance of row j from its kink,
         |T_i| <= J sum (w_j/W0) |x_j| (|x_j.s_i| - k_j)_+. Within r of theta_i the
-        Hessian is at least c B, where c is 1 - h_i less J sum (w_j/W0) |x_j|^2 over
-        the rows that have curvature to lose and k_j <= |x_j.s_i| + |x_j| r. If
-        |q_i + T_i| <= c r, then theta* lies there and |D| <= |q_i + T_i| / c. Only
-        rows near a kink are asked how far they move: |x_j.s_i| <= |x_j| |s_i|.
+        Hessian is at least c B, where c is 1 - h_i less J sum (w_j/W0) |x_j|^2 over the
+        rows that have curvature to lose and k_j <= |x_j.s_i| + |x_j| r. If
+        |q_i + T_i| <= c r, then theta* lies there and |D| <= |q_i + T_i| / c. Moves are
+        computed for rows near a kink alone; for others |x_j.s_i| <= |x_j| |s_i|.
 global  |x_i| |q_i + T_i| / (f_i mu) in Euclidean norms, by strong convexity.
 
-Rounding counts against the bound everywhere.
-
-What the bars of all rows stand on: sizes in the norm of B, measured on the rows.
-
-|v| stands for (v'B^-1 v)^1/2 where v is a row or a gradient, for (v'B v)^1/2 where it
-is a step. Everything is bounded from the safe side, rounding included.
+Every quantity is bounded from the safe side, rounding included.
 """
 
 from dataclasses import dataclass
@@ -43,6 +39,7 @@ from ..core.arrays import (
     Private,
     Vector,
     norm,
+    row_norms,
 )
 from ..core.linalg import Symmetric
 from ..core.rows import Rows
@@ -50,27 +47,30 @@ from ..core.sums import BLOCK_ROWS, KINK_EDGES, loss_hessian, predict
 from ..promise.radius import (
     curvature_floor,
     hessian_error,
+    local_distances,
     prediction_error,
     product_error,
     underflow,
     weight_error,
 )
-from .loo_problems import Answers, Common, Removals, directions, dots, lengths
+from .loo_problems import LeftOutRows, LooModels, SharedTerms, row_products, unit_rows
 
-# Rows that are asked for their moves: the nearest to a kink, one block of them.
+# Rows whose moves are computed: the nearest to a kink, one block of them.
 NEAREST = BLOCK_ROWS
+# How far around a model kinks are counted, in units of the bound without any.
+ROOM = 4.0
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Kinks(Private):
+class RowsNearKinks(Private):
     """The rows nearest to a jump of the curvature.
 
     Attributes
     ----------
     index, X
-        Where they are among all rows, and their design.
+        Their positions among all rows, and their design.
     distance
-        Of their predictors from the kink, rounding taken off.
+        Distance of their predictors from the kink, less rounding.
     norm, share
         |x_j|, and w_j / W0.
     curved
@@ -89,17 +89,17 @@ class Kinks(Private):
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Ground(Private):
-    """What every row's bounds stand on: sizes in the norm of B.
+class RowGeometry(Private):
+    """Sizes of the rows in the norm of B, from which every bound is made.
 
     Attributes
     ----------
     floor
-        Below the smallest eigenvalue of B as it was computed; zero if unknown.
+        At most the smallest eigenvalue of B as computed; zero if unknown.
     row_norm
-        R: above the Euclidean norm of every row.
+        R: at least the Euclidean norm of every row.
     squares
-        Above x_i'B^-1 x_i, for each row.
+        At least x_i'B^-1 x_i, for each row.
     moment
         (1/W0) sum w l'' |x| x x'; None for a loss without a third derivative.
     kinks
@@ -110,95 +110,239 @@ class Ground(Private):
     row_norm: float
     squares: Vector
     moment: Symmetric | None
-    kinks: Kinks | None
+    kinks: RowsNearKinks | None
 
     @property
     def longest(self) -> float:
-        """E: above the norm of every row."""
+        """E: at least the norm of every row."""
         return float(np.sqrt(self.squares.max()))
 
 
-def ground(shared: Common, rows: Rows, row_norm: float) -> Ground:
-    """Return the ground, by passes over the rows that cost what a Hessian does."""
-    loss, floor = shared.state.objective.loss, _floor(shared)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class LocalTerms(Private):
+    """What the bounds on |D| start from, for each row.
+
+    Attributes
+    ----------
+    pull
+        At least the dual norm of the gradient at theta_i.
+    share
+        At most 1 - h_i: the share of B that H_i keeps.
+    """
+
+    pull: Vector
+    share: Vector
+
+
+def measure_geometry(
+    shared: SharedTerms, rows: Rows, *, row_norm: float
+) -> RowGeometry:
+    """Return the geometry, by passes over the rows that cost as much as a Hessian."""
+    loss, floor = shared.state.objective.loss, _eigenvalue_floor(shared)
     blocks = (block.dense() for block in rows.blocks(BLOCK_ROWS))
-    squares = np.concatenate([inverse_squares(shared, floor, X) for X in blocks])
+    squares = np.concatenate([inverse_squares(shared, X, floor=floor) for X in blocks])
     moment = kinks = None
     if loss.curvature_jump > 0.0:
-        kinks = _nearest(shared, rows, np.sqrt(squares))
+        kinks = _rows_near_kinks(shared, rows, norms=np.sqrt(squares))
     elif loss.third_bound > 0.0 and isfinite(squares.max()):
         tilted = Rows(rows.X, rows.y, rows.weight * np.sqrt(squares))
         total = loss_hessian(loss, tilted, shared.state.anchor)
         moment = Symmetric.from_dense(total / shared.state.anchor_weight)
-    return Ground(floor, row_norm, squares, moment, kinks)
+    return RowGeometry(floor, row_norm, squares, moment, kinks)
 
 
-def inverse_squares(shared: Common, floor: float, V: Matrix) -> Vector:
-    """Return bounds on v'B^-1 v, a row v each.
+def inverse_squares(shared: SharedTerms, V: Matrix, *, floor: float) -> Vector:
+    """Return bounds on v'B^-1 v for each row v.
 
-    v'B^-1 v = v'z + z'r + r'B^-1 r with r = v - B z, for *any* z: what z lacks of a
-    solution enters squared.
+    v'B^-1 v = v'z + z'r + r'B^-1 r with r = v - B z holds for *any* z, and the error of
+    z as a solution enters squared.
     """
     if shared.inverse is None or floor <= 0.0:
-        return np.where(lengths(V) > 0.0, inf, 0.0)
+        return np.where(row_norms(V) > 0.0, inf, 0.0)
     Z = (shared.inverse @ V.T).T
-    size = lengths(Z)
-    left = lengths(V - (shared.B @ Z.T).T) + product_error(shared.state) * size
-    left += 4.0 * (V.shape[1] + 4) * UNIT_ROUNDOFF * lengths(V)
-    return np.maximum(dots(V, Z) + size * left + left**2 / floor, 0.0) * SAFETY
+    size = row_norms(Z)
+    left = row_norms(V - (shared.B @ Z.T).T) + product_error(shared.state) * size
+    left += 4.0 * (V.shape[1] + 4) * UNIT_ROUNDOFF * row_norms(V)
+    return np.maximum(row_products(V, Z) + size * left + left**2 / floor, 0.0) * SAFETY
 
 
-def dual_norms(shared: Common, base: Ground, found: Answers) -> Vector:
-    """Return bounds on the residuals' dual norms, rounding included."""
-    size, unit = directions(found.residual)
-    norms = size * np.sqrt(inverse_squares(shared, base.floor, unit))
-    total: Vector = norms + found.slack / np.sqrt(base.floor)
+def predictor_error_bounds(
+    shared: SharedTerms, geometry: RowGeometry, *, gone: LeftOutRows, models: LooModels
+) -> Vector:
+    """Return bounds on |x_i.(theta_i - theta*)|, infinite where nothing is known."""
+    with np.errstate(all="ignore"):  # an infinite ingredient makes an infinite bound
+        terms = local_terms(shared, geometry, gone=gone, models=models)
+        own = np.sqrt(geometry.squares[gone.index])
+        jumps = shared.state.objective.loss.curvature_jump > 0.0
+        bound_of = _distance_at_kinks if jumps else _local_distance
+        bound = own * bound_of(shared, geometry, gone=gone, models=models, terms=terms)
+        bound = np.fmin(bound, _global_bounds(shared, gone, models=models))
+    return np.where(np.isnan(bound), inf, bound) * SAFETY + UNDERFLOW
+
+
+def local_terms(
+    shared: SharedTerms, geometry: RowGeometry, *, gone: LeftOutRows, models: LooModels
+) -> LocalTerms:
+    """Return the dual norms of the residuals, and the shares 1 - h_i.
+
+    The Hessian's error counts twice, because a row's curvature is computed again.
+    """
+    pull = residual_norms(shared, geometry, models=models)
+    error = 2.0 * hessian_error(shared.lighter) / np.float64(geometry.floor)
+    leverage = gone.curvature * geometry.squares[gone.index] * SAFETY
+    return LocalTerms(pull, 1.0 - leverage - error)
+
+
+def residual_norms(
+    shared: SharedTerms, geometry: RowGeometry, *, models: LooModels
+) -> Vector:
+    """Return bounds on the dual norms of the residuals, rounding included."""
+    size, unit = unit_rows(models.residual)
+    norms = size * np.sqrt(inverse_squares(shared, unit, floor=geometry.floor))
+    total: Vector = norms + models.rounding / np.sqrt(geometry.floor)
     return total
 
 
-def left_over(shared: Common, base: Ground, gone: Removals) -> Vector:
-    """Return 1 - h_i: the share of B that is left under H_i, rounding taken off.
+def distance_from_moves(terms: LocalTerms, b: Vector, *, longest: float) -> Vector:
+    """Return a bound on |D| for self-concordant losses.
 
-    The Hessian's error counts twice: a row's curvature is computed again.
+    ``b`` and ``longest`` are the largest move of a predictor and E, both times the
+    loss's self-concordance.
     """
-    error = 2.0 * hessian_error(shared.lighter) / np.float64(base.floor)
-    return 1.0 - gone.curvature * base.squares[gone.index] * SAFETY - error
+    share = terms.share
+    decrement = np.where(share > 0.0, np.exp(b) * terms.pull / share + UNDERFLOW, inf)
+    return local_distances(decrement, longest)
 
 
-def sizes(shared: Common, S: Matrix) -> Vector:
-    """Return |s_i| in the norm of B, from above."""
-    size, unit = directions(S)
-    square = dots(unit, (shared.B @ unit.T).T) + product_error(shared.state)
-    return size * np.sqrt(np.maximum(square, 0.0)) * SAFETY
+def distance_near_kinks(
+    shared: SharedTerms,
+    geometry: RowGeometry,
+    *,
+    gone: LeftOutRows,
+    S: Matrix,
+    terms: LocalTerms,
+) -> Vector:
+    """Return a bound on |D| where the curvature jumps."""
+    kinks = geometry.kinks
+    assert kinks is not None
+    pull, share = terms.pull + UNDERFLOW, terms.share
+    room, moves = ROOM * pull / share, _moves_near_kinks(shared, kinks, gone=gone, S=S)
+    counted = kinks.curved & (moves + kinks.norm * room[:, None] >= kinks.distance)
+    jump = shared.state.objective.loss.curvature_jump
+    share = share - jump * (counted @ (kinks.share * kinks.norm**2)) * SAFETY
+    within = _hessian_norms(shared, S) + room < kinks.beyond
+    holds = within & (share > 0.0) & (pull <= share * room)
+    return np.where(holds, pull / share, inf)
 
 
-def _nearest(shared: Common, rows: Rows, sizes: Vector) -> Kinks:
+def _local_distance(
+    shared: SharedTerms,
+    geometry: RowGeometry,
+    *,
+    gone: LeftOutRows,
+    models: LooModels,
+    terms: LocalTerms,
+) -> Vector:
+    """Return bounds on |D| for self-concordant losses, from the state's sums alone."""
+    pull, loss = terms.pull, shared.state.objective.loss
+    concordance = loss.self_concordance
+    if not isfinite(concordance):
+        return np.full(len(pull), inf)
+    b, missed = np.zeros(len(pull)), np.zeros(len(pull))
+    if loss.third_bound > 0.0:
+        if geometry.moment is None:
+            return np.full(len(pull), inf)
+        moved = geometry.longest * _hessian_norms(shared, models.step)
+        b = concordance * np.minimum(geometry.row_norm * row_norms(models.step), moved)
+        size, unit = unit_rows(models.step)
+        form = row_products(unit, (geometry.moment @ unit.T).T)
+        own = np.sqrt(geometry.squares[gone.index]) * row_products(gone.X, unit) ** 2
+        form = np.maximum(form - gone.curvature * own, 0.0)
+        form += _moment_error(shared, geometry)
+        missed = np.minimum(
+            concordance * _psi(b) * size * form * size,
+            _third_orders(shared, gone, S=models.step) / np.sqrt(geometry.floor),
+        )
+    terms = LocalTerms(pull + missed, terms.share)
+    return distance_from_moves(terms, b, longest=concordance * geometry.longest)
+
+
+def _distance_at_kinks(
+    shared: SharedTerms,
+    geometry: RowGeometry,
+    *,
+    gone: LeftOutRows,
+    models: LooModels,
+    terms: LocalTerms,
+) -> Vector:
+    """Return bounds on |D| where the curvature jumps, from the state's sums alone."""
+    kinks = geometry.kinks
+    assert kinks is not None
+    moves = _moves_near_kinks(shared, kinks, gone=gone, S=models.step)
+    crossed = np.maximum(moves - kinks.distance, 0.0) @ (kinks.share * kinks.norm)
+    jump = shared.state.objective.loss.curvature_jump
+    terms = LocalTerms(terms.pull + jump * crossed * SAFETY, terms.share)
+    return distance_near_kinks(shared, geometry, gone=gone, S=models.step, terms=terms)
+
+
+def _global_bounds(
+    shared: SharedTerms, gone: LeftOutRows, *, models: LooModels
+) -> Vector:
+    """Return the bounds by strong convexity; infinite where there is none."""
+    objective = shared.state.objective
+    if objective.n_free or objective.quadratic == 0.0:
+        return np.full(len(gone.X), inf)
+    missed = _third_orders(shared, gone, S=models.step)
+    pull = row_norms(models.residual) + missed + models.rounding
+    scale = np.maximum(gone.scale - weight_error(shared.lighter), 0.0)
+    bound: Vector = row_norms(gone.X) * pull / (scale * objective.quadratic)
+    return bound
+
+
+def _moves_near_kinks(
+    shared: SharedTerms, kinks: RowsNearKinks, *, gone: LeftOutRows, S: Matrix
+) -> Matrix:
+    """Return how far the steps move each row near a kink.
+
+    A row that is left out moves nothing, unless rounding decides on which side of its
+    kink it was when the Hessian was summed.
+    """
+    longest = S[np.argmax(row_norms(S))]
+    rounding = prediction_error(shared.state, longest) * shared.state.scales.row_norm
+    moves = np.abs(S @ kinks.X.T) + rounding
+    absent = (gone.index[:, None] == kinks.index) & (kinks.distance > 0.0)
+    return np.where(absent, -inf, moves)
+
+
+def _rows_near_kinks(
+    shared: SharedTerms, rows: Rows, *, norms: Vector
+) -> RowsNearKinks:
     """Return the rows nearest to a kink, in units of their norms."""
     state, loss = shared.state, shared.state.objective.loss
     eta = predict(loss, rows, state.anchor)
     distance = loss.kink_distance(rows.y, eta)
-    # What rounding may move a predictor by, here and when the Hessian was summed.
+    # Rounding may move a predictor here, and when the Hessian was summed.
     distance -= 2.0 * prediction_error(state, state.anchor) * rows.norms()
-    ratio = np.where(sizes > 0.0, distance / np.where(sizes > 0.0, sizes, 1.0), inf)
+    ratio = np.where(norms > 0.0, distance / np.where(norms > 0.0, norms, 1.0), inf)
     order = np.argsort(ratio)
     index = order[:NEAREST]
     curved = (loss.curvature(rows.y, eta) > 0.0) | (distance <= 0.0)
-    return Kinks(
+    return RowsNearKinks(
         index=index,
         X=rows.take(index).dense(),
         distance=distance[index],
-        norm=sizes[index],
+        norm=norms[index],
         share=rows.weight[index] / state.anchor_weight,
         curved=curved[index],
         beyond=float(ratio[order[NEAREST]]) if len(rows) > NEAREST else inf,
     )
 
 
-def _floor(shared: Common) -> float:
+def _eigenvalue_floor(shared: SharedTerms) -> float:
     """Return a lower bound on the smallest eigenvalue of B as computed.
 
-    The penalty's own or, often much larger, one over the norm of the inverse, which
-    is off by no more than B times it is off the identity.
+    The penalty's own or, often much larger, one over the norm of the inverse, whose
+    error is bounded by how far B times it is from the identity.
     """
     floor = curvature_floor(shared.lighter) - hessian_error(shared.lighter)
     if shared.inverse is None:
@@ -210,134 +354,20 @@ def _floor(shared: Common) -> float:
     return max(floor, (1.0 - gap) / size, 0.0)
 
 
-# How far around a model kinks are counted, in units of the bound if there were none.
-ROOM = 4.0
+def _hessian_norms(shared: SharedTerms, S: Matrix) -> Vector:
+    """Return bounds on |s_i| in the norm of B."""
+    size, unit = unit_rows(S)
+    square = row_products(unit, (shared.B @ unit.T).T) + product_error(shared.state)
+    return size * np.sqrt(np.maximum(square, 0.0)) * SAFETY
 
 
-def predictor_errors(
-    shared: Common, base: Ground, gone: Removals, found: Answers
-) -> Vector:
-    """Return bounds on |x_i.(theta_i - theta*)|, infinite where nothing is known."""
-    with np.errstate(all="ignore"):  # an infinite ingredient makes an infinite bound
-        pull = dual_norms(shared, base, found)
-        own, left = np.sqrt(base.squares[gone.index]), left_over(shared, base, gone)
-        if shared.state.objective.loss.curvature_jump > 0.0:
-            bound = own * _near(shared, base, gone, found, (pull, left))
-        else:
-            bound = own * _local(shared, base, gone, found, (pull, left))
-        bound = np.fmin(bound, _global(shared, gone, found))
-    return np.where(np.isnan(bound), inf, bound) * SAFETY + UNDERFLOW
+def _third_orders(shared: SharedTerms, gone: LeftOutRows, *, S: Matrix) -> Vector:
+    """Return bounds on T_i, as ``promise.radius.third_order`` does for one step.
 
-
-def local_distance(pull: Vector, b: Vector, left: Vector, longest: float) -> Vector:
-    """Return a bound on |D| from a gradient of norm ``pull`` at theta_i."""
-    decrement = np.where(left > 0.0, np.exp(b) * pull / left + UNDERFLOW, inf)
-    reach = longest * decrement
-    positive = reach > 0.0
-    factor = -np.log1p(-reach) / np.where(positive, reach, 1.0)
-    return decrement * np.where(reach < 1.0, np.where(positive, factor, 1.0), inf)
-
-
-def near_distance(
-    shared: Common,
-    base: Ground,
-    gone: Removals,
-    S: Matrix,
-    known: tuple[Vector, Vector],
-) -> Vector:
-    """Return a bound on |D| from a gradient of norm ``pull``, where curvature jumps."""
-    (pull, left), kinks = known, base.kinks
-    assert kinks is not None
-    pull = pull + UNDERFLOW
-    room, moves = ROOM * pull / left, _near_moves(shared, kinks, gone, S)
-    counted = kinks.curved & (moves + kinks.norm * room[:, None] >= kinks.distance)
-    jump = shared.state.objective.loss.curvature_jump
-    left = left - jump * (counted @ (kinks.share * kinks.norm**2)) * SAFETY
-    within = sizes(shared, S) + room < kinks.beyond
-    holds = within & (left > 0.0) & (pull <= left * room)
-    return np.where(holds, pull / left, inf)
-
-
-def _local(
-    shared: Common,
-    base: Ground,
-    gone: Removals,
-    found: Answers,
-    known: tuple[Vector, Vector],
-) -> Vector:
-    """Return bounds on |D| for self-concordant losses."""
-    (pull, left), loss = known, shared.state.objective.loss
-    concordance = loss.self_concordance
-    if not isfinite(concordance):
-        return np.full(len(pull), inf)
-    b, missed = np.zeros(len(pull)), np.zeros(len(pull))
-    if loss.third_bound > 0.0:
-        if base.moment is None:
-            return np.full(len(pull), inf)
-        moved = base.longest * sizes(shared, found.step)
-        b = concordance * np.minimum(base.row_norm * lengths(found.step), moved)
-        size, unit = directions(found.step)
-        form = dots(unit, (base.moment @ unit.T).T)
-        own = np.sqrt(base.squares[gone.index]) * dots(gone.X, unit) ** 2
-        form = np.maximum(form - gone.curvature * own, 0.0)
-        form += _moment_error(shared, base)
-        missed = np.minimum(
-            concordance * _psi(b) * size * form * size,
-            third_orders(shared, gone, found.step) / np.sqrt(base.floor),
-        )
-    return local_distance(pull + missed, b, left, concordance * base.longest)
-
-
-def _near(
-    shared: Common,
-    base: Ground,
-    gone: Removals,
-    found: Answers,
-    known: tuple[Vector, Vector],
-) -> Vector:
-    """Return bounds on |D| for a curvature that jumps."""
-    (pull, left), kinks = known, base.kinks
-    assert kinks is not None
-    moves = _near_moves(shared, kinks, gone, found.step)
-    crossed = np.maximum(moves - kinks.distance, 0.0) @ (kinks.share * kinks.norm)
-    jump = shared.state.objective.loss.curvature_jump
-    pull = pull + jump * crossed * SAFETY
-    return near_distance(shared, base, gone, found.step, (pull, left))
-
-
-def _near_moves(shared: Common, kinks: Kinks, gone: Removals, S: Matrix) -> Matrix:
-    """Return how far the steps move each row near a kink.
-
-    A row left out moves nothing, unless rounding decides on which side of its kink it
-    was when the Hessian was summed.
-    """
-    longest = S[np.argmax(lengths(S))]
-    rounding = prediction_error(shared.state, longest) * shared.state.scales.row_norm
-    moves = np.abs(S @ kinks.X.T) + rounding
-    absent = (gone.index[:, None] == kinks.index) & (kinks.distance > 0.0)
-    return np.where(absent, -inf, moves)
-
-
-def _global(shared: Common, gone: Removals, found: Answers) -> Vector:
-    """Return the bounds by strong convexity; infinite where there is none."""
-    objective = shared.state.objective
-    if objective.n_free or objective.quadratic == 0.0:
-        return np.full(len(gone.X), inf)
-    missed = third_orders(shared, gone, found.step)
-    pull = lengths(found.residual) + missed + found.slack
-    scale = np.maximum(gone.scale - weight_error(shared.lighter), 0.0)
-    bound: Vector = lengths(gone.X) * pull / (scale * objective.quadratic)
-    return bound
-
-
-def third_orders(shared: Common, gone: Removals, S: Matrix) -> Vector:
-    """Return bounds on T_i, as ``radius.ingredients.third_order`` does for one step.
-
-    The row itself is taken off the moment; near kinks it may stay, which errs to the
-    safe side.
+    The row itself is taken off the moment; near kinks it may stay, which is safe.
     """
     state, loss = shared.lighter, shared.state.objective.loss
-    size, unit = directions(S)
+    size, unit = unit_rows(S)
     if loss.curvature_jump > 0.0:
         assert state.kinks is not None
         rounded = prediction_error(state, state.anchor)
@@ -348,24 +378,21 @@ def third_orders(shared: Common, gone: Removals, S: Matrix) -> Vector:
     if loss.third_bound == 0.0:
         return np.zeros(len(S))
     assert state.moment is not None
-    form = dots(unit, (state.moment @ unit.T).T)
-    form -= gone.share * lengths(gone.X) * dots(gone.X, unit) ** 2
+    form = row_products(unit, (state.moment @ unit.T).T)
+    form -= gone.share * row_norms(gone.X) * row_products(gone.X, unit) ** 2
     rounding = weight_error(state) * state.scales.moment
     rounding += (1.0 + state.scales.row_norm) * underflow(state)
     form = np.maximum(form, 0.0) + rounding
     return 0.5 * loss.third_bound * size * form * size
 
 
-def _moment_error(shared: Common, base: Ground) -> float:
+def _moment_error(shared: SharedTerms, geometry: RowGeometry) -> float:
     """Return the rounding of the moment's form over |s|^2.
 
     Its terms are those of the Hessian times a norm, and so is their error.
     """
-    return (
-        2.0
-        * base.longest
-        * (hessian_error(shared.lighter) + product_error(shared.state))
-    )
+    matrix = hessian_error(shared.lighter) + product_error(shared.state)
+    return 2.0 * geometry.longest * matrix
 
 
 def _psi(b: Vector) -> Vector:

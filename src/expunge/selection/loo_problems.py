@@ -1,24 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""The leave-one-out problems of a state: what they share and what is each row's own.
+r"""Leave-one-out problems: one for each row, all solved at once.
 
-Leaving out row i is one more removal from a state. With a_i = w_i l''_i / W0 and
-f_i the factor of the regulariser without row i, gradient and Hessian at the anchor are
+Leaving out row i is one more removal from a state. With a_i = w_i l''_i / W0 and f_i
+the factor of the regulariser without row i, gradient and Hessian at the anchor are
 
     c_i = grad_U - (w_i/W0) l'_i x_i + f_i (quadratic's),
     H_i = L_U + f_i Q - a_i x_i x_i',
 
-grad_U and L_U the loss's over the remaining rows, Q the quadratic's Hessian. All rows
-share
+where grad_U and L_U are the loss's over the remaining rows and Q is the quadratic's
+Hessian. All problems share
 
     B = L_U + f Q,   f the smallest of the f_i,   so that H_i >= B - a_i x_i x_i' .
 
-Newton steps of all leave-one-out problems at once, by products with blocks of rows.
-
-B is factored once and a row's own term goes by Sherman and Morrison's formula. What
-f_i - f leaves over (weights that differ, under "mean" scaling) is solved away by
-repeating the step on the residual, which contracts it by (f_i - f)/f. A kink keeps
-the support of the state's own answer; rows whose support changes go on by coordinate
-descent. Nothing is assumed of the result: the residual is computed, and pays.
+B is factored once, and Sherman and Morrison's formula adds a row's own term, so the
+Newton steps of all problems are products with blocks of rows. What f_i - f leaves over
+(under "mean" scaling, if weights differ) is removed by repeating the step on the
+residual, which shrinks it by (f_i - f)/f. With a kink, the steps keep the support of
+the state's own answer; rows whose support changes go on by coordinate descent. Nothing
+is assumed of the result: the residual is computed, and enters the error bound.
 """
 
 from dataclasses import dataclass
@@ -34,12 +33,18 @@ from ..core.sums import predict
 from ..exceptions import NotPositiveDefinite, Unsupported
 from ..promise.radius import gradient_error, hessian_error, product_error
 from ..removal import Draft, Newton, State
+from ..removal.jackknife import support_inverse
 from ..removal.retrain import required_rows, weighed
 from ..removal.state import at_kinkless, factored_inverse, what_remains
 
+# Repeated steps end by themselves, after two or three where weights are equal.
+REPEATS = 12
+# Of coordinate descent, where the support changes.
+SWEEPS = 60
+
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Common(Private):
+class SharedTerms(Private):
     """What the leave-one-out problems of a state have in common.
 
     Attributes
@@ -47,31 +52,31 @@ class Common(Private):
     state
         The state that a row is left out of, with the exact weight of its rows.
     lighter
-        The same without its heaviest row: its smooth Hessian is B, its f the least.
+        The same without its heaviest row: its smooth Hessian is B, its f the smallest.
     B, inverse
-        The Hessian before the row's own term; its inverse, None if there is none.
-    stepping
-        The inverse of B on the support of the answer and zero elsewhere.
+        The Hessian without the row's own term; its inverse, or None if it has none.
+    step_inverse
+        The inverse of B on the support of the answer, zero elsewhere.
     answer
-        The state's own answer: all rows start there.
+        The state's own answer, from which all problems start.
     """
 
     state: State
     lighter: State
     B: Symmetric
     inverse: Symmetric | None
-    stepping: Symmetric
+    step_inverse: Symmetric
     answer: Minimum
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Removals(Private):
-    """Some of the rows, each to be left out alone.
+class LeftOutRows(Private):
+    """Some of the rows, each of which is left out alone.
 
     Attributes
     ----------
     index
-        Where they are among all rows.
+        Their positions among all rows.
     X, y
         Design and labels.
     share, scale
@@ -79,7 +84,7 @@ class Removals(Private):
     curvature
         a_i = w_i l''_i / W0.
     gradient
-        c_i, a row each.
+        c_i, one row each.
     """
 
     index: Index
@@ -90,48 +95,48 @@ class Removals(Private):
     curvature: Vector
     gradient: Matrix
 
-    def take(self, places: Index) -> "Removals":
-        """Return the removals at these places of this one."""
-        parts = (getattr(self, name)[places] for name in Removals.__slots__)
-        return Removals(*parts)
+    def take(self, places: Index) -> "LeftOutRows":
+        """Return the rows at these places of this one."""
+        parts = (getattr(self, name)[places] for name in LeftOutRows.__slots__)
+        return LeftOutRows(*parts)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Answers(Private):
-    """Approximate models without each row, and what their equations leave over.
+class LooModels(Private):
+    """Approximate models without each row, and the residuals of their equations.
 
     Attributes
     ----------
     step
-        s_i = theta_i - anchor, a row each.
+        s_i = theta_i - anchor, one row each.
     subgradient
         Of f_i alpha kink at theta_i.
     residual
-        q_i = c_i + H_i s_i + subgradient, computed.
-    slack
-        Bounds the rounding in q_i.
+        q_i = c_i + H_i s_i + subgradient, as computed.
+    rounding
+        Bounds the rounding error in q_i.
     """
 
     step: Matrix
     subgradient: Matrix
     residual: Matrix
-    slack: Vector
+    rounding: Vector
 
-    def take(self, places: Index) -> "Answers":
-        """Return the answers at these places."""
-        parts = (getattr(self, name)[places] for name in Answers.__slots__)
-        return Answers(*parts)
+    def take(self, places: Index) -> "LooModels":
+        """Return the models at these places."""
+        parts = (getattr(self, name)[places] for name in LooModels.__slots__)
+        return LooModels(*parts)
 
-    def having(self, places: Index, others: "Answers") -> "Answers":
-        """Return the answers with those at these places taken from others."""
-        parts = [getattr(self, name).copy() for name in Answers.__slots__]
-        for part, name in zip(parts, Answers.__slots__, strict=True):
+    def replace_at(self, places: Index, others: "LooModels") -> "LooModels":
+        """Return the models, with those at these places taken from ``others``."""
+        parts = [getattr(self, name).copy() for name in LooModels.__slots__]
+        for part, name in zip(parts, LooModels.__slots__, strict=True):
             part[places] = getattr(others, name)
-        return Answers(*parts)
+        return LooModels(*parts)
 
 
-def common(state: State, rows: Rows) -> Common:
-    """Return what the removal of each of these rows shares, or say what is missing."""
+def share_terms(state: State, rows: Rows) -> SharedTerms:
+    """Return what the problems share; raise Unsupported for states without them."""
     _require_supported(state)
     state = weighed(state, required_rows(state, rows))
     heaviest = rows.take(np.array([int(np.argmax(rows.weight))]))
@@ -140,14 +145,15 @@ def common(state: State, rows: Rows) -> Common:
     B = lighter.smooth_hessian()
     if state.objective.smooth:
         inverse = factored_inverse(B)
-        return Common(state, lighter, B, inverse, inverse, at_kinkless(state.anchor))
+        start = at_kinkless(state.anchor)
+        return SharedTerms(state, lighter, B, inverse, inverse, start)
     answer = Newton().model(state)(state.anchor, state.smooth_gradient)
-    stepping = _inverse_on(B, support(state, answer.x))
-    return Common(state, lighter, B, _inverse_if_any(B), stepping, answer)
+    step_inverse = support_inverse(B, support_of(state, answer.x))
+    return SharedTerms(state, lighter, B, _inverse_if_any(B), step_inverse, answer)
 
 
-def removals(state: State, rows: Rows, index: Index) -> Removals:
-    """Return the rows at these positions, with the gradients they leave behind."""
+def left_out_rows(state: State, rows: Rows, *, index: Index) -> LeftOutRows:
+    """Return the rows at these positions, with the gradients without them."""
     block = rows.take(index)
     objective, X = state.objective, block.dense()
     loss, eta = objective.loss, predict(objective.loss, block, state.anchor)
@@ -155,7 +161,7 @@ def removals(state: State, rows: Rows, index: Index) -> Removals:
     left = (state.weight - block.weight) / state.anchor_weight
     scale = left if objective.scaling == "mean" else np.ones(len(block))
     slope = share * loss.slope(block.y, eta)
-    return Removals(
+    return LeftOutRows(
         index=index,
         X=X,
         y=block.y,
@@ -166,64 +172,70 @@ def removals(state: State, rows: Rows, index: Index) -> Removals:
     )
 
 
-def images(state: State, gone: Removals, S: Matrix) -> Matrix:
-    """Return H_i s_i, a row each."""
+def solve_models(shared: SharedTerms, gone: LeftOutRows) -> LooModels:
+    """Return the models without each row of a block."""
+    start, f = shared.answer, shared.state.scale
+    step = np.tile(start.x - shared.state.anchor, (len(gone.X), 1))
+    subgradient = gone.scale[:, None] * (start.subgradient / f)
+    step = _repeat_steps(shared, gone, S=step, subgradient=subgradient)
+    if not shared.state.objective.smooth:
+        step, subgradient = _proximal_step(shared, gone, S=step)
+    models = _with_residual(shared, gone, step=step, subgradient=subgradient)
+    moved = np.flatnonzero(row_norms(models.residual) > models.rounding)
+    if shared.state.objective.smooth or not moved.size:
+        return models
+    some = gone.take(moved)
+    step, subgradient = _coordinate_descent(shared, some, before=models.take(moved))
+    mended = _with_residual(shared, some, step=step, subgradient=subgradient)
+    return models.replace_at(moved, mended)
+
+
+def hessian_products(state: State, gone: LeftOutRows, *, S: Matrix) -> Matrix:
+    """Return H_i s_i, one row each."""
     diagonal, _ = state.objective.quadratic_form(state.anchor.size)
-    moves = gone.curvature * dots(gone.X, S)
+    moves = gone.curvature * row_products(gone.X, S)
     product = (state.loss_hessian @ S.T).T
     return product + gone.scale[:, None] * (diagonal * S) - moves[:, None] * gone.X
 
 
-def residual_errors(shared: Common, S: Matrix, subgradient: Matrix) -> Vector:
-    """Return bounds on the rounding of q_i.
+def residual_rounding(
+    shared: SharedTerms, step: Matrix, *, subgradient: Matrix
+) -> Vector:
+    """Return bounds on the rounding error of q_i.
 
-    That of a gradient grows with parameters and subgradient: the largest of each
-    coordinate in the block bounds every row's. The Hessian's errors count twice, for
-    a row's curvature is computed again to be subtracted.
+    A gradient's rounding grows with parameters and subgradient: the largest of each
+    coordinate in the block bounds every row's. The Hessian's errors count twice,
+    because a row's curvature is computed again to be subtracted.
     """
     state, lighter = shared.state, shared.lighter
     largest = Draft(
-        np.abs(state.anchor + S).max(axis=0), np.abs(subgradient).max(axis=0)
+        np.abs(state.anchor + step).max(axis=0), np.abs(subgradient).max(axis=0)
     )
     matrix = 2.0 * (hessian_error(lighter) + product_error(state))
-    # Where nothing moves no error of the Hessian counts, not even an infinite one.
-    sizes = lengths(S)
+    # Where nothing moves, the Hessian's error does not count, not even an infinite one.
+    sizes = row_norms(step)
     moving = np.where(sizes > 0.0, matrix * np.maximum(sizes, UNDERFLOW), 0.0)
     return gradient_error(lighter, largest, 0.0) + moving
 
 
-def support(state: State, theta: Vector) -> Index:
-    """Return the coefficients that are not zero, and all that nothing penalises."""
+def support_of(state: State, theta: Vector) -> Index:
+    """Return the non-zero coefficients, and all that are not penalised."""
     there: NDArray[np.bool] = theta != 0.0
     if state.objective.n_free:
         there[-state.objective.n_free :] = True
     return np.flatnonzero(there)
 
 
-def dots(A: Matrix, B: Matrix) -> Vector:
+def row_products(A: Matrix, B: Matrix) -> Vector:
     """Return the inner product of each pair of rows."""
     products: Vector = np.einsum("ij,ij->i", A, B)
     return products
 
 
-def lengths(A: Matrix) -> Vector:
-    """Return the norm of each row."""
-    return row_norms(A)
-
-
-def directions(A: Matrix) -> tuple[Vector, Matrix]:
+def unit_rows(A: Matrix) -> tuple[Vector, Matrix]:
     """Return the norm of each row, and the rows divided by it; zero stays zero."""
-    sizes = lengths(A)
+    sizes = row_norms(A)
     return sizes, A / np.where(sizes > 0.0, sizes, 1.0)[:, None]
-
-
-def _inverse_on(B: Symmetric, support: Index) -> Symmetric:
-    """Return the inverse of B on a support, zero elsewhere."""
-    inverse = np.zeros((B.size, B.size))
-    if support.size:
-        part = factored_inverse(B.submatrix(support))
-        inverse[np.ix_(support, support)] = part.dense()
-    return Symmetric.from_dense(inverse)
 
 
 def _inverse_if_any(B: Symmetric) -> Symmetric | None:
@@ -234,7 +246,7 @@ def _inverse_if_any(B: Symmetric) -> Symmetric | None:
 
 
 def _require_supported(state: State) -> None:
-    """Refuse states whose rows cannot be left out all at once."""
+    """Raise Unsupported for states whose rows cannot be left out all at once."""
     objective = state.objective
     if objective.loss.outputs > 1:
         raise Unsupported(
@@ -249,47 +261,36 @@ def _require_supported(state: State) -> None:
         )
     if state.moment is None:
         raise Unsupported(
-            "this state keeps no moment of norms, without which no bar is known; use "
-            "a mechanism with certified=True"
+            "this state keeps no moment of norms, without which no error bound is "
+            "known; use a mechanism with certified=True"
         )
 
 
-# Repeated steps stop by themselves, after two or three where weights are equal.
-REPEATS = 12
-# Of coordinate descent, where the support changes.
-SWEEPS = 60
+def _with_residual(
+    shared: SharedTerms, gone: LeftOutRows, *, step: Matrix, subgradient: Matrix
+) -> LooModels:
+    """Return the models with their residuals."""
+    product = hessian_products(shared.state, gone, S=step)
+    residual = product + gone.gradient + subgradient
+    rounding = residual_rounding(shared, step, subgradient=subgradient)
+    return LooModels(step, subgradient, residual, rounding)
 
 
-def answers(shared: Common, gone: Removals) -> Answers:
-    """Return the models without each row of a block."""
-    start, f = shared.answer, shared.state.scale
-    step = np.tile(start.x - shared.state.anchor, (len(gone.X), 1))
-    subgradient = gone.scale[:, None] * (start.subgradient / f)
-    step = _repeated(shared, gone, step, subgradient)
-    if not shared.state.objective.smooth:
-        step, subgradient = _settled(shared, gone, step)
-    residual = images(shared.state, gone, step) + gone.gradient + subgradient
-    slack = residual_errors(shared, step, subgradient)
-    found = Answers(step, subgradient, residual, slack)
-    moved = np.flatnonzero(lengths(residual) > slack)
-    if shared.state.objective.smooth or not moved.size:
-        return found
-    return _mended(shared, gone, found, moved)
-
-
-def _repeated(shared: Common, gone: Removals, S: Matrix, subgradient: Matrix) -> Matrix:
-    """Return the steps with s <- s - (B - a x x')^-1 q(s), while that helps."""
+def _repeat_steps(
+    shared: SharedTerms, gone: LeftOutRows, *, S: Matrix, subgradient: Matrix
+) -> Matrix:
+    """Return the steps after s <- s - (B - a x x')^-1 q(s), as long as that helps."""
     right = gone.gradient + subgradient
-    Z = (shared.stepping @ gone.X.T).T
-    left = 1.0 - gone.curvature * dots(gone.X, Z)
-    # A row of leverage one has no such step; its residual will say so.
+    Z = (shared.step_inverse @ gone.X.T).T
+    left = 1.0 - gone.curvature * row_products(gone.X, Z)
+    # A row of leverage one has no such step; its residual will show that.
     ratio = gone.curvature / np.where(left > 0.0, left, np.inf)
-    residual = right + images(shared.state, gone, S)
+    residual = right + hessian_products(shared.state, gone, S=S)
     for _ in range(REPEATS):
-        solved = (shared.stepping @ residual.T).T
-        tried = S - solved - (ratio * dots(Z, residual))[:, None] * Z
-        after = right + images(shared.state, gone, tried)
-        better = _on_support_lengths(shared, after) < 0.5 * _on_support_lengths(
+        solved = (shared.step_inverse @ residual.T).T
+        tried = S - solved - (ratio * row_products(Z, residual))[:, None] * Z
+        after = right + hessian_products(shared.state, gone, S=tried)
+        better = _norms_on_support(shared, after) < 0.5 * _norms_on_support(
             shared, residual
         )
         if not better.any():
@@ -299,45 +300,38 @@ def _repeated(shared: Common, gone: Removals, S: Matrix, subgradient: Matrix) ->
     return S
 
 
-def _on_support_lengths(shared: Common, residual: Matrix) -> Vector:
+def _norms_on_support(shared: SharedTerms, residual: Matrix) -> Vector:
     """Return the norms of what a step can still change."""
     if shared.state.objective.smooth:
-        return lengths(residual)
-    return lengths(residual[:, support(shared.state, shared.answer.x)])
+        return row_norms(residual)
+    return row_norms(residual[:, support_of(shared.state, shared.answer.x)])
 
 
-def _settled(shared: Common, gone: Removals, S: Matrix) -> tuple[Matrix, Matrix]:
-    """Take one proximal gradient step a row, and keep its subgradient.
+def _proximal_step(
+    shared: SharedTerms, gone: LeftOutRows, *, S: Matrix
+) -> tuple[Matrix, Matrix]:
+    """Return steps and subgradients after one proximal gradient step a row.
 
-    It leaves a row alone whose support and signs have held.
+    It does not change a row whose support and signs have held.
     """
     state, anchor = shared.state, shared.state.anchor
-    slope = gone.gradient + images(state, gone, S)
-    length = _coordinate_lengths(shared, gone)
+    slope = gone.gradient + hessian_products(state, gone, S=S)
+    length = _coordinate_steps(shared, gone)
     target = anchor + S - length * slope
-    theta = _shrunk(state, target, length * gone.scale[:, None])
+    theta = _shrink(state, target, step=length * gone.scale[:, None])
     return theta - anchor, (target - theta) / length
 
 
-def _mended(shared: Common, gone: Removals, found: Answers, moved: Index) -> Answers:
-    """Return the answers with those at ``moved`` brought on by coordinate descent."""
-    some, before = gone.take(moved), found.take(moved)
-    step, subgradient = _descended(shared, some, before)
-    residual = images(shared.state, some, step) + some.gradient + subgradient
-    slack = residual_errors(shared, step, subgradient)
-    return found.having(moved, Answers(step, subgradient, residual, slack))
-
-
-def _descended(
-    shared: Common, gone: Removals, before: Answers
+def _coordinate_descent(
+    shared: SharedTerms, gone: LeftOutRows, *, before: LooModels
 ) -> tuple[Matrix, Matrix]:
     """Return steps and subgradients after coordinate descent on every row at once."""
     S = before.step
     state, loss_hessian = shared.state, shared.state.loss_hessian.dense()
     diagonal, _ = state.objective.quadratic_form(state.anchor.size)
-    length = _coordinate_lengths(shared, gone)
+    length = _coordinate_steps(shared, gone)
     theta, subgradient = state.anchor + S, np.zeros_like(S)
-    slope = gone.gradient + images(state, gone, S)
+    slope = gone.gradient + hessian_products(state, gone, S=S)
     penalised = state.anchor.size - state.objective.n_free
     for _ in range(SWEEPS):
         largest = np.zeros(len(S))
@@ -346,7 +340,7 @@ def _descended(
             target = theta[:, j] - step * slope[:, j]
             new = target
             if j < penalised:
-                new = _shrunk_column(state, target, step * gone.scale)
+                new = _shrink_column(state, target, step=step * gone.scale)
             subgradient[:, j] = (target - new) / step
             change = new - theta[:, j]
             there = np.flatnonzero(change)  # most coefficients stay zero in most rows
@@ -358,12 +352,12 @@ def _descended(
             slope[there] -= rank_one[:, None] * gone.X[there]
             slope[there, j] += gone.scale[there] * diagonal[j] * change
             largest[there] = np.maximum(largest[there], np.abs(change / step[there]))
-        if (largest <= 0.01 * before.slack).all():
+        if (largest <= 0.01 * before.rounding).all():
             break
     return theta - state.anchor, subgradient
 
 
-def _coordinate_lengths(shared: Common, gone: Removals) -> Matrix:
+def _coordinate_steps(shared: SharedTerms, gone: LeftOutRows) -> Matrix:
     """Return 1 / (H_i)_jj, bounded where a column has no curvature."""
     diagonal, _ = shared.state.objective.quadratic_form(shared.state.anchor.size)
     curvature = (
@@ -375,14 +369,14 @@ def _coordinate_lengths(shared: Common, gone: Removals) -> Matrix:
     return 1.0 / np.maximum(curvature, least)
 
 
-def _shrunk(state: State, target: Matrix, step: Matrix) -> Matrix:
-    """Return the prox of step alpha kink, for a kink of each coefficient alone."""
+def _shrink(state: State, target: Matrix, *, step: Matrix) -> Matrix:
+    """Return the prox of step alpha kink, where the kink treats coefficients apart."""
     end = state.anchor.size - state.objective.n_free
     shrunk = target.copy()
-    shrunk[:, :end] = _shrunk_column(state, target[:, :end], step[:, :end])
+    shrunk[:, :end] = _shrink_column(state, target[:, :end], step=step[:, :end])
     return shrunk
 
 
-def _shrunk_column(state: State, target: Vector, step: Vector) -> Vector:
+def _shrink_column(state: State, target: Vector, *, step: Vector) -> Vector:
     objective = state.objective
     return objective.penalty.shrink(target, objective.alpha * step)

@@ -3,18 +3,17 @@ r"""Tune: choose among candidates by cross-validation, and forget the choice too
 
     tune     solve every candidate on every fold and on all rows, and choose
     retune   remove people from all of these models and from the validation rows;
-             look; sharpen the contenders until the choice is certified
+             evaluate; refine the contenders until the choice is certified
 
-A choice is certified when it is the one that exact minimisers on the remaining rows
-would lead to: the answer to the paper's Proposition 1, by which a removal at a fixed
-alpha leaves the choice of alpha behind.
+A choice is certified if exact minimisers on the remaining rows would lead to it. That
+answers the paper's Proposition 1: removal at a fixed alpha does not undo the choice of
+alpha.
 
-Tuning by leave-one-out: one model for each candidate, and no fold.
-
-What leaving out a row does to a model is one more removal, so that the state of all
-rows gives every leave-one-out error in closed form, with a bar. The bar grows with the
-distance from the anchor: contenders are anchored anew, at their minimisers, until the
-bars tell them apart.
+With K folds there is a model for each fold and candidate. Leave-one-out needs one model
+for each candidate: leaving out a row is one more removal, so the state of all rows
+gives every leave-one-out error in closed form, with an error bound (``loo``). That
+bound grows with the distance from the anchor, so contenders are re-anchored at their
+minimisers until the bounds tell them apart.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,23 +32,29 @@ from ..private_model.answers import REFUSALS
 from ..removal import State
 from ..removal.state import initial_state, with_sums
 from ..removal.summary import summarise
-from .choice import Choice, Decide, Interval, Split
+from .choice import Choice, Chooser, ErrorInterval, Split
 from .evaluate import (
-    Attempt,
-    Ground,
+    Evaluator,
+    Fits,
     Place,
-    Trials,
-    looked,
-    pooled,
-    sharpened,
-    side_by_side,
+    TuningAttempt,
+    pool_intervals,
+    refine,
+    run_in_threads,
 )
-from .fold_models import Cell, Trial, dropped, solved, stepped, vanishes
-from .hessian_norm import Yardstick, laid
+from .fold_models import (
+    CandidateFit,
+    FoldModel,
+    drop_rows,
+    is_certified_zero,
+    solve,
+    step_from_anchor,
+)
+from .hessian_norm import HessianNorm, measure_hessian_norm
 from .loo import leave_one_out
 
-# Two rounds or three are the rule, ten were seen when the worst fifth is removed. What
-# takes longer is sooner tuned anew.
+# Two or three rounds are usual, and ten were seen when the worst fifth of the rows was
+# removed. Beyond that, tuning from scratch is faster.
 ROUNDS = 15
 
 
@@ -60,28 +65,45 @@ class Tuning(Private):
 
     Attributes
     ----------
-    folds
-        For each fold, a cell for each candidate: trained on all other folds.
-    deputies
-        For each candidate, the state of its model of all rows, which waits for the
-        choice to fall on it.
-    yardsticks
-        For each candidate, what distances are measured by.
+    fold_models
+        For each fold, a model for each candidate, trained on all other folds.
+    full_fits
+        For each candidate, the state of its model of all rows.
+    hessian_norms
+        For each candidate, the norm that distances are measured in.
     choice
-        Which candidate, and why.
+        The chosen candidate, and what proves it.
     """
 
-    folds: tuple[tuple[Cell, ...], ...]
-    deputies: tuple[State, ...]
-    yardsticks: tuple[Yardstick, ...]
+    fold_models: tuple[tuple[FoldModel, ...], ...]
+    full_fits: tuple[State, ...]
+    hessian_norms: tuple[HessianNorm, ...]
+    choice: Choice
+
+
+@stored
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class LooTuning(Private):
+    """The models behind a choice by leave-one-out.
+
+    Attributes
+    ----------
+    full_fits
+        For each candidate, the state of its model of all rows, including the moment.
+    choice
+        The chosen candidate, and what proves it.
+    """
+
+    full_fits: tuple[State, ...]
     choice: Choice
 
 
 def tune(
     objectives: Sequence[Objective],
     split: Split,
-    decide: Decide,
-    tick: Callable[[], None],
+    *,
+    choose: Chooser,
+    on_solved: Callable[[], None] = lambda: None,
 ) -> Tuning:
     """Return every candidate solved on every fold, and the choice.
 
@@ -91,45 +113,44 @@ def tune(
         The candidates, in order of preference.
     split
         Rows by fold.
-    decide
-        How the choice is made from intervals.
-    tick
-        Called whenever a candidate is solved on a set of rows, from any thread.
+    choose
+        Makes the choice from intervals.
+    on_solved
+        Called each time a candidate has been solved on a set of rows, from any thread.
     """
     require_training(split, InvalidInput)
-    everyone, blocks = split.gathered(None), split.blocks()
-    deputies: list[Trial] = []
+    everyone, by_fold = split.training(None), split.remaining_by_fold()
+    full: list[CandidateFit] = []
     for objective in objectives:
-        start = deputies[-1].draft.theta if deputies else None
-        deputies.append(solved(objective, everyone, start))
-        tick()
-    yardsticks = side_by_side(lambda deputy: laid(deputy.state, blocks), deputies)
+        start = full[-1].draft.theta if full else None
+        full.append(solve(objective, everyone, start=start))
+        on_solved()
+    norms = run_in_threads(lambda fit: measure_hessian_norm(fit.state, by_fold), full)
 
-    def solve(fold: int) -> list[Trial]:
-        rows, trials = split.gathered(fold), []
-        for objective, deputy in zip(objectives, deputies, strict=True):
+    def solve_fold(fold: int) -> list[CandidateFit]:
+        rows, fits = split.training(fold), []
+        for objective, fit in zip(objectives, full, strict=True):
             try:
-                trials.append(solved(objective, rows, deputy.draft.theta))
+                fits.append(solve(objective, rows, start=fit.draft.theta))
             except NotConverged as error:
                 raise NotConverged(
                     f"without fold {fold + 1} of {split.n_folds}, at alpha="
                     f"{objective.alpha:g}: {error}; fewer folds leave more to train on"
                 ) from error
-            tick()
-        return trials
+            on_solved()
+        return fits
 
-    found = side_by_side(solve, range(split.n_folds))
-    trials = _by_place(found)
-    states = tuple(deputy.state for deputy in deputies)
-    return _chosen(Attempt(trials, Ground.of(split, yardsticks), states), decide)
+    fits = _by_place(run_in_threads(solve_fold, range(split.n_folds)))
+    states = tuple(fit.state for fit in full)
+    return _settle(TuningAttempt(fits, Evaluator.of(split, norms), states), choose)
 
 
-def retune(tuning: Tuning, split: Split, gone: Index, decide: Decide) -> Tuning:
-    """Return the tuning without the rows at these places; the old one stands.
+def retune(tuning: Tuning, split: Split, *, gone: Index, choose: Chooser) -> Tuning:
+    """Return the tuning without the rows at these places; the given one stays as it is.
 
-    ``split`` still holds them. Where intervals stay too wide, or a model cannot be
-    updated, the remaining rows are tuned anew: what tuning again certifies or answers
-    is certified and answered here too.
+    ``split`` still holds those rows. Where intervals stay too wide, or a model cannot
+    be updated, the remaining rows are tuned from scratch. So whatever tuning again
+    would certify or refuse, this does too.
     """
     gone = gone[split.rows.weight[gone] > 0.0]  # others never counted
     if not len(gone):
@@ -137,92 +158,56 @@ def retune(tuning: Tuning, split: Split, gone: Index, decide: Decide) -> Tuning:
     after = split.without(gone)
     require_training(after, CannotRemove)
     with suppress(*REFUSALS):
-        updated = _chosen(_without(tuning, split, gone), decide)
+        updated = _settle(_remove(tuning, split, gone=gone), choose)
         if updated.choice.certified:
             return updated
-    objectives = [state.objective for state in tuning.deputies]
-    return tune(objectives, after, decide, lambda: None)
+    objectives = [state.objective for state in tuning.full_fits]
+    return tune(objectives, after, choose=choose)
 
 
-def _without(tuning: Tuning, split: Split, gone: Index) -> Attempt:
-    """Return every model without these rows, by one step each."""
-    after = split.without(gone)
-    removed, of_fold = split.rows.take(gone), split.of_rows(gone)
-
-    def drop(fold: int) -> list[Trial]:
-        leaving = removed.take(of_fold != fold)
-        cells = tuning.folds[fold]
-        return [stepped(dropped(cell.state, leaving), "before") for cell in cells]
-
-    trials = _by_place(side_by_side(drop, range(split.n_folds)))
-    deputies = tuple(dropped(state, removed) for state in tuning.deputies)
-    return Attempt(trials, Ground.of(after, tuning.yardsticks), deputies)
-
-
-def _by_place(found: Sequence[Sequence[Trial]]) -> dict[Place, Trial]:
-    """Return the trials of each fold by fold and candidate."""
-    return {
-        (fold, candidate): trial
-        for fold, trials in enumerate(found)
-        for candidate, trial in enumerate(trials)
-    }
-
-
-def _chosen(attempt: Attempt, decide: Decide) -> Tuning:
-    """Return the tuning with its choice made, contenders sharpened until it stands."""
-    trials = looked(attempt.trials, attempt.trials.keys(), attempt.ground)
-    attempt = Attempt(trials, attempt.ground, attempt.deputies)
-    for _ in range(ROUNDS):
-        choice = decide(_errors(attempt), _twins(attempt))
-        if choice.certified or _hopeless(attempt.trials, choice):
-            break
-        attempt = sharpened(attempt, choice.contenders)
-    return Tuning(
-        folds=tuple(
-            tuple(attempt.trials[place].at_rest() for place in places)
-            for places in _places(attempt)
-        ),
-        deputies=attempt.deputies,
-        yardsticks=attempt.ground.yardsticks,
-        choice=choice,
-    )
+def loo_tune(
+    objectives: Sequence[Objective],
+    split: Split,
+    *,
+    choose: Chooser,
+    on_solved: Callable[[], None] = lambda: None,
+) -> LooTuning:
+    """Return every candidate solved on all rows, and the choice; see ``tune``."""
+    rows = split.training(None)
+    if len(rows) < 2:
+        raise InvalidInput(
+            f"n_samples={len(rows)}: leaving one out takes at least two rows with "
+            "weight; tune on more"
+        )
+    states: list[State] = []
+    for objective in objectives:
+        start = states[-1].anchor if states else None
+        states.append(_solve_state(objective, rows, start=start))
+        on_solved()
+    solved = [True] * len(states)
+    return _settle_loo(states, rows, solved=solved, choose=choose)
 
 
-def _hopeless(trials: Trials, choice: Choice) -> bool:
-    """Whether all contenders are as good as they get, or one is and not good enough."""
-    ours = [trials[place] for place in trials if place[1] in choice.contenders]
-    done = [trial for trial in ours if trial.solved]
-    return len(done) == len(ours) or any(isinf(trial.bar) for trial in done)
-
-
-def _places(attempt: Attempt) -> list[list[Place]]:
-    """Return the places of each fold, in order of the candidates."""
-    candidates = range(len(attempt.deputies))
-    folds = range(attempt.ground.split.n_folds)
-    return [[(fold, candidate) for candidate in candidates] for fold in folds]
-
-
-def _errors(attempt: Attempt) -> list[Interval]:
-    """Return each candidate's mean loss over the validation rows of all folds."""
-    total = attempt.ground.split.rows.total_weight
-    errors = []
-    for places in zip(*_places(attempt), strict=True):
-        scores = (attempt.trials[place].score for place in places)
-        errors.append(pooled([score for score in scores if score is not None], total))
-    return errors
-
-
-def _twins(attempt: Attempt) -> list[bool]:
-    """Return which candidates are certified to be all zeros in every fold."""
-    judged = [judges.weight > 0.0 for judges in attempt.ground.judges]
-    return [
-        all(vanishes(attempt.trials[place]) for place in places if judged[place[0]])
-        for places in zip(*_places(attempt), strict=True)
-    ]
+def loo_retune(
+    tuning: LooTuning, split: Split, *, gone: Index, choose: Chooser
+) -> LooTuning:
+    """Return the tuning without the rows at these places; see ``retune``."""
+    gone = gone[split.rows.weight[gone] > 0.0]  # others never counted
+    if not len(gone):
+        return tuning
+    removed, rows = split.rows.take(gone), split.without(gone).training(None)
+    if len(rows) < 2:
+        raise CannotRemove(
+            "one row with weight would be left, and leaving one out takes two; delete "
+            "the model instead"
+        )
+    states = run_in_threads(lambda state: drop_rows(state, removed), tuning.full_fits)
+    solved = [False] * len(states)
+    return _settle_loo(states, rows, solved=solved, choose=choose)
 
 
 def require_training(split: Split, error: type[ExpungeError]) -> None:
-    """Refuse folds that leave nobody to train on."""
+    """Raise ``error`` if some fold has nobody to train on."""
     total = split.rows.total_weight
     for fold in range(split.n_folds):
         if not total - split.validation(fold).total_weight > 1e-12 * total:
@@ -233,83 +218,108 @@ def require_training(split: Split, error: type[ExpungeError]) -> None:
             )
 
 
-@stored
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class LooTuning(Private):
-    """The models behind a choice by leave-one-out.
+def _remove(tuning: Tuning, split: Split, *, gone: Index) -> TuningAttempt:
+    """Return every model without these rows, by one step each."""
+    removed, folds = split.rows.take(gone), split.folds_at(gone)
 
-    Attributes
-    ----------
-    deputies
-        For each candidate, the state of its model of all rows, moment included.
-    choice
-        Which candidate, and why.
-    """
+    def remove(fold: int) -> list[CandidateFit]:
+        leaving = removed.take(folds != fold)
+        models = tuning.fold_models[fold]
+        states = (drop_rows(model.state, leaving) for model in models)
+        return [step_from_anchor(state, "before") for state in states]
 
-    deputies: tuple[State, ...]
-    choice: Choice
+    fits = _by_place(run_in_threads(remove, range(split.n_folds)))
+    full_fits = tuple(drop_rows(state, removed) for state in tuning.full_fits)
+    evaluator = Evaluator.of(split.without(gone), tuning.hessian_norms)
+    return TuningAttempt(fits, evaluator, full_fits)
 
 
-def loo_tune(
-    objectives: Sequence[Objective],
-    split: Split,
-    decide: Decide,
-    tick: Callable[[], None],
+def _by_place(found: Sequence[Sequence[CandidateFit]]) -> dict[Place, CandidateFit]:
+    """Return the fits of each fold by fold and candidate."""
+    return {
+        (fold, candidate): fit
+        for fold, fits in enumerate(found)
+        for candidate, fit in enumerate(fits)
+    }
+
+
+def _settle(attempt: TuningAttempt, choose: Chooser) -> Tuning:
+    """Return the tuning with its choice, refining contenders until it is certified."""
+    fits = attempt.evaluator.evaluate(attempt.fits, attempt.fits.keys())
+    attempt = TuningAttempt(fits, attempt.evaluator, attempt.full_fits)
+    for _ in range(ROUNDS):
+        choice = choose(_candidate_errors(attempt), _zero_candidates(attempt))
+        if choice.certified or _cannot_improve(attempt.fits, choice):
+            break
+        attempt = refine(attempt, choice.contenders)
+    return Tuning(
+        fold_models=tuple(
+            tuple(attempt.fits[place].to_model() for place in places)
+            for places in _places(attempt)
+        ),
+        full_fits=attempt.full_fits,
+        hessian_norms=attempt.evaluator.hessian_norms,
+        choice=choice,
+    )
+
+
+def _cannot_improve(fits: Fits, choice: Choice) -> bool:
+    """Return whether all contenders are solved, or one is and still has no bound."""
+    ours = [fits[place] for place in fits if place[1] in choice.contenders]
+    solved = [fit for fit in ours if fit.solved]
+    return len(solved) == len(ours) or any(isinf(fit.error_bound) for fit in solved)
+
+
+def _places(attempt: TuningAttempt) -> list[list[Place]]:
+    """Return the places of each fold, in the order of the candidates."""
+    candidates = range(len(attempt.full_fits))
+    folds = range(attempt.evaluator.split.n_folds)
+    return [[(fold, candidate) for candidate in candidates] for fold in folds]
+
+
+def _candidate_errors(attempt: TuningAttempt) -> list[ErrorInterval]:
+    """Return each candidate's mean loss over the validation rows of all folds."""
+    total = attempt.evaluator.split.rows.total_weight
+    errors = []
+    for places in zip(*_places(attempt), strict=True):
+        losses = (attempt.fits[place].loss for place in places)
+        known = [loss for loss in losses if loss is not None]
+        errors.append(pool_intervals(known, weight=total))
+    return errors
+
+
+def _zero_candidates(attempt: TuningAttempt) -> list[bool]:
+    """Return which candidates are certified to be all zeros in every fold."""
+    used = [sizes.weight > 0.0 for sizes in attempt.evaluator.sizes]
+    return [
+        all(is_certified_zero(attempt.fits[p]) for p in places if used[p[0]])
+        for places in zip(*_places(attempt), strict=True)
+    ]
+
+
+def _settle_loo(
+    states: list[State], rows: Rows, *, solved: list[bool], choose: Chooser
 ) -> LooTuning:
-    """Return every candidate solved on all rows, and the choice; see ``tune``."""
-    rows = split.gathered(None)
-    if len(rows) < 2:
-        raise InvalidInput(
-            f"n_samples={len(rows)}: to leave one out takes at least two rows with "
-            "weight; tune on more"
-        )
-    states: list[State] = []
-    for objective in objectives:
-        states.append(_anchored(objective, rows, states[-1].anchor if states else None))
-        tick()
-    return _chosen_left_out(states, [True] * len(states), rows, decide)
-
-
-def loo_retune(
-    tuning: LooTuning, split: Split, gone: Index, decide: Decide
-) -> LooTuning:
-    """Return the tuning without the rows at these places; the old one stands."""
-    gone = gone[split.rows.weight[gone] > 0.0]  # others never counted
-    if not len(gone):
-        return tuning
-    removed, rows = split.rows.take(gone), split.without(gone).gathered(None)
-    if len(rows) < 2:
-        raise CannotRemove(
-            "one row with weight would be left, and to leave one out takes two; delete "
-            "the model instead"
-        )
+    """Return the choice, solving contenders until it is certified or all are solved."""
     with ThreadPoolExecutor() as pool:
-        states = list(pool.map(lambda state: dropped(state, removed), tuning.deputies))
-    return _chosen_left_out(states, [False] * len(states), rows, decide)
-
-
-def _chosen_left_out(
-    states: list[State], solved: list[bool], rows: Rows, decide: Decide
-) -> LooTuning:
-    """Return the choice, contenders anchored anew until it stands or all are."""
-    with ThreadPoolExecutor() as pool:
-        errors = list(pool.map(lambda state: _error(state, rows), states))
+        errors = list(pool.map(lambda state: _loo_error(state, rows), states))
         while True:
-            choice = decide(errors, [False] * len(states))
-            still = [place for place in choice.contenders if not solved[place]]
-            if choice.certified or not still:
+            choice = choose(errors, [False] * len(states))
+            unsolved = [place for place in choice.contenders if not solved[place]]
+            if choice.certified or not unsolved:
                 return LooTuning(tuple(states), choice)
 
-            def settle(place: int) -> State:
+            def solve_at(place: int) -> State:
                 state = states[place]
-                return _anchored(state.objective, rows, state.anchor)
+                return _solve_state(state.objective, rows, start=state.anchor)
 
-            for place, state in zip(still, pool.map(settle, still), strict=True):
+            fresh = pool.map(solve_at, unsolved)
+            for place, state in zip(unsolved, fresh, strict=True):
                 states[place], solved[place] = state, True
-                errors[place] = _error(state, rows)
+                errors[place] = _loo_error(state, rows)
 
 
-def _anchored(objective: Objective, rows: Rows, start: Vector | None) -> State:
+def _solve_state(objective: Objective, rows: Rows, *, start: Vector | None) -> State:
     """Return the state at the minimiser on these rows, with its moment."""
     solution = minimise(objective, rows, start)
     require_converged(objective, rows, solution)
@@ -317,7 +327,8 @@ def _anchored(objective: Objective, rows: Rows, start: Vector | None) -> State:
     return with_sums(initial_state(summary), summary, moment=True)
 
 
-def _error(state: State, rows: Rows) -> Interval:
-    """Return where the leave-one-out error must lie."""
-    left = leave_one_out(state, rows)
-    return Interval(max(0.0, left.value - left.bar), left.value, left.value + left.bar)
+def _loo_error(state: State, rows: Rows) -> ErrorInterval:
+    """Return bounds on the leave-one-out error."""
+    found = leave_one_out(state, rows)
+    value, bound = found.value, found.error_bound
+    return ErrorInterval(max(0.0, value - bound), value, value + bound)

@@ -91,7 +91,7 @@ class TunedModel(PrivateModel):
                 self.rule.objectives[chosen],
                 require_rows(self, gone),
                 n_subjects=n_subjects,
-                start=models.deputies[chosen].anchor,
+                start=models.full_fits[chosen].anchor,
             )
         return replace(after, labels=labels)._with_choice(models, chosen)
 
@@ -120,7 +120,7 @@ class TunedModel(PrivateModel):
         """Whether it does not matter which of these equal rows goes: in one fold."""
         assert self.training_rows is not None
         split = Split(self.training_rows.rows, self.bounds)
-        return len(set(split.of_rows(np.array(places)))) == 1
+        return len(set(split.folds_at(np.array(places)))) == 1
 
     def _charge_choice(self, account: Accountant) -> Accountant:
         """Return the account after a choice like the last one."""
@@ -149,7 +149,7 @@ class TunedModel(PrivateModel):
             objectives[chosen],
             require_rows(new, gone),
             n_subjects=n_subjects,
-            start=models.deputies[chosen].anchor,
+            start=models.full_fits[chosen].anchor,
         )
         return after._with_choice(models, chosen)
 
@@ -166,10 +166,10 @@ class TunedModel(PrivateModel):
             # In their order, so that tuning again gives the same to the last bit.
             rest = Split(split.rows.take(alive), bounds_among(alive, self.bounds))
             return fit_models(rule, rest)
-        decide = rule.decide(at_fit=False)
+        choose = rule.chooser(at_fit=False)
         if isinstance(models, LooTuning):
-            return loo_retune(models, split, gone, decide)
-        return retune(models, split, gone, decide)
+            return loo_retune(models, split, gone=gone, choose=choose)
+        return retune(models, split, gone=gone, choose=choose)
 
 
 def make_tuned(
@@ -191,10 +191,10 @@ def fit_models(
     rule: Rule, split: Split, tick: Callable[[], None] = lambda: None
 ) -> Models:
     """Return every candidate's models, solved from the start, and the choice."""
-    decide = rule.decide(at_fit=True)
+    choose = rule.chooser(at_fit=True)
     if rule.n_folds is None:
-        return loo_tune(rule.objectives, split, decide, tick)
-    return tune(rule.objectives, split, decide, tick)
+        return loo_tune(rule.objectives, split, choose=choose, on_solved=tick)
+    return tune(rule.objectives, split, choose=choose, on_solved=tick)
 
 
 def choose_for_release(choice: Choice, model: TunedModel, rule: Rule) -> int:
@@ -229,7 +229,7 @@ def sort_by_fold(
 ) -> tuple[TrainingRows, Index]:
     """Return the rows with their owners, fold after fold, and where each begins."""
     n_folds = rule.n_folds or 1
-    folds = folds_of(owners, rule.key, n_folds)
+    folds = folds_of(owners, rule.key, n_folds=n_folds)
     order = np.argsort(folds, kind="stable")
     kept = TrainingRows(rows.take(order), [owners[place] for place in order])
-    return kept, Split.of(kept.rows, folds[order], n_folds).bounds
+    return kept, Split.of(kept.rows, folds[order], n_folds=n_folds).bounds

@@ -2,12 +2,12 @@
 """Tuning by cross-validation, with a choice that can be forgotten."""
 
 from ..selection.choice import fold_of
-from ..selection.loo import LeftOut
+from ..selection.loo import LooResult
 from .estimators import Curve, TunedClassifier, TunedRegressor, loo_error
 
 __all__ = [
     "Curve",
-    "LeftOut",
+    "LooResult",
     "TunedClassifier",
     "TunedRegressor",
     "fold_of",

@@ -33,7 +33,7 @@ from ..removal import Mechanism
 from ..removal.state import initial_state, with_sums
 from ..removal.summary import summarise
 from ..selection.choice import Method, Rule, Split, grid
-from ..selection.loo import LeftOut, leave_one_out
+from ..selection.loo import LooResult, leave_one_out
 from ..selection.tuned_model import (
     TunedModel,
     choose_with_noise,
@@ -234,7 +234,7 @@ class Tuned(Forgetful):
             kept.rows,
             mechanism=choose_object("mechanism", self.mechanism, MECHANISMS),
             budget=budget,
-            start=models.deputies[chosen].anchor,
+            start=models.full_fits[chosen].anchor,
             scope=scope,
         )
         model = replace(
@@ -281,7 +281,7 @@ class TunedRegressor(Tuned, LinearRegression):
     """
 
 
-def loo_error(model: Forgetful) -> LeftOut:
+def loo_error(model: Forgetful) -> LooResult:
     """Return leave-one-out losses of a fitted estimator that keeps its data.
 
     At its noise-free answer and over the rows that it still has. The model and its

@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Plan: what a contract allows on given rows, before anyone signs it.
+r"""Plan: what a budget allows on given rows, before you commit to it.
 
-    how many    rows can go until the radius no longer fits, taken at random, in a
+    how many    rows can be removed before the radius no longer fits: at random, in a
                 cluster, or in the hardest order found
-    how good    the release is under the contract's noise, and under a tenth and ten
-                times as much
+    how good    the release is under the budget's noise, and under a tenth to ten times
+                as much
 
-Nothing is retrained on the way: radii come from the state, a batch equals a stream, so
-a count is found by trying few of them. Every count is a real removal by the verbs of
-``unlearn``. Which rows are hard, and how good the model is, are facts about the rows:
-a contract chosen from its own training rows is not fixed before the data is seen. Hence
-the warning, and the advice to plan on public or held-out rows.
+Every count is a real removal through ``unlearn``, and few are needed (``removals``). A
+report prints as a table of text, or as a plot if matplotlib is installed.
 
-Report: the figures of a plan, and how a person reads them.
-
-As a table of text, or as a plot if matplotlib is there; it is imported when asked for.
+Which rows are hard to remove, and how good the model is, are facts about the rows. A
+budget chosen from its own training rows was not fixed before the data was seen, hence
+the warning: plan on public or held-out rows.
 """
 
 import warnings
@@ -44,17 +41,17 @@ from .removals import (
     KINDS,
     Kind,
     Progress,
-    Reach,
-    Scored,
-    Trial,
-    accepted_radii,
-    noise_free,
-    reached,
-    released,
+    ReleaseScore,
+    RemovalLimit,
+    RemovalSequence,
+    find_limit,
+    follow_order,
+    labels_are_numbers,
+    make_radius_test,
     removal_orders,
     round_counts,
-    takes_numbers,
-    trial,
+    score_releases,
+    score_without_noise,
 )
 
 if TYPE_CHECKING:
@@ -70,6 +67,10 @@ WORDS: Mapping[str, str] = {
     "aligned": "effects in one direction",
     "opposed": "effects in one direction",
 }
+WARNING = (
+    "Planning looks at the rows: a budget chosen from its own training rows is not "
+    "covered by any certificate. Choose it from public or held-out rows."
+)
 # Below this an R2 is as bad as any, and would flatten the rest of the plot.
 LOWEST_R2 = -1.0
 # Colours that stay apart for the colour-blind (Okabe and Ito).
@@ -82,30 +83,30 @@ STYLES: Mapping[Kind, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PlanReport(Private):
-    """What a contract allows on given rows. It prints by ``table`` alone.
+    """What a budget allows on given rows. Only ``table`` and ``plot`` show it.
 
     Attributes
     ----------
     budget, mechanism
-        The contract, and the mechanism's name.
+        The budget, and the mechanism's name.
     n_samples, n_parameters
         n rows and d parameters.
     allowed
         The largest radius that fits: the radius budget less tau.
-    reaches
+    limits
         One for each kind of removal.
     metric
         "accuracy" or "R2": what ``score`` means.
     noise_free, noised
-        The model without noise, and releases by sigma.
+        Scores of the model without noise, and of releases by sigma.
     ignored
-        Removals that the noise would hide if nobody acted on them, whichever rows,
-        by constants alone; None where constants bound nothing.
+        How many requests the noise would hide if they were ignored, for any rows, from
+        constants alone; None where constants give no bound.
     risk
-        Bound on the expected excess risk of any release the contract accepts after
-        ``reaches``' largest count by the state alone; None likewise.
+        Bound on the expected excess risk of any release the budget accepts, up to the
+        largest count without rows; None likewise.
     not_covered
-        What these figures are not, in sentences.
+        What these figures do not say, in sentences.
     """
 
     budget: Budget
@@ -113,10 +114,10 @@ class PlanReport(Private):
     n_samples: int
     n_parameters: int
     allowed: float
-    reaches: tuple[Reach, ...]
+    limits: tuple[RemovalLimit, ...]
     metric: str
-    noise_free: Scored
-    noised: tuple[Scored, ...]
+    noise_free: ReleaseScore
+    noised: tuple[ReleaseScore, ...]
     ignored: int | None
     risk: float | None
     not_covered: tuple[str, ...]
@@ -125,7 +126,7 @@ class PlanReport(Private):
         return "PlanReport(private; table() shows it)"
 
     def table(self) -> str:
-        """Return the report as text for a person to read."""
+        """Return the report as text."""
         parts = [self._heading(), self._counts(), self._radii(), self._scores()]
         notes = "\n".join(
             fill(note, 80, initial_indent="- ", subsequent_indent="  ")
@@ -136,7 +137,7 @@ class PlanReport(Private):
     def plot(self, path: str | Path | None = None) -> "Figure":
         """Return radius by count and score by sigma as a figure; save it at ``path``.
 
-        Needs matplotlib, the extra ``plots``.
+        Needs matplotlib: install the extra ``plots``.
         """
         try:
             from matplotlib.figure import Figure
@@ -149,12 +150,12 @@ class PlanReport(Private):
         left, right = figure.subplots(1, 2)
         _draw_radii(left, self)
         _draw_scores(right, self)
-        figure.suptitle(f"What the contract allows: {self._contract()}")
+        figure.suptitle(f"What the budget allows: {self._terms()}")
         if path is not None:
             figure.savefig(path, dpi=150)
         return figure
 
-    def _contract(self) -> str:
+    def _terms(self) -> str:
         joint = self.budget.releases
         claim = "each release" if joint is None else f"{joint} releases jointly"
         return (
@@ -164,29 +165,29 @@ class PlanReport(Private):
 
     def _heading(self) -> str:
         return (
-            f"Plan: {self._contract()}\n"
+            f"Plan: {self._terms()}\n"
             f"{self.n_samples} rows, {self.n_parameters} parameters; a radius up to "
             f"{self.allowed:.3g} fits"
         )
 
     def _counts(self) -> str:
         lines = [("rows that may go", "without rows", "with rows", "one more")]
-        for reach in self.reaches:
-            counts = str(reach.without_rows), str(reach.with_rows)
-            lines.append((_label(reach), *counts, reach.then))
+        for limit in self.limits:
+            counts = str(limit.without_rows), str(limit.with_rows)
+            lines.append((_label(limit), *counts, limit.then))
         ignored = "no bound" if self.ignored is None else str(self.ignored)
         lines.append(("any, requests ignored", ignored, "", "by constants alone"))
         risk = "no bound" if self.risk is None else f"at most {self.risk:.3g}"
         return (
             f"{_aligned(lines, last_is_text=True)}\n"
-            "Without the remaining rows one more is refused, for all to see; with them "
-            "it is\nanswered as named and counting starts again from there.\n"
+            "Without the remaining rows one more is refused, visibly. With them it is "
+            "answered\nas stated, and counting starts again from there.\n"
             f"Expected excess risk until then, by constants alone: {risk}"
         )
 
     def _radii(self) -> str:
-        lines = [("rows removed", *(f"{each.kind} radius" for each in self.reaches))]
-        tried = [dict(reach.tried) for reach in self.reaches]
+        lines = [("rows removed", *(f"{each.kind} radius" for each in self.limits))]
+        tried = [dict(limit.tried) for limit in self.limits]
         for count in round_counts(self.n_samples - 1):
             found = [radii.get(count) for radii in tried]
             if any(radius is not None for radius in found):
@@ -202,9 +203,9 @@ class PlanReport(Private):
         return _aligned(lines)
 
 
-def _label(reach: Reach) -> str:
+def _label(limit: RemovalLimit) -> str:
     """Return the kind of removal in words."""
-    return f"{reach.kind}: {WORDS[reach.order]}"
+    return f"{limit.kind}: {WORDS[limit.order]}"
 
 
 def _figure(value: float | None) -> str:
@@ -217,7 +218,7 @@ def _figure(value: float | None) -> str:
 
 
 def _aligned(lines: Sequence[tuple[str, ...]], *, last_is_text: bool = False) -> str:
-    """Return lines of cells in columns, a rule below the first."""
+    """Return lines of cells in columns, with a rule below the first."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     final = len(widths) - 1
 
@@ -231,12 +232,12 @@ def _aligned(lines: Sequence[tuple[str, ...]], *, last_is_text: bool = False) ->
 
 
 def _draw_radii(axes: "Axes", report: PlanReport) -> None:
-    """Draw radius by count for each kind, and what the contract allows."""
-    for reach in report.reaches:
-        finite = [pair for pair in reach.tried if isfinite(pair[1]) and pair[1] > 0.0]
+    """Draw radius by count for each kind, and the largest radius that fits."""
+    for limit in report.limits:
+        finite = [pair for pair in limit.tried if isfinite(pair[1]) and pair[1] > 0.0]
         counts, radii = [n for n, _ in finite], [radius for _, radius in finite]
-        colour, marker = STYLES[reach.kind]
-        words = f"{_label(reach)}, {reach.without_rows} fit"
+        colour, marker = STYLES[limit.kind]
+        words = f"{_label(limit)}, {limit.without_rows} fit"
         axes.plot(counts, radii, color=colour, marker=marker, ms=3.5, label=words)
     axes.axhline(
         report.allowed, color="black", ls="--", label=f"allowed, {report.allowed:.3g}"
@@ -263,7 +264,7 @@ def _draw_scores(axes: "Axes", report: PlanReport) -> None:
     )
     free = report.noise_free.score
     axes.axhline(free, color="black", ls="--", label="without noise")
-    axes.axvline(report.budget.sigma, color="#D55E00", ls=":", label="the contract")
+    axes.axvline(report.budget.sigma, color="#D55E00", ls=":", label="the budget")
     axes.set(
         xscale="log",
         xlabel="sigma: standard deviation of the noise",
@@ -276,36 +277,30 @@ def _draw_scores(axes: "Axes", report: PlanReport) -> None:
     axes.grid(alpha=0.25)
 
 
-LOOK = (
-    "Planning looks at the rows: a contract chosen from its own training rows is not "
-    "covered by any certificate. Choose it from public or held-out rows."
-)
-
-
 class PlanningLooksAtData(UserWarning):
     """A plan was made on rows that nobody declared public or held out.
 
-    Silence it with ``Options(public=True)`` where that is true, or with
+    Silence it with ``PlanOptions(public=True)`` where that is true, or with
     ``warnings.simplefilter("ignore", PlanningLooksAtData)``.
     """
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Options:
-    """How to plan; the defaults serve.
+class PlanOptions:
+    """How to plan; the defaults will usually do.
 
     Parameters
     ----------
     public
-        Whether the rows are public or held out, so that looking at them is free.
+        Whether the rows are public or held out, so that you may look at them freely.
     scored_on
         Rows to score releases on; the planned rows themselves if not given.
     factors
-        Multiples of the contract's sigma to score.
+        Multiples of the budget's sigma to score.
     draws, seed
         Releases drawn for each sigma, and the seed of noise and random order.
     progress
-        Is told what is being tried, in words without figures of the data.
+        Called with what is being tried, in words that hold no figures of the data.
     """
 
     public: bool = False
@@ -316,7 +311,7 @@ class Options:
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a plan without draws or sigmas."""
+        """Raise InvalidInput for a plan without draws or sigmas."""
         if self.draws < 1 or not self.factors or not min(self.factors) > 0.0:
             raise InvalidInput(
                 f"draws={self.draws}, factors={self.factors}; score at least one draw "
@@ -327,11 +322,12 @@ class Options:
 def plan(
     objective: Objective,
     rows: Rows,
+    *,
     budget: Budget,
     mechanism: Mechanism | None = None,
-    options: Options | None = None,
+    options: PlanOptions | None = None,
 ) -> PlanReport:
-    """Return what the contract allows on these rows.
+    """Return what the budget allows on these rows.
 
     Parameters
     ----------
@@ -339,14 +335,14 @@ def plan(
         What would be fitted, and on which rows: public or held-out ones, as many as
         there will be.
     budget
-        The contract to try.
+        The budget to try.
     mechanism
-        Newton if not given. One that looks at the rows at each request has nothing to
-        plan and is refused.
+        Newton if not given. Mechanisms that look at the rows at each request are
+        refused: for them there is nothing to plan.
     options
         How to plan.
     """
-    options = Options() if options is None else options
+    options = PlanOptions() if options is None else options
     mechanism = Newton() if mechanism is None else mechanism
     if mechanism.needs_rows:
         raise Unsupported(
@@ -354,17 +350,18 @@ def plan(
             "so its answers fit whatever is removed; plan for Newton or Jackknife"
         )
     if not options.public:
-        warnings.warn(LOOK, PlanningLooksAtData, stacklevel=2)
+        warnings.warn(WARNING, PlanningLooksAtData, stacklevel=2)
     _tell(options, "fit on all rows")
     model = PrivateModel.fit(objective, rows, mechanism=mechanism, budget=budget)
-    trials = _trials(model, rows, options)
+    sequences = _follow_orders(model, rows, options=options)
     scored_on = rows if options.scored_on is None else options.scored_on
-    noised = _noised(model, scored_on, trials, options)
-    fits = accepted_radii(model, budget)
-    assert fits is not None  # or begin had raised
-    reaches = tuple(reached(kind, trials, fits) for kind in KINDS)
-    largest = max(reach.without_rows for reach in reaches)
-    ignored, risk = _by_constants(model, rows, largest)
+    noised = _score_sigmas(model, scored_on, sequences=sequences, options=options)
+    accepts = make_radius_test(model, budget)
+    assert accepts is not None  # or fit would have raised
+    limits = tuple(find_limit(kind, sequences, accepts=accepts) for kind in KINDS)
+    largest = max(limit.without_rows for limit in limits)
+    ignored, risk = _bound_by_constants(model, rows, n_removed=largest)
+    loss, theta = objective.loss, model.answer.draft.theta
     size = model.answer.draft.theta.size
     return PlanReport(
         budget=budget,
@@ -372,51 +369,65 @@ def plan(
         n_samples=len(rows),
         n_parameters=size,
         allowed=budget.radius_budget(size) - budget.solver_error(size),
-        reaches=reaches,
-        metric="R2" if takes_numbers(objective.loss) else "accuracy",
-        noise_free=noise_free(objective.loss, scored_on, model.answer.draft.theta),
+        limits=limits,
+        metric="R2" if labels_are_numbers(loss) else "accuracy",
+        noise_free=score_without_noise(loss, scored_on, theta=theta),
         noised=noised,
         ignored=ignored,
         risk=risk,
-        not_covered=_not_covered(options),
+        not_covered=_caveats(options),
     )
 
 
-def _trials(model: PrivateModel, rows: Rows, options: Options) -> dict[str, Trial]:
-    """Return one trial for each order."""
+def _follow_orders(
+    model: PrivateModel, rows: Rows, *, options: PlanOptions
+) -> dict[str, RemovalSequence]:
+    """Return one sequence of removals for each order."""
     _tell(options, "order the rows")
-    orders = removal_orders(model, rows, options.seed)
+    orders = removal_orders(model, rows, seed=options.seed)
     return {
-        name: trial(model, rows, order, partial(_tell, options, name))
+        name: follow_order(model, rows, order=order, tell=partial(_tell, options, name))
         for name, order in orders.items()
     }
 
 
-def _noised(
-    model: PrivateModel, rows: Rows, trials: Mapping[str, Trial], options: Options
-) -> tuple[Scored, ...]:
-    """Return scores and removals for multiples of the contract's sigma."""
+def _score_sigmas(
+    model: PrivateModel,
+    rows: Rows,
+    *,
+    sequences: Mapping[str, RemovalSequence],
+    options: PlanOptions,
+) -> tuple[ReleaseScore, ...]:
+    """Return scores and removals for multiples of the budget's sigma."""
     budget, theta = model.budget, model.answer.draft.theta
     assert budget is not None
     found = []
     for factor in sorted(options.factors):
-        contract = replace(budget, sigma=factor * budget.sigma)
-        _tell(options, f"sigma {contract.sigma:g}", f"{options.draws} releases drawn")
-        seeds = options.seed, options.draws
-        scored = released(model.objective.loss, rows, theta, contract, seeds)
-        fits = accepted_radii(model, contract)
-        if fits is not None:
-            counts = {name: trials[name].without_rows(fits) for name in trials}
+        scaled = replace(budget, sigma=factor * budget.sigma)
+        _tell(options, f"sigma {scaled.sigma:g}", f"{options.draws} releases drawn")
+        score = score_releases(
+            model.objective.loss,
+            rows,
+            theta=theta,
+            budget=scaled,
+            seeds=(options.seed, options.draws),
+        )
+        accepts = make_radius_test(model, scaled)
+        if accepts is not None:
+            counts = {
+                name: sequence.without_rows(accepts)
+                for name, sequence in sequences.items()
+            }
             typical, worst = counts["typical"], min(counts.values())
-            scored = replace(scored, typical=typical, worst=worst)
-        found.append(scored)
+            score = replace(score, typical=typical, worst=worst)
+        found.append(score)
     return tuple(found)
 
 
-def _by_constants(
-    model: PrivateModel, rows: Rows, n_removed: int
+def _bound_by_constants(
+    model: PrivateModel, rows: Rows, *, n_removed: int
 ) -> tuple[int | None, float | None]:
-    """Return what constants alone say: removals to ignore, and excess risk."""
+    """Return what constants alone say: requests to ignore, and excess risk."""
     objective, budget = model.objective, model.budget
     assert budget is not None
     size = model.answer.draft.theta.size
@@ -433,22 +444,22 @@ def _by_constants(
     return ignored, budget_risk_bound(figures, n_removed, radius=room, sigma=sigma)
 
 
-def _tell(options: Options, *words: str) -> None:
-    """Tell whoever wants to know what is being done."""
+def _tell(options: PlanOptions, *words: str) -> None:
+    """Report what is being done, if anyone asked."""
     if options.progress is not None:
         options.progress(": ".join(words))
 
 
-def _not_covered(options: Options) -> tuple[str, ...]:
-    """Return what the figures are not."""
+def _caveats(options: PlanOptions) -> tuple[str, ...]:
+    """Return what the figures do not say."""
     declared = "The rows were declared public or held out: other rows will differ."
     own = (
         "Scores are on the planned rows; pass scored_on= for rows that were not fitted."
     )
     return (
-        declared if options.public else LOOK,
+        declared if options.public else WARNING,
         *(() if options.scored_on is not None else (own,)),
-        "Counts belong to the orders tried; no search finds the worst rows of all, and "
+        "Counts belong to the orders tried. No search finds the worst rows of all, and "
         "a radius may rise and fall between the counts tried.",
-        "A plan promises nothing. Each release is held against the contract anew.",
+        "A plan promises nothing. Each release is checked against the budget again.",
     )
