@@ -56,30 +56,30 @@ class Demo(Options):
 
     def perform(self) -> int:
         """Play the story, write the report, and say where it is."""
-        from ..demo.page import page
-        from ..demo.plots import drawings
-        from ..demo.run import Script, Voice, told
+        from ..demo.page import draw_plots, render_page
+        from ..demo.run import DemoOptions, DemoOutput, run_demo
 
-        folder = fresh(self.out)
-        speak = silent if self.as_json else line
-        story = told(folder, Script(self.seed), Voice(speak, progress))
+        folder = make_empty_folder(self.out)
+        output = DemoOutput(say_nothing if self.as_json else say_under, progress)
+        result = run_demo(folder, DemoOptions(self.seed), output=output)
         report = folder / REPORT
-        report.write_text(page(story, drawings(story)), encoding="utf-8")
+        page = render_page(result, draw_plots(result))
+        report.write_text(page, encoding="utf-8")
         if self.as_json:
-            say_json({"report": str(report), **story.to_json()})
+            say_json({"report": str(report), **result.to_json()})
         else:
             key, forged = folder / "public.pem", folder / "forged-receipt.json"
-            line("Report", str(report))
+            say_under("Report", str(report))
             # Not wrapped: it is to be copied.
             say(f"{'Try':<{MARGIN}}expunge verify {forged} --key {key}")
         if self.show:
             import webbrowser
 
             webbrowser.open(report.resolve().as_uri())
-        return DOES_NOT_STAND if story.failures() else DONE
+        return DOES_NOT_STAND if result.find_failures() else DONE
 
 
-def fresh(folder: Path | None) -> Path:
+def make_empty_folder(folder: Path | None) -> Path:
     """Return a folder with nothing in it, made if need be."""
     if folder is None:
         return Path(mkdtemp(prefix="expunge-demo-"))
@@ -92,14 +92,14 @@ def fresh(folder: Path | None) -> Path:
     return folder
 
 
-def line(heading: str, text: str) -> None:
+def say_under(heading: str, text: str) -> None:
     """Print a heading with a text beside it; paths stay whole, to be copied."""
     shape = TextWrapper(WIDTH, f"{heading:<{MARGIN}}", " " * MARGIN)
     shape.break_on_hyphens = shape.break_long_words = False
     say(shape.fill(text))
 
 
-def silent(heading: str, text: str) -> None:
+def say_nothing(heading: str, text: str) -> None:
     """Print nothing: the JSON has all of it."""
 
 
