@@ -17,9 +17,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from expunge.cli import demo
-from expunge.cli.demo import Demo
-from expunge.cli.options import DOES_NOT_STAND, DONE, WRONG_INPUT, Failed
+from expunge.cli.demo import DemoCommand
+from expunge.cli.options import DOES_NOT_STAND, DONE, WRONG_INPUT, CommandFailed
+from expunge.cli.output import HEADING_WIDTH, print_under
 from expunge.demo import run as demo_run
 from expunge.demo import values
 from expunge.demo.checks import (
@@ -460,7 +460,7 @@ class TestCommand:
         self, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         folder = tmp_path / "new"
-        assert Demo(out=folder).perform() == DONE
+        assert DemoCommand(out=folder).perform() == DONE
         assert (folder / "report.html").read_text() == run.html
         out = capsys.readouterr().out
         assert str(folder / "report.html") in out
@@ -469,7 +469,7 @@ class TestCommand:
     def test_json_is_all_that_is_printed(
         self, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert Demo(out=tmp_path, as_json=True).perform() == DONE
+        assert DemoCommand(out=tmp_path, as_json=True).perform() == DONE
         raw = json.loads(capsys.readouterr().out)
         assert raw == {"report": str(tmp_path / "report.html"), **run.result.to_json()}
 
@@ -480,14 +480,14 @@ class TestCommand:
         monkeypatch.setattr(
             demo_run, "run_demo", lambda folder, options, *, output: broken
         )
-        assert Demo(out=tmp_path).perform() == DOES_NOT_STAND
+        assert DemoCommand(out=tmp_path).perform() == DOES_NOT_STAND
 
     def test_folder_in_use_is_left_alone(self, tmp_path: Path) -> None:
         kept = tmp_path / "kept"
         kept.write_text("mine")
         for taken in (tmp_path, kept):
-            with pytest.raises(Failed, match="empty or new") as failure:
-                Demo(out=taken).perform()
+            with pytest.raises(CommandFailed, match="empty or new") as failure:
+                DemoCommand(out=taken).perform()
             assert failure.value.code == WRONG_INPUT
         assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
@@ -495,7 +495,7 @@ class TestCommand:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-        assert Demo().perform() == DONE
+        assert DemoCommand().perform() == DONE
         (made,) = tmp_path.iterdir()
         assert made.name.startswith("expunge-demo-")
         assert made.stat().st_mode & 0o077 == 0
@@ -506,18 +506,18 @@ class TestCommand:
     ) -> None:
         seen: list[str] = []
         monkeypatch.setattr("webbrowser.open", seen.append)
-        Demo(out=tmp_path, show=wanted).perform()
+        DemoCommand(out=tmp_path, show=wanted).perform()
         assert seen == [(tmp_path / "report.html").as_uri()] * wanted
 
 
 def test_lines_are_wrapped_beside_their_headings(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    demo.say_under("Heading", "word " * 30)
+    print_under("Heading", "word " * 30)
     first, *rest = capsys.readouterr().out.splitlines()
     assert first.startswith("Heading     word")
     assert rest
-    assert all(line.startswith(" " * demo.MARGIN + "word") for line in rest)
+    assert all(line.startswith(" " * HEADING_WIDTH + "word") for line in rest)
     assert values.cut_to_first_sentence(
         "It stands. And more."
     ) == values.cut_to_first_sentence("It stands.")
@@ -525,7 +525,7 @@ def test_lines_are_wrapped_beside_their_headings(
 
 def test_page_documents_every_option() -> None:
     app = typer.Typer()
-    app.command("demo")(Demo)
+    app.command("demo")(DemoCommand)
     done = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "120"})
     page_ = (ROOT / "docs/demo.md").read_text()
     assert done.exit_code == 0
