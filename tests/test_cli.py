@@ -165,15 +165,24 @@ def test_words_are_those_of_the_harness() -> None:
     assert [word.value for word in demo.BenchSetting] == list(WORDS)
 
 
-def test_command_is_imported_without_what_it_runs() -> None:
-    heavy = ["numpy", "rich", "pyarrow", "sqlalchemy", "cryptography", "benchmarks"]
-    code = (
-        f"import sys, expunge.cli.app; print([m for m in {heavy} if m in sys.modules])"
-    )
+def loaded(module: str, heavy: list[str]) -> str:
+    """Return which of some modules are loaded by importing one of ours."""
+    code = f"import sys, {module}; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == "[]"
+    return done.stdout.strip()
+
+
+def test_command_is_imported_without_what_it_runs() -> None:
+    heavy = ["numpy", "rich", "pyarrow", "sqlalchemy", "cryptography", "benchmarks"]
+    assert loaded("expunge.cli.app", heavy) == "[]"
+
+
+@pytest.mark.parametrize("module", ["checks", "tables"])
+def test_files_are_read_without_fitting_libraries(module: str) -> None:
+    heavy = ["sklearn", "pandas", "pyarrow", "sqlalchemy"]
+    assert loaded(f"expunge.cli.{module}", heavy) == "[]"
 
 
 def test_page_documents_every_option_and_exit_code() -> None:

@@ -394,7 +394,12 @@ class TestIds:
     @pytest.mark.parametrize(
         ("name", "text", "column", "said"),
         [
-            ("ids.csv", "who,x\na,1\n", None, "has 2 columns, 'who', 'x'; say with"),
+            (
+                "ids.csv",
+                "who,x\na,1\n",
+                None,
+                "several columns, 'who', 'x'; say with",
+            ),
             ("ids.csv", "who,x\na,1\n", "whom", "did you mean 'who'?"),
             ("ids.csv", "who\n", None, "has no rows"),
             ("ids.csv", 'who\na\n""\n', None, "column 'who', line 3: it is empty"),

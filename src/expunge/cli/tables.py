@@ -234,9 +234,8 @@ class _Column:
     name: str
     values: Any
 
-    @property
     def is_text(self) -> bool:
-        """Whether the values are text."""
+        """Return whether the values are text."""
         types, kind = self.file.arrow.types, self.values.type
         return bool(types.is_string(kind) or types.is_large_string(kind))
 
@@ -270,7 +269,7 @@ class _Column:
     def to_targets(self) -> NDArray[Any]:
         """Return the values as targets: integers, floats or words."""
         arrow, column = self.file.arrow, self
-        if self.is_text:
+        if self.is_text():
             words = self.values.to_pylist()
             for row, word in enumerate(words):
                 if word is None or word.strip() in MISSING:
@@ -294,18 +293,17 @@ class _Column:
         arrow, column = self.file.arrow, self
         if arrow.types.is_integer(self.values.type):
             column = replace(self, values=self.values.cast(arrow.string()))
-        if not column.is_text:
+        if not column.is_text():
             what = f"ids are stored as {self.values.type}"
             raise self._make_error(what, advice="store text or integers")
-        given: list[str | None] = column.values.to_pylist()
-        for row, one in enumerate(given):
+        ids = []
+        for row, one in enumerate(column.values.to_pylist()):
             reason = objection(one)
             if reason is not None:
                 what, advice = reason.split("; ")
                 raise self._make_error(what, row=row, advice=advice)
-        ids = [person(one) for one in given]
-        for row, word in enumerate(ids):
-            if word in MISSING_IDS:
+            ids.append(person(one))
+            if ids[-1] in MISSING_IDS:
                 what = "it looks like a missing value"
                 raise self._make_error(what, row=row, advice=FILL_IN)
         if not self.file.is_parquet:
@@ -370,9 +368,8 @@ def _find_only_column(source: _TableFile) -> str:
     """Return the name of the only column, if it cannot be an id."""
     if len(source.names) != 1:
         raise InvalidInput(
-            f"{source.path} has {len(source.names)} columns, "
-            f"{_list_names(source.names)}; "
-            "say with --column which one holds the ids"
+            f"{source.path} has several columns, {_list_names(source.names)}; say with "
+            "--column which one holds the ids"
         )
     name = source.names[0]
     if not _is_parquet(source.path) and re.search(r"[\d@]", name):
