@@ -30,10 +30,11 @@ from expunge.cli.options import (
     NOT_INSTALLED,
     UNEXPECTED,
     WRONG_INPUT,
-    Failed,
-    exit_code,
-    reason,
+    CommandFailed,
+    explain,
+    find_exit_code,
 )
+from expunge.cli.output import ReportNamedProgress
 from expunge.exceptions import ExpungeError, MissingExtra
 from expunge.ledger import UnusableKey
 from tests.cli_page import PAGE as MANUAL
@@ -41,10 +42,10 @@ from tests.cli_page import QUOTED, help_of, renewed
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/bench.md").read_text()
-RUN = Callable[[Request, demo.Watch], Outcome]
+RUN = Callable[[Request, ReportNamedProgress], Outcome]
 
 
-def found(request: Request, watch: demo.Watch) -> Outcome:
+def found(request: Request, watch: ReportNamedProgress) -> Outcome:
     """Return an outcome with one target missed."""
     watch("a piece", 0, 1)
     table = Table(("setting", "asked"), [(request.word, request.scale)])
@@ -60,7 +61,7 @@ def call(
 
     def call(*options: str, run: RUN = found) -> SimpleNamespace:
         fake = SimpleNamespace(Request=Request, run=run)
-        monkeypatch.setattr(demo, "harness", lambda: fake)
+        monkeypatch.setattr(demo, "import_experiments", lambda: fake)
         done = CliRunner().invoke(app, ["bench", *options, "--out", str(tmp_path)])
         return SimpleNamespace(
             code=done.exit_code,
@@ -95,7 +96,7 @@ def test_json_is_all_that_is_printed(call: Call) -> None:
 def test_options_reach_the_harness(call: Call, tmp_path: Path) -> None:
     asked: list[Request] = []
 
-    def run(request: Request, watch: demo.Watch) -> Outcome:
+    def run(request: Request, watch: ReportNamedProgress) -> Outcome:
         asked.append(request)
         return found(request, watch)
 
@@ -105,7 +106,7 @@ def test_options_reach_the_harness(call: Call, tmp_path: Path) -> None:
 
 
 def test_missing_data_are_named_without_a_trace(call: Call) -> None:
-    def run(request: Request, watch: demo.Watch) -> Outcome:
+    def run(request: Request, watch: ReportNamedProgress) -> Outcome:
         raise DataNotFound("mnist/x.gz is wanted")
 
     done = call("mnist", run=run)
@@ -118,7 +119,7 @@ def test_missing_data_are_named_without_a_trace(call: Call) -> None:
 
 
 def test_part_that_could_not_run_is_told_and_counts(call: Call) -> None:
-    def run(request: Request, watch: demo.Watch) -> Outcome:
+    def run(request: Request, watch: ReportNamedProgress) -> Outcome:
         return Outcome([], ["svhn-dp: torch is not installed"], [])
 
     done = call("all", run=run)
@@ -130,14 +131,14 @@ def test_part_that_could_not_run_is_told_and_counts(call: Call) -> None:
     ("error", "code", "said"),
     [
         (MissingExtra("plots need matplotlib"), NOT_INSTALLED, "need matplotlib"),
-        (KeyboardInterrupt(), INTERRUPTED, "what is finished is kept"),
+        (KeyboardInterrupt(), INTERRUPTED, "finished work is kept"),
         (ZeroDivisionError("oh"), UNEXPECTED, "ZeroDivisionError: oh"),
     ],
 )
 def test_failures_end_in_their_codes(
     call: Call, error: BaseException, code: int, said: str
 ) -> None:
-    def run(request: Request, watch: demo.Watch) -> Outcome:
+    def run(request: Request, watch: ReportNamedProgress) -> Outcome:
         raise error
 
     done = call("mnist", run=run)
@@ -151,28 +152,37 @@ def test_wrong_word_is_a_usage_error(call: Call) -> None:
 
 
 def test_elsewhere_than_in_a_checkout_it_says_so(tmp_path: Path) -> None:
-    with pytest.raises(Failed, match="from a checkout") as failure:
-        demo.harness(tmp_path)
+    with pytest.raises(CommandFailed, match="needs a checkout") as failure:
+        demo.import_experiments(tmp_path)
     assert failure.value.code == NOT_INSTALLED
 
 
 def test_checkout_has_a_harness() -> None:
-    assert demo.harness().Request is Request
+    assert demo.import_experiments().Request is Request
 
 
 def test_words_are_those_of_the_harness() -> None:
-    assert [word.value for word in demo.Word] == list(WORDS)
+    assert [word.value for word in demo.BenchSetting] == list(WORDS)
+
+
+def loaded(module: str, heavy: list[str]) -> str:
+    """Return which of some modules are loaded by importing one of ours."""
+    code = f"import sys, {module}; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
 
 
 def test_command_is_imported_without_what_it_runs() -> None:
     heavy = ["numpy", "rich", "pyarrow", "sqlalchemy", "cryptography", "benchmarks"]
-    code = (
-        f"import sys, expunge.cli.app; print([m for m in {heavy} if m in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
+    assert loaded("expunge.cli.app", heavy) == "[]"
+
+
+@pytest.mark.parametrize("module", ["checks", "tables"])
+def test_files_are_read_without_fitting_libraries(module: str) -> None:
+    heavy = ["sklearn", "pandas", "pyarrow", "sqlalchemy"]
+    assert loaded(f"expunge.cli.{module}", heavy) == "[]"
 
 
 def test_page_documents_every_option_and_exit_code() -> None:
@@ -199,7 +209,7 @@ class TestExitCodes:
         assert len(raised) > 10
         for kind in [*raised, UnusableKey]:
             assert issubclass(kind, ExpungeError)
-            assert exit_code(kind("words")) not in (DONE, UNEXPECTED)
+            assert find_exit_code(kind("words")) not in (DONE, UNEXPECTED)
 
     @pytest.mark.parametrize(
         ("error", "code"),
@@ -222,19 +232,19 @@ class TestExitCodes:
             (exceptions.CapacityExceeded(""), 9),
             (ImportError(""), 1),
             (ZeroDivisionError(""), 1),
-            (Failed("", 6), 6),
+            (CommandFailed("", 6), 6),
         ],
     )
     def test_error_ends_in_its_code(self, error: Exception, code: int) -> None:
-        assert exit_code(error) == code
+        assert find_exit_code(error) == code
 
     def test_reason_is_one_line_that_says_what_to_do(self) -> None:
-        assert reason(exceptions.InvalidInput("a=1;\n give 2")) == "a=1; give 2"
-        assert reason(PermissionError(13, "Permission denied", "x.csv")).startswith(
+        assert explain(exceptions.InvalidInput("a=1;\n give 2")) == "a=1; give 2"
+        assert explain(PermissionError(13, "Permission denied", "x.csv")).startswith(
             "x.csv: Permission denied;"
         )
         gone = ModuleNotFoundError("No module named 'sqlalchemy'", name="sqlalchemy")
-        assert "pip install expunge[cli,registry,files]" in reason(gone)
+        assert "pip install expunge[cli,registry,files]" in explain(gone)
 
     def test_all_are_in_the_help_and_in_the_manual(self) -> None:
         manual, shown = MANUAL.read_text(), help_of("")

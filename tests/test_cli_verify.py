@@ -140,7 +140,7 @@ class TestVerify:
         ):
             done = call("verify", *words)
             assert done.code == DATA_MISSING
-            assert "nowhere is not there" in done.err
+            assert "nowhere does not exist" in done.err
 
     def test_export_against_what_others_hold(self, keep: Keep, key: Path) -> None:
         whole, cut = keep("whole", EXPORT), keep("cut", export(PAGES[:24]))
@@ -210,7 +210,7 @@ class TestVerify:
         assert done.code == WRONG_INPUT
         done = call("verify", file, "--key", key, "--seen", file)
         assert done.code == WRONG_INPUT
-        assert "is no ledger export" in done.err
+        assert "is not a ledger export" in done.err
 
     def test_neither_registry_nor_database_is_needed(
         self, keep: Keep, key: Path

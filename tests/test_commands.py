@@ -5,7 +5,6 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Sequence
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 
 from expunge.cli import requests
-from expunge.cli.fit import Kind, kind_of
+from expunge.cli.models import ModelKind, guess_kind
 from expunge.cli.options import (
     BUSY,
     DATA_MISSING,
@@ -23,6 +22,7 @@ from expunge.cli.options import (
     UNKNOWN,
     WRONG_INPUT,
 )
+from expunge.cli.requests import split_into_batches
 from expunge.exceptions import InvalidInput, StoreFailed
 from expunge.ledger import Receipt
 from expunge.registry import ErasureRequest, Registry
@@ -87,7 +87,7 @@ class TestInit:
             assert part.exists()
             assert str(part) in done.out
         assert str(folder / "journal") in done.out
-        assert "A backup is a copy of the whole folder" in done.words
+        assert "To back up, copy the whole folder" in done.words
         again = call("init", "-r", folder, "--json")
         assert again.json["store"] == "sqlite"
         assert again.json["key"] in call("status", "-r", folder).out
@@ -115,17 +115,19 @@ class TestFit:
     @pytest.mark.parametrize(
         ("y", "kind"),
         [
-            (["a", "b", "a"], Kind.logistic),
-            ([0, 1, 1], Kind.logistic),
-            ([0.5, 7.25], Kind.logistic),
-            (["a", "b", "c"], Kind.softmax),
-            (range(50), Kind.softmax),
-            (range(51), Kind.linear),
-            ([0.0, 1.0, 2.0], Kind.linear),
+            (["a", "b", "a"], ModelKind.logistic),
+            ([0, 1, 1], ModelKind.logistic),
+            ([0.5, 7.25], ModelKind.logistic),
+            (["a", "b", "c"], ModelKind.softmax),
+            (range(50), ModelKind.softmax),
+            (range(51), ModelKind.linear),
+            ([0.0, 1.0, 2.0], ModelKind.linear),
         ],
     )
-    def test_kind_follows_from_the_target(self, y: list[object], kind: Kind) -> None:
-        assert kind_of(np.array(y)) is kind
+    def test_kind_follows_from_the_target(
+        self, y: list[object], kind: ModelKind
+    ) -> None:
+        assert guess_kind(np.array(y)) is kind
 
     def test_contract_is_the_default_and_is_said(self, folder: Path) -> None:
         models = {one["name"]: one for one in call("status", "--json").json["models"]}
@@ -139,7 +141,7 @@ class TestFit:
         about = ("--target", "outcome", "--subject", "patient")
         done = call("fit", "three", table, *about)
         assert done.code == DONE
-        assert "logistic (by its target; --kind says otherwise)" in done.words
+        assert "logistic (guessed from the target; choose with --kind)" in done.words
         assert "80 of 40 people, 3 features" in done.words
         assert "epsilon 1, delta 1e-05 for each release, by noise of 0.1" in done.words
 
@@ -166,7 +168,10 @@ class TestFit:
             (("outcom", "--no-subject"), "did you mean 'outcome'?"),
             (("outcome", "--no-subject"), "column 'patient', line 2: it is not a num"),
             (("outcome", "--subject", "x"), "no column 'x'"),
-            (("outcome", "--no-subject", "--drop", "outcome"), "different columns"),
+            (
+                ("outcome", "--no-subject", "--drop", "outcome"),
+                "column 'outcome' has two jobs",
+            ),
         ],
     )
     def test_column_that_does_not_fit_is_named(
@@ -185,13 +190,13 @@ class TestFit:
         ("options", "said"),
         [
             (("--alphas", "1e-2,a"), "--alphas '1e-2,a'"),
-            (("--alphas", "1e-2", "--alpha", "1"), "--alpha beside --alphas"),
-            (("--alphas", "1", "--kind", "softmax"), "does not serve softmax"),
-            (("--no-budget", "--sigma", "2"), "--no-budget beside --sigma"),
-            (("--no-budget", "--row-norm", "2"), "--no-budget beside --row-norm"),
+            (("--alphas", "1e-2", "--alpha", "1"), "--alpha with --alphas"),
+            (("--alphas", "1", "--kind", "softmax"), "does not work with softmax"),
+            (("--no-budget", "--sigma", "2"), "--no-budget with --sigma"),
+            (("--no-budget", "--row-norm", "2"), "--no-budget with --row-norm"),
             (("--epsilon", "-1"), "epsilon=-1.0"),
             (("--releases", "0"), "releases=0"),
-            (("--kind", "linear"), "--kind linear, and the target holds words"),
+            (("--kind", "linear"), "--kind linear, but the target holds words"),
         ],
     )
     def test_terms_that_do_not_fit_are_named(
@@ -209,7 +214,7 @@ class TestFit:
 
     def test_too_many_words_are_no_classes(self) -> None:
         with pytest.raises(InvalidInput, match="51 different words"):
-            kind_of(np.array([f"word {number}" for number in range(51)]))
+            guess_kind(np.array([f"word {number}" for number in range(51)]))
 
     def test_taken_name_is_refused(
         self, table: Path, unchanged: Callable[[], bool]
@@ -448,15 +453,16 @@ class TestForget:
     ) -> None:
         accept = RegistryRequests.accept
 
-        calls = count()
-
-        def full(registry: RegistryRequests, asked: Sequence[ErasureRequest]) -> object:
-            if next(calls):
-                raise StoreFailed("no room is left; make room")
-            return accept(registry, asked)
+        def full(kept: RegistryRequests, asked: Sequence[ErasureRequest]) -> object:
+            with Registry.open(folder) as registry:
+                if registry.status().n_requests:
+                    raise StoreFailed("no room is left; make room")
+            return accept(kept, asked)
 
         monkeypatch.setattr(RegistryRequests, "accept", full)
-        monkeypatch.setattr(requests, "CHUNK", 2)
+        monkeypatch.setattr(
+            requests, "split_into_batches", lambda asked: split_into_batches(asked, 2)
+        )
         Path("ids.txt").write_text("\n".join(map(person, range(5))))
         done = call("forget", "--from", "ids.txt")
         assert done.code == STORE_FAILED
@@ -480,6 +486,10 @@ class TestForget:
         done = call("forget", person(1))
         assert done.code == DONE
         assert Receipt.from_json(done.out.strip()).entry.n_subjects == 1
+
+    def test_chunks_lose_nobody(self) -> None:
+        assert list(split_into_batches(range(7), 3)) == [(0, 1, 2), (3, 4, 5), (6,)]
+        assert list(split_into_batches([], 3)) == []
 
 
 def test_whoever_was_forgotten_is_taken_in_by_request_alone(

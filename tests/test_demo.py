@@ -17,40 +17,46 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from expunge.cli import demo
-from expunge.cli.demo import Demo
-from expunge.cli.options import DOES_NOT_STAND, DONE, WRONG_INPUT, Failed
+from expunge.cli.demo import DemoCommand
+from expunge.cli.options import DOES_NOT_STAND, DONE, WRONG_INPUT, CommandFailed
+from expunge.cli.output import HEADING_WIDTH, print_under
 from expunge.demo import run as demo_run
 from expunge.demo import values
 from expunge.demo.checks import (
     ALTERED_EXPORT,
     EXPORT,
-    FORGED_RECEIPT,
     RECEIPT,
     ROW_NORM,
     SHORTENED_EXPORT,
-    Witness,
-    patients,
+    TAMPERED_RECEIPT,
+    ReplayCheck,
+    load_patients,
 )
-from expunge.demo.page import CAPTIONS, NO_PLOTS, page, sampled
-from expunge.demo.plots import COLOURS, PLOTS, drawings
+from expunge.demo.page import (
+    COLOURS,
+    PLOTS,
+    draw_plots,
+    render_page,
+    sample_steps,
+)
 from expunge.demo.run import (
     ALPHA,
-    CONTRACT,
+    BUDGET,
     MODEL,
-    Script,
-    Voice,
-    Watch,
-    standing,
-    told,
+    DemoOptions,
+    DemoOutput,
+    ReportProgress,
+    count_receipts,
+    run_demo,
 )
 from expunge.ledger import Receipt, check_export, check_receipt, open_signing_key
 from expunge.ledger.merkle import Frontier, inclusion_proof, leaf_hash, nodes_of
 from expunge.registry import Registry
 
 ROOT = Path(__file__).parents[1]
-SCRIPT = Script(seed=3, n_alone=9, n_batch=6)
-N_GONE = SCRIPT.n_alone + SCRIPT.n_batch
+OPTIONS = DemoOptions(seed=3, n_alone=9, n_batch=6)
+N_GONE = OPTIONS.n_alone + OPTIONS.n_batch
+NO_PLOTS = "There are no plots, because matplotlib is not installed."
 # Elements that have no end.
 VOID = {"meta"}
 
@@ -60,7 +66,7 @@ class Run:
     """One run: where it was, what it measured, what it said, and its page."""
 
     folder: Path
-    story: values.Story
+    result: values.DemoResult
     said: list[tuple[str, str]]
     watched: list[tuple[int, int]]
     html: str
@@ -73,12 +79,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     watched: list[tuple[int, int]] = []
 
     @contextmanager
-    def progress(label: str) -> Iterator[Watch]:
+    def progress(label: str) -> Iterator[ReportProgress]:
         yield lambda done, total: watched.append((done, total))
 
-    voice = Voice(lambda heading, text: said.append((heading, text)), progress)
-    story = told(folder, SCRIPT, voice)
-    return Run(folder, story, said, watched, page(story, drawings(story)))
+    output = DemoOutput(lambda heading, text: said.append((heading, text)), progress)
+    result = run_demo(folder, OPTIONS, output=output)
+    return Run(folder, result, said, watched, render_page(result, draw_plots(result)))
 
 
 class Reader(HTMLParser):
@@ -128,86 +134,103 @@ def read(html: str) -> Reader:
     return reader
 
 
-def listed(story: values.Story) -> str:
-    return json.dumps(story.to_json(), allow_nan=False)
+def start_replay() -> ReplayCheck:
+    return ReplayCheck.start(load_patients(), alpha=ALPHA, budget=BUDGET)
 
 
-class TestStory:
+def listed(result: values.DemoResult) -> str:
+    return json.dumps(result.to_json(), allow_nan=False)
+
+
+class TestResult:
     def test_everything_came_out_as_promised(self, run: Run) -> None:
-        story = run.story
-        assert story.failures() == ()
-        for step in story.answers:
+        result = run.result
+        assert result.find_failures() == ()
+        for step in result.answers:
             assert step.distance <= step.radius
-            assert step.radius + (story.certificate.tau or 0.0) <= story.budget
-        assert story.n_receipts == N_GONE
+            assert step.radius + (result.certificate.tau or 0.0) <= result.radius_budget
+        assert result.n_receipts == N_GONE
 
     def test_every_request_is_a_step(self, run: Run) -> None:
-        gone = [step.n_forgotten for step in run.story.answers]
-        assert gone == [*range(SCRIPT.n_alone + 1), N_GONE]
-        assert all(step.seconds > step.removal_seconds for step in run.story.requests)
+        gone = [step.n_forgotten for step in run.result.answers]
+        assert gone == [*range(OPTIONS.n_alone + 1), N_GONE]
+        assert all(step.seconds > step.removal_seconds for step in run.result.requests)
         assert run.watched[-1] == (N_GONE, N_GONE)
 
     def test_people_are_gone_from_the_registry(self, run: Run) -> None:
-        people = patients()
-        asked = [people.ids[place] for place in people.asking(SCRIPT.seed, N_GONE)]
+        patients = load_patients()
+        asked = [
+            patients.ids[place]
+            for place in patients.choose_requesters(OPTIONS.seed, N_GONE)
+        ]
         with Registry.open(run.folder / "registry") as registry:
             assert set(registry.requests.find_models(asked).values()) == {()}
-            assert registry.status().models[0].n_people == len(people.ids) - N_GONE
-            assert len(list(registry.ledger.entries())) == run.story.n_entries
-            assert registry.status().models[0].certificate == run.story.certificate
-        assert run.story.certificate.n_subjects_removed == N_GONE
-        assert run.story.certificate.status == "certified"
+            assert registry.status().models[0].n_people == len(patients.ids) - N_GONE
+            assert len(list(registry.ledger.entries())) == run.result.n_entries
+            assert registry.status().models[0].certificate == run.result.certificate
+        assert run.result.certificate.n_subjects_removed == N_GONE
+        assert run.result.certificate.status == "certified"
 
     def test_timeline_has_no_gap(self, run: Run) -> None:
-        life = run.story.life
+        life = run.result.timeline
         assert life[0].start == 0.0
         assert [stage.stop for stage in life[:-1]] == [s.start for s in life[1:]]
         assert all(stage.start <= stage.stop for stage in life)
-        assert life[-2].stop == run.story.requests[-1].seconds
+        assert life[-2].stop == run.result.requests[-1].seconds
 
     def test_it_is_told_in_order(self, run: Run) -> None:
         headings = list(dict.fromkeys(heading for heading, _ in run.said))
-        first = ["People", "Contract", "Plan", "Forgotten", "Retraining", "Accuracy"]
-        assert headings == [*first, "Time", "Release", "Receipts", "Forgery", "Limits"]
+        first = ["People", "Budget", "Plan", "Forgotten", "Retraining", "Accuracy"]
+        assert headings == [
+            *first,
+            "Time",
+            "Release",
+            "Receipts",
+            "Tampering",
+            "Limits",
+        ]
 
     def test_json_holds_every_part(self, run: Run) -> None:
-        raw = json.loads(listed(run.story))
-        assert set(raw) == {field.name for field in fields(values.Story)}
-        assert raw["batch"]["distance"] == run.story.batch.distance
+        raw = json.loads(listed(run.result))
+        assert set(raw) == {field.name for field in fields(values.DemoResult)}
+        assert raw["batch"]["distance"] == run.result.batch.distance
         assert raw["certificate"]["n_subjects_removed"] == N_GONE
 
     def test_broken_promise_is_found(self, run: Run) -> None:
-        batch = run.story.batch
+        batch = run.result.batch
         for worse in (replace(batch, distance=1.0), replace(batch, radius=1.0)):
-            broken = replace(run.story, batch=worse)
-            (failure,) = broken.failures()
-            assert f"FAILED: {failure}" in read(page(broken, {})).text
+            broken = replace(run.result, batch=worse)
+            (failure,) = broken.find_failures()
+            assert f"FAILED: {failure}" in read(render_page(broken, {})).text
             n_steps = len(broken.steps)
-            assert f"In {n_steps} of {n_steps + 1} releases" in values.nearness(broken)
+            assert (
+                f"In {n_steps} of {n_steps + 1} releases"
+                in values.describe_distances(broken)
+            )
 
     def test_broken_paper_is_found(self, run: Run) -> None:
-        story = run.story
-        taken = tuple(replace(forgery, stands=True) for forgery in story.forgeries)
+        result = run.result
+        taken = tuple(replace(copy, stands=True) for copy in result.tampered)
         for broken in (
-            replace(story, n_receipts=N_GONE - 1),
-            replace(story, opened=replace(story.opened, stands=False)),
-            replace(story, forgeries=taken),
+            replace(result, n_receipts=N_GONE - 1),
+            replace(result, receipt=replace(result.receipt, stands=False)),
+            replace(result, tampered=taken),
         ):
-            assert len(broken.failures()) == 1
+            assert len(broken.find_failures()) == 1
 
 
-class TestPeople:
+class TestPatients:
     def test_seed_decides_who_asks(self) -> None:
-        people = patients()
-        assert people.asking(1, 9) == people.asking(1, 20)[:9]
-        assert people.asking(1, 20) != people.asking(2, 20)
-        assert len(set(people.asking(1, 150))) == 150
+        patients = load_patients()
+        assert patients.choose_requesters(1, 9) == patients.choose_requesters(1, 20)[:9]
+        assert patients.choose_requesters(1, 20) != patients.choose_requesters(2, 20)
+        assert len(set(patients.choose_requesters(1, 150))) == 150
 
     def test_rows_keep_the_promised_norm(self) -> None:
-        people = patients()
-        norms = np.linalg.norm(people.X, axis=1)
+        patients = load_patients()
+        norms = np.linalg.norm(patients.X, axis=1)
         assert np.hypot(norms, 1.0).max() <= ROW_NORM
-        assert len(set(people.ids)) == len(people.X) == len(people.y)
+        assert len(set(patients.ids)) == len(patients.X) == len(patients.y)
 
     def test_nothing_is_fitted_on_those_in_the_model(self) -> None:
         # Undone up to each row's length, which is that row's own, the scale must be
@@ -215,32 +238,36 @@ class TestPeople:
         from sklearn.datasets import load_breast_cancer
 
         X, _ = load_breast_cancer(return_X_y=True)
-        people = patients()
-        inside = [int(one.removeprefix("patient-")) for one in people.ids]
+        patients = load_patients()
+        inside = [int(one.removeprefix("patient-")) for one in patients.ids]
         others = np.delete(X, inside, axis=0)
         scaled = (X[inside] - others.mean(axis=0)) / others.std(axis=0)
         scaled /= np.linalg.norm(scaled, axis=1, keepdims=True)
-        assert np.allclose(scaled, people.X, rtol=0.0, atol=1e-12)
+        assert np.allclose(scaled, patients.X, rtol=0.0, atol=1e-12)
 
 
-class TestWitness:
+class TestReplayCheck:
     def test_retraining_is_what_the_library_learns(self) -> None:
-        witness = Witness.of(patients(), ALPHA, CONTRACT).after(5, 7)
-        fresh = Witness.of(patients(), ALPHA, CONTRACT)
-        retrained = witness.retrained()
-        assert fresh.distance(fresh.retrained()) < 1e-9
-        assert 0.0 < witness.distance(retrained) <= witness.model.answer.radius.value
-        assert fresh.distance(retrained) > witness.distance(retrained)
+        replay = start_replay().replay_removal(5, 7)
+        fresh = start_replay()
+        retrained = replay.retrain()
+        assert fresh.measure_distance(fresh.retrain()) < 1e-9
+        assert (
+            0.0 < replay.measure_distance(retrained) <= replay.model.answer.radius.value
+        )
+        assert fresh.measure_distance(retrained) > replay.measure_distance(retrained)
 
     def test_record_of_another_model_is_refused(self, run: Run) -> None:
         with Registry.open(run.folder / "registry") as registry:
             record = registry.models.record(MODEL)
-        with pytest.raises(RuntimeError, match="computed something else"):
-            Witness.of(patients(), ALPHA, CONTRACT).after(5).require_same(record)
+        with pytest.raises(RuntimeError, match="of different models"):
+            start_replay().replay_removal(5).check_record(record)
 
     def test_order_within_a_batch_does_not_matter(self) -> None:
-        witness = Witness.of(patients(), ALPHA, CONTRACT)
-        one, other = (witness.after(*places) for places in ((5, 9, 7), (9, 7, 5)))
+        replay = start_replay()
+        one, other = (
+            replay.replay_removal(*places) for places in ((5, 9, 7), (9, 7, 5))
+        )
         assert one.model.answer.radius == other.model.answer.radius
 
 
@@ -252,7 +279,7 @@ class TestTree:
         for each in leaves:
             frontier = frontier.append(each)
         for index in range(size):
-            nodes = list(values.sketch(leaves, index).walk())
+            nodes = list(values.build_tree(leaves, index).walk())
             given = {node.digest for node in nodes if node.role == "proof"}
             proof = inclusion_proof(nodes_of(leaves), index, size)
             assert given == {sibling.hex() for sibling in proof}
@@ -262,7 +289,7 @@ class TestTree:
 
     def test_no_two_boxes_stand_in_one_place(self) -> None:
         nodes = list(
-            values.sketch([leaf_hash(bytes([i])) for i in range(77)], 70).walk()
+            values.build_tree([leaf_hash(bytes([i])) for i in range(77)], 70).walk()
         )
         assert len({(node.x, node.depth) for node in nodes}) == len(nodes)
         closed = [node for node in nodes if not node.children]
@@ -271,12 +298,12 @@ class TestTree:
 
     def test_it_is_the_receipts(self, run: Run) -> None:
         receipt = Receipt.from_json((run.folder / RECEIPT).read_bytes())
-        nodes = list(run.story.tree.walk())
-        assert run.story.tree.digest == receipt.head.root
+        nodes = list(run.result.tree.walk())
+        assert run.result.tree.digest == receipt.head.root
         assert {n.digest for n in nodes if n.role == "proof"} == set(receipt.proof)
 
 
-class TestPapers:
+class TestPublicFiles:
     def test_genuine_ones_stand(self, run: Run) -> None:
         pem = (run.folder / "public.pem").read_bytes()
         assert check_receipt((run.folder / RECEIPT).read_bytes(), pem).stands
@@ -284,17 +311,17 @@ class TestPapers:
 
     def test_forged_ones_are_refused(self, run: Run) -> None:
         pem = (run.folder / "public.pem").read_bytes()
-        receipt = check_receipt((run.folder / FORGED_RECEIPT).read_bytes(), pem)
+        receipt = check_receipt((run.folder / TAMPERED_RECEIPT).read_bytes(), pem)
         assert "does not bear the signature" in receipt.says
         short = check_export((run.folder / SHORTENED_EXPORT).read_bytes(), pem)
         assert "1 before it were removed" in short.says
         other = check_export((run.folder / ALTERED_EXPORT).read_bytes(), pem)
         assert "has another root" in other.says
-        said = [forgery.says for forgery in run.story.forgeries]
+        said = [copy.says for copy in run.result.tampered]
         assert said == [receipt.says, short.says, other.says]
 
     @pytest.mark.parametrize(
-        "names", [(FORGED_RECEIPT, RECEIPT), (ALTERED_EXPORT, EXPORT)]
+        "names", [(TAMPERED_RECEIPT, RECEIPT), (ALTERED_EXPORT, EXPORT)]
     )
     def test_one_digit_is_all(self, run: Run, names: tuple[str, str]) -> None:
         pair = ((run.folder / name).read_bytes() for name in names)
@@ -313,9 +340,9 @@ class TestPapers:
         other = open_signing_key(tmp_path / "other.pem").public.to_pem()
         with Registry.open(run.folder / "registry") as registry:
             request = Receipt.from_json((run.folder / RECEIPT).read_bytes()).entry
-            assert standing(registry, [request.request]) == 1
-            monkeypatch.setattr(registry.keys, "public_pem", lambda: other)
-            assert standing(registry, [request.request]) == 0
+            assert count_receipts(registry, [request.request]) == 1
+            monkeypatch.setattr(registry, "public_pem", lambda: other)
+            assert count_receipts(registry, [request.request]) == 0
 
 
 class TestPage:
@@ -329,52 +356,56 @@ class TestPage:
 
     def test_has_every_plot(self, run: Run) -> None:
         reader = read(run.html)
-        assert set(CAPTIONS) == set(PLOTS)
         assert reader.tags["svg"] == reader.tags["figcaption"] == len(PLOTS)
-        assert {f"{name}-caption" for name in PLOTS} <= set(reader.ids)
+        captions = {one for one in reader.ids if one.endswith("-caption")}
+        assert captions == {f"{name}-caption" for name in PLOTS}
         assert NO_PLOTS not in reader.text
 
     def test_says_what_was_measured(self, run: Run) -> None:
-        text, story = read(run.html).text, run.story
-        times, last = story.typical, story.batch
+        text, result = read(run.html).text, run.result
+        times, last = result.timings, result.batch
         sentences = [
-            values.nearness(story),
-            values.accuracies(story),
-            story.opened.says,
+            values.describe_distances(result),
+            values.describe_accuracy(result),
+            result.receipt.says,
         ]
-        sentences += [words[1:] for words in values.speeds(story)]
-        sentences += [forgery.says for forgery in story.forgeries]
-        sentences += [*story.opened.not_covered, *story.certificate.assumptions]
-        figures = [f"{step.distance:.2g}" for step in sampled(story.answers)]
-        figures += [f"{step.radius:.2g}" for step in sampled(story.answers)]
-        figures += [values.percent(step.accuracy) for step in sampled(story.answers)]
+        sentences += [words[1:] for words in values.describe_times(result)]
+        sentences += [copy.says for copy in result.tampered]
+        sentences += [*result.receipt.not_covered, *result.certificate.assumptions]
+        figures = [f"{step.distance:.2g}" for step in sample_steps(result.answers)]
+        figures += [f"{step.radius:.2g}" for step in sample_steps(result.answers)]
         figures += [
-            values.milliseconds(stage.stop - stage.start) for stage in story.life
+            values.format_percent(step.accuracy)
+            for step in sample_steps(result.answers)
         ]
         figures += [
-            values.ratio(times.alone, times.retraining),
-            values.percent(last.accuracy),
+            values.format_milliseconds(stage.stop - stage.start)
+            for stage in result.timeline
         ]
-        figures += [str(one.with_rows) for one in story.outlook.foreseen]
+        figures += [
+            values.format_ratio(times.alone, times.retraining),
+            values.format_percent(last.accuracy),
+        ]
+        figures += [str(one.with_rows) for one in result.plan.removals]
         for part in [*sentences, *figures]:
             assert part in text, part
 
     def test_plots_show_what_was_measured(self, run: Run) -> None:
-        reader = read(drawings(run.story)["life"])
-        for stage in run.story.life:
+        reader = read(draw_plots(run.result)["timeline"])
+        for stage in run.result.timeline:
             assert stage.name in reader.text
-            assert values.milliseconds(stage.stop - stage.start) in reader.text
-        tree = read(drawings(run.story)["tree"]).text
-        for node in run.story.tree.walk():
+            assert values.format_milliseconds(stage.stop - stage.start) in reader.text
+        tree = read(draw_plots(run.result)["tree"]).text
+        for node in run.result.tree.walk():
             assert node.digest[:4] in tree
-        times = run.story.typical
-        bars = read(drawings(run.story)["times"]).text
+        times = run.result.timings
+        bars = read(draw_plots(run.result)["times"]).text
         for seconds in (times.alone, times.in_batch, times.removal, times.retraining):
-            assert values.milliseconds(seconds) in bars
+            assert values.format_milliseconds(seconds) in bars
 
     def test_names_nobody_and_gives_no_secret_away(self, run: Run) -> None:
-        shown = run.html + listed(run.story) + "".join(text for _, text in run.said)
-        assert not [one for one in patients().ids if one in shown]
+        shown = run.html + listed(run.result) + "".join(text for _, text in run.said)
+        assert not [one for one in load_patients().ids if one in shown]
         assert "patient-" not in shown
         with Registry.open(run.folder / "registry") as registry:
             secrets = [registry.models.record(MODEL).salt.hex()]
@@ -385,10 +416,10 @@ class TestPage:
         assert not [one for one in secrets if one and one in shown]
 
     def test_noise_free_parameters_stay_out(self, run: Run) -> None:
-        shown = run.html + listed(run.story)
-        witness = Witness.of(patients(), ALPHA, CONTRACT)
-        asking = patients().asking(SCRIPT.seed, N_GONE)
-        for held in (witness, witness.after(*asking)):
+        shown = run.html + listed(run.result)
+        replay = start_replay()
+        asking = load_patients().choose_requesters(OPTIONS.seed, N_GONE)
+        for held in (replay, replay.replay_removal(*asking)):
             digits = [
                 repr(abs(float(one)))[:12] for one in held.model.answer.draft.theta
             ]
@@ -399,64 +430,68 @@ class TestPage:
         assert "@media print" in run.html
         assert 'name="viewport"' in run.html
         assert not [colour for colour in COLOURS if colour in run.html]
-        drawn = "".join(drawings(run.story).values())
+        drawn = "".join(draw_plots(run.result).values())
         assert not re.findall(r"#[0-9a-f]{6}\b", drawn)
 
     def test_equal_stories_are_drawn_equally(self, run: Run) -> None:
-        assert drawings(run.story) == drawings(run.story)
+        assert draw_plots(run.result) == draw_plots(run.result)
 
     def test_without_matplotlib_tables_are_left(
         self, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(sys.modules, "matplotlib", None)
-        assert drawings(run.story) == {}
-        bare = read(page(run.story, {}))
+        assert draw_plots(run.result) == {}
+        bare = read(render_page(run.result, {}))
         assert NO_PLOTS in bare.text
         assert bare.tags["svg"] == bare.tags["figure"] == 0
         assert bare.tags["table"] == read(run.html).tags["table"] > 0
 
     def test_escapes_what_it_is_given(self, run: Run) -> None:
-        machine = replace(run.story.machine, processor="<b>fast</b> & cheap")
-        html = page(replace(run.story, machine=machine), {})
+        machine = replace(run.result.machine, processor="<b>fast</b> & cheap")
+        html = render_page(replace(run.result, machine=machine), {})
         assert "&lt;b&gt;fast&lt;/b&gt; &amp; cheap" in html
 
 
 class TestCommand:
     @pytest.fixture(autouse=True)
     def played(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Let the command tell the story of this module instead of a new one."""
-        monkeypatch.setattr(demo_run, "told", lambda folder, script, voice: run.story)
+        """Let the command tell the result of this module instead of a new one."""
+        monkeypatch.setattr(
+            demo_run, "run_demo", lambda folder, options, *, output: run.result
+        )
 
     def test_writes_the_report_and_says_where(
         self, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         folder = tmp_path / "new"
-        assert Demo(out=folder).perform() == DONE
+        assert DemoCommand(out=folder).perform() == DONE
         assert (folder / "report.html").read_text() == run.html
         out = capsys.readouterr().out
         assert str(folder / "report.html") in out
-        assert f"expunge verify {folder / FORGED_RECEIPT} --key" in out
+        assert f"expunge verify {folder / TAMPERED_RECEIPT} --key" in out
 
     def test_json_is_all_that_is_printed(
         self, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert Demo(out=tmp_path, as_json=True).perform() == DONE
+        assert DemoCommand(out=tmp_path, as_json=True).perform() == DONE
         raw = json.loads(capsys.readouterr().out)
-        assert raw == {"report": str(tmp_path / "report.html"), **run.story.to_json()}
+        assert raw == {"report": str(tmp_path / "report.html"), **run.result.to_json()}
 
     def test_broken_promise_has_an_exit_code(
         self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        broken = replace(run.story, n_receipts=0)
-        monkeypatch.setattr(demo_run, "told", lambda folder, script, voice: broken)
-        assert Demo(out=tmp_path).perform() == DOES_NOT_STAND
+        broken = replace(run.result, n_receipts=0)
+        monkeypatch.setattr(
+            demo_run, "run_demo", lambda folder, options, *, output: broken
+        )
+        assert DemoCommand(out=tmp_path).perform() == DOES_NOT_STAND
 
     def test_folder_in_use_is_left_alone(self, tmp_path: Path) -> None:
         kept = tmp_path / "kept"
         kept.write_text("mine")
         for taken in (tmp_path, kept):
-            with pytest.raises(Failed, match="empty or new") as failure:
-                Demo(out=taken).perform()
+            with pytest.raises(CommandFailed, match="empty or new") as failure:
+                DemoCommand(out=taken).perform()
             assert failure.value.code == WRONG_INPUT
         assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
@@ -464,7 +499,7 @@ class TestCommand:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-        assert Demo().perform() == DONE
+        assert DemoCommand().perform() == DONE
         (made,) = tmp_path.iterdir()
         assert made.name.startswith("expunge-demo-")
         assert made.stat().st_mode & 0o077 == 0
@@ -475,26 +510,26 @@ class TestCommand:
     ) -> None:
         seen: list[str] = []
         monkeypatch.setattr("webbrowser.open", seen.append)
-        Demo(out=tmp_path, show=wanted).perform()
+        DemoCommand(out=tmp_path, show=wanted).perform()
         assert seen == [(tmp_path / "report.html").as_uri()] * wanted
 
 
 def test_lines_are_wrapped_beside_their_headings(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    demo.line("Heading", "word " * 30)
+    print_under("Heading", "word " * 30)
     first, *rest = capsys.readouterr().out.splitlines()
     assert first.startswith("Heading     word")
     assert rest
-    assert all(line.startswith(" " * demo.MARGIN + "word") for line in rest)
-    assert values.first_sentence("It stands. And more.") == values.first_sentence(
-        "It stands."
-    )
+    assert all(line.startswith(" " * HEADING_WIDTH + "word") for line in rest)
+    assert values.cut_to_first_sentence(
+        "It stands. And more."
+    ) == values.cut_to_first_sentence("It stands.")
 
 
 def test_page_documents_every_option() -> None:
     app = typer.Typer()
-    app.command("demo")(Demo)
+    app.command("demo")(DemoCommand)
     done = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "120"})
     page_ = (ROOT / "docs/demo.md").read_text()
     assert done.exit_code == 0

@@ -73,9 +73,9 @@ class TestPeople:
     @pytest.mark.parametrize(
         ("options", "said"),
         [
-            ((), "whose rows are these? name the column of ids with --subject, or say"),
-            (("--subject", "patient", "--no-subject"), "--no-subject beside --subject"),
-            (("--no-subject", "--readmit"), "--no-subject beside --readmit"),
+            ((), "whose rows are these? name the column of ids with --subject, or giv"),
+            (("--subject", "patient", "--no-subject"), "--no-subject with --subject"),
+            (("--no-subject", "--readmit"), "--no-subject with --readmit"),
         ],
     )
     def test_fit_must_say_whose_rows_these_are(
@@ -94,7 +94,7 @@ class TestPeople:
         ("one", "said"),
         [
             ("", "it is empty"),
-            ("nan", "it reads like a missing value"),
+            ("nan", "it looks like a missing value"),
             ("1003.0", "the id is written as a float"),
         ],
     )
@@ -145,7 +145,7 @@ class TestWeight:
             ("inf", "count", "column 'count', line 2: an infinite number"),
             ("many", "count", "column 'count', line 2: it is not a number; give num"),
             ("1", "counts", "did you mean 'count'?"),
-            ("1", "patient", "weight 'patient' and what is dropped"),
+            ("1", "patient", "column 'patient' has two jobs"),
         ],
     )
     def test_in_doubt_is_refused(

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 
-from expunge.cli.tables import BLOCK_BYTES, Table, read_ids, read_table
+from expunge.cli.tables import BLOCK_BYTES, TrainingTable, read_ids, read_table
 from expunge.exceptions import InvalidInput, MissingExtra
 
 CSV = "who,age,member,y\n007,41,true,yes\n08,52.5,false,no\n007,1e2,true,yes\n"
@@ -31,7 +31,7 @@ def refusal(path: Path, target: str = "y", **columns: Any) -> str:
     return str(caught.value).replace(str(path), path.name)
 
 
-def assert_rows(table: Table) -> None:
+def assert_rows(table: TrainingTable) -> None:
     assert table.features == ("age", "member")
     assert table.subjects == ["007", "08", "007"]
     np.testing.assert_array_equal(table.X, [[41.0, 1.0], [52.5, 0.0], [100.0, 1.0]])
@@ -42,12 +42,12 @@ def assert_rows(table: Table) -> None:
 
 class TestRows:
     def test_csv_is_read(self, tmp_path: Path) -> None:
-        assert_rows(read_table(written(tmp_path, CSV), "y", "who"))
+        assert_rows(read_table(written(tmp_path, CSV), "y", subject="who"))
 
     def test_compressed_csv_is_read(self, tmp_path: Path) -> None:
         for name in ("rows.csv.gz", "ROWS.CSV.GZ"):
             path = written(tmp_path, gzip.compress(CSV.encode()), name)
-            assert_rows(read_table(path, "y", "who"))
+            assert_rows(read_table(path, "y", subject="who"))
 
     def test_parquet_is_read(self, tmp_path: Path) -> None:
         frame = pd.DataFrame(
@@ -59,13 +59,13 @@ class TestRows:
             }
         )
         frame.to_parquet(tmp_path / "rows.parquet")
-        assert_rows(read_table(tmp_path / "rows.parquet", "y", "who"))
+        assert_rows(read_table(tmp_path / "rows.parquet", "y", subject="who"))
 
     def test_byte_order_mark_line_ends_and_quoted_breaks(self, tmp_path: Path) -> None:
         text = (
             '\ufeffwho,note,x,y\r\n"a, b","one\r\ntwo, ""three""",1,0\r\n\r\nc,,2,1\r\n'
         )
-        table = read_table(written(tmp_path, text), "y", "who", ["note"])
+        table = read_table(written(tmp_path, text), "y", subject="who", drop=["note"])
         assert table.subjects == ["a, b", "c"]
         np.testing.assert_array_equal(table.X, [[1.0], [2.0]])
 
@@ -115,7 +115,7 @@ class TestRows:
     def test_lines_far_behind_decide_too(self, tmp_path: Path) -> None:
         lines = "1,0,word\n" * (2 * BLOCK_BYTES // 9)
         path = written(tmp_path, f"x,y,who\n{lines}1.5,0.5,last\n")
-        table = read_table(path, "y", "who")
+        table = read_table(path, "y", subject="who")
         assert table.X[-1, 0] == 1.5
         assert table.y.dtype == np.float64
         assert table.subjects is not None
@@ -148,19 +148,19 @@ class TestRefusedColumns:
 
     def test_columns_with_two_jobs(self, tmp_path: Path) -> None:
         path = written(tmp_path, CSV)
-        assert "different columns" in refusal(path, subject="y")
-        assert "different columns" in refusal(path, drop=["y"])
-        assert "different columns" in refusal(path, subject="who", drop=["age", "who"])
+        assert "has two jobs" in refusal(path, subject="y")
+        assert "has two jobs" in refusal(path, drop=["y"])
+        assert "has two jobs" in refusal(path, subject="who", drop=["age", "who"])
 
     def test_names_given_twice(self, tmp_path: Path) -> None:
         path = written(tmp_path, "a,b,a,y,,\n1,2,3,4,,\n5,6,7,8,,\n")
-        said = "column 'a': more than one has this name; give each a name of its own"
+        said = "column 'a': several columns have this name; give them different names"
         assert said in refusal(path, drop=[""])
         assert said in refusal(path, "a", drop=[""])
         assert said in refusal(path, subject="a", drop=[""])
         assert read_table(path, "y", drop=["", "a"]).X.tolist() == [[2.0], [6.0]]
         assert read_ids(path, "b") == ["2", "6"]
-        with pytest.raises(InvalidInput, match="more than one has this name"):
+        with pytest.raises(InvalidInput, match="several columns have this name"):
             read_ids(path, "a")
 
     def test_nothing_left_to_learn_from(self, tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ class TestRefusedColumns:
         frame.iloc[[2, 0, 1]].to_parquet(tmp_path / "rows.parquet")
         for name, index in (("rows.csv", ""), ("rows.parquet", "__index_level_0__")):
             said = refusal(tmp_path / name)
-            assert "an index or a column without a name; give it a name, or" in said
+            assert "an index or an unnamed column; give it a name, or" in said
             assert read_table(tmp_path / name, "y", drop=[index]).features == ("x",)
 
 
@@ -250,8 +250,8 @@ class TestRefusedFiles:
         [
             (b"", "cannot be read"),
             (b"x,y\n", "has no rows"),
-            (b"x,y\n1,2\n\n3\n", "line 4: 1 values, and 2 names in the header"),
-            (b"x,y\n1,2\n3,4,5\n", "line 3: 3 values, and 2 names in the header"),
+            (b"x,y\n1,2\n\n3\n", "line 4: 1 values, but 2 names in the header"),
+            (b"x,y\n1,2\n3,4,5\n", "line 3: 3 values, but 2 names in the header"),
             (b"x,y\n1,2\n\xe9,4\n", "line 3: not UTF-8; save it as UTF-8"),
             (b"x,y\n1,2\n3,\xe9\n", "line 3: not UTF-8"),
             (b"\xe9,y\n1,2\n", "line 1: not UTF-8"),
@@ -285,7 +285,9 @@ class TestSubjects:
         path = tmp_path / "rows.parquet"
         ids = [7, -1, 2**62 + 1]
         pd.DataFrame({"who": ids, "x": [1, 2, 3], "y": [0, 1, 0]}).to_parquet(path)
-        assert read_table(path, "y", "who").subjects == [str(one) for one in ids]
+        assert read_table(path, "y", subject="who").subjects == [
+            str(one) for one in ids
+        ]
 
     @pytest.mark.parametrize(
         ("ids", "said"),
@@ -294,7 +296,7 @@ class TestSubjects:
             ([True, False], "column 'who': ids are stored as bool"),
             (["a", None], "column 'who', row 2: it is missing; fill it in, or remove"),
             (pd.array([1, None], dtype="Int64"), "row 2: it is missing"),
-            (["a", "nan"], "column 'who', row 2: it reads like a missing value"),
+            (["a", "nan"], "column 'who', row 2: it looks like a missing value"),
             (["a", "a\tb"], "column 'who', row 2: it holds control characters"),
         ],
     )
@@ -327,15 +329,15 @@ class TestSubjects:
     def test_rows_of_nobody_are_not_one_person(self, word: str, tmp_path: Path) -> None:
         path = written(tmp_path, f"who,x,y\na,1,0\n {word},2,1\n{word},3,1\n")
         said = refusal(path, subject="who")
-        assert "column 'who', line 3: it reads like a missing value; fill it in" in said
+        assert "column 'who', line 3: it looks like a missing value; fill it in" in said
         frame = pd.DataFrame({"who": ["a", word], "x": [1, 2], "y": [0, 1]})
         frame.to_parquet(tmp_path / "rows.parquet")
         said = refusal(tmp_path / "rows.parquet", subject="who")
-        assert "column 'who', row 2: it reads like a missing value" in said
+        assert "column 'who', row 2: it looks like a missing value" in said
 
     def test_missing_ids_of_a_frame_are_nobody(self, tmp_path: Path) -> None:
         frame = pd.DataFrame({"who": [7, None, 9], "x": [1, 2, 3], "y": [0, 1, 0]})
-        for na_rep, said in (("", "line 3: it is empty"), ("nan", "line 3: it reads")):
+        for na_rep, said in (("", "line 3: it is empty"), ("nan", "line 3: it looks")):
             frame.to_csv(tmp_path / "rows.csv", index=False, na_rep=na_rep)
             assert said in refusal(tmp_path / "rows.csv", subject="who")
         frame.dropna().to_csv(tmp_path / "rows.csv", index=False)
@@ -344,14 +346,14 @@ class TestSubjects:
 
     def test_exponents_are_floats_among_numbers_alone(self, tmp_path: Path) -> None:
         path = written(tmp_path, "who,x,y\n12e4,1,0\n12f4,2,1\n")
-        assert read_table(path, "y", "who").subjects == ["12e4", "12f4"]
+        assert read_table(path, "y", subject="who").subjects == ["12e4", "12f4"]
         path = written(tmp_path, "who,x,y\n1003,1,0\n1e3,2,1\n")
         said = refusal(path, subject="who")
         assert "line 3: the id is written as a float" in said
 
     def test_spellings_are_one_person(self, tmp_path: Path) -> None:
         path = written(tmp_path, "who,x,y\nZo\u00eb,1,0\n Zoe\u0308 ,2,1\n")
-        assert read_table(path, "y", "who").subjects == ["Zo\u00eb", "Zo\u00eb"]
+        assert read_table(path, "y", subject="who").subjects == ["Zo\u00eb", "Zo\u00eb"]
 
 
 class TestIds:
@@ -392,15 +394,20 @@ class TestIds:
     @pytest.mark.parametrize(
         ("name", "text", "column", "said"),
         [
-            ("ids.csv", "who,x\na,1\n", None, "has 2 columns, 'who', 'x'; say with"),
+            (
+                "ids.csv",
+                "who,x\na,1\n",
+                None,
+                "several columns, 'who', 'x'; say with",
+            ),
             ("ids.csv", "who,x\na,1\n", "whom", "did you mean 'who'?"),
             ("ids.csv", "who\n", None, "has no rows"),
             ("ids.csv", 'who\na\n""\n', None, "column 'who', line 3: it is empty"),
-            ("ids.csv", "who\na\nNaN\n", None, "line 3: it reads like a missing value"),
+            ("ids.csv", "who\na\nNaN\n", None, "line 3: it looks like a missing value"),
             ("ids.csv", "who\na\n7.0\n", None, "line 3: the id is written as a float"),
-            ("ids.csv", "who\na\nb, c\n", None, "line 3: 2 values, and 1 names"),
-            ("ids.txt", "\n \n", None, "lists no ids; write one on each line"),
-            ("ids.txt", "a\n", "who", "has no columns; leave the name 'who' out"),
+            ("ids.csv", "who\na\nb, c\n", None, "line 3: 2 values, but 1 names"),
+            ("ids.txt", "\n \n", None, "lists no ids; write one per line"),
+            ("ids.txt", "a\n", "who", "has no columns; omit --column 'who'"),
             ("ids.txt", b"a\n\xe9\n", None, "line 2: not UTF-8"),
             ("ids.txt", f"a\n{'b' * 1025}", None, "line 2: it has 1025 bytes"),
             ("ids.txt", "a\nb\x00\n", None, "line 2: it holds control characters"),

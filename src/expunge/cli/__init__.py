@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: parse, one call, print."""
+"""The command line: parse, call the library once, print."""
 
 import sys
 
-from .options import NOT_INSTALLED
-
 __all__ = ["main"]
+
+# The same as in ``options``, which cannot be imported without typer.
+NOT_INSTALLED = 4
 
 
 def main() -> None:

@@ -1,14 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``expunge init``: a registry is made, or brought up to date.
-
-``expunge restore``: the store comes back from a backup, and nobody with it.
-
-``expunge rotate``: a new key takes over.
-
-``expunge status``: models, requests, and releases that are still out there.
-
-``expunge log``: what the ledger says, for reading or for handing over.
-"""
+"""Commands that look after a registry: init, restore, rotate, status and log."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,41 +9,42 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..exceptions import InvalidInput
-from .options import DONE, WRONG_INPUT, Failed, OnRegistry, require_file
+from .options import DONE, WRONG_INPUT, CommandFailed, RegistryOptions, require_file
 from .output import (
-    Table,
-    counted,
-    day,
-    facts,
-    left_in_words,
-    model_json,
-    paragraph,
-    progress,
-    release_json,
-    request_json,
-    say,
-    say_json,
+    TextTable,
+    describe_releases_left,
+    format_count,
+    format_day,
+    format_pairs,
+    model_to_json,
+    print_json,
+    print_text,
+    release_to_json,
+    request_to_json,
+    show_progress,
+    wrap,
 )
 
 if TYPE_CHECKING:
     from ..ledger import Entry
     from ..registry import RegistryStatus, RequestStatus
 
-
-ADVICE = (
-    "A backup is a copy of the whole folder; with PostgreSQL, and a dump beside it. "
-    "Whoever has one can read every model in it, and people who were forgotten since. "
-    "Never copy one back over the folder: the journal in the folder knows who was "
-    "forgotten after the backup, and expunge restore forgets them again."
+BACKUP_ADVICE = (
+    "To back up, copy the whole folder; with PostgreSQL, dump the database as well. "
+    "Anyone who has a backup can read every model in it, and people who were forgotten "
+    "since. Never copy a backup over the folder: the journal in the folder knows who "
+    "was forgotten after the backup, and expunge restore forgets them again."
 )
+# More pending requests would push everything else off the screen; JSON has them all.
+MOST_PENDING = 20
 
 
 @dataclass(frozen=True)
-class Init(OnRegistry):
-    """Make a registry, or bring an older one up to date.
+class InitCommand(RegistryOptions):
+    """Create a registry, or upgrade an older one.
 
-    A registry keeps models, requests and the ledger: in SQLite within its folder, or
-    in PostgreSQL. Keys are made on first use and stay in the folder.
+    A registry keeps models, requests and the ledger, either in SQLite inside its folder
+    or in PostgreSQL. Keys are created on first use and stay in the folder.
     """
 
     store: Annotated[
@@ -60,15 +52,16 @@ class Init(OnRegistry):
         typer.Option(
             metavar="URL",
             envvar="EXPUNGE_STORE",
-            help="A PostgreSQL database, postgresql+psycopg://...; SQLite unless said.",
+            help="A PostgreSQL database, postgresql://user@host/database (default: "
+            "SQLite).",
         ),
     ] = None
     deadline_days: Annotated[
-        int, typer.Option(min=1, help="How long a request may take by law.")
+        int, typer.Option(min=1, help="Days that the law allows for a request.")
     ] = 30
 
     def perform(self) -> int:
-        """Make it and say what to take care of."""
+        """Create the registry and print what to take care of."""
         from ..registry import Registry
 
         with Registry.create(
@@ -77,29 +70,28 @@ class Init(OnRegistry):
             status = registry.status()
         folder = self.registry
         if self.as_json:
-            say_json(
+            print_json(
                 {"registry": str(folder), "store": status.store, "key": status.key}
             )
             return DONE
-        places = [
+        parts = [
             ("registry", folder),
             ("store", status.store),
-            ("keys", f"{folder / 'keys'}: secret; without them nothing can go on"),
+            ("keys", f"{folder / 'keys'}: secret; a registry is lost without them"),
             ("public key", f"{folder / 'public.pem'}: publish it"),
-            ("journal", f"{folder / 'journal'}: secret; what a backup would lack"),
+            ("journal", f"{folder / 'journal'}: secret; has what a backup lacks"),
         ]
-        say(facts(places), "", paragraph(ADVICE))
+        print_text(format_pairs(parts), "", wrap(BACKUP_ADVICE))
         return DONE
 
 
 @dataclass(frozen=True)
-class Restore(OnRegistry):
-    """Put the store back from a backup; forget again.
+class RestoreCommand(RegistryOptions):
+    """Restore the store from a backup, and forget again.
 
-    People who were forgotten after the backup was made are in it. The journal in the
-    registry's folder knows the requests; they are carried out again. If the journal
-    itself is damaged and no copy of it is left, --journal writes it again from the
-    database in use.
+    A backup contains people who were forgotten after it was made. The journal in the
+    registry's folder knows their requests, which are applied again. If the journal is
+    damaged and you have no copy of it, --journal rebuilds it from the database in use.
     """
 
     backup: Annotated[
@@ -111,86 +103,85 @@ class Restore(OnRegistry):
     ] = False
 
     def perform(self) -> int:
-        """Restore and say where things stand."""
+        """Restore, and print how many requests are completed."""
         if (self.backup is None) != self.journal:
             raise InvalidInput("give either the folder of a backup or --journal")
         if self.backup is None:
-            return self._rebuild()
+            return self._rebuild_journal()
         require_file(self.backup)
         from ..registry import Registry
 
-        with progress("forgetting again") as watch:
-            restored = Registry.restore(self.registry, self.backup, on_progress=watch)
+        with show_progress("forgetting again") as report:
+            restored = Registry.restore(self.registry, self.backup, on_progress=report)
         with restored as registry:
             status = registry.status()
         if self.as_json:
             completed = {"n_completed": status.n_completed}
-            say_json({"registry": str(self.registry), **completed})
+            print_json({"registry": str(self.registry), **completed})
         else:
-            requests = counted(status.n_completed, "request is", "requests are")
-            say(f"restored {self.registry}: {requests} completed")
+            requests = format_count(status.n_completed, "request is", "requests are")
+            print_text(f"restored {self.registry}: {requests} completed")
         return DONE
 
-    def _rebuild(self) -> int:
-        """Write the journal from the database, and say what is lost."""
+    def _rebuild_journal(self) -> int:
+        """Rebuild the journal from the database, and print what is lost."""
         from ..registry import rebuild_journal
 
         n_unnamed = rebuild_journal(self.registry)
         if self.as_json:
-            say_json({"registry": str(self.registry), "n_unnamed": n_unnamed})
+            print_json({"registry": str(self.registry), "n_unnamed": n_unnamed})
             return DONE
-        say(f"the journal of {self.registry} is whole")
+        print_text(f"rebuilt the journal of {self.registry}")
         if n_unnamed:
-            requests = counted(n_unnamed, "completed request")
-            say(
-                f"it cannot say whom {requests} named: take a backup now, since older",
-                "ones are refused, and see that these people are in no table you fit",
+            requests = format_count(n_unnamed, "completed request")
+            text = (
+                f"It no longer says whom {requests} named. Make a backup now, because "
+                "older ones are refused, and check that these people are not in any "
+                "table you fit."
             )
+            print_text(wrap(text))
         return DONE
 
 
-class Key(StrEnum):
-    """Which key."""
+class KeyKind(StrEnum):
+    """Which key to replace."""
 
     signing = "signing"
     tags = "tags"
 
 
 @dataclass(frozen=True)
-class Rotate(OnRegistry):
+class RotateCommand(RegistryOptions):
     """Replace a key.
 
-    Either the one that signs the ledger, or the one that hides people's ids. After
-    the signing key was rotated, publish public.pem again: it says where in the ledger
-    each key begins and ends, and by it what a stolen old key signs is refused.
+    Either the key that signs the ledger, or the key that hides people's ids. After you
+    rotate the signing key, publish public.pem again: it states where in the ledger each
+    key starts and ends, so that whatever a stolen old key signs is refused.
     """
 
-    key: Annotated[Key, typer.Argument(metavar="KEY", help="signing or tags.")]
+    key: Annotated[KeyKind, typer.Argument(metavar="KEY", help="signing or tags.")]
 
     def perform(self) -> int:
-        """Rotate it and say what to do next."""
-        with self.opened() as registry:
-            if self.key is Key.signing:
+        """Rotate the key and print what to do next."""
+        with self.open_registry() as registry:
+            if self.key is KeyKind.signing:
                 registry.keys.rotate_signing_key()
             else:
                 registry.keys.rotate_tag_key()
             key = registry.status().key
         if self.as_json:
-            say_json({"rotated": self.key.value, "key": key})
-        elif self.key is Key.signing:
-            say(f"key {key} signs from now on; publish {self.registry / 'public.pem'}")
+            print_json({"rotated": self.key.value, "key": key})
+        elif self.key is KeyKind.signing:
+            public = self.registry / "public.pem"
+            print_text(f"key {key} signs from now on; publish {public}")
         else:
-            say("ids are hidden by a new key from now on")
+            print_text("a new key hides ids from now on")
         return DONE
 
 
-# More would push everything else off the screen; JSON holds all of them.
-MOST_LINES = 20
-
-
 @dataclass(frozen=True)
-class Status(OnRegistry):
-    """Say where models and requests stand. This changes nothing."""
+class StatusCommand(RegistryOptions):
+    """Show models, requests and outdated releases. This changes nothing."""
 
     request: Annotated[
         str | None,
@@ -198,67 +189,65 @@ class Status(OnRegistry):
     ] = None
     receipt: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the receipt of --request there."),
+        typer.Option(metavar="FILE", help="Write the receipt of --request to a file."),
     ] = None
 
     def perform(self) -> int:
-        """Print the whole, or one request."""
+        """Print the status of the registry, or of one request."""
         if self.request is not None:
-            return self._one(self.request)
+            return self._print_request(self.request)
         if self.receipt is not None:
-            raise InvalidInput("--receipt belongs to one --request; name that too")
-        with self.opened() as registry:
+            raise InvalidInput("--receipt needs --request; say which request")
+        with self.open_registry() as registry:
             status = registry.status()
         if self.as_json:
-            say_json(in_json(status))
+            print_json(status_to_json(status))
         else:
-            show(status)
+            print_status(status)
         return DONE
 
-    def _one(self, request: str) -> int:
-        """Print one request, and write its receipt if that was asked for."""
-        with self.opened() as registry:
-            found, receipt = (
-                registry.requests.status(request),
-                registry.requests.receipt(request),
-            )
+    def _print_request(self, request: str) -> int:
+        """Print one request, and write its receipt if you asked for it."""
+        with self.open_registry() as registry:
+            found = registry.requests.status(request)
+            receipt = registry.requests.receipt(request)
         if self.receipt is not None:
             if receipt is None:
-                raise Failed(
+                raise CommandFailed(
                     f"request {request} is {found.stage}, not completed: there is no "
                     "receipt yet; run expunge forget --pending",
                     WRONG_INPUT,
                 )
-            self.receipt.write_text(receipt, encoding="utf-8")
+            self.receipt.write_text(receipt, encoding="ascii")
         if self.as_json:
-            say_json(request_json(found) | {"receipt": receipt})
+            print_json(request_to_json(found) | {"receipt": receipt})
         else:
-            say(facts(in_words(found)))
+            print_text(format_pairs(describe_request(found)))
         return DONE
 
 
-def in_words(found: "RequestStatus") -> list[tuple[str, object]]:
+def describe_request(request: "RequestStatus") -> list[tuple[str, object]]:
     """Return a request as names and values."""
     lines: list[tuple[str, object]] = [
-        ("request", found.request),
-        ("stage", found.stage),
-        ("people", found.n_subjects),
-        ("accepted", f"{day(found.accepted)} UTC"),
-        ("deadline", f"{day(found.deadline)} UTC"),
+        ("request", request.request),
+        ("stage", request.stage),
+        ("people", request.n_subjects),
+        ("accepted", f"{format_day(request.accepted)} UTC"),
+        ("deadline", f"{format_day(request.deadline)} UTC"),
     ]
-    if found.completed is not None:
-        lines.append(("completed", f"{day(found.completed)} UTC"))
-    if found.error:
-        lines.append(("held up by", found.error))
+    if request.completed is not None:
+        lines.append(("completed", f"{format_day(request.completed)} UTC"))
+    if request.error:
+        lines.append(("held up by", request.error))
     return lines
 
 
-def in_json(status: "RegistryStatus") -> dict[str, Any]:
-    """Return the whole as JSON data."""
+def status_to_json(status: "RegistryStatus") -> dict[str, Any]:
+    """Return the status of a registry as JSON data."""
     return {
-        "models": [model_json(model) for model in status.models],
-        "pending": [request_json(request) for request in status.pending],
-        "outstanding": [release_json(release) for release in status.outstanding],
+        "models": [model_to_json(model) for model in status.models],
+        "pending": [request_to_json(request) for request in status.pending],
+        "outstanding": [release_to_json(release) for release in status.outstanding],
         "n_requests": status.n_requests,
         "n_completed": status.n_completed,
         "ledger_size": status.ledger_size,
@@ -267,39 +256,40 @@ def in_json(status: "RegistryStatus") -> dict[str, Any]:
     }
 
 
-def show(status: "RegistryStatus") -> None:
-    """Print the whole: a line of figures, then a table for each thing there is."""
-    say(
-        f"{counted(status.n_requests, 'request')}, {status.n_completed} completed; "
-        f"{counted(status.ledger_size, 'entry', 'entries')} in the ledger; "
-        f"{status.store}",
+def print_status(status: "RegistryStatus") -> None:
+    """Print a line of figures, then a table for each kind of thing."""
+    print_text(
+        f"{format_count(status.n_requests, 'request')}, {status.n_completed} "
+        f"completed; {format_count(status.ledger_size, 'entry', 'entries')} in the "
+        f"ledger; {status.store}",
         f"signed by key {status.key}",
     )
     if not status.models:
-        say("", "no model yet; begin with expunge fit")
+        print_text("", "no model yet; start with expunge fit")
         return
-    say("")
-    models(status).show()
+    print_text("")
+    tabulate_models(status).print()
     if status.pending:
-        say("", f"{counted(len(status.pending), 'request')} accepted, not completed:")
-        pending(status).show()
+        pending = format_count(len(status.pending), "request")
+        print_text("", f"{pending} accepted, not completed:")
+        tabulate_pending(status).print()
     if status.outstanding:
-        say("", "out of date and still out there; take them back, then release")
-        say("NAME --withdraw N:")
-        outstanding(status).show()
+        print_text("", "outdated releases still in use; replace every copy, then run")
+        print_text("expunge release NAME --withdraw N:")
+        tabulate_outstanding(status).print()
 
 
-def models(status: "RegistryStatus") -> Table:
+def tabulate_models(status: "RegistryStatus") -> TextTable:
     """Return the models as a table."""
-    return Table(
+    return TextTable(
         ("release", "made (UTC)", "status", "people", "left", "model"),
         tuple(
             (
                 str(model.number),
-                day(model.made),
+                format_day(model.made),
                 model.certificate.status,
                 str(model.n_people or "none"),
-                left_in_words(model.certificate),
+                describe_releases_left(model.certificate),
                 model.name,
             )
             for model in status.models
@@ -307,26 +297,27 @@ def models(status: "RegistryStatus") -> Table:
     )
 
 
-def pending(status: "RegistryStatus") -> Table:
-    """Return requests that are not completed as a table, the first due first."""
-    due = sorted(status.pending, key=lambda request: request.deadline)
+def tabulate_pending(status: "RegistryStatus") -> TextTable:
+    """Return the requests not completed as a table, the earliest deadline first."""
+    pending = sorted(status.pending, key=lambda request: request.deadline)
     lines: list[tuple[str, ...]] = [
-        (one.request, one.stage, day(one.deadline), one.error)
-        for one in due[:MOST_LINES]
+        (one.request, one.stage, format_day(one.deadline), one.error)
+        for one in pending[:MOST_PENDING]
     ]
-    if len(due) > MOST_LINES:
-        lines.append((f"and {len(due) - MOST_LINES} more", "", "", ""))
-    return Table(("request", "stage", "deadline (UTC)", "held up by"), tuple(lines))
+    if len(pending) > MOST_PENDING:
+        lines.append((f"and {len(pending) - MOST_PENDING} more", "", "", ""))
+    headings = ("request", "stage", "deadline (UTC)", "held up by")
+    return TextTable(headings, tuple(lines))
 
 
-def outstanding(status: "RegistryStatus") -> Table:
-    """Return releases to take back as a table."""
-    return Table(
+def tabulate_outstanding(status: "RegistryStatus") -> TextTable:
+    """Return the outdated releases that are still in use as a table."""
+    return TextTable(
         ("release", "superseded (UTC)", "model", "files"),
         tuple(
             (
                 str(release.number),
-                "" if release.superseded is None else day(release.superseded),
+                "" if release.superseded is None else format_day(release.superseded),
                 release.model,
                 ", ".join(file for _, file in release.shipped),
             )
@@ -336,51 +327,55 @@ def outstanding(status: "RegistryStatus") -> Table:
 
 
 @dataclass(frozen=True)
-class Log(OnRegistry):
-    """Print the ledger, or export it.
+class LogCommand(RegistryOptions):
+    """Print the ledger, or export it to a file that anyone can verify.
 
-    An export is a file that anybody can verify. Nobody is named in it. This changes
-    nothing.
+    The ledger names nobody. This changes nothing.
     """
 
     start: Annotated[
-        int, typer.Option("--from", metavar="N", min=0, help="Begin at this entry.")
+        int, typer.Option("--from", metavar="N", min=0, help="Start at this entry.")
     ] = 0
     export: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write all entries and signed heads there."),
+        typer.Option(
+            metavar="FILE", help="Write all entries and signed heads to a file."
+        ),
     ] = None
 
     def perform(self) -> int:
         """Print the entries, or export them."""
-        with self.opened() as registry:
+        with self.open_registry() as registry:
             if self.export is not None:
-                return self._export(self.export, registry.ledger.export())
+                return self._write_export(self.export, registry.ledger.export())
             entries = list(registry.ledger.entries(self.start))
         if self.as_json:
-            say_json([entry.parts() for entry in entries])
+            print_json([entry.parts() for entry in entries])
         else:
-            lines = tuple(line(entry) for entry in entries)
-            Table(("entry", "day (UTC)", "what", "about"), lines).show()
+            lines = tuple(entry_to_cells(entry) for entry in entries)
+            TextTable(("entry", "day (UTC)", "what", "about"), lines).print()
         return DONE
 
-    def _export(self, path: Path, lines: bytes) -> int:
-        """Write the export and say how to check it."""
+    def _write_export(self, path: Path, lines: bytes) -> int:
+        """Write the export and print how to check it."""
         path.write_bytes(lines)
         if self.as_json:
-            say_json({"export": str(path)})
+            print_json({"export": str(path)})
         else:
             key = self.registry / "public.pem"
-            say(f"wrote {path}; check it with", f"  expunge verify {path} --key {key}")
+            print_text(
+                f"wrote {path}; check it with", f"  expunge verify {path} --key {key}"
+            )
         return DONE
 
 
-def line(entry: "Entry") -> tuple[str, ...]:
+def entry_to_cells(entry: "Entry") -> tuple[str, ...]:
     """Return an entry as cells of a table."""
-    return str(entry.sequence), entry.day, entry.kind, about(entry.parts())
+    parts = entry.parts()
+    return str(entry.sequence), entry.day, entry.kind, describe_subject(parts)
 
 
-def about(parts: dict[str, object]) -> str:
+def describe_subject(parts: dict[str, object]) -> str:
     """Return what an entry is about, from the fields that it has."""
     if "request" in parts:
         return str(parts["request"])
@@ -391,5 +386,5 @@ def about(parts: dict[str, object]) -> str:
     if "n_replayed" in parts:
         n = parts["n_replayed"]
         assert isinstance(n, int)
-        return f"{counted(n, 'request')} carried out again"
+        return f"{format_count(n, 'request')} applied again"
     return ""

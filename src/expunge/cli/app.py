@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands, and what becomes of them.
+"""The application: all commands, and how each one is run and fails.
 
-A command is a value: its fields are the options. The application makes it from the
-command line and then performs it, so that all of them fail in the same way. What a
-command needs is imported when it is performed: ``expunge --help`` stays quick.
+A command is a value whose fields are its options. Typer builds it from the command line
+and ``perform`` runs it, so all commands fail in the same way. A command imports what it
+needs when it runs, which keeps ``expunge --help`` quick.
 """
 
 import json
@@ -14,21 +14,25 @@ from typing import Any, Protocol
 import typer
 from typer.core import TyperGroup
 
-from .admin import Init, Log, Restore, Rotate, Status
-from .demo import Bench, Demo
-from .fit import Fit
-from .models import Audit, Plan, Reanchor, Release
-from .options import INTERRUPTED, MEANINGS, WRONG_INPUT, exit_code, reason
-from .requests import Forget
-from .verify import Verify
+from .admin import (
+    InitCommand,
+    LogCommand,
+    RestoreCommand,
+    RotateCommand,
+    StatusCommand,
+)
+from .demo import BenchCommand, DemoCommand
+from .models import FitCommand, PlanCommand, ReanchorCommand, ReleaseCommand
+from .options import INTERRUPTED, MEANINGS, WRONG_INPUT, explain, find_exit_code
+from .requests import ForgetCommand
+from .verify import AuditCommand, VerifyCommand
 
-# The library has no public name for what is wrong with a command line; a bad
-# parameter is one of its kinds.
+# Typer has no public name for its usage errors; a bad parameter is one of them.
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 class Command(Protocol):
-    """Something to perform once, after the command line was read."""
+    """Something to run once, after the command line was read."""
 
     @property
     def as_json(self) -> bool:
@@ -36,62 +40,63 @@ class Command(Protocol):
 
     @property
     def debug(self) -> bool:
-        """Whether a failure may show where it came from."""
+        """Whether a failure shows its traceback."""
 
     def perform(self) -> int:
-        """Do it and return the exit code."""
+        """Run it and return the exit code."""
 
 
 def perform(command: Command) -> None:
-    """Perform a command; say in one line why it could not be."""
+    """Run a command; print one line if it fails."""
     try:
         code = command.perform()
     except BrokenPipeError:
-        raise  # Whoever read the output has seen enough; the library ends quietly.
+        raise  # The reader has closed the pipe; typer ends quietly.
     except KeyboardInterrupt:
         code = INTERRUPTED
-        tell(MEANINGS[code], code, command.as_json)
+        print_error(MEANINGS[code], code, as_json=command.as_json)
     except Exception as error:
         if command.debug:
             raise
-        code = exit_code(error)
-        tell(reason(error), code, command.as_json)
+        code = find_exit_code(error)
+        print_error(explain(error), code, as_json=command.as_json)
     raise typer.Exit(code)
 
 
-def tell(words: str, code: int, as_json: bool) -> None:
-    """Say on stderr what went wrong."""
-    as_data = json.dumps({"error": words, "code": code})
-    typer.echo(as_data if as_json else f"expunge: {words}", err=True)
+def print_error(text: str, code: int, *, as_json: bool) -> None:
+    """Print to stderr what went wrong."""
+    as_data = json.dumps({"error": text, "code": code})
+    typer.echo(as_data if as_json else f"expunge: {text}", err=True)
 
 
-class Commands(TyperGroup):
-    """The commands as a group that says in one line what is wrong with a call."""
+class CommandGroup(TyperGroup):
+    """All commands; a wrong command line is reported in one line."""
 
     def main(self, *args: Any, **settings: Any) -> Any:
-        """Read the command line, perform, and exit."""
+        """Read the command line, run the command, and exit."""
         try:
             code = super().main(*args, **settings | {"standalone_mode": False})
         except USAGE_ERROR as error:
             code = WRONG_INPUT
-            self._refuse(error, "--json" in (settings.get("args") or sys.argv))
+            as_json = "--json" in (settings.get("args") or sys.argv)
+            self._report(error, as_json=as_json)
         sys.exit(code)
 
-    def _refuse(self, error: Any, as_json: bool) -> None:
-        """Say what is wrong with the command line; without one, show the help."""
+    def _report(self, error: Any, *, as_json: bool) -> None:
+        """Print what is wrong with the command line; print help if it is empty."""
         message = error.format_message()
         if message.startswith("Usage:"):
             typer.echo(message, err=True)
             return
         where = error.ctx.command_path if error.ctx else self.name
-        words = message[:1].lower() + message[1:].rstrip(".")
-        tell(f"{words}; see {where} --help", WRONG_INPUT, as_json)
+        text = message[:1].lower() + message[1:].rstrip(".")
+        print_error(f"{text}; see {where} --help", WRONG_INPUT, as_json=as_json)
 
 
 CODES = "\n".join(f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.items())
 HELP = f"""Certified machine unlearning of regularised convex models.
 
-Begin with demo, or with init, fit and forget; check a receipt with verify.
+Start with demo, or with init, fit and forget; check a receipt with verify.
 
 \b
 Exit codes:
@@ -100,10 +105,10 @@ Exit codes:
 
 app = typer.Typer(
     name="expunge",
-    cls=Commands,
+    cls=CommandGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    # Plain help is quick, calm and the same in a terminal, a pipe and the manual.
+    # Plain help is quick, and the same in a terminal, a pipe and the manual.
     rich_markup_mode=None,
     result_callback=perform,
 )
@@ -115,20 +120,20 @@ def expunge() -> None:
 
 
 COMMANDS: dict[str, Callable[..., Command]] = {
-    "init": Init,
-    "fit": Fit,
-    "plan": Plan,
-    "forget": Forget,
-    "status": Status,
-    "log": Log,
-    "release": Release,
-    "verify": Verify,
-    "audit": Audit,
-    "rotate": Rotate,
-    "reanchor": Reanchor,
-    "restore": Restore,
-    "demo": Demo,
-    "bench": Bench,
+    "init": InitCommand,
+    "fit": FitCommand,
+    "plan": PlanCommand,
+    "forget": ForgetCommand,
+    "status": StatusCommand,
+    "log": LogCommand,
+    "release": ReleaseCommand,
+    "verify": VerifyCommand,
+    "audit": AuditCommand,
+    "rotate": RotateCommand,
+    "reanchor": ReanchorCommand,
+    "restore": RestoreCommand,
+    "demo": DemoCommand,
+    "bench": BenchCommand,
 }
-for word, command in COMMANDS.items():
-    app.command(word)(command)
+for name, command in COMMANDS.items():
+    app.command(name)(command)

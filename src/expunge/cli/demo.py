@@ -1,20 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``expunge demo``: the whole story on bundled data, and a page that tells it.
+"""Commands that show expunge at work: ``demo`` on bundled data, ``bench`` on more."""
 
-``expunge bench``: the paper's experiments and the fair fight, from a checkout.
-"""
-
-import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
 from tempfile import mkdtemp
-from textwrap import TextWrapper
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 import typer
 
@@ -24,91 +17,90 @@ from .options import (
     DONE,
     NOT_INSTALLED,
     WRONG_INPUT,
-    Failed,
-    Options,
+    CommandFailed,
+    CommonOptions,
 )
-from .output import WIDTH, progress, say, say_json
+from .output import (
+    HEADING_WIDTH,
+    print_json,
+    print_note,
+    print_text,
+    print_under,
+    show_named_progress,
+    show_progress,
+)
 
 REPORT = "report.html"
-# Room for the longest heading.
-MARGIN = 12
+CHECKOUT = Path(__file__).resolve().parents[3]
 
 
 @dataclass(frozen=True)
-class Demo(Options):
+class DemoCommand(CommonOptions):
     """Forget 150 people on bundled data, check the receipts, and write a report.
 
-    It takes seconds and touches nothing but a folder of its own, in which everything
-    is left to be looked at: the registry, a release, a receipt, the ledger, forgeries
-    of both, and the report. It exits with 6 if anything is not as promised.
+    It takes seconds and touches nothing but a folder of its own. There it leaves the
+    registry, a release, a receipt, the ledger, tampered copies of both, and the report.
+    It exits with 6 if anything did not come out as promised.
     """
 
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="An empty or new folder; else a temporary one."
+            metavar="FOLDER", help="An empty or new folder (default: a temporary one)."
         ),
     ] = None
-    seed: Annotated[int, typer.Option(min=0, help="Decides who asks.")] = 0
+    seed: Annotated[
+        int, typer.Option(min=0, help="Decides who asks to be forgotten.")
+    ] = 0
     show: Annotated[
         bool, typer.Option("--open/--no-open", help="Open the report in a browser.")
     ] = False
 
     def perform(self) -> int:
-        """Play the story, write the report, and say where it is."""
-        from ..demo.page import page
-        from ..demo.plots import drawings
-        from ..demo.run import Script, Voice, told
+        """Run the demo, write the report, and print where it is."""
+        from ..demo.page import draw_plots, render_page
+        from ..demo.run import DemoOptions, DemoOutput, run_demo
 
-        folder = fresh(self.out)
-        speak = silent if self.as_json else line
-        story = told(folder, Script(self.seed), Voice(speak, progress))
+        folder = make_empty_folder(self.out)
+        say = print_nothing if self.as_json else print_under
+        output = DemoOutput(say, show_progress)
+        result = run_demo(folder, DemoOptions(self.seed), output=output)
         report = folder / REPORT
-        report.write_text(page(story, drawings(story)), encoding="utf-8")
+        page = render_page(result, draw_plots(result))
+        report.write_text(page, encoding="utf-8")
         if self.as_json:
-            say_json({"report": str(report), **story.to_json()})
+            print_json({"report": str(report), **result.to_json()})
         else:
-            key, forged = folder / "public.pem", folder / "forged-receipt.json"
-            line("Report", str(report))
-            # Not wrapped: it is to be copied.
-            say(f"{'Try':<{MARGIN}}expunge verify {forged} --key {key}")
+            key, tampered = folder / "public.pem", folder / "forged-receipt.json"
+            print_under("Report", str(report))
+            # Not wrapped, so that it can be copied.
+            print_text(f"{'Try':<{HEADING_WIDTH}}expunge verify {tampered} --key {key}")
         if self.show:
             import webbrowser
 
             webbrowser.open(report.resolve().as_uri())
-        return DOES_NOT_STAND if story.failures() else DONE
+        return DOES_NOT_STAND if result.find_failures() else DONE
 
 
-def fresh(folder: Path | None) -> Path:
-    """Return a folder with nothing in it, made if need be."""
+def make_empty_folder(folder: Path | None) -> Path:
+    """Return an empty folder, created if need be; a temporary one for None."""
     if folder is None:
         return Path(mkdtemp(prefix="expunge-demo-"))
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-        raise Failed(
-            f"{folder} is there and not an empty folder; name one that is empty or new",
+        raise CommandFailed(
+            f"{folder} exists and is not an empty folder; give one that is empty or "
+            "new",
             WRONG_INPUT,
         )
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 
 
-def line(heading: str, text: str) -> None:
-    """Print a heading with a text beside it; paths stay whole, to be copied."""
-    shape = TextWrapper(WIDTH, f"{heading:<{MARGIN}}", " " * MARGIN)
-    shape.break_on_hyphens = shape.break_long_words = False
-    say(shape.fill(text))
+def print_nothing(heading: str, text: str) -> None:
+    """Print nothing: the JSON holds everything."""
 
 
-def silent(heading: str, text: str) -> None:
-    """Print nothing: the JSON has all of it."""
-
-
-ROOT = Path(__file__).resolve().parents[3]
-
-Watch: TypeAlias = Callable[[str, int, int], None]
-
-
-class Word(StrEnum):
+class BenchSetting(StrEnum):
     """What can be run."""
 
     digits = "digits"
@@ -120,107 +112,86 @@ class Word(StrEnum):
 
 
 @dataclass(frozen=True)
-class Bench:
-    """Run the paper's experiments and the fair fight; write results and a report.
+class BenchCommand(CommonOptions):
+    """Run the paper's experiments and the comparison; write results and a report.
 
-    Finished pieces are kept in the output folder: the same command, given again,
-    goes on where it was interrupted.
+    Finished pieces are kept in the output folder. If a run is interrupted, the same
+    command continues it.
     """
 
-    word: Annotated[
-        Word, typer.Argument(metavar="SETTING", help="digits, mnist, ..., or all.")
+    setting: Annotated[
+        BenchSetting,
+        typer.Argument(metavar="SETTING", help="digits, mnist, ..., or all."),
     ]
     full: Annotated[
         bool,
         typer.Option(
-            "--full/--quick", help="Everything (two hours), or a taste (two minutes)."
+            "--full/--quick", help="Everything (two hours), or a sample (two minutes)."
         ),
     ] = False
     data_dir: Annotated[
         Path | None,
-        typer.Option(help="Folder of data; else $EXPUNGE_DATA, else OpenML."),
+        typer.Option(help="Folder of the data (default: $EXPUNGE_DATA, then OpenML)."),
     ] = None
     out: Annotated[
-        Path | None, typer.Option(help="Folder of results; else benchmarks/results.")
+        Path | None,
+        typer.Option(help="Folder of the results (default: benchmarks/results)."),
     ] = None
-    seed: Annotated[int, typer.Option(min=0, help="First of the seeds.")] = 0
-    resume: Annotated[bool, typer.Option(help="Take finished pieces as they are.")] = (
-        True
-    )
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON instead of tables.")
-    ] = False
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show where a failure came from.")
-    ] = False
+    seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0
+    resume: Annotated[bool, typer.Option(help="Reuse finished pieces.")] = True
 
     def perform(self) -> int:
         """Run the experiments and print what they found."""
-        experiments = harness()
+        experiments = import_experiments()
         request = experiments.Request(
-            word=self.word.value,
+            word=self.setting.value,
             scale="full" if self.full else "quick",
-            out=self.out or ROOT / "benchmarks/results",
+            out=self.out or CHECKOUT / "benchmarks/results",
             data_dir=self.data_dir,
             seed=self.seed,
             resume=self.resume,
         )
         try:
-            with watched() as watch:
-                outcome = experiments.run(request, watch)
+            with show_named_progress("reading data") as report:
+                outcome = experiments.run(request, report)
         except FileNotFoundError as error:
-            raise Failed(str(error), DATA_MISSING) from error
+            raise CommandFailed(str(error), DATA_MISSING) from error
         except ImportError as error:
-            raise Failed(str(error), NOT_INSTALLED) from error
+            raise CommandFailed(str(error), NOT_INSTALLED) from error
         for reason in outcome.missing:
-            typer.echo(f"expunge: not run: {reason}", err=True)
-        typer.echo(json.dumps(outcome.to_json()) if self.as_json else said(outcome))
+            print_note(f"expunge: not run: {reason}")
+        if self.as_json:
+            print_json(outcome.to_json())
+        else:
+            print_text(describe_outcome(outcome))
         return DATA_MISSING if outcome.missing else DONE
 
 
-def harness(root: Path = ROOT) -> Any:
-    """Return the module that runs experiments; it lives in a checkout alone."""
-    if not (root / "benchmarks/experiments/run.py").is_file():
-        raise Failed(
-            f"bench runs from a checkout of expunge, and {root} is none; clone the "
+def import_experiments(checkout: Path = CHECKOUT) -> Any:
+    """Return the module that runs experiments, which only a checkout has."""
+    if not (checkout / "benchmarks/experiments/run.py").is_file():
+        raise CommandFailed(
+            f"bench needs a checkout of expunge, and {checkout} is not one; clone the "
             "repository, run make there, and call .venv/bin/expunge bench",
             NOT_INSTALLED,
         )
-    if str(root) not in sys.path:
-        sys.path.insert(0, str(root))
+    if str(checkout) not in sys.path:
+        sys.path.insert(0, str(checkout))
     try:
         return import_module("benchmarks.experiments.run")
     except ModuleNotFoundError as error:
-        raise Failed(
+        raise CommandFailed(
             f"bench needs {error.name}, which is not installed; run make in the "
             "checkout, or pip install expunge[bench]",
             NOT_INSTALLED,
         ) from error
 
 
-def said(outcome: Any) -> str:
-    """Return tables, files and, in a full run, which targets were missed."""
+def describe_outcome(outcome: Any) -> str:
+    """Return the tables and files, and in a full run which targets were missed."""
     verdict = import_module("benchmarks.report").verdict
     parts = [str(section) for section in outcome.sections]
     parts += [f"wrote {path}" for path in outcome.files]
     if outcome.targets:
         parts.append(verdict(outcome.targets))
     return "\n".join(parts)
-
-
-@contextmanager
-def watched() -> Iterator[Watch]:
-    """Show a progress bar on stderr while pieces are measured."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
-
-    columns = "{task.description}", BarColumn(), MofNCompleteColumn()
-    with Progress(
-        *columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True
-    ) as bar:
-        task = bar.add_task("reading data", total=None)
-
-        def watch(name: str, done: int, total: int) -> None:
-            bar.update(task, description=name, completed=done, total=total)
-
-        yield watch

@@ -1,211 +1,464 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``expunge plan``: how many people may go under a model's contract.
-
-``expunge reanchor``: private state that has never seen those who left.
-
-``expunge release``: a model leaves as one file, and copies of it come back.
-
-``expunge audit``: open a model's private record and try to break its promise.
-"""
+"""Commands on one model: fit, plan, release and reanchor."""
 
 import warnings
 from dataclasses import asdict, dataclass
+from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..disk import write_new_file
-from ..exceptions import InvalidInput
-from .options import DOES_NOT_STAND, DONE, OnRegistry
-from .output import note, paragraph, points, release_json, say, say_json
+from ..exceptions import InvalidInput, Unsupported
+from .options import DONE, RegistryOptions, require_file
+from .output import (
+    describe_promise,
+    format_count,
+    format_pairs,
+    model_to_json,
+    print_json,
+    print_note,
+    print_text,
+    release_to_json,
+)
 
 if TYPE_CHECKING:
-    from ..audit import AuditReport
-    from ..promise.verification import Verdict
-    from ..registry import Registry
+    from ..registry import ModelStatus
+    from .tables import TrainingTable
+
+ALPHA = 1e-3
+# A target with more distinct values than this is not guessed to be classes.
+MOST_CLASSES = 50
+BUDGET_OPTIONS = ("epsilon", "delta", "sigma", "releases", "row_norm")
+
+
+class ModelKind(StrEnum):
+    """Which kind of model to fit."""
+
+    auto = "auto"
+    logistic = "logistic"
+    linear = "linear"
+    softmax = "softmax"
+
+
+class MechanismName(StrEnum):
+    """How removals are computed."""
+
+    newton = "newton"
+    jackknife = "jackknife"
+    rescaled = "rescaled"
+    retrain = "retrain"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimatorOptions:
+    """Options that choose the estimator and its budget."""
+
+    kind: Annotated[
+        ModelKind,
+        typer.Option(
+            help="auto: logistic for two distinct values, softmax for up to 50 words "
+            "or whole numbers, otherwise linear."
+        ),
+    ] = ModelKind.auto
+    alpha: Annotated[
+        float | None, typer.Option(help="Factor of the penalty (default 1e-3).")
+    ] = None
+    alphas: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="Candidates such as 1e-2,1e-3: choose by cross-validation, and choose "
+            "again when people are forgotten.",
+        ),
+    ] = None
+    l1_ratio: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="0 is L2, 1 is L1.")
+    ] = 0.0
+    mechanism: Annotated[
+        MechanismName, typer.Option(help="How to compute removals.")
+    ] = MechanismName.newton
+    epsilon: Annotated[
+        float | None, typer.Option(help="Privacy parameter epsilon (default 1).")
+    ] = None
+    delta: Annotated[
+        float | None, typer.Option(help="Privacy parameter delta (default 1e-5).")
+    ] = None
+    sigma: Annotated[
+        float | None,
+        typer.Option(
+            help="Standard deviation of the noise on each parameter (default 0.1)."
+        ),
+    ] = None
+    releases: Annotated[
+        int | None,
+        typer.Option(
+            help="Promise it for this many releases together, including the first "
+            "(default: for each release on its own)."
+        ),
+    ] = None
+    row_norm: Annotated[
+        float | None,
+        typer.Option(help="Declared bound on the norm of rows (default: measured)."),
+    ] = None
+    no_budget: Annotated[
+        bool, typer.Option("--no-budget", help="Add no noise, and promise nothing.")
+    ] = False
+
+    def choose_kind(self, y: Any) -> ModelKind:
+        """Return the kind that was asked for, or the one that fits the target."""
+        if self.kind is ModelKind.linear and y.dtype.kind not in "iuf":
+            raise InvalidInput(
+                f"--kind linear, but the target holds words such as {str(y[0])[:40]!r}"
+                "; choose --kind logistic or softmax, or a column of numbers"
+            )
+        if self.kind is not ModelKind.auto:
+            return self.kind
+        guessed = guess_kind(y)
+        # Tuning fits one class against the rest, which is the logistic model.
+        tuned = self.alphas is not None and guessed is ModelKind.softmax
+        return ModelKind.logistic if tuned else guessed
+
+    def build_estimator(self, kind: ModelKind) -> Any:
+        """Return the unfitted estimator."""
+        settings = {"mechanism": self.mechanism.value, "budget": self.build_budget()}
+        if self.alphas is not None:
+            return self._build_tuned(kind, settings)
+        from ..linear_model import (
+            LinearRegression,
+            LogisticRegression,
+            SoftmaxRegression,
+        )
+
+        estimators: dict[ModelKind, Any] = {
+            ModelKind.logistic: LogisticRegression,
+            ModelKind.linear: LinearRegression,
+            ModelKind.softmax: SoftmaxRegression,
+        }
+        alpha = ALPHA if self.alpha is None else self.alpha
+        return estimators[kind](alpha=alpha, l1_ratio=self.l1_ratio, **settings)
+
+    def _build_tuned(self, kind: ModelKind, settings: dict[str, Any]) -> Any:
+        """Return the unfitted estimator that chooses among alphas."""
+        from ..tuning import TunedClassifier, TunedRegressor
+
+        if self.alpha is not None:
+            raise InvalidInput("--alpha with --alphas; give only one of them")
+        if kind is ModelKind.softmax:
+            raise Unsupported(
+                "--alphas does not work with softmax models; give one --alpha, or tune "
+                "each class against the rest with --kind logistic"
+            )
+        estimator = TunedRegressor if kind is ModelKind.linear else TunedClassifier
+        alphas = parse_alphas(self.alphas or "")
+        return estimator(alphas=alphas, l1_ratios=(self.l1_ratio,), **settings)
+
+    def build_budget(self) -> Any:
+        """Return the budget of the options; None with --no-budget."""
+        from ..promise.budget import Budget
+
+        stated = {name: getattr(self, name) for name in BUDGET_OPTIONS}
+        given = {name: value for name, value in stated.items() if value is not None}
+        if not self.no_budget:
+            return Budget(**given)
+        if given:
+            options = ", ".join("--" + name.replace("_", "-") for name in given)
+            raise InvalidInput(
+                f"--no-budget with {options}; omit --no-budget, or omit the others"
+            )
+        return None
+
+
+def guess_kind(y: Any) -> ModelKind:
+    """Return the kind of model that fits a target.
+
+    Two distinct values are classes, whatever they are, and so are up to 50 words or
+    whole numbers. Other numbers are amounts.
+    """
+    import numpy as np
+
+    values = np.asarray(y)
+    n_classes = len(np.unique(values))
+    if n_classes <= 2:
+        return ModelKind.logistic
+    numbers = values.dtype.kind in "iuf"
+    if values.dtype.kind == "f" or (numbers and n_classes > MOST_CLASSES):
+        return ModelKind.linear
+    if n_classes > MOST_CLASSES:
+        raise InvalidInput(
+            f"the target has {n_classes} different words, more than {MOST_CLASSES}; "
+            "choose another column with --target, or insist with --kind softmax"
+        )
+    return ModelKind.softmax
+
+
+def parse_alphas(text: str) -> tuple[float, ...]:
+    """Return the alphas in a list such as "1e-2,1e-3"."""
+    try:
+        return tuple(float(word) for word in text.split(","))
+    except ValueError:
+        raise InvalidInput(
+            f"--alphas {text!r}; give numbers separated by commas, such as 1e-2,1e-3"
+        ) from None
+
+
+def parse_classes(text: str, y: Any) -> list[Any]:
+    """Return the classes in a list such as "no,yes", with the target's type."""
+    import numpy as np
+
+    words = [word.strip() for word in text.split(",")]
+    dtype = np.asarray(y).dtype
+    if dtype.kind not in "iufb":
+        return words
+    try:
+        return [dtype.type(float(word)).item() for word in words]
+    except ValueError:
+        raise InvalidInput(
+            f"--classes {text!r}, but the target holds numbers; give numbers separated "
+            "by commas"
+        ) from None
 
 
 @dataclass(frozen=True)
-class Plan(OnRegistry):
-    """Say how many rows may go under a contract.
+class FitCommand(RegistryOptions, EstimatorOptions):
+    """Fit a model to a table, and keep it so that it can forget.
 
-    And what its noise costs. It looks at the rows that are kept: a contract chosen
-    from its figures is not covered by any certificate. Keep them to yourself.
+    The first release is made under a budget: what it promises, and the noise that pays
+    for it, are fixed before the data are seen. With --no-budget nothing is promised.
     """
 
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the model.")]
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The table: CSV or Parquet.")
+    ]
+    target: Annotated[
+        str, typer.Option(metavar="COLUMN", help="What the model predicts.")
+    ]
+    subject: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="Ids of people: whose row it is, for forget."
+        ),
+    ] = None
+    no_subject: Annotated[
+        bool,
+        typer.Option(
+            "--no-subject",
+            help="The rows belong to nobody: nobody can be forgotten from the model.",
+        ),
+    ] = False
+    weight: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Weights of the rows; not a feature."),
+    ] = None
+    classes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,...",
+            help="All classes that the target may have, separated by commas: declared "
+            "in advance, so that a class without rows stays in the model. Without this "
+            "option a class leaves with its last row.",
+        ),
+    ] = None
+    penalize_intercept: Annotated[
+        bool,
+        typer.Option(
+            "--penalize-intercept",
+            help="Penalise the intercept too. A declared class without rows has no "
+            "model otherwise.",
+        ),
+    ] = False
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Leave out a column; may be repeated."),
+    ] = None
+    tuned_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WORDS",
+            help="What chose alpha, columns or the budget by looking at these rows, "
+            "e.g. 'grid search'. Removals do not undo that choice, so nothing is "
+            "promised. Not needed with --alphas, whose choice is undone.",
+        ),
+    ] = None
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace the model of this name.")
+    ] = False
+    readmit: Annotated[
+        bool,
+        typer.Option(
+            "--readmit", help="Accept people who were forgotten: they came back."
+        ),
+    ] = False
 
     def perform(self) -> int:
-        """Plan on the rows kept and print the tables."""
+        """Read the table, fit, and print what is promised."""
+        from .tables import read_table
+
+        self._require_subjects()
+        require_file(self.file)
+        table = read_table(
+            self.file,
+            self.target,
+            subject=self.subject,
+            drop=tuple(self.drop or ()),
+            weight=self.weight,
+        )
+        kind = self.choose_kind(table.y)
+        model = self.build_estimator(kind)
+        model.set_params(penalize_intercept=self.penalize_intercept)
+        if self.classes is not None:
+            model.set_params(classes=parse_classes(self.classes, table.y))
+        with self.open_registry() as registry:
+            if self.readmit and table.subjects:
+                registry.requests.readmit(table.subjects)
+            fit = registry.models.refit if self.replace else registry.fit
+            fit(
+                self.name,
+                model,
+                name_columns(table),
+                table.y,
+                subjects=table.subjects,
+                sample_weight=table.weight,
+                search=self.tuned_by,
+            )
+            fitted = {one.name: one for one in registry.status().models}[self.name]
+        if self.as_json:
+            extra = {"kind": kind.value, "n_rows": len(table.X)}
+            print_json(model_to_json(fitted) | extra)
+        else:
+            self._print(fitted, kind, table=table)
+        return DONE
+
+    def _require_subjects(self) -> None:
+        """Raise unless the options say, once, whose rows these are."""
+        if self.subject is None and not self.no_subject:
+            raise InvalidInput(
+                "whose rows are these? name the column of ids with --subject, or give "
+                "--no-subject if nobody needs to be forgotten from the model"
+            )
+        if self.no_subject and (self.subject is not None or self.readmit):
+            other = "--readmit" if self.subject is None else "--subject"
+            raise InvalidInput(f"--no-subject with {other}; give only one of them")
+
+    def _print(
+        self, fitted: "ModelStatus", kind: ModelKind, *, table: "TrainingTable"
+    ) -> None:
+        """Print what was fitted and what is promised."""
+        n_rows, n_features = table.X.shape
+        guessed = " (guessed from the target; choose with --kind)"
+        people = format_count(fitted.n_people, "person", "people")
+        if table.subjects is None:
+            people = "nobody"
+        lines: list[tuple[str, object]] = [
+            ("model", fitted.name),
+            ("kind", f"{kind}{guessed if self.kind is ModelKind.auto else ''}"),
+            ("rows", f"{n_rows} of {people}, {format_count(n_features, 'feature')}"),
+            ("release", fitted.number),
+            ("promise", describe_promise(fitted.certificate)),
+        ]
+        print_text(format_pairs(lines))
+        if table.subjects is None:
+            print_note("The model has no people: nobody can be forgotten from it.")
+        if self.tuned_by is not None:
+            print_note(
+                "Removals do not undo a choice made on the rows: nothing is promised."
+            )
+        if self.no_budget:
+            print_note("Without a budget no claim is made about what it reveals.")
+
+
+def name_columns(table: "TrainingTable") -> Any:
+    """Return the features as named columns; the model keeps the names."""
+    columns = zip(table.features, table.X.T, strict=True)
+    return import_module("pyarrow").table(dict(columns))
+
+
+@dataclass(frozen=True)
+class PlanCommand(RegistryOptions):
+    """Show how many rows may be removed under a model's budget.
+
+    It also shows what the noise costs. A plan reads the rows in the registry, so no
+    certificate covers a budget that you choose from it. Keep the figures private.
+    """
+
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
+
+    def perform(self) -> int:
+        """Plan on the rows in the registry and print the tables."""
         from ..plan import PlanningLooksAtData
 
-        with self.opened() as registry, warnings.catch_warnings():
-            # The table says it too, as a sentence rather than as a line of code.
+        with self.open_registry() as registry, warnings.catch_warnings():
+            # Printed below as a sentence, not as a Python warning.
             warnings.simplefilter("ignore", PlanningLooksAtData)
             report = registry.models.plan(self.name)
         if self.as_json:
-            say_json(asdict(report))
+            print_json(asdict(report))
         else:
-            note("this looked at the rows that are kept: keep it to yourself")
-            say(report.table().rstrip())
+            print_note("this plan was made from the rows: keep it private")
+            print_text(report.table().rstrip())
         return DONE
 
 
 @dataclass(frozen=True)
-class Reanchor(OnRegistry):
-    """Make the private state of a model anew from the rows that are left.
-
-    The old one was fitted with everybody, and whoever opens it could learn of removed
-    rows. It takes a pass over all rows, and releases nothing.
-    """
-
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the model.")]
-
-    def perform(self) -> int:
-        """Do it and say so."""
-        with self.opened() as registry:
-            registry.models.reanchor(self.name)
-        if self.as_json:
-            say_json({"reanchored": self.name})
-        else:
-            say(f"{self.name}: the private state knows nobody who left")
-        return DONE
-
-
-@dataclass(frozen=True)
-class Release(OnRegistry):
+class ReleaseCommand(RegistryOptions):
     """Write a release to a file, or withdraw one.
 
-    The file holds the noised parameters and their certificate, nothing private. What
-    left is remembered: status lists releases that are out of date and still out there.
+    The file holds the noised parameters and their certificate, nothing private. The
+    registry remembers the file: status lists releases that are outdated and still in
+    use.
     """
 
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the model.")]
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
     to: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Where to: .safetensors or .onnx."),
+        typer.Option(metavar="FILE", help="File to write: .safetensors or .onnx."),
     ] = None
     withdraw: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", min=1, help="Every copy of release N was taken back."
-        ),
+        typer.Option(metavar="N", min=1, help="No copy of release N is in use now."),
     ] = None
 
     def perform(self) -> int:
-        """Ship the release, or withdraw an earlier one."""
+        """Write the release, or withdraw an earlier one."""
         if (self.to is None) == (self.withdraw is None):
             raise InvalidInput(
-                "give either --to FILE, to write the release there, or --withdraw N, "
-                "once every copy of release N was taken back"
+                "give either --to FILE, to write the release to a file, or --withdraw "
+                "N, once no copy of release N is in use"
             )
-        with self.opened() as registry:
+        with self.open_registry() as registry:
             if self.withdraw is not None:
                 registry.models.withdraw(self.name, self.withdraw)
                 answer = {"model": self.name, "withdrawn": self.withdraw}
-                words = f"release {self.withdraw} of {self.name} is withdrawn"
+                text = f"release {self.withdraw} of {self.name} is withdrawn"
             elif self.to is not None:
-                shipped = registry.models.ship(self.name, self.to)
-                answer = release_json(shipped)
-                words = f"wrote {self.to}: release {shipped.number} of {self.name}"
+                release = registry.models.ship(self.name, self.to)
+                answer = release_to_json(release)
+                text = f"wrote {self.to}: release {release.number} of {self.name}"
         if self.as_json:
-            say_json(answer)
+            print_json(answer)
         else:
-            say(words)
+            print_text(text)
         return DONE
 
 
 @dataclass(frozen=True)
-class Audit(OnRegistry):
-    """Open the private record behind a model's release, for an auditor.
+class ReanchorCommand(RegistryOptions):
+    """Rebuild a model's private state from the remaining rows.
 
-    The certificate is held against the record and the ledger against its signatures.
-    With --trials the removal of one row is put on trial: so many releases of both
-    worlds are made, and told apart if they can be. What is printed depends on rows:
-    keep it with the record. It exits with 6 if something does not stand.
+    The old state was fitted to everyone, so anyone who opens it could learn about
+    removed rows. This reads all rows once, and releases nothing.
     """
 
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the model.")]
-    trials: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Releases of each world to make, 20000 say."),
-    ] = None
-    record: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the private record there."),
-    ] = None
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
 
     def perform(self) -> int:
-        """Check, try, and print what was found."""
-        from ..ledger import check_export
-        from ..promise.verification import verify
-
-        with self.opened() as registry:
-            certificate = registry.model(self.name).certificate_
-            record = registry.models.record(self.name)
-            verdicts = {
-                "certificate": verify(certificate, record),
-                "ledger": check_export(
-                    registry.ledger.export(), registry.keys.public_pem()
-                ),
-            }
-            report = None if self.trials is None else tried(registry, self)
-        if self.record is not None:
-            write_private(self.record, record.to_json())
+        """Rebuild the state."""
+        with self.open_registry() as registry:
+            registry.models.reanchor(self.name)
         if self.as_json:
-            say_json(in_json(verdicts, report))
+            print_json({"reanchored": self.name})
         else:
-            say(in_words(verdicts, report))
-        stands = all(verdict.stands for verdict in verdicts.values())
-        passes = report is None or report.passes
-        return DONE if stands and passes else DOES_NOT_STAND
-
-
-def tried(registry: "Registry", asked: Audit) -> "AuditReport":
-    """Return what a trial of a removal from the model found."""
-    from ..audit import Trial, audit
-
-    budget = registry.model(asked.name).budget
-    if budget is None:
-        raise InvalidInput(
-            f"model {asked.name!r} was fitted without a contract, so there is nothing "
-            "to try; leave --trials out"
-        )
-    return audit(
-        registry.models.case(asked.name), Trial(budget, n_draws=asked.trials or 0)
-    )
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a file that its owner alone may read; never over another one."""
-    try:
-        write_new_file(path, text.encode())
-    except FileExistsError:
-        raise InvalidInput(f"{path} is there already; give another file") from None
-
-
-def in_json(
-    verdicts: "dict[str, Verdict]", report: "AuditReport | None"
-) -> dict[str, Any]:
-    """Return what was found as JSON data."""
-    found: dict[str, Any] = {
-        name: {"stands": verdict.stands, "says": verdict.says}
-        for name, verdict in verdicts.items()
-    }
-    if report is not None:
-        found["trial"] = asdict(report) | {"passes": report.passes}
-    return found
-
-
-def in_words(verdicts: "dict[str, Verdict]", report: "AuditReport | None") -> str:
-    """Return what was found as text for a person to read."""
-    parts = []
-    for name, verdict in verdicts.items():
-        heading = f"{name}: {'STANDS' if verdict.stands else 'DOES NOT STAND'}"
-        parts.append(f"{heading}\n{paragraph(verdict.says)}")
-    if report is not None:
-        heading = f"trial: {'PASSES' if report.passes else 'FAILS'}"
-        parts.append(f"{heading}\n{paragraph(report.shows)}")
-        parts.append(f"It does not show\n{points(report.does_not_show)}")
-    return "\n\n".join(parts)
+            print_text(f"{self.name}: private state rebuilt from the remaining rows")
+        return DONE

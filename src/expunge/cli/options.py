@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that commands share, and the registry that most of them open.
-
-Exit codes of the command line, and which failure ends with which.
-"""
+"""Options that commands share, the files they name, and exit codes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +12,7 @@ import typer
 if TYPE_CHECKING:
     from ..registry import Registry
 
+FOLDER = Path("expunge-registry")
 
 DONE = 0
 UNEXPECTED = 1
@@ -31,21 +29,21 @@ INTERRUPTED = 130
 MEANINGS: Mapping[int, str] = MappingProxyType(
     {
         DONE: "done",
-        UNEXPECTED: "a defect of expunge",
-        WRONG_INPUT: "the command line or what it was given is wrong",
-        DATA_MISSING: "a file, data or the registry are not there",
+        UNEXPECTED: "a bug in expunge",
+        WRONG_INPUT: "the command line or its input is wrong",
+        DATA_MISSING: "a file, the data or the registry is missing",
         NOT_INSTALLED: "an extra or a checkout is missing",
-        BUSY: "busy: what was accepted is kept, and not applied yet",
-        DOES_NOT_STAND: "it does not stand (verify, audit)",
-        UNKNOWN: "nobody knows this person or request",
+        BUSY: "busy: accepted requests are kept, but not applied yet",
+        DOES_NOT_STAND: "it does not stand (verify, audit, demo)",
+        UNKNOWN: "unknown person or request",
         STORE_FAILED: "the store failed: full, read-only, gone, too old or damaged",
-        SPENT: "the contract is spent",
-        INTERRUPTED: "interrupted; what is finished is kept",
+        SPENT: "the budget is used up",
+        INTERRUPTED: "interrupted; finished work is kept",
     }
 )
 
-# By the name of the class: to import every error that did not happen would cost more
-# than most commands. The nearest ancestor that is named here counts.
+# Keyed by class name, because importing every error that did not happen would take
+# longer than most commands. The nearest base class listed here counts.
 CODES: Mapping[str, int] = MappingProxyType(
     {
         "ExpungeError": WRONG_INPUT,
@@ -68,54 +66,51 @@ CODES: Mapping[str, int] = MappingProxyType(
 )
 
 
-class Failed(Exception):
-    """A command could not be performed, for a reason that the user can mend."""
+class CommandFailed(Exception):
+    """A command failed for a reason that the user can fix; it has an exit code."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
         self.code = code
 
 
-def exit_code(error: Exception) -> int:
-    """Return the code that an error ends with; what nobody expected is a defect."""
-    if isinstance(error, Failed):
+def find_exit_code(error: Exception) -> int:
+    """Return the exit code for an error; an unexpected error is a bug."""
+    if isinstance(error, CommandFailed):
         return error.code
     names = (kind.__name__ for kind in type(error).__mro__)
     return next((CODES[name] for name in names if name in CODES), UNEXPECTED)
 
 
-def reason(error: Exception) -> str:
-    """Return why in one line: what, the value, what to do."""
-    words = " ".join(str(error).split())
-    if exit_code(error) == UNEXPECTED:
+def explain(error: Exception) -> str:
+    """Return an error in one line: what happened, the value, what to do."""
+    text = " ".join(str(error).split())
+    if find_exit_code(error) == UNEXPECTED:
         kind = type(error).__name__
-        return f"{kind}: {words}; this is a defect of expunge, --debug shows where"
+        return f"{kind}: {text}; this is a bug in expunge, --debug shows where"
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}; mend that and try again"
+        return f"{error.filename}: {error.strerror}; fix that and try again"
     if isinstance(error, ModuleNotFoundError):
         extras = "expunge[cli,registry,files]"
         return f"{error.name} is not installed; run pip install {extras}"
-    return words
-
-
-FOLDER = Path("expunge-registry")
+    return text
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """What every command understands."""
+class CommonOptions:
+    """Options of every command."""
 
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON, errors included.")
     ] = False
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show where a failure came from.")
+        bool, typer.Option("--debug", help="Show the traceback of a failure.")
     ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnRegistry(Options):
-    """What every command about a registry understands."""
+class RegistryOptions(CommonOptions):
+    """Options of every command that works on a registry."""
 
     registry: Annotated[
         Path,
@@ -128,26 +123,26 @@ class OnRegistry(Options):
         ),
     ] = FOLDER
 
-    def opened(self) -> "Registry":
-        """Return the registry, open; close it, or use it in a with statement."""
+    def open_registry(self) -> "Registry":
+        """Return the open registry, for use in a with statement."""
         from ..registry import Registry
 
         return Registry.open(self.registry)
 
 
-def content(path: Path) -> bytes:
-    """Return the bytes of a file that the command line names."""
+def read_file(path: Path) -> bytes:
+    """Return the content of a file named on the command line."""
     require_file(path)
     try:
         return path.read_bytes()
     except OSError as error:
-        raise Failed(
-            f"{path} cannot be read ({error.strerror}); name a file that can be",
+        raise CommandFailed(
+            f"{path} cannot be read ({error.strerror}); give another file",
             WRONG_INPUT,
         ) from None
 
 
 def require_file(path: Path) -> None:
-    """Refuse a path at which there is nothing."""
+    """Raise if nothing is at this path."""
     if not path.exists():
-        raise Failed(f"{path} is not there; check the path", DATA_MISSING)
+        raise CommandFailed(f"{path} does not exist; check the path", DATA_MISSING)

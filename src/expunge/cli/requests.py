@@ -1,143 +1,213 @@
 # SPDX-License-Identifier: Apache-2.0
 """``expunge forget``: people ask, every model forgets them, receipts prove it.
 
-Asking: requests are accepted a thousand at a time and applied together.
-
-What was accepted is kept whatever happens then. So a failure is not the end: receipts
-that are there are handed out, and the rest is named together with what went wrong.
-
-Receipts: where the answers to requests go.
-
-To stdout, one a line, or into a folder. For a file of ids there is an index beside
-them, written before the first request is accepted: whatever happens then, it says which
-id of the file became which request, by its place. It names nobody.
-
-Rehearsal: what forgetting people would do, without doing it.
-
-People: whom a command line or a file asks to forget, and who of them is known.
+Requests are accepted a thousand at a time and then applied together. An accepted
+request is kept whatever happens next. So if something fails, the receipts that exist
+are still handed out, and the error says which requests remain.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from ..exceptions import Busy, ExpungeError, InvalidInput, UnknownSubject
-from .options import DONE, Failed, OnRegistry, exit_code, reason, require_file
+from .options import (
+    DONE,
+    CommandFailed,
+    RegistryOptions,
+    explain,
+    find_exit_code,
+    require_file,
+)
 from .output import (
-    Table,
-    counted,
-    left,
-    left_in_words,
-    note,
-    progress,
-    say,
-    say_json,
-    some,
+    TextTable,
+    count_releases_left,
+    describe_releases_left,
+    format_count,
+    format_ids,
+    print_json,
+    print_note,
+    print_text,
+    show_progress,
 )
 
 if TYPE_CHECKING:
     from ..promise.certificate import Certificate
     from ..registry import ErasureRequest, Registry
 
-
 INDEX = "index.csv"
+# One transaction for each: few enough to show progress, many enough to be quick.
+BATCH_SIZE = 1000
+CONTINUE = "expunge forget --pending continues"
+
+Item = TypeVar("Item")
 
 
-@dataclass(frozen=True, slots=True)
-class Folder:
-    """A folder for receipts: one file for each, named by its request."""
+@dataclass(frozen=True)
+class ForgetCommand(RegistryOptions):
+    """Forget people in every model that holds them.
 
-    path: Path
-
-    @property
-    def index(self) -> Path:
-        """Which id of a file became which request."""
-        return self.path / INDEX
-
-    def begin(self, listed: Sequence[str | None]) -> None:
-        """Make the folder; write the index if a file lists anybody."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        if not listed:
-            return
-        lines = [f"{place},{one or ''}" for place, one in enumerate(listed, start=1)]
-        try:
-            with self.index.open("x", encoding="ascii") as file:
-                file.write("\n".join(["place,request", *lines]) + "\n")
-        except FileExistsError:
-            raise InvalidInput(
-                f"{self.index} is that of an earlier file; give another folder"
-            ) from None
-
-    def keep(self, receipts: Mapping[str, str]) -> dict[str, Path]:
-        """Write receipts, byte for byte, and return where they are."""
-        files = {request: self.path / f"{request}.json" for request in receipts}
-        for request, file in files.items():
-            file.write_text(receipts[request], encoding="utf-8")
-        return files
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """Receipts by request, and where they were written.
-
-    ``listed`` holds for each id of a file, in order, the request that it became; None
-    for those that were left out.
+    Ids on the command line make one request. Each line of a file makes a request of its
+    own. All accepted requests are applied together. Receipts are printed, one per line,
+    or written to a folder.
     """
 
-    receipts: Mapping[str, str]
-    listed: Sequence[str | None] = ()
-    folder: Folder | None = None
-    files: Mapping[str, Path] | None = None
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="ID", help="People to forget.")
+    ] = None
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="A file of ids, one per line."),
+    ] = None
+    column: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of the ids, if FILE is a table."),
+    ] = None
+    pending: Annotated[
+        bool, typer.Option("--pending", help="Only apply requests accepted earlier.")
+    ] = False
+    request: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HEX",
+            help="Id of the request, 32 hexadecimal digits. Sent again, it is answered "
+            "again but applied once.",
+        ),
+    ] = None
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Change nothing; show what would happen.")
+    ] = False
+    skip_unknown: Annotated[
+        bool, typer.Option("--skip-unknown", help="Leave out ids that are in no model.")
+    ] = False
+    wait: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", min=0.0, help="How long to wait for other processes."
+        ),
+    ] = 30.0
+    receipts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Write the receipts to a folder, with an index if ids are from a "
+            "file.",
+        ),
+    ] = None
 
-    def in_json(self) -> dict[str, Any]:
-        """Return them as JSON data; a receipt is text, since every byte counts."""
-        files = self.files or {}
-        requests = [
-            {
-                "request": request,
-                "receipt": receipt,
-                "file": str(files[request]) if request in files else None,
-            }
-            for request, receipt in self.receipts.items()
-        ]
-        return {"requests": requests, "listed": self.listed}
+    def perform(self) -> int:
+        """Accept and apply the requests, and hand out receipts."""
+        people = self._read_people()
+        with self.open_registry() as registry:
+            if people is None:
+                self._apply_pending(registry)
+            elif self.dry_run:
+                self._show_dry_run(registry, people)
+            else:
+                self._forget(registry, self._select_known(registry, people))
+        return DONE
 
-    def show(self) -> None:
-        """Print the receipts, or where they are."""
-        if self.folder is None or self.files is None:
-            say(*self.receipts.values())
-        elif self.listed:
-            say(f"{len(self.files)} receipts in {self.folder.path}")
-            say(f"{self.folder.index} says which id became which request")
+    def _read_people(self) -> "RequestedPeople | None":
+        """Return the people to forget; None with --pending."""
+        if [bool(self.ids), self.source is not None, self.pending].count(True) != 1:
+            raise InvalidInput(
+                "who is to be forgotten? give ids, or a file with --from, or --pending"
+            )
+        if self.request is not None and not self.ids:
+            raise InvalidInput("--request goes with ids on the command line; give them")
+        if self.pending and self.dry_run:
+            raise InvalidInput(
+                "--pending with --dry-run; expunge status lists pending requests"
+            )
+        if self.source is not None:
+            require_file(self.source)
+            return read_people(self.source, self.column)
+        return take_people(self.ids) if self.ids else None
+
+    def _select_known(
+        self, registry: "Registry", people: "RequestedPeople"
+    ) -> "RequestedPeople":
+        """Return the people to make requests for; raise if some are unknown."""
+        if people.listed is None and not self.skip_unknown:
+            # The registry refuses unknown ids itself, except in a repeated request.
+            return people
+        known, unknown = people.split_known(registry)
+        if not self.skip_unknown:
+            refuse_unknown(unknown)
+        elif unknown:
+            left_out = format_count(len(unknown), "id that is", "ids that are")
+            print_note(f"left out {left_out} in no model")
+        return known
+
+    def _show_dry_run(self, registry: "Registry", people: "RequestedPeople") -> None:
+        """Print what would happen; change nothing."""
+        result = dry_run(registry, people)
+        if self.as_json:
+            print_json(result.to_json())
         else:
-            say(*map(str, self.files.values()))
+            result.print()
+        if not self.skip_unknown:
+            refuse_unknown(result.unknown)
 
+    def _forget(self, registry: "Registry", people: "RequestedPeople") -> None:
+        """Make the requests, apply them, and hand out their receipts."""
+        if not people.ids:
+            print_note("none of them is in a model; nothing was changed")
+            self._print_receipts(IssuedReceipts({}))
+            return
+        asked = people.make_requests(self.request)
+        listed = people.match_requests(asked)
+        folder = None if self.receipts is None else ReceiptFolder(self.receipts)
+        if folder is not None:
+            folder.create(listed)
+        outcome = apply_requests(registry, asked, wait=self.wait)
+        receipts = outcome.receipts
+        files = None if folder is None else folder.write(receipts)
+        self._print_receipts(IssuedReceipts(receipts, listed, folder, files))
+        where = folder.index if folder is not None and listed else "expunge status"
+        outcome.require_complete(str(where))
 
-CHUNK = 1000
+    def _print_receipts(self, receipts: "IssuedReceipts") -> None:
+        if self.as_json:
+            print_json(receipts.to_json())
+        elif receipts.receipts:
+            receipts.print()
+
+    def _apply_pending(self, registry: "Registry") -> None:
+        """Apply the requests accepted earlier, and print how many."""
+        before = registry.status().n_completed
+        apply_accepted(registry, wait=self.wait)
+        n_completed = registry.status().n_completed - before
+        if self.as_json:
+            print_json({"n_completed": n_completed})
+        else:
+            print_text(f"{format_count(n_completed, 'request')} completed")
 
 
 @dataclass(frozen=True, slots=True)
-class People:
-    """Ids in the order given, each once.
+class RequestedPeople:
+    """The people to forget.
 
     Parameters
     ----------
     ids
-        In their one spelling.
+        Normalised, in the order given, each once.
     listed
-        As a file lists them, repetitions included; None for the command line. People
-        on the command line ask together, people in a file each for themselves.
+        All ids of a file, repetitions included; None if the ids are from the command
+        line. People on the command line share a request; people in a file have a
+        request each.
     """
 
     ids: tuple[str, ...]
     listed: tuple[str, ...] | None = None
 
-    def asked(self, request: str | None) -> "tuple[ErasureRequest, ...]":
-        """Return the requests to make."""
+    def make_requests(self, request: str | None) -> "tuple[ErasureRequest, ...]":
+        """Return the requests to send."""
         from ..registry import ErasureRequest
 
         if self.listed is not None:
@@ -146,108 +216,155 @@ class People:
             return (ErasureRequest(self.ids),)
         return (ErasureRequest(self.ids, request),)
 
-    def places(self, asked: "Sequence[ErasureRequest]") -> tuple[str | None, ...]:
-        """Return for each place of the file its request; nothing without a file."""
+    def match_requests(
+        self, asked: "Sequence[ErasureRequest]"
+    ) -> tuple[str | None, ...]:
+        """Return the request of each line of the file; empty without a file."""
         requests = {one.subjects[0]: one.request for one in asked}
         return tuple(requests.get(one) for one in self.listed or ())
 
-    def held(self, registry: "Registry") -> dict[str, tuple[str, ...]]:
-        """Return for each person the models that hold them. This changes nothing."""
-        held: dict[str, tuple[str, ...]] = {}
-        for start in range(0, len(self.ids), CHUNK):
-            several = self.ids[start : start + CHUNK]
-            held |= registry.requests.find_models(several)
-        return held
-
-    def known(self, registry: "Registry") -> "tuple[People, tuple[str, ...]]":
-        """Return those whom some model holds, and the others."""
-        held = self.held(registry)
-        known = tuple(one for one in self.ids if held[one])
-        unknown = tuple(one for one in self.ids if not held[one])
-        return People(known, self.listed), unknown
+    def split_known(
+        self, registry: "Registry"
+    ) -> "tuple[RequestedPeople, tuple[str, ...]]":
+        """Return the people that some model holds, and the ids of the others."""
+        models = registry.requests.find_models(self.ids)
+        known = tuple(one for one in self.ids if models[one])
+        unknown = tuple(one for one in self.ids if not models[one])
+        return RequestedPeople(known, self.listed), unknown
 
 
-def typed(ids: Sequence[str]) -> People:
-    """Return the people that the command line names."""
+def take_people(ids: Sequence[str]) -> RequestedPeople:
+    """Return the people named on the command line."""
     from ..private_model.subjects import people
 
-    return People(people(ids))
+    return RequestedPeople(people(ids))
 
 
-def filed(path: Path, column: str | None) -> People:
-    """Return the people that a file lists."""
+def read_people(path: Path, column: str | None) -> RequestedPeople:
+    """Return the people listed in a file."""
     from ..private_model.subjects import people
     from .tables import read_ids
 
     ids = read_ids(path, column)
-    return People(people(ids), tuple(ids))
+    return RequestedPeople(people(ids), tuple(ids))
 
 
 def refuse_unknown(unknown: Sequence[str]) -> None:
-    """Refuse a request about people whom no model holds."""
+    """Raise if there are ids that no model holds."""
     if unknown:
         raise UnknownSubject(
-            f"{counted(len(unknown), 'id is', 'ids are')} in no model: "
-            f"{some(unknown)}; nothing was accepted; correct them, or leave them out "
-            "with --skip-unknown"
+            f"{format_count(len(unknown), 'id is', 'ids are')} in no model: "
+            f"{format_ids(unknown)}; nothing was accepted; correct them, or leave them "
+            "out with --skip-unknown"
         )
 
 
-GO_ON = "expunge forget --pending goes on"
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What forgetting people would change.
+
+    Parameters
+    ----------
+    n_people
+        How many people there are.
+    unknown
+        The ids that no model holds.
+    models
+        For each model that would change, how many of the people it holds and the
+        certificate of its release.
+    """
+
+    n_people: int
+    unknown: tuple[str, ...]
+    models: "dict[str, tuple[int, Certificate]]"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON data, which names nobody."""
+        return {
+            "n_people": self.n_people,
+            "n_unknown": len(self.unknown),
+            "models": {
+                name: {"n_people": n, "releases_left": count_releases_left(certificate)}
+                for name, (n, certificate) in self.models.items()
+            },
+        }
+
+    def print(self) -> None:
+        """Print it as a table."""
+        lines = [
+            (str(n), describe_releases_left(certificate), name)
+            for name, (n, certificate) in self.models.items()
+        ]
+        TextTable(("people", "releases left", "model"), tuple(lines)).print()
+        people = format_count(self.n_people, "person", "people")
+        print_note(f"{people}, {len(self.unknown)} in no model; nothing was changed")
+
+
+def dry_run(registry: "Registry", people: RequestedPeople) -> DryRun:
+    """Find out what forgetting these people would change. This changes nothing."""
+    held = registry.requests.find_models(people.ids)
+    counts = Counter(name for names in held.values() for name in names)
+    certificates = {model.name: model.certificate for model in registry.status().models}
+    models = {name: (counts[name], certificates[name]) for name in sorted(counts)}
+    unknown = tuple(one for one in people.ids if not held[one])
+    return DryRun(len(people.ids), unknown, models)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ForgetOutcome:
     """What became of requests.
 
     Parameters
     ----------
     receipts
-        Of those that are completed, by request.
-    late
-        Those that are accepted and not completed.
+        Receipts of the completed requests, by request.
+    pending
+        Requests accepted and not completed.
     n_refused
-        How many were not accepted.
+        How many requests were not accepted.
     failure
-        What went wrong, if anything did.
+        What went wrong, if anything.
     """
 
     receipts: dict[str, str]
-    late: tuple[str, ...]
+    pending: tuple[str, ...]
     n_refused: int
     failure: ExpungeError | None
 
     def require_complete(self, where: str) -> None:
         """Raise unless every request is completed; ``where`` lists the others."""
-        if not self.late and not self.n_refused:
+        if not self.pending and not self.n_refused:
             return
-        failure = self.failure or Busy("somebody else is at work")
-        words = [reason(failure)]
-        if len(self.late) == 1:
-            words.append(f"request {self.late[0]} is accepted and kept; {GO_ON}")
-        elif self.late:
-            kept = f"{len(self.late)} requests are accepted and kept"
-            words.append(f"{kept}, {where} lists them; {GO_ON}")
+        failure = self.failure or Busy("another process is at work")
+        parts = [explain(failure)]
+        if len(self.pending) == 1:
+            parts.append(f"request {self.pending[0]} is accepted and kept; {CONTINUE}")
+        elif self.pending:
+            kept = f"{len(self.pending)} requests are accepted and kept"
+            parts.append(f"{kept}, {where} lists them; {CONTINUE}")
         if self.n_refused:
-            refused = counted(self.n_refused, "request was", "requests were")
-            words.append(f"{refused} not accepted, send them again")
-        raise Failed("; ".join(words), exit_code(failure)) from failure
+            refused = format_count(self.n_refused, "request was", "requests were")
+            parts.append(f"{refused} not accepted, send them again")
+        raise CommandFailed("; ".join(parts), find_exit_code(failure)) from failure
 
 
-def forgotten(
-    registry: "Registry", asked: "Sequence[ErasureRequest]", wait: float
-) -> Outcome:
-    """Accept requests and apply all that wait; return what became of them."""
+def apply_requests(
+    registry: "Registry", asked: "Sequence[ErasureRequest]", *, wait: float
+) -> ForgetOutcome:
+    """Accept requests and apply them, and return their receipts.
+
+    ``Registry.forget`` does this for one request. Here there may be many, and a failure
+    must not hide the receipts of those that are completed.
+    """
     accepted: list[str] = []
     failure: ExpungeError | None = None
     try:
-        with progress("accepting") as watch:
-            for start in range(0, len(asked), CHUNK):
-                several = asked[start : start + CHUNK]
-                registry.requests.accept(several)
-                accepted += [one.request for one in several]
-                watch(len(accepted), len(asked))
-        apply(registry, wait)
+        with show_progress("accepting") as report:
+            for batch in split_into_batches(asked):
+                registry.requests.accept(batch)
+                accepted += [one.request for one in batch]
+                report(len(accepted), len(asked))
+        apply_accepted(registry, wait=wait)
     except ExpungeError as error:
         if not accepted:
             raise
@@ -260,195 +377,94 @@ def forgotten(
                 receipts[request] = receipt
     except ExpungeError as error:
         failure = failure or error
-    late = tuple(request for request in accepted if request not in receipts)
-    return Outcome(receipts, late, len(asked) - len(accepted), failure)
+    pending = tuple(request for request in accepted if request not in receipts)
+    return ForgetOutcome(receipts, pending, len(asked) - len(accepted), failure)
 
 
-def apply(registry: "Registry", wait: float) -> None:
-    """Apply everything accepted, with a bar."""
-    with progress("forgetting") as watch:
-        registry.requests.apply(wait, on_progress=watch)
+def apply_accepted(registry: "Registry", *, wait: float) -> None:
+    """Apply all accepted requests, and show progress."""
+    with show_progress("forgetting") as report:
+        registry.requests.apply(wait, on_progress=report)
+
+
+def split_into_batches(
+    items: Sequence[Item], size: int = BATCH_SIZE
+) -> Iterator[tuple[Item, ...]]:
+    """Yield the items, at most ``size`` at a time."""
+    rest = iter(items)
+    while batch := tuple(islice(rest, size)):
+        yield batch
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsal:
-    """Whom which model holds, whom none does, and what the contracts have left.
+class ReceiptFolder:
+    """A folder of receipts, with one file for each, named after its request.
 
-    Parameters
-    ----------
-    people
-        Everybody asked for.
-    unknown
-        Those whom no model holds.
-    models
-        For each model that would change, how many of them it holds, and the
-        certificate of its release.
+    For a file of ids there is also an index, written before the first request is
+    accepted. It says which line of the file became which request, and names nobody.
     """
 
-    people: People
-    unknown: tuple[str, ...]
-    models: "dict[str, tuple[int, Certificate]]"
+    path: Path
 
-    def in_json(self) -> dict[str, Any]:
-        """Return it as JSON data; nobody is named."""
-        return {
-            "n_people": len(self.people.ids),
-            "n_unknown": len(self.unknown),
-            "models": {
-                name: {"n_people": n, "releases_left": left(certificate)}
-                for name, (n, certificate) in self.models.items()
-            },
-        }
+    @property
+    def index(self) -> Path:
+        """The path of the index."""
+        return self.path / INDEX
 
-    def show(self) -> None:
-        """Print it."""
-        lines = [
-            (str(n), left_in_words(certificate), name)
-            for name, (n, certificate) in self.models.items()
-        ]
-        Table(("people", "releases left", "model"), tuple(lines)).show()
-        asked = counted(len(self.people.ids), "person", "people")
-        note(f"{asked}, {len(self.unknown)} in no model; nothing was changed")
-
-
-def rehearse(registry: "Registry", people: People) -> Rehearsal:
-    """Return what forgetting these people would do. This changes nothing."""
-    held = people.held(registry)
-    counts = Counter(name for names in held.values() for name in names)
-    certificates = {model.name: model.certificate for model in registry.status().models}
-    models = {name: (counts[name], certificates[name]) for name in sorted(counts)}
-    unknown = tuple(one for one in people.ids if not held[one])
-    return Rehearsal(people, unknown, models)
-
-
-@dataclass(frozen=True)
-class Forget(OnRegistry):
-    """Forget people, in every model that holds them.
-
-    Ids on the command line are one request about all of them. Each line of a file is a
-    request of its own. Whatever was accepted is applied together. Receipts are
-    printed, one a line, or written into a folder.
-    """
-
-    ids: Annotated[
-        list[str] | None, typer.Argument(metavar="ID", help="Whom to forget.")
-    ] = None
-    source: Annotated[
-        Path | None,
-        typer.Option("--from", metavar="FILE", help="A file of ids, one a line."),
-    ] = None
-    column: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="Where the ids are, in a table."),
-    ] = None
-    pending: Annotated[
-        bool, typer.Option("--pending", help="Only apply what was accepted before.")
-    ] = False
-    request: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HEX",
-            help="Name the request, by 32 hexadecimal digits: given again it is "
-            "answered again, and done once.",
-        ),
-    ] = None
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Change nothing; say what would happen.")
-    ] = False
-    skip_unknown: Annotated[
-        bool, typer.Option("--skip-unknown", help="Leave out ids that no model holds.")
-    ] = False
-    wait: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", min=0.0, help="How long to wait for others."),
-    ] = 30.0
-    receipts: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Write receipts there, and for a file an index."
-        ),
-    ] = None
-
-    def perform(self) -> int:
-        """Accept and apply the requests, and hand out receipts."""
-        people = self._people()
-        with self.opened() as registry:
-            if people is None:
-                self._apply_pending(registry)
-            elif self.dry_run:
-                self._rehearse(registry, people)
-            else:
-                self._forget(registry, self._wanted(registry, people))
-        return DONE
-
-    def _people(self) -> People | None:
-        """Return whom the command line asks to forget; None for nobody new."""
-        if [bool(self.ids), self.source is not None, self.pending].count(True) != 1:
-            raise InvalidInput(
-                "whom to forget? give ids, or a file with --from, or --pending"
-            )
-        if self.request is not None and not self.ids:
-            raise InvalidInput("--request names one request; give its ids beside it")
-        if self.pending and self.dry_run:
-            raise InvalidInput("--pending beside --dry-run; expunge status lists it")
-        if self.source is not None:
-            require_file(self.source)
-            return filed(self.source, self.column)
-        return typed(self.ids) if self.ids else None
-
-    def _wanted(self, registry: "Registry", people: People) -> People:
-        """Return the people to ask for: all of them, or those whom a model holds."""
-        if people.listed is None and not self.skip_unknown:
-            # Accepting refuses strangers, unless it knows the request.
-            return people
-        known, unknown = people.known(registry)
-        if not self.skip_unknown:
-            refuse_unknown(unknown)
-        elif unknown:
-            note(f"left out {counted(len(unknown), 'id')} that no model holds")
-        return known
-
-    def _rehearse(self, registry: "Registry", people: People) -> None:
-        """Say what would happen; change nothing."""
-        found = rehearse(registry, people)
-        if self.as_json:
-            say_json(found.in_json())
-        else:
-            found.show()
-        if not self.skip_unknown:
-            refuse_unknown(found.unknown)
-
-    def _forget(self, registry: "Registry", people: People) -> None:
-        """Make the requests and hand out their receipts."""
-        if not people.ids:
-            note("no model holds any of them; nothing was changed")
-            self._answer(Answers({}))
+    def create(self, listed: Sequence[str | None]) -> None:
+        """Create the folder, and write the index if ids are from a file."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        if not listed:
             return
-        asked = people.asked(self.request)
-        listed = people.places(asked)
-        folder = None if self.receipts is None else Folder(self.receipts)
-        if folder is not None:
-            folder.begin(listed)
-        outcome = forgotten(registry, asked, self.wait)
-        receipts = outcome.receipts
-        files = None if folder is None else folder.keep(receipts)
-        self._answer(Answers(receipts, listed, folder, files))
-        where = folder.index if folder is not None and listed else "expunge status"
-        outcome.require_complete(str(where))
+        lines = [f"{place},{one or ''}" for place, one in enumerate(listed, start=1)]
+        try:
+            with self.index.open("x", encoding="ascii") as file:
+                file.write("\n".join(["place,request", *lines]) + "\n")
+        except FileExistsError:
+            raise InvalidInput(
+                f"{self.index} is the index of an earlier file; give another folder"
+            ) from None
 
-    def _answer(self, answers: Answers) -> None:
-        """Print receipts, or where they are."""
-        if self.as_json:
-            say_json(answers.in_json())
-        elif answers.receipts:
-            answers.show()
+    def write(self, receipts: Mapping[str, str]) -> dict[str, Path]:
+        """Write the receipts, byte for byte, and return their paths by request."""
+        files = {request: self.path / f"{request}.json" for request in receipts}
+        for request, file in files.items():
+            file.write_text(receipts[request], encoding="ascii")
+        return files
 
-    def _apply_pending(self, registry: "Registry") -> None:
-        """Apply what was accepted before."""
-        before = registry.status().n_completed
-        apply(registry, self.wait)
-        done = registry.status().n_completed - before
-        if self.as_json:
-            say_json({"n_completed": done})
+
+@dataclass(frozen=True, slots=True)
+class IssuedReceipts:
+    """Receipts by request, and where they were written.
+
+    ``listed`` has the request of each line of a file, in order; None for lines that
+    were left out.
+    """
+
+    receipts: Mapping[str, str]
+    listed: Sequence[str | None] = ()
+    folder: ReceiptFolder | None = None
+    files: Mapping[str, Path] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return them as JSON data; a receipt is text, since every byte is signed."""
+        files = self.files or {}
+        requests = [
+            {
+                "request": request,
+                "receipt": receipt,
+                "file": str(files[request]) if request in files else None,
+            }
+            for request, receipt in self.receipts.items()
+        ]
+        return {"requests": requests, "listed": self.listed}
+
+    def print(self) -> None:
+        """Print the receipts, or the paths of their files."""
+        if self.folder is None or self.files is None:
+            print_text(*self.receipts.values())
+        elif self.listed:
+            print_text(f"{len(self.files)} receipts in {self.folder.path}")
+            print_text(f"{self.folder.index} says which id became which request")
         else:
-            say(f"{counted(done, 'request')} completed")
+            print_text(*map(str, self.files.values()))

@@ -1,272 +1,206 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``expunge verify``: whether a receipt, an export or a certificate stands.
+"""Commands that check: ``verify`` from outside, ``audit`` from inside a registry.
 
-Checks: what a file claims to be, and whether it stands.
-
-For whoever holds a file and a public key: no registry, no database, no network. What
-cannot be read does not stand; a file that was to be held against it must stand itself.
+``verify`` needs only the file and the public keys; ``audit`` opens private records.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..exceptions import InvalidInput
-from ..ledger import Head, Receipt, check_export, check_receipt
-from ..ledger.documents import read_document
-from ..ledger.export import LINES
-from ..promise.canonical import loads
-from ..promise.certificate import Certificate
-from ..promise.record import Record
-from ..promise.verification import Verdict, verify
-from .options import DOES_NOT_STAND, DONE, Options, content
-from .output import paragraph, points, say, say_json
+from .options import (
+    DOES_NOT_STAND,
+    DONE,
+    CommonOptions,
+    RegistryOptions,
+    read_file,
+)
+from .output import format_list, print_json, print_text, wrap
 
 if TYPE_CHECKING:
-    pass
-
-
-Kind: TypeAlias = Literal["receipt", "ledger export", "certificate", "unknown"]
-
-NEITHER = "it is neither a receipt, nor a ledger's export, nor a certificate"
-SAYS_NOTHING = " It says nothing about "
-
-AnyVerdict = TypeVar("AnyVerdict", bound=Verdict)
-
-
-@dataclass(frozen=True, slots=True)
-class Paper:
-    """A file to be checked: where it came from, and its bytes."""
-
-    path: Path
-    data: bytes
-
-    @property
-    def kind(self) -> Kind:
-        """What the file claims to be."""
-        for text in (self.data, self.data.partition(b"\n")[0]):
-            try:
-                found = loads(text, "Paper")
-            except InvalidInput:
-                continue
-            if found.get("kind") == "receipt":
-                return "receipt"
-            if isinstance(found.get("kind"), str) and found["kind"] in LINES:
-                return "ledger export"
-            if "commitment" in found:
-                return "certificate"
-        return "unknown"
-
-    @property
-    def line(self) -> bytes:
-        """The bytes without the line ending that a shell or an editor adds."""
-        return self.data.removesuffix(b"\n").removesuffix(b"\r")
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Whether a paper stands, on what conditions, and of what it does not speak."""
-
-    kind: Kind
-    verdict: Verdict
-    provided: tuple[str, ...] = ()
-    not_covered: tuple[str, ...] = ()
-
-    @property
-    def says(self) -> str:
-        """What it shows in words; what it says nothing about is a list of its own."""
-        return self.verdict.says.partition(SAYS_NOTHING)[0]
-
-
-def check(
-    paper: Paper, pem: bytes | None, seen: Sequence[Paper], record: bytes | None
-) -> Finding:
-    """Return whether a paper stands.
-
-    Parameters
-    ----------
-    paper
-        A receipt, a ledger's export or a certificate.
-    pem
-        Public keys of the ledger; a certificate bears no signature and needs none.
-    seen
-        Receipts and exports that the reader has from elsewhere.
-    record
-        The private record behind a certificate, where it was opened.
-    """
-    kind = paper.kind
-    if record is not None and kind != "certificate":
-        raise InvalidInput(f"{paper.path} is no certificate; --record belongs to one")
-    if kind == "unknown":
-        says = f"{paper.path} does not stand: {NEITHER}, or no longer."
-        return Finding(kind, Verdict((), (NEITHER,), says))
-    if kind == "certificate":
-        if seen:
-            raise InvalidInput("--seen is held against a receipt or an export")
-        return _certificate(paper, record)
-    if pem is None:
-        raise InvalidInput(
-            f"{paper.path} is signed; give the operator's public keys with --key, from "
-            "a source other than whoever handed it over"
-        )
-    return (_receipt if kind == "receipt" else _export)(paper, pem, seen)
-
-
-def _certificate(paper: Paper, record: bytes | None) -> Finding:
-    opened = None if record is None else Record.from_json(record)
-    try:
-        certificate = Certificate.from_json(paper.data)
-    except InvalidInput as error:
-        failure = f"this is not a certificate as it was issued: {error}"
-        says = f"The certificate does not stand: {failure}."
-        return Finding("certificate", Verdict((), (failure,), says))
-    verdict = verify(certificate, opened)
-    if not verdict.stands:
-        return Finding("certificate", verdict)
-    provided = _assumptions([certificate])
-    return Finding("certificate", verdict, provided, certificate.not_covered)
-
-
-def _receipt(paper: Paper, pem: bytes, seen: Sequence[Paper]) -> Finding:
-    verdict = check_receipt(paper.line, pem)
-    if not verdict.stands:
-        return Finding("receipt", verdict)
-    receipt = Receipt.from_json(paper.line)
-    held = [_compared(receipt.head, other, pem) for other in seen]
-    failures = tuple(failure for _, failure in held if failure)
-    found = verdict.findings + tuple(finding for finding, failure in held if finding)
-    if failures:
-        says = f"The receipt does not stand: {'; '.join(failures)}."
-        return Finding("receipt", Verdict(found, failures, says))
-    provided = _assumptions(receipt.certificates.values())
-    full = replace(verdict, findings=found)
-    return Finding("receipt", full, provided, verdict.not_covered)
-
-
-def _assumptions(certificates: Iterable[Certificate]) -> tuple[str, ...]:
-    """Return on what the promises rest, each sentence once; nothing without one."""
-    promising = [one for one in certificates if one.status == "certified"]
-    return tuple(dict.fromkeys(text for one in promising for text in one.assumptions))
-
-
-def _compared(head: Head, other: Paper, pem: bytes) -> tuple[str, str]:
-    """Hold the head of a receipt against an export: what agrees, and what does not."""
-    if other.kind != "ledger export":
-        raise InvalidInput(
-            f"{other.path} is no ledger export; a receipt is held against exports"
-        )
-    size = _standing(other, check_export(other.data, pem)).ledger.size
-    if size < head.size:
-        return f"{other.path} ends before the receipt: it could not be compared", ""
-    verdict = check_export(other.data, pem, seen=[head])
-    if verdict.stands:
-        return f"{other.path} is the same ledger", ""
-    return "", f"{other.path} is another ledger: {verdict.failures[0]}"
-
-
-def _export(paper: Paper, pem: bytes, seen: Sequence[Paper]) -> Finding:
-    heads = [head for other in seen for head in _heads(other, pem)]
-    return Finding("ledger export", check_export(paper.data, pem, seen=heads))
-
-
-def _heads(other: Paper, pem: bytes) -> Iterator[Head]:
-    """Yield the heads in a receipt or an export that stands."""
-    if other.kind == "receipt":
-        _standing(other, check_receipt(other.line, pem))
-        yield Receipt.from_json(other.line).head
-        return
-    if other.kind != "ledger export":
-        raise InvalidInput(f"{other.path} is neither a receipt nor a ledger export")
-    _standing(other, check_export(other.data, pem))
-    for line in other.data.splitlines():
-        page = read_document(line, LINES)
-        if isinstance(page, Head):
-            yield page
-
-
-def _standing(other: Paper, verdict: AnyVerdict) -> AnyVerdict:
-    """Return the verdict on a paper that is to be held against another one."""
-    if not verdict.stands:
-        raise InvalidInput(
-            f"{other.path} does not stand itself ({verdict.failures[0]}); leave it out"
-        )
-    return verdict
+    from ..audit import AuditReport
+    from ..promise.verification import Verdict
+    from ..registry import Registry
+    from .checks import CheckResult
 
 
 @dataclass(frozen=True)
-class Verify(Options):
-    """Say whether a receipt, a ledger export or a certificate stands.
+class VerifyCommand(CommonOptions):
+    """Check whether a receipt, a ledger export or a certificate stands.
 
-    It works offline, from the file and the public key alone: no registry, no
-    database. It exits with 0 if the file stands and with 6 if it does not.
+    It works offline, from the file and the public keys alone: no registry, no database.
+    It exits with 0 if the file stands and with 6 if it does not.
     """
 
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What to check.")]
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to check.")]
     key: Annotated[
         Path | None,
         typer.Option(
             metavar="PEM",
-            help="The operator's public keys; get them from the operator's site. "
-            "A certificate bears no signature and needs none.",
+            help="The operator's public keys; get them from the operator's site. A "
+            "certificate is not signed and needs none.",
         ),
     ] = None
     seen: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="A receipt or an export from elsewhere that must be of the same "
-            "ledger; may be repeated.",
+            help="A receipt or export from elsewhere that must be of the same ledger; "
+            "may be repeated.",
         ),
     ] = None
     record: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="The private record of a certificate, once opened."
+            metavar="FILE", help="The private record of a certificate, if you have it."
         ),
     ] = None
 
     def perform(self) -> int:
-        """Check the file and print what that shows."""
-        pass
+        """Check the file and print the result."""
+        from .checks import FileToCheck, check_file
 
-        found = check(
-            Paper(self.file, content(self.file)),
-            None if self.key is None else content(self.key),
-            [Paper(path, content(path)) for path in self.seen or ()],
-            None if self.record is None else content(self.record),
+        result = check_file(
+            FileToCheck(self.file, read_file(self.file)),
+            pem=None if self.key is None else read_file(self.key),
+            seen=[FileToCheck(path, read_file(path)) for path in self.seen or ()],
+            record=None if self.record is None else read_file(self.record),
         )
         if self.as_json:
-            say_json(in_json(found))
+            print_json(result_to_json(result))
         else:
-            say(in_words(self.file, found))
-        return DONE if found.verdict.stands else DOES_NOT_STAND
+            print_text(describe_result(self.file, result))
+        return DONE if result.verdict.stands else DOES_NOT_STAND
 
 
-def in_json(found: "Finding") -> dict[str, Any]:
-    """Return a finding as JSON data."""
+def result_to_json(result: "CheckResult") -> dict[str, Any]:
+    """Return the result of a check as JSON data."""
     return {
-        "kind": found.kind,
-        "stands": found.verdict.stands,
-        "says": found.says,
-        "findings": found.verdict.findings,
-        "failures": found.verdict.failures,
-        "provided": found.provided,
-        "not_covered": found.not_covered,
+        "kind": result.kind,
+        "stands": result.verdict.stands,
+        "says": result.says,
+        "findings": result.verdict.findings,
+        "failures": result.verdict.failures,
+        "provided": result.provided,
+        "not_covered": result.not_covered,
     }
 
 
-def in_words(file: Path, found: "Finding") -> str:
-    """Return a finding as text for a person to read."""
-    stands = found.verdict.stands
-    verdict = "STANDS" if stands else "DOES NOT STAND"
-    parts = [f"{verdict}: {file}, {found.kind}", paragraph(found.says)]
+def describe_result(file: Path, result: "CheckResult") -> str:
+    """Return the result of a check as text."""
+    outcome = format_outcome(result.verdict)
+    parts = [f"{outcome}: {file}, {result.kind}", wrap(result.says)]
     lists = {
-        "Checked, and it holds:": found.verdict.findings,
-        "It holds provided that": found.provided,
-        "It says nothing about": found.not_covered,
+        "Checked, and it holds:": result.verdict.findings,
+        "It holds provided that": result.provided,
+        "It says nothing about": result.not_covered,
     }
-    parts += [f"{title}\n{points(texts)}" for title, texts in lists.items() if texts]
+    parts += [
+        f"{title}\n{format_list(texts)}" for title, texts in lists.items() if texts
+    ]
+    return "\n\n".join(parts)
+
+
+def format_outcome(verdict: "Verdict") -> str:
+    """Return the outcome of a check in capitals."""
+    return "STANDS" if verdict.stands else "DOES NOT STAND"
+
+
+@dataclass(frozen=True)
+class AuditCommand(RegistryOptions):
+    """Open the private record behind a model's release, for an auditor.
+
+    It checks the certificate against the record, and the ledger against its signatures.
+    With --trials it also tests the removal of one row: it draws that many releases with
+    the row removed and with the model retrained, and tries to tell them apart. The
+    output depends on rows, so keep it with the record. It exits with 6 if a check
+    fails.
+    """
+
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
+    trials: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Releases to draw on each side, e.g. 20000."),
+    ] = None
+    record: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the private record to a file."),
+    ] = None
+
+    def perform(self) -> int:
+        """Check the model, test a removal, and print the results."""
+        from ..ledger import check_export
+        from ..promise.verification import verify
+
+        with self.open_registry() as registry:
+            certificate = registry.model(self.name).certificate_
+            record = registry.models.record(self.name)
+            ledger = registry.ledger.export()
+            verdicts = {
+                "certificate": verify(certificate, record),
+                "ledger": check_export(ledger, registry.keys.public_pem()),
+            }
+            report = None
+            if self.trials is not None:
+                report = try_removal(registry, self.name, n_draws=self.trials)
+        if self.record is not None:
+            write_private(self.record, record.to_json())
+        if self.as_json:
+            print_json(audit_to_json(verdicts, report))
+        else:
+            print_text(describe_audit(verdicts, report))
+        stands = all(verdict.stands for verdict in verdicts.values())
+        passes = report is None or report.passes
+        return DONE if stands and passes else DOES_NOT_STAND
+
+
+def try_removal(registry: "Registry", name: str, *, n_draws: int) -> "AuditReport":
+    """Test whether releases with a row removed differ from retrained ones."""
+    from ..audit import Trial, audit
+
+    budget = registry.model(name).budget
+    if budget is None:
+        raise InvalidInput(
+            f"model {name!r} was fitted without a budget, so there is nothing to test; "
+            "omit --trials"
+        )
+    return audit(registry.models.case(name), Trial(budget, n_draws=n_draws))
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a new file that only its owner may read."""
+    from ..disk import write_new_file
+
+    try:
+        write_new_file(path, text.encode())
+    except FileExistsError:
+        raise InvalidInput(f"{path} already exists; give another file") from None
+
+
+def audit_to_json(
+    verdicts: "dict[str, Verdict]", report: "AuditReport | None"
+) -> dict[str, Any]:
+    """Return the results of an audit as JSON data."""
+    results: dict[str, Any] = {
+        name: {"stands": verdict.stands, "says": verdict.says}
+        for name, verdict in verdicts.items()
+    }
+    if report is not None:
+        results["trial"] = asdict(report) | {"passes": report.passes}
+    return results
+
+
+def describe_audit(verdicts: "dict[str, Verdict]", report: "AuditReport | None") -> str:
+    """Return the results of an audit as text."""
+    parts = [
+        f"{name}: {format_outcome(verdict)}\n{wrap(verdict.says)}"
+        for name, verdict in verdicts.items()
+    ]
+    if report is not None:
+        heading = f"trial: {'PASSES' if report.passes else 'FAILS'}"
+        parts.append(f"{heading}\n{wrap(report.shows)}")
+        parts.append(f"It does not show\n{format_list(report.does_not_show)}")
     return "\n\n".join(parts)

@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Report: the demonstration as a story that is measured, and a page that tells it."""
+"""The demo: a run on public data that is measured, and a page that shows it."""
 
 __all__: list[str] = []

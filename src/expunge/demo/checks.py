@@ -1,20 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Witness: whoever is shown all data, replays each request and retrains without them.
+"""What the demo compares the registry with: the patients, a replay, tampered files.
 
-A registry shows no noise-free model to anybody. But its answers follow from the rows
-and the requests alone, so the witness computes them again; that the radius comes out as
-the registry's private record has it shows that it is the same model. Retraining is
-scikit-learn's, on nothing but the people who are left.
+A registry never shows its noise-free model. But its answers follow from the rows and
+the requests alone, so ``ReplayCheck`` computes them a second time and retrains with
+scikit-learn on the people who remain. If the replay's radius equals the one in the
+registry's private record, both computed the same model.
 
-Forging: copies with one thing changed, to be held against the checks.
-
-A forger has no key: he can change what is written, and must leave the signatures.
-
-People: the patients of the demonstration, who is in the model, and who asks.
-
-Nothing is fitted on the people in the model but the model: features take their scale
-from people in no model, and each row is then divided by its own length, which bounds
-the influence of everybody alike. Order comes from hashes, not from chance.
+The other check is on files: ``PublicFiles`` changes one thing in a receipt or a ledger
+export. Whoever tampers has no key, so the signatures stay as they were.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,122 +31,77 @@ from ..private_model.model import PrivateModel
 from ..promise.budget import Budget
 from ..promise.record import Record
 from ..promise.verification import Verdict
-from .values import Forgery
-
-# The genuine copies, and those that somebody tampered with.
-RECEIPT, EXPORT = "receipt.json", "ledger.jsonl"
-FORGED_RECEIPT = "forged-receipt.json"
-SHORTENED_EXPORT, ALTERED_EXPORT = "shortened-ledger.jsonl", "altered-ledger.jsonl"
-
-DONE: Mapping[str, str] = {
-    FORGED_RECEIPT: "One digit of the receipt was changed: it now speaks of 9 people",
-    SHORTENED_EXPORT: "An entry was taken out of the export of the ledger",
-    ALTERED_EXPORT: "One digit of an entry in the export was changed: 9 people",
-}
-# Where a forger would begin: requests name a number of people.
-PEOPLE = b'"n_subjects":'
-
-
-@dataclass(frozen=True, slots=True)
-class Papers:
-    """What an operator hands out: a receipt, the whole ledger, the public keys."""
-
-    receipt: bytes
-    export: bytes
-    public_pem: bytes
-
-    def forged(self) -> dict[str, bytes]:
-        """Return each forgery by the name of its file."""
-        lines = self.export.splitlines(keepends=True)
-        requests = [place for place, line in enumerate(lines) if PEOPLE in line]
-        place = requests[len(requests) // 2]
-        before, line, after = lines[:place], lines[place], lines[place + 1 :]
-        return {
-            FORGED_RECEIPT: with_nine(self.receipt),
-            SHORTENED_EXPORT: b"".join([*before, *after]),
-            ALTERED_EXPORT: b"".join([*before, with_nine(line), *after]),
-        }
-
-    def written(self, folder: Path) -> None:
-        """Write all of them, genuine and forged, for anybody to check again."""
-        genuine = {RECEIPT: self.receipt, EXPORT: self.export}
-        files = {**genuine, "public.pem": self.public_pem, **self.forged()}
-        for name, content in files.items():
-            (folder / name).write_bytes(content)
-
-    def checked(self, name: str, content: bytes) -> Verdict:
-        """Return what the check of such a paper says."""
-        check = check_receipt if "receipt" in name else check_export
-        return check(content, self.public_pem)
-
-    def forgeries(self) -> tuple[Forgery, ...]:
-        """Return what was done to each copy, and what the check says to it."""
-        found = []
-        for name, content in self.forged().items():
-            verdict = self.checked(name, content)
-            found.append(Forgery(name, DONE[name], verdict.stands, verdict.says))
-        return tuple(found)
-
-
-def with_nine(text: bytes) -> bytes:
-    """Return a request's entry, or a receipt, about nine people instead of one."""
-    return text.replace(PEOPLE + b"1", PEOPLE + b"9", 1)
-
+from .values import TamperedCopy
 
 N_HELD_OUT = 169
-# Rows have length one, and the intercept's column of ones beside them; a promise to
-# be kept in floating point is a little larger.
+# Every row has length one, and the intercept adds a column of ones. The declared bound
+# is a little larger so that it also holds in floating point.
 ROW_NORM = sqrt(2.0) + 1e-9
+
+# scikit-learn's tolerance: far below any distance that is measured.
+TOLERANCE = 1e-10
+# The last bits of a sum depend on the order of its rows, and so do those of a radius.
+SAME_RADIUS = 1e-6
+
+RECEIPT, EXPORT, PUBLIC_KEYS = "receipt.json", "ledger.jsonl", "public.pem"
+TAMPERED_RECEIPT = "forged-receipt.json"
+SHORTENED_EXPORT, ALTERED_EXPORT = "shortened-ledger.jsonl", "altered-ledger.jsonl"
+CHANGES: Mapping[str, str] = {
+    TAMPERED_RECEIPT: "One digit of the receipt was changed: it now speaks of 9 people",
+    SHORTENED_EXPORT: "One entry was removed from the export of the ledger",
+    ALTERED_EXPORT: "One digit of an entry in the export was changed: 9 people",
+}
+# Entries of requests state a number of people, which is what gets changed.
+N_PEOPLE_FIELD = b'"n_subjects":'
 
 
 @dataclass(frozen=True, slots=True)
-class People:
-    """Those in the model, X (n, d) with labels and ids; those in none, to test on."""
+class Patients:
+    """People in the model, X (n, d) with labels and ids, and people held out."""
 
     X: Matrix
     y: Any
     ids: tuple[str, ...]
-    others: Matrix
-    other_labels: Any
+    held_out: Matrix
+    held_out_labels: Any
 
-    def asking(self, seed: int, n: int) -> list[int]:
-        """Return the places of people who ask to be forgotten, in their order."""
-        return shuffled(f"asks {seed}", len(self.ids))[:n]
+    def choose_requesters(self, seed: int, n: int) -> list[int]:
+        """Return the positions of n people who ask to be forgotten, in order."""
+        return shuffle(f"asks {seed}", len(self.ids))[:n]
 
-    def without(self, gone: Sequence[int]) -> tuple[Matrix, Any]:
-        """Return features and labels of everybody else."""
-        stay = np.ones(len(self.ids), dtype=bool)
-        stay[list(gone)] = False
-        return self.X[stay], self.y[stay]
+    def select_remaining(self, gone: Sequence[int]) -> tuple[Matrix, Any]:
+        """Return features and labels of everyone but the people at these positions."""
+        stays = np.ones(len(self.ids), dtype=bool)
+        stays[list(gone)] = False
+        return self.X[stays], self.y[stays]
 
 
-def patients() -> People:
-    """Return the people of scikit-learn's breast cancer data, one row each."""
+def load_patients() -> Patients:
+    """Return the people in scikit-learn's breast cancer data, one row each.
+
+    Features take their scale from the people held out, and each row is then divided by
+    its own length, which bounds everyone's influence alike. So nothing but the model
+    is fitted on the people in it.
+    """
     from sklearn.datasets import load_breast_cancer
 
     X, y = load_breast_cancer(return_X_y=True)
-    order = shuffled("split", len(X))
-    apart, inside = order[:N_HELD_OUT], sorted(order[N_HELD_OUT:])
-    X = (X - X[apart].mean(axis=0)) / X[apart].std(axis=0)
+    order = shuffle("split", len(X))
+    outside, inside = order[:N_HELD_OUT], sorted(order[N_HELD_OUT:])
+    X = (X - X[outside].mean(axis=0)) / X[outside].std(axis=0)
     X /= np.linalg.norm(X, axis=1, keepdims=True)
-    ids = tuple(f"patient-{place:04d}" for place in inside)
-    return People(X[inside], y[inside], ids, X[apart], y[apart])
+    ids = tuple(f"patient-{position:04d}" for position in inside)
+    return Patients(X[inside], y[inside], ids, X[outside], y[outside])
 
 
-def shuffled(word: str, n: int) -> list[int]:
-    """Return 0 to n - 1 in an order that the word alone decides."""
+def shuffle(word: str, n: int) -> list[int]:
+    """Return 0 to n - 1 in an order that depends on the word alone."""
     return sorted(range(n), key=lambda i: blake2b(f"{word} {i}".encode()).digest())
 
 
-# Far below any distance that is measured.
-TOLERANCE = 1e-10
-# Sums over rows depend on their order in the last bits, and so does a radius.
-SAME = 1e-6
-
-
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Retrained(Private):
-    """Scikit-learn's model of the people who are left, and what it took."""
+class RetrainedModel(Private):
+    """Scikit-learn's model of the remaining people, and how long the fit took."""
 
     theta: Vector
     accuracy: float
@@ -161,44 +109,48 @@ class Retrained(Private):
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Witness(Private):
-    """What the witness holds after some requests.
+class ReplayCheck(Private):
+    """The registry's noise-free model, computed a second time from all rows.
 
     Attributes
     ----------
-    people, rows
-        Everybody, and their rows as the model takes them.
+    patients, rows
+        Everyone, and their rows as the model takes them.
     model
-        The answer, computed again.
+        The model after the requests replayed so far.
     gone
-        Places of those who left.
+        Positions of the people forgotten.
     """
 
-    people: People
+    patients: Patients
     rows: Rows
     model: PrivateModel
     gone: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, people: People, alpha: float, budget: Budget) -> "Witness":
-        """Return the witness of the fit."""
+    def start(
+        cls, patients: Patients, *, alpha: float, budget: Budget
+    ) -> "ReplayCheck":
+        """Return the replay of the fit."""
         objective = Objective(Logistic(), L2(), alpha, intercept=True)
-        rows = objective.rows(people.X, 2.0 * people.y - 1.0)
-        return cls(people, rows, PrivateModel.fit(objective, rows, budget=budget))
+        rows = objective.rows(patients.X, 2.0 * patients.y - 1.0)
+        return cls(patients, rows, PrivateModel.fit(objective, rows, budget=budget))
 
-    def after(self, *places: int) -> "Witness":
-        """Return the witness of one answer more."""
-        gone = (*self.gone, *places)
-        removed = self.rows.take(np.array(sorted(places)))
+    def replay_removal(self, *positions: int) -> "ReplayCheck":
+        """Return the replay after one more answer, about these people."""
+        gone = (*self.gone, *positions)
+        removed = self.rows.take(np.array(sorted(positions)))
         remaining = partial(self.rows.without, np.array(gone))
-        model = self.model.forget(removed, remaining=remaining, n_subjects=len(places))
+        model = self.model.forget(
+            removed, remaining=remaining, n_subjects=len(positions)
+        )
         return replace(self, model=model, gone=gone)
 
-    def retrained(self) -> Retrained:
-        """Return what scikit-learn fits to the people who are left."""
+    def retrain(self) -> RetrainedModel:
+        """Fit scikit-learn's model to the remaining people."""
         from sklearn.linear_model import LogisticRegression
 
-        X, y = self.people.without(self.gone)
+        X, y = self.patients.select_remaining(self.gone)
         strength = 1.0 / (self.model.objective.alpha * len(y))
         model = LogisticRegression(
             C=strength, solver="newton-cholesky", tol=TOLERANCE, max_iter=1000
@@ -207,20 +159,72 @@ class Witness(Private):
         model.fit(X, y)
         seconds = perf_counter() - clock
         theta = np.append(model.coef_[0], model.intercept_)
-        accuracy = model.score(self.people.others, self.people.other_labels)
-        return Retrained(theta, float(accuracy), seconds)
+        accuracy = model.score(self.patients.held_out, self.patients.held_out_labels)
+        return RetrainedModel(theta, float(accuracy), seconds)
 
-    def distance(self, retrained: Retrained) -> float:
-        """Return how far the noise-free model is from retraining."""
+    def measure_distance(self, retrained: RetrainedModel) -> float:
+        """Return the distance from the noise-free model to a retrained one."""
         return float(np.linalg.norm(self.model.answer.draft.theta - retrained.theta))
 
-    def require_same(self, record: Record) -> float:
-        """Return the record's radius; refuse a record that is of another model."""
+    def check_record(self, record: Record) -> float:
+        """Return the record's radius; raise if the record is of another model."""
         found = self.model.answer.radius.value
-        if record.radius is None or not isclose(record.radius, found, rel_tol=SAME):
+        if record.radius is None or not isclose(
+            record.radius, found, rel_tol=SAME_RADIUS
+        ):
             raise RuntimeError(
-                f"a replay finds a radius of {found:.3g} and the record holds "
-                f"{record.radius}; one of them computed something else, which is a "
-                "defect of expunge"
+                "the replay's radius is not the one in the private record, so they are "
+                "of different models; this is a bug in expunge, please report it"
             )
         return record.radius
+
+
+@dataclass(frozen=True, slots=True)
+class PublicFiles:
+    """What an operator hands out: a receipt, the whole ledger, the public keys."""
+
+    receipt: bytes
+    export: bytes
+    public_pem: bytes
+
+    def make_tampered(self) -> dict[str, bytes]:
+        """Return each tampered copy by its file name."""
+        lines = self.export.splitlines(keepends=True)
+        requests = [i for i, line in enumerate(lines) if N_PEOPLE_FIELD in line]
+        middle = requests[len(requests) // 2]
+        before, line, after = lines[:middle], lines[middle], lines[middle + 1 :]
+        return {
+            TAMPERED_RECEIPT: change_count(self.receipt),
+            SHORTENED_EXPORT: b"".join([*before, *after]),
+            ALTERED_EXPORT: b"".join([*before, change_count(line), *after]),
+        }
+
+    def write(self, folder: Path) -> None:
+        """Write the genuine and the tampered files, for anyone to check."""
+        genuine = {
+            RECEIPT: self.receipt,
+            EXPORT: self.export,
+            PUBLIC_KEYS: self.public_pem,
+        }
+        for name, content in {**genuine, **self.make_tampered()}.items():
+            (folder / name).write_bytes(content)
+
+    def check(self, name: str, content: bytes) -> Verdict:
+        """Return what the check of a file with this name and content finds."""
+        check = check_receipt if "receipt" in name else check_export
+        return check(content, self.public_pem)
+
+    def check_tampered(self) -> tuple[TamperedCopy, ...]:
+        """Return what was changed in each copy, and what its check finds."""
+        copies = []
+        for name, content in self.make_tampered().items():
+            verdict = self.check(name, content)
+            copies.append(
+                TamperedCopy(name, CHANGES[name], verdict.stands, verdict.says)
+            )
+        return tuple(copies)
+
+
+def change_count(text: bytes) -> bytes:
+    """Return an entry or a receipt that speaks of nine people instead of one."""
+    return text.replace(N_PEOPLE_FIELD + b"1", N_PEOPLE_FIELD + b"9", 1)

@@ -1,404 +1,270 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Page: a story as one HTML file, complete in itself.
+"""The report: draw a demo result as SVG plots, and fill the template ``page.html.j2``.
 
-A pure function of what was measured and of the drawings; where there are none, tables
-say the same. Sections come in the order in which things happened.
-
-Pieces of a page: text in, HTML out, everything escaped but drawings.
-
-Style of the page: light and dark, on a phone and on paper, nothing fetched.
+Plots need matplotlib, which comes with ``expunge[plots]``. Without it the page has its
+tables alone. Matplotlib writes a colour into every shape; here each colour stands for a
+variable of the page's style sheet and is replaced by it, so that a plot turns dark with
+its page.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from html import escape
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .values import (
-    Step,
-    Story,
-    accuracies,
-    decisions,
-    milliseconds,
-    nearness,
-    people,
-    percent,
-    promise,
-    ratio,
-    speeds,
-)
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
-STYLE = """
-:root { color-scheme: light dark;
-  --ink: #1c2430; --muted: #66707f; --line: #dde1e7; --page: #f5f6f8; --card: #fff;
-  --blue: #0068a8; --orange: #c4500a; --green: #00785a; --soft: #eef3f8; }
-@media (prefers-color-scheme: dark) { :root {
-  --ink: #e4e8ee; --muted: #97a1b0; --line: #343c48; --page: #12161c; --card: #1a2028;
-  --blue: #5bb4ec; --orange: #f0924e; --green: #45c39c; --soft: #202a36; } }
-* { box-sizing: border-box; }
-body { font: 16px/1.55 system-ui, -apple-system, "Segoe UI", sans-serif; margin: 0;
-  color: var(--ink); background: var(--page); }
-main { max-width: 46rem; margin: 0 auto; padding: 1.5rem 1rem 3rem; }
-h1 { font-size: 1.75rem; line-height: 1.2; margin: .5rem 0; }
-h2 { font-size: 1.2rem; margin: 0 0 .6rem; }
-section { background: var(--card); border: 1px solid var(--line); border-radius: .6rem;
-  padding: 1.1rem 1.2rem; margin: 1rem 0; }
-p { margin: .5rem 0; }
-.lead { font-size: 1.05rem; }
-.private { border-left: 4px solid var(--orange); padding: .2rem 0 .2rem .8rem; }
-.tiles { display: grid; gap: .7rem; margin: 1rem 0;
-  grid-template-columns: repeat(auto-fit, minmax(10rem, 1fr)); }
-.tile { background: var(--card); border: 1px solid var(--line); border-radius: .6rem;
-  padding: .7rem .9rem; }
-.tile b { display: block; font-size: 1.5rem; line-height: 1.25; color: var(--blue); }
-.tile span { color: var(--muted); font-size: .86rem; line-height: 1.35;
-  display: block; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-size: .9rem; margin: .6rem 0; }
-th, td { padding: .35rem .6rem; text-align: right; border-bottom: 1px solid var(--line);
-  vertical-align: top; }
-th:first-child, td:first-child { text-align: left; padding-left: 0; }
-th { color: var(--muted); font-weight: 600; }
-td { font-variant-numeric: tabular-nums; }
-figure { margin: 1rem 0 .4rem; }
-svg { display: block; width: 100%; max-width: 34rem; height: auto; margin: 0 auto;
-  font-family: inherit; }
-figcaption { color: var(--muted); font-size: .88rem; margin-top: .4rem; }
-blockquote { margin: .6rem 0; padding: .6rem .9rem; background: var(--soft);
-  border-radius: .4rem; font-size: .92rem; overflow-wrap: anywhere; }
-.stands, .refused { font-weight: 600; }
-.stands { color: var(--green); } .refused { color: var(--orange); }
-ul { padding-left: 1.2rem; margin: .4rem 0; } li { margin: .25rem 0; }
-footer { color: var(--muted); font-size: .85rem; }
-@media (max-width: 34rem) { section { padding: .9rem .8rem; } h1 { font-size: 1.45rem; }
-  th, td { padding: .3rem .35rem; } .tiles { grid-template-columns: 1fr 1fr; } }
-@media print { :root { color-scheme: light; --ink: #000; --muted: #444; --line: #bbb;
-  --page: #fff; --card: #fff; --blue: #0068a8; --orange: #b04400; --green: #006b50;
-  --soft: #f3f3f3; }
-  body { font-size: 10.5pt; } main { max-width: none; padding: 0; }
-  section { border: 0; border-top: 1px solid var(--line); border-radius: 0;
-    padding: .6rem 0; }
-  .wide { overflow: visible; }
-  figure, .tile, table, blockquote, li { break-inside: avoid; }
-  h2 { break-after: avoid; }
-  svg { max-width: 15cm; } }
-"""
+from . import values
+from .values import DemoResult, Step, TreeNode, format_milliseconds, format_ratio
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
-def document(title: str, parts: Iterable[str]) -> str:
-    """Return a whole page, its style within it."""
-    body = "\n".join(filter(None, parts))
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n"
-        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
-    )
+TEMPLATE = "page.html.j2"
+# How many rows the table of requests has.
+N_SAMPLES = 6
 
-
-def section(title: str, *parts: str) -> str:
-    """Return a section; empty parts are left out."""
-    inner = "\n".join(filter(None, parts))
-    return f"<section>\n<h2>{escape(title)}</h2>\n{inner}\n</section>"
-
-
-def paragraph(text: str, kind: str = "") -> str:
-    """Return a paragraph, of a class of the style sheet if named."""
-    opening = f'<p class="{kind}">' if kind else "<p>"
-    return f"{opening}{escape(text)}</p>"
-
-
-def bullets(texts: Iterable[str]) -> str:
-    """Return sentences as a list."""
-    return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in texts)}</ul>"
-
-
-def folded(title: str, inner: str) -> str:
-    """Return a part that is closed until somebody wants it."""
-    return f"<details><summary>{escape(title)}</summary>{inner}</details>"
-
-
-def tiles(figures: Mapping[str, str]) -> str:
-    """Return figures, large, with a few words below each."""
-    made = (
-        f'<div class="tile"><b>{escape(figure)}</b><span>{escape(words)}</span></div>'
-        for figure, words in figures.items()
-    )
-    return f'<div class="tiles">{"".join(made)}</div>'
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table that scrolls by itself where it is too wide."""
-    top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-    lines = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows]
-    body = "\n".join(f"<tr>{line}</tr>" for line in lines)
-    return f'<div class="wide"><table>\n<tr>{top}</tr>\n{body}\n</table></div>'
-
-
-def figure(name: str, drawing: str, caption: str) -> str:
-    """Return a drawing with its caption; nothing without a drawing."""
-    if not drawing:
-        return ""
-    words = f'<figcaption id="{name}-caption">{escape(caption)}</figcaption>'
-    return f"<figure>\n{drawing}\n{words}\n</figure>"
-
-
-def verdict(*, stands: bool, says: str) -> str:
-    """Return what a check says, its outcome first."""
-    mark, word = ("stands", "It stands.") if stands else ("refused", "Refused.")
-    return f'<blockquote><span class="{mark}">{word}</span> {escape(says)}</blockquote>'
-
-
-CAPTIONS: Mapping[str, str] = {
-    "distance": "How far the noise-free model is from retraining after each request, "
-    "and how far it was certified to be at most, on a logarithmic axis. It falls where "
-    "the model was moved to retraining.",
-    "accuracy": "Accuracy on people in no model. Each release carries fresh noise, so "
-    "its accuracy moves a little from one to the next.",
-    "times": "Median time for one person, in this run. Blue: all of it, from accepting "
-    "to signing. Green and orange: the arithmetic alone.",
-    "life": "One request, from asking to checking its receipt.",
-    "tree": "The end of the ledger's tree. Blue: the request's entry and what a reader "
-    "computes from it on the way up. Orange: the hashes in the receipt. The root must "
-    "be the one that the operator signed. Numbers below are entries.",
+# Placeholder colours: matplotlib needs some, the style sheet decides which.
+INK, MUTED, LINE, PAPER = "#010101", "#020202", "#030303", "#040404"
+BLUE, ORANGE, GREEN = "#050505", "#060606", "#070707"
+COLOURS = {
+    INK: "var(--ink)",
+    MUTED: "var(--muted)",
+    LINE: "var(--line)",
+    PAPER: "var(--card)",
+    BLUE: "var(--blue)",
+    ORANGE: "var(--orange)",
+    GREEN: "var(--green)",
 }
-NO_PLOTS = (
-    "Plots are left out: matplotlib is not installed. pip install expunge[plots] "
-    "brings it; the tables hold the same figures."
-)
-PRIVATE = (
-    "This report is the operator's own. It names nobody, but distances, radii, "
-    "decisions and times depend on the people who left: of a real registry it must not "
-    "be published. Here the data are public."
-)
-# How many lines a table of requests has.
-SAMPLES = 6
+SETTINGS: dict[Any, Any] = {
+    "font.size": 9.0,
+    "text.color": INK,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "grid.color": LINE,
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "expunge",
+}
+# No date and no address: equal results give equal plots, and nothing is fetched.
+NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+WIDTH = 4.6
+
+Draw: TypeAlias = Callable[["Axes", DemoResult], None]
+
+PROLOGUE = re.compile(r".*?<svg[^>]*viewBox=\"([^\"]*)\"[^>]*>", re.DOTALL)
+FONT = re.compile(r"font: (?:\w+ )*?([\d.]+px) [^;\"]*")
+IDS = re.compile(r"(id=\"|url\(#|xlink:href=\"#)")
 
 
-def page(story: Story, drawings: Mapping[str, str]) -> str:
-    """Return the report.
+def render_page(result: DemoResult, plots: Mapping[str, str]) -> str:
+    """Return the report as one HTML page that fetches nothing.
 
     Parameters
     ----------
-    story
+    result
         What was measured.
-    drawings
-        SVG texts by name, as ``plots.drawings`` makes them; may be empty.
+    plots
+        SVG texts by name, from ``draw_plots``; may be empty.
     """
-    drawn = {
-        name: figure(name, drawings.get(name, ""), caption)
-        for name, caption in CAPTIONS.items()
+    environment = Environment(
+        loader=PackageLoader("expunge.demo", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "percent": values.format_percent,
+        "milliseconds": values.format_milliseconds,
+        "figure": "{:.2g}".format,
     }
-    title = f"{story.batch.n_forgotten} people forgotten"
-    parts = [
-        f"<h1>{title}</h1>",
-        *_introduction(story),
-        *(paragraph(f"FAILED: {text}.", "private") for text in story.failures()),
-        "" if drawings else paragraph(NO_PLOTS),
-        _contract(story),
-        _plan(story),
-        _forgetting(story, drawn),
-        _times(story, drawn),
-        _life(story, drawn),
-        _receipt(story, drawn),
-        _forgeries(story),
-        _limits(story),
-        _footer(story),
-    ]
-    return document(f"expunge: {title}", parts)
-
-
-def _introduction(story: Story) -> tuple[str, ...]:
-    lead = (
-        f"A model of {story.setting.n_people} patients was fitted under a contract. "
-        f"{len(story.requests)} of them asked to be forgotten one by one, "
-        f"{story.n_batch} together. All that is measured on this page is of that run."
-    )
-    times, first, last = story.typical, story.fit, story.batch
-    caught = sum(not forgery.stands for forgery in story.forgeries)
-    slower = ratio(times.retraining, times.removal)
-    shown = {
-        f"{last.distance:.2g}": "from retraining at the end; certified to be at most "
-        f"{last.radius:.2g}",
-        percent(last.accuracy): "accuracy of the last release; of the first "
-        f"{percent(first.accuracy)}, retrained {percent(last.retrained_accuracy)}",
-        milliseconds(times.removal): f"for a removal, {slower} times that for a fit; "
-        f"{milliseconds(times.alone)} until it is on disk, erased and signed",
-        f"{story.n_receipts} of {last.n_forgotten}": "receipts stand, checked offline; "
-        f"{caught} of {len(story.forgeries)} forgeries refused",
-    }
-    return paragraph(lead, "lead"), paragraph(PRIVATE, "private"), tiles(shown)
-
-
-def _contract(story: Story) -> str:
-    paper = story.certificate
-    return section(
-        "A contract, before anything else",
-        paragraph(f"People: {people(story.setting)}."),
-        paragraph(f"Promised: {promise(paper)}."),
-        paragraph(
-            "These figures are constants of the program, fixed before the run and the "
-            "same whoever leaves; who wrote it knew these data, as everybody may. The "
-            f"noise comes from a {paper.noise_source} source. The certificate says: "
-            f"{paper.status}, {paper.claim}."
-        ),
+    return environment.get_template(TEMPLATE).render(
+        result=result,
+        plots=plots,
+        nodes=list(result.tree.walk()),
+        sampled_steps=sample_steps(result.answers),
+        values=values,
     )
 
 
-def _plan(story: Story) -> str:
-    outlook = story.outlook
-    rows = [
-        (each.kind, str(each.without_rows), str(each.with_rows), each.then)
-        for each in outlook.foreseen
-    ]
-    return section(
-        "What the contract allows",
-        paragraph(
-            f"A radius up to {outlook.allowed:.2g} fits. So many people may leave "
-            "before the registry has to look at the remaining rows, and before it has "
-            "to move the model towards retraining:"
-        ),
-        table(("who leaves", "without a look", "with one", "one more is"), rows),
-        paragraph(
-            f"Accuracy on the people in the model: {percent(outlook.released)} with "
-            f"the contract's noise, {percent(outlook.noise_free)} without. A plan "
-            "looks at the rows, so a contract must not be chosen from it."
-        ),
-    )
-
-
-def _forgetting(story: Story, drawn: Mapping[str, str]) -> str:
-    head = ("gone", "distance", "radius", "released", "retrained")
-    rows = [
-        (
-            str(step.n_forgotten),
-            f"{step.distance:.2g}",
-            f"{step.radius:.2g}",
-            percent(step.accuracy),
-            percent(step.retrained_accuracy),
-        )
-        for step in sampled(story.answers)
-    ]
-    return section(
-        "Forgetting, held against retraining",
-        paragraph(
-            "A registry shows its noise-free model to nobody. This demonstration has "
-            "all rows and computed each answer again: the radius that it found was "
-            "that of the private record. Then scikit-learn fitted the remaining "
-            f"people. The model is {nearness(story)}."
-        ),
-        drawn["distance"],
-        paragraph(
-            f"Accuracy: {accuracies(story)}. One of the {story.setting.n_held_out} "
-            f"people it is measured on makes {percent(1 / story.setting.n_held_out)}."
-        ),
-        drawn["accuracy"],
-        table(head, rows),
-        paragraph(
-            "What the registry did to keep the contract, and how often: "
-            f"{decisions((*story.requests, story.batch))}. An answer is accepted as it "
-            "is, or after a look at the remaining rows, or polished, which moves the "
-            "model to retraining."
-        ),
-    )
-
-
-def _times(story: Story, drawn: Mapping[str, str]) -> str:
-    times = story.typical
-    rows = [
-        ("whole request, answered alone", times.alone),
-        (f"whole request, in a batch of {story.n_batch}", times.in_batch),
-        ("removal alone", times.removal),
-        ("scikit-learn's fit alone", times.retraining),
-    ]
-    return section(
-        "Time",
-        *(paragraph(f"{words[0].upper()}{words[1:]}.") for words in speeds(story)),
-        drawn["times"],
-        table(
-            ("for one person", "median", "compared with a fit"),
-            [
-                (name, milliseconds(took), f"{ratio(took, times.retraining)} x")
-                for name, took in rows
-            ],
-        ),
-        paragraph(
-            "A whole request is written to disk, erased from it and signed, which "
-            "retraining would need as well. With so few people a fit is cheap; its "
-            "time grows with the number of people, that of a removal does not, unless "
-            "the remaining rows are looked at."
-        ),
-    )
-
-
-def _life(story: Story, drawn: Mapping[str, str]) -> str:
-    rows = [
-        (stage.name, milliseconds(stage.start), milliseconds(stage.stop - stage.start))
-        for stage in story.life
-    ]
-    return section(
-        "The life of one request",
-        drawn["life"],
-        table(("stage", "begins after", "takes"), rows),
-    )
-
-
-def _receipt(story: Story, drawn: Mapping[str, str]) -> str:
-    opened, shipped, nodes = story.opened, story.shipped, list(story.tree.walk())
-    place = next(node.start for node in nodes if node.role == "entry")
-    n_hashes = sum(node.role == "proof" for node in nodes)
-    return section(
-        "A receipt, checked by a stranger",
-        paragraph(
-            f"Release {shipped.number} left as {shipped.name}, {shipped.n_bytes} "
-            f"bytes. Each of the {story.n_receipts} requests has a receipt. One of "
-            f"them, of {opened.n_bytes} bytes, as somebody reads it who has the public "
-            "key and nothing else:"
-        ),
-        verdict(stands=opened.stands, says=opened.says),
-        folded("What was checked", bullets(opened.findings)),
-        drawn["tree"],
-        paragraph(
-            f"The ledger has {story.n_entries} entries. The proof leads from entry "
-            f"{place} to the root over {story.tree.stop} of them, "
-            f"{story.tree.digest[:16]}..., by {n_hashes} hashes."
-        ),
-    )
-
-
-def _forgeries(story: Story) -> str:
-    parts = []
-    for forgery in story.forgeries:
-        parts.append(paragraph(f"{forgery.done} ({forgery.name})."))
-        parts.append(verdict(stands=forgery.stands, says=forgery.says))
-    return section("Forgeries", *parts)
-
-
-def _limits(story: Story) -> str:
-    paper = story.certificate
-    return section(
-        "What is and what is not promised",
-        paragraph(
-            "Promised: whoever sees a release can hardly tell whether the operator "
-            "removed these people or retrained without them (epsilon "
-            f"{paper.epsilon:g}, delta {paper.delta:g}). This holds provided that"
-        ),
-        bullets(paper.assumptions),
-        paragraph("The receipt says nothing about"),
-        bullets(story.opened.not_covered),
-    )
-
-
-def _footer(story: Story) -> str:
-    machine = story.machine
-    versions = ", ".join(f"{name} {number}" for name, number in machine.versions)
-    words = (
-        f"Measured on {machine.processor}, {machine.system}; {versions}. One run of "
-        f"{story.seconds:.0f} seconds, seed {story.setting.seed}."
-    )
-    return f"<footer>{paragraph(words)}</footer>"
-
-
-def sampled(steps: Sequence[Step]) -> list[Step]:
-    """Return a few steps, evenly spread, the first and the last among them."""
+def sample_steps(steps: Sequence[Step]) -> list[Step]:
+    """Return a few steps, evenly spread, including the first and the last."""
     last = len(steps) - 1
-    places = {round(i * last / (SAMPLES - 1)) for i in range(SAMPLES)}
+    places = {round(i * last / (N_SAMPLES - 1)) for i in range(N_SAMPLES)}
     return [steps[place] for place in sorted(places)]
+
+
+def draw_plots(result: DemoResult) -> dict[str, str]:
+    """Return each plot as SVG by name; nothing without matplotlib."""
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+    except ImportError:
+        return {}
+    drawn = {}
+    for name, (height, draw) in PLOTS.items():
+        with rc_context(SETTINGS):
+            figure = Figure((WIDTH, height), layout="constrained", facecolor="none")
+            axes = figure.subplots()
+            axes.set_facecolor("none")
+            draw(axes, result)
+            text = io.StringIO()
+            figure.savefig(text, format="svg", metadata=NO_METADATA)
+        drawn[name] = inline_svg(text.getvalue(), name)
+    return drawn
+
+
+def inline_svg(svg: str, name: str) -> str:
+    """Return matplotlib's SVG as part of a page, with the page's colours and fonts.
+
+    Every id gets the plot's name as a prefix, since ids must be unique on a page.
+    """
+    opening = f'<svg viewBox="\\1" role="img" aria-labelledby="{name}-caption">'
+    svg = PROLOGUE.sub(opening, svg, count=1)
+    svg = IDS.sub(rf"\g<1>{name}-", svg).replace("xlink:href", "href")
+    svg = FONT.sub(r"font-size: \1", svg)
+    for placeholder, variable in COLOURS.items():
+        svg = svg.replace(placeholder, variable)
+    return svg.strip()
+
+
+def draw_distance(axes: "Axes", result: DemoResult) -> None:
+    """Draw distance and radius over removals, below what the budget allows."""
+    axes.axhline(result.radius_budget, color=INK, ls="--", lw=1.2, label="budget")
+    # The fit is itself a retraining: its distance is rounding, far below the rest.
+    requests = replace(result, steps=result.requests)
+    _draw_steps(axes, requests, name="radius", look=(ORANGE, "certified radius", 7.0))
+    _draw_steps(
+        axes, requests, name="distance", look=(BLUE, "distance to retraining", 4.0)
+    )
+    axes.set(yscale="log", xlabel="people forgotten", ylabel="distance of models")
+    axes.grid(axis="y")
+    _draw_legend(axes)
+
+
+def draw_accuracy(axes: "Axes", result: DemoResult) -> None:
+    """Draw the accuracy of the released and of the retrained model."""
+    retrained = (ORANGE, "retrained, without noise", 7.0)
+    _draw_steps(axes, result, name="retrained_accuracy", look=retrained)
+    _draw_steps(axes, result, name="accuracy", look=(BLUE, "released", 4.0))
+    # Below ninety percent only if the releases are.
+    axes.set_ylim(min(0.9, axes.get_ylim()[0]), 1.0)
+    axes.yaxis.set_major_formatter(lambda share, _: f"{100.0 * share:.0f}")
+    axes.set(xlabel="people forgotten", ylabel="accuracy, %")
+    axes.grid(axis="y")
+    _draw_legend(axes)
+
+
+def _draw_steps(
+    axes: "Axes", result: DemoResult, *, name: str, look: tuple[str, str, float]
+) -> None:
+    """Draw one attribute of every step as a line, and of the batch as a square.
+
+    ``look`` is colour, label and size: squares that coincide must both be visible.
+    """
+    colour, label, size = look
+    gone = [step.n_forgotten for step in result.steps]
+    values = [getattr(step, name) for step in result.steps]
+    axes.plot(gone, values, color=colour, lw=1.4, label=label)
+    batch = result.batch
+    axes.plot([batch.n_forgotten], [getattr(batch, name)], "s", color=colour, ms=size)
+
+
+def _draw_legend(axes: "Axes") -> None:
+    """Name the lines above the axes, and say what a square means."""
+    axes.plot([], [], "s", color=MUTED, ms=5, label="after the batch")
+    axes.legend(loc="lower left", bbox_to_anchor=(-0.03, 1.0), ncols=2)
+
+
+def draw_times(axes: "Axes", result: DemoResult) -> None:
+    """Draw the time for one person, measured in four ways."""
+    times = result.timings
+    bars = {
+        "whole request,\non its own": (times.alone, BLUE),
+        f"whole request,\nin a batch of {result.n_batch}": (times.in_batch, BLUE),
+        "removal alone": (times.removal, GREEN),
+        "scikit-learn's\nfit alone": (times.retraining, ORANGE),
+    }
+    longest = max(seconds for seconds, _ in bars.values())
+    for place, (seconds, colour) in enumerate(bars.values()):
+        axes.barh(place, 1e3 * seconds, color=colour, height=0.62)
+        label = format_milliseconds(seconds)
+        if seconds != times.retraining:
+            label += f" ({format_ratio(seconds, times.retraining)} x fit)"
+        axes.text(1e3 * (seconds + 0.015 * longest), place, label, va="center")
+    axes.set_yticks(range(len(bars)), labels=list(bars))
+    axes.tick_params(axis="y", length=0)
+    axes.set(xlabel="milliseconds for one person", xlim=(0.0, 1.45e3 * longest))
+    axes.invert_yaxis()
+    axes.grid(axis="x")
+
+
+def draw_timeline(axes: "Axes", result: DemoResult) -> None:
+    """Draw the stages of one request as a timeline."""
+    end = max(stage.stop for stage in result.timeline)
+    for place, stage in enumerate(result.timeline):
+        length = stage.stop - stage.start
+        bar: dict[str, Any] = {"left": 1e3 * stage.start, "height": 0.62, "color": BLUE}
+        axes.barh(place, 1e3 * length, **bar)
+        beside = stage.stop < 0.75 * end
+        x = stage.stop + 0.015 * end if beside else stage.start - 0.015 * end
+        side = "left" if beside else "right"
+        axes.text(1e3 * x, place, format_milliseconds(length), va="center", ha=side)
+    axes.set_yticks(
+        range(len(result.timeline)), labels=[s.name for s in result.timeline]
+    )
+    axes.tick_params(axis="y", length=0)
+    axes.set(xlabel="milliseconds since the request was made", xlim=(0.0, 1.02e3 * end))
+    axes.invert_yaxis()
+    axes.grid(axis="x")
+
+
+def draw_tree(axes: "Axes", result: DemoResult) -> None:
+    """Draw the end of the ledger, with the path of the proof in colour."""
+    nodes = list(result.tree.walk())
+    for node in nodes:
+        for child in node.children:
+            on_path = child.role in ("path", "entry")
+            colour, width = (BLUE, 1.8) if on_path else (MUTED, 0.8)
+            xs, ys = (node.x, child.x), (node.depth, child.depth)
+            axes.plot(xs, ys, color=colour, lw=width, zorder=1)
+    for node in nodes:
+        _draw_node(axes, node)
+    right, bottom = max(n.x for n in nodes), max(n.depth for n in nodes)
+    axes.set(xlim=(-0.6, right + 0.6), ylim=(bottom + 0.9, -0.4))
+    axes.set_axis_off()
+
+
+def _draw_node(axes: "Axes", node: TreeNode) -> None:
+    """Draw a node as a box with the start of its hash, and its entries below."""
+    colour = {"entry": BLUE, "path": BLUE, "proof": ORANGE, "plain": MUTED}[node.role]
+    filled = node.role in ("entry", "proof")
+    face, ink = (colour, PAPER) if filled else (PAPER, INK)
+    box: dict[str, Any] = {"boxstyle": "round,pad=0.3", "fc": face, "ec": colour}
+    middle: dict[str, Any] = {"ha": "center", "va": "center", "in_layout": False}
+    place = node.x, node.depth
+    axes.text(*place, node.digest[:4], size=7.5, color=ink, bbox=box, **middle)
+    if not node.children:
+        single = node.stop - node.start == 1
+        below = str(node.start) if single else f"{node.start}-{node.stop - 1}"
+        axes.text(node.x, node.depth + 0.55, below, size=7.0, **middle)
+
+
+# Height in inches and drawing function, by the name that the page uses.
+PLOTS: Mapping[str, tuple[float, Draw]] = {
+    "distance": (3.1, draw_distance),
+    "accuracy": (2.6, draw_accuracy),
+    "times": (2.3, draw_times),
+    "timeline": (2.4, draw_timeline),
+    "tree": (3.9, draw_tree),
+}

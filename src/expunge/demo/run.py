@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Telling: the acts in their order, with a line for each as it happens.
+"""The demo run: what an operator does with a registry, step by step, and measured.
 
-Acts: what an operator does with a registry, measured while it is done.
-
-Each act returns what it saw as values. The noise, like the keys, is secret and another
-in every run.
+``run_demo`` comes first and calls the steps in order. Each step returns what it
+measured as a value. Noise and keys are secret and differ in every run.
 """
 
 import platform
@@ -26,47 +24,128 @@ from ..plan.report import WORDS
 from ..promise.budget import Budget
 from ..registry import ErasureRequest, Registry
 from . import values
-from .checks import ROW_NORM, Papers, People, Witness, patients
+from .checks import ROW_NORM, Patients, PublicFiles, ReplayCheck, load_patients
 from .values import (
-    Foreseen,
+    CheckedReceipt,
+    DemoResult,
+    DemoSetup,
     Machine,
-    Node,
-    Opened,
-    Outlook,
-    Setting,
-    Shipped,
+    PlannedRemovals,
+    PlanSummary,
+    ReleaseFile,
     Stage,
     Step,
-    Story,
-    sketch,
+    TreeNode,
 )
 
 MODEL = "cancer"
 ALPHA = 0.01
-# Fixed here, before any run: the data choose nothing.
-CONTRACT = Budget(epsilon=1.0, delta=1e-5, sigma=0.1, row_norm=ROW_NORM)
-# From here on a verdict lists what is not covered, which the page does elsewhere.
-LIMITS = " It says nothing about "
+# Fixed here, before any run, so that nothing is chosen from the data.
+BUDGET = Budget(epsilon=1.0, delta=1e-5, sigma=0.1, row_norm=ROW_NORM)
+# A verdict ends with what is not covered, which the page lists separately.
+NOT_COVERED = " It says nothing about "
+LIBRARIES = ("expunge", "numpy", "scipy", "scikit-learn")
+STAGES = (
+    "accepted, on disk",
+    "removed, noised",
+    "committed, erased",
+    "logged, signed",
+    "receipt checked",
+)
+
+ReportProgress: TypeAlias = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
-    """Where things stand: the registry, the witness, and how long the last act took."""
+class DemoOptions:
+    """The seed that decides who asks, and how many ask alone and in a batch."""
+
+    seed: int = 0
+    n_alone: int = 100
+    n_batch: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOutput:
+    """How to print a line under a heading, and how to show progress."""
+
+    say: Callable[[str, str], None]
+    progress: Callable[[str], AbstractContextManager[ReportProgress]]
+
+
+def run_demo(folder: Path, options: DemoOptions, *, output: DemoOutput) -> DemoResult:
+    """Run the demo in a folder, and return what was measured.
+
+    Parameters
+    ----------
+    folder
+        An empty folder; the registry, the release and all files are left in it.
+    options, output
+        What to run, and where to report it.
+    """
+    clock = perf_counter()
+    patients = load_patients()
+    asking = patients.choose_requesters(options.seed, options.n_alone + options.n_batch)
+    with Registry.create(folder / "registry") as registry:
+        state = fit_model(registry, patients)
+        setup = _make_setup(patients, options)
+        output.say("People", values.describe_people(setup))
+        (model,) = registry.status().models
+        output.say("Budget", values.describe_budget(model.certificate))
+        plan = summarise_plan(registry)
+        output.say("Plan", values.describe_plan(plan))
+        with output.progress("forgetting") as report:
+            one_by_one = _forget_one_by_one(
+                state, asking, n_alone=options.n_alone, report=report
+            )
+            state, batch = one_by_one.state.forget(*asking[options.n_alone :])
+            report(len(asking), len(asking))
+        public = collect_public_files(registry, batch)
+        public.write(folder)
+        (model,) = registry.status().models
+        result = DemoResult(
+            setup=setup,
+            plan=plan,
+            certificate=model.certificate,
+            steps=one_by_one.steps,
+            batch=state.measure(),
+            n_batch=options.n_batch,
+            timeline=one_by_one.timeline,
+            release_file=write_release(registry, folder),
+            receipt=read_receipt(public),
+            tampered=public.check_tampered(),
+            tree=build_receipt_tree(registry, public),
+            n_entries=registry.status().ledger_size,
+            n_receipts=count_receipts(
+                registry, (*one_by_one.requests, *batch.requests)
+            ),
+            machine=describe_machine(),
+            seconds=perf_counter() - clock,
+        )
+    for heading, line in values.summarise(result):
+        output.say(heading, line)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class DemoState:
+    """The registry, its replay, and how long the last answer took."""
 
     registry: Registry
-    witness: Witness
+    replay: ReplayCheck
     seconds: float
 
-    def measured(self) -> Step:
-        """Return the model as it is now, held against retraining."""
-        registry, witness = self.registry, self.witness
-        record, people = registry.models.record(MODEL), witness.people
-        retrained = witness.retrained()
-        accuracy = registry.model(MODEL).score(people.others, people.other_labels)
+    def measure(self) -> Step:
+        """Compare the model as it is now with retraining."""
+        registry, replay = self.registry, self.replay
+        record, patients = registry.models.record(MODEL), replay.patients
+        retrained = replay.retrain()
+        released = registry.model(MODEL)
+        accuracy = released.score(patients.held_out, patients.held_out_labels)
         return Step(
-            n_forgotten=len(witness.gone),
-            distance=witness.distance(retrained),
-            radius=witness.require_same(record),
+            n_forgotten=len(replay.gone),
+            distance=replay.measure_distance(retrained),
+            radius=replay.check_record(record),
             accuracy=float(accuracy),
             retrained_accuracy=retrained.accuracy,
             seconds=self.seconds,
@@ -75,261 +154,187 @@ class Scene:
             decision=", ".join(record.decisions),
         )
 
-    def after(self, *places: int) -> tuple["Scene", "Answer"]:
-        """Forget these people, a request each, all answered at once."""
-        ids = self.witness.people.ids
-        answer = answered(self.registry, [ids[place] for place in places])
-        witness = self.witness.after(*places)
-        return replace(self, witness=witness, seconds=answer.applied), answer
+    def forget(self, *positions: int) -> tuple["DemoState", "AnsweredRequests"]:
+        """Forget these people, with a request each, all answered at once."""
+        ids = self.replay.patients.ids
+        answered = apply_requests(self.registry, [ids[i] for i in positions])
+        replay = self.replay.replay_removal(*positions)
+        return replace(self, replay=replay, seconds=answered.applied), answered
 
 
-def fitted(registry: Registry, people: People) -> Scene:
-    """Fit a model under the contract and take it into the registry."""
-    model = LogisticRegression(alpha=ALPHA, budget=CONTRACT)
+def fit_model(registry: Registry, patients: Patients) -> DemoState:
+    """Fit a model under the budget and put it into the registry."""
+    model = LogisticRegression(alpha=ALPHA, budget=BUDGET)
     clock = perf_counter()
-    registry.fit(MODEL, model, people.X, people.y, subjects=people.ids)
+    registry.fit(MODEL, model, patients.X, patients.y, subjects=patients.ids)
     seconds = perf_counter() - clock
-    return Scene(registry, Witness.of(people, ALPHA, CONTRACT), seconds)
+    replay = ReplayCheck.start(patients, alpha=ALPHA, budget=BUDGET)
+    return DemoState(registry, replay, seconds)
 
 
-def foreseen(registry: Registry) -> Outlook:
-    """Plan on the rows kept, and return what matters of it."""
+def summarise_plan(registry: Registry) -> PlanSummary:
+    """Plan removals on the rows in the registry, and return the main figures."""
     with warnings.catch_warnings():
         # The page says so in a sentence; nothing is chosen from the plan.
         warnings.simplefilter("ignore", PlanningLooksAtData)
         report = registry.models.plan(MODEL)
-    noised = {scored.sigma: scored.score for scored in report.noised}
-    return Outlook(
-        foreseen=tuple(
-            Foreseen(
-                f"{one.kind}: {WORDS[one.order]}",
-                one.without_rows,
-                one.with_rows,
-                one.then,
+    scores = {scored.sigma: scored.score for scored in report.noised}
+    return PlanSummary(
+        removals=tuple(
+            PlannedRemovals(
+                f"{reach.kind} ({WORDS[reach.order]})",
+                reach.without_rows,
+                reach.with_rows,
+                reach.then,
             )
-            for one in report.limits
+            for reach in report.limits
         ),
-        allowed=report.allowed,
-        noise_free=report.noise_free.score,
-        released=noised[report.budget.sigma],
+        allowed_radius=report.allowed,
+        noise_free_accuracy=report.noise_free.score,
+        released_accuracy=scores[report.budget.sigma],
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Requests, when they were asked, and how many seconds later they were answered.
+class AnsweredRequests:
+    """Requests, when they were made, and how many seconds later they were answered.
 
-    ``asked`` is in nanoseconds since 1970, as the registry's own times are to be held
-    against it; ``accepted`` and ``applied`` are by the clock that cannot be set.
+    ``made`` is in nanoseconds since 1970, comparable with the registry's own times;
+    ``accepted`` and ``applied`` come from a clock that cannot be set back.
     """
 
     requests: tuple[str, ...]
-    asked: int
+    made: int
     accepted: float
     applied: float
 
 
-def answered(registry: Registry, ids: Sequence[str]) -> Answer:
-    """Ask for each of these people and see it done."""
+def apply_requests(registry: Registry, ids: Sequence[str]) -> AnsweredRequests:
+    """Make a request for each of these people, and apply them together."""
     asked = [ErasureRequest((one,)) for one in ids]
-    wall, clock = time_ns(), perf_counter()
+    made, clock = time_ns(), perf_counter()
     registry.requests.accept(asked)
     accepted = perf_counter() - clock
     registry.requests.apply()
     applied = perf_counter() - clock
-    return Answer(tuple(one.request for one in asked), wall, accepted, applied)
+    return AnsweredRequests(
+        tuple(one.request for one in asked), made, accepted, applied
+    )
 
 
-def lived(registry: Registry, answer: Answer) -> tuple[Stage, ...]:
-    """Return the life of the newest request, its receipt's check included.
+@dataclass(frozen=True, slots=True)
+class _OneByOne:
+    """The outcome of the requests that were answered one by one."""
 
-    What happens inside the registry is dated by it, to the millisecond.
+    state: DemoState
+    steps: tuple[Step, ...]
+    requests: tuple[str, ...]
+    timeline: tuple[Stage, ...]
+
+
+def _forget_one_by_one(
+    state: DemoState, asking: Sequence[int], *, n_alone: int, report: ReportProgress
+) -> _OneByOne:
+    """Forget people one by one, and follow the last of them up to the receipt."""
+    steps = [state.measure()]
+    requests: list[str] = []
+    timeline: tuple[Stage, ...] = ()
+    for done, position in enumerate(asking[:n_alone], start=1):
+        state, answered = state.forget(position)
+        if done == n_alone:
+            timeline = trace_request(state.registry, answered)
+        steps.append(state.measure())
+        requests += answered.requests
+        report(done, len(asking))
+    return _OneByOne(state, tuple(steps), tuple(requests), timeline)
+
+
+def trace_request(registry: Registry, answered: AnsweredRequests) -> tuple[Stage, ...]:
+    """Check the receipt of the newest request, and return the request's timeline.
+
+    What happens inside the registry is dated by the registry, to the millisecond.
     """
-    (request,) = answer.requests
+    (request,) = answered.requests
     (model,) = registry.status().models
     completed = registry.requests.status(request).completed
-    assert completed is not None  # or apply had raised
+    assert completed is not None  # otherwise apply would have raised
     clock = perf_counter()
     check_receipt(registry.requests.receipt(request) or "", registry.keys.public_pem())
-    checked = answer.applied + perf_counter() - clock
+    checked = answered.applied + perf_counter() - clock
     dated = [
-        1e-9 * (1_000_000 * time - answer.asked) for time in (model.made, completed)
+        1e-9 * (1_000_000 * time - answered.made) for time in (model.made, completed)
     ]
-    inside = [min(max(time, answer.accepted), answer.applied) for time in dated]
-    ends = list(accumulate([answer.accepted, *inside, answer.applied, checked], max))
-    names = (
-        "accepted, on disk",
-        "removed, noised",
-        "committed, erased",
-        "entered, signed",
-        "receipt checked",
-    )
-    begins = [0.0, *ends[:-1]]
-    return tuple(map(Stage, names, begins, ends))
+    # Milliseconds are coarse: keep the registry's times between ours, and in order.
+    inside = [min(max(time, answered.accepted), answered.applied) for time in dated]
+    stops = [answered.accepted, *inside, answered.applied, checked]
+    stops = list(accumulate(stops, max))
+    return tuple(map(Stage, STAGES, [0.0, *stops[:-1]], stops))
 
 
-def shipped(registry: Registry, folder: Path) -> Shipped:
-    """Let the newest release leave as a file."""
+def write_release(registry: Registry, folder: Path) -> ReleaseFile:
+    """Write the newest release to a file."""
     path = folder / f"{MODEL}.safetensors"
-    status = registry.models.ship(MODEL, path)
-    return Shipped(path.name, status.number, path.stat().st_size)
+    release = registry.models.ship(MODEL, path)
+    return ReleaseFile(path.name, release.number, path.stat().st_size)
 
 
-def standing(registry: Registry, requests: Sequence[str]) -> int:
+def count_receipts(registry: Registry, requests: Sequence[str]) -> int:
     """Return how many of these requests have a receipt that stands."""
     pem = registry.keys.public_pem()
     receipts = (registry.requests.receipt(request) for request in requests)
     return sum(check_receipt(text or "", pem).stands for text in receipts)
 
 
-def papers(registry: Registry, answer: Answer) -> Papers:
-    """Return what the operator hands out: one receipt of the batch among it.
+def collect_public_files(registry: Registry, answered: AnsweredRequests) -> PublicFiles:
+    """Return what the operator hands out, with one receipt of the batch.
 
-    Not that of the last entry, whose way through the tree would be along its edge.
+    Not the receipt of the last entry: its proof would run along the tree's edge.
     """
-    texts = [registry.requests.receipt(request) or "" for request in answer.requests]
+    texts = [registry.requests.receipt(request) or "" for request in answered.requests]
     texts.sort(key=lambda text: Receipt.from_json(text).entry.sequence)
     chosen = texts[-2:][0]
     pem = registry.keys.public_pem()
-    return Papers(chosen.encode(), registry.ledger.export(), pem.encode("ascii"))
+    return PublicFiles(chosen.encode(), registry.ledger.export(), pem.encode("ascii"))
 
 
-def opened(given: Papers) -> Opened:
-    """Check the receipt with the public key alone."""
-    verdict = check_receipt(given.receipt, given.public_pem)
-    return Opened(
+def read_receipt(public: PublicFiles) -> CheckedReceipt:
+    """Check the receipt with only the public key."""
+    verdict = check_receipt(public.receipt, public.public_pem)
+    return CheckedReceipt(
         stands=verdict.stands,
         findings=verdict.findings,
-        says=verdict.says.partition(LIMITS)[0],
+        says=verdict.says.partition(NOT_COVERED)[0],
         not_covered=verdict.not_covered,
-        n_bytes=len(given.receipt),
+        n_bytes=len(public.receipt),
     )
 
 
-def proved(registry: Registry, given: Papers) -> Node:
-    """Return the ledger's tree as the receipt's proof goes through it."""
-    receipt = Receipt.from_json(given.receipt)
+def build_receipt_tree(registry: Registry, public: PublicFiles) -> TreeNode:
+    """Return the ledger's tree with the proof that the receipt contains."""
+    receipt = Receipt.from_json(public.receipt)
     leaves = [hash_entry(entry) for entry in registry.ledger.entries()][
         : receipt.head.size
     ]
-    return sketch(leaves, receipt.entry.sequence)
+    return values.build_tree(leaves, receipt.entry.sequence)
 
 
-LIBRARIES = ("expunge", "numpy", "scipy", "scikit-learn")
-
-Watch: TypeAlias = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Script:
-    """Which seed decides who asks, how many of them alone, how many together."""
-
-    seed: int = 0
-    n_alone: int = 100
-    n_batch: int = 50
+def _make_setup(patients: Patients, options: DemoOptions) -> DemoSetup:
+    n_people, n_features = patients.X.shape
+    return DemoSetup(n_people, len(patients.held_out), n_features, ALPHA, options.seed)
 
 
-@dataclass(frozen=True, slots=True)
-class Voice:
-    """How to say something under a heading, and how to show progress."""
-
-    say: Callable[[str, str], None]
-    progress: Callable[[str], AbstractContextManager[Watch]]
-
-
-def told(folder: Path, script: Script, voice: Voice) -> Story:
-    """Play the demonstration in a folder, and return what was measured.
-
-    Parameters
-    ----------
-    folder
-        An empty one; registry, release, papers and forgeries are left in it.
-    script, voice
-        What to play, and how to speak of it.
-    """
-    clock = perf_counter()
-    people = patients()
-    asking = people.asking(script.seed, script.n_alone + script.n_batch)
-    with Registry.create(folder / "registry") as registry:
-        scene = fitted(registry, people)
-        setting = _set(people, script)
-        voice.say("People", values.people(setting))
-        (model,) = registry.status().models
-        voice.say("Contract", values.promise(model.certificate))
-        outlook = foreseen(registry)
-        voice.say("Plan", values.plan(outlook))
-        with voice.progress("forgetting") as watch:
-            one_by_one = _alone(scene, asking, script.n_alone, watch)
-            scene, answer = one_by_one.scene.after(*asking[script.n_alone :])
-            watch(len(asking), len(asking))
-        given = papers(registry, answer)
-        given.written(folder)
-        (model,) = registry.status().models
-        story = Story(
-            setting=setting,
-            outlook=outlook,
-            certificate=model.certificate,
-            steps=one_by_one.steps,
-            batch=scene.measured(),
-            n_batch=script.n_batch,
-            life=one_by_one.life,
-            shipped=shipped(registry, folder),
-            opened=opened(given),
-            forgeries=given.forgeries(),
-            tree=proved(registry, given),
-            n_entries=registry.status().ledger_size,
-            n_receipts=standing(registry, (*one_by_one.requests, *answer.requests)),
-            machine=machine(),
-            seconds=perf_counter() - clock,
-        )
-    for heading, line in values.outcome(story):
-        voice.say(heading, line)
-    return story
-
-
-@dataclass(frozen=True, slots=True)
-class _Alone:
-    """What came of the requests that were answered one by one."""
-
-    scene: Scene
-    steps: tuple[Step, ...]
-    requests: tuple[str, ...]
-    life: tuple[Stage, ...]
-
-
-def _alone(scene: Scene, asking: list[int], n_alone: int, watch: Watch) -> _Alone:
-    """Forget people one by one; follow the last of them from asking to the receipt."""
-    steps = [scene.measured()]
-    requests: list[str] = []
-    life: tuple[Stage, ...] = ()
-    for done, place in enumerate(asking[:n_alone], start=1):
-        scene, answer = scene.after(place)
-        if done == n_alone:
-            life = lived(scene.registry, answer)
-        steps.append(scene.measured())
-        requests += answer.requests
-        watch(done, len(asking))
-    return _Alone(scene, tuple(steps), tuple(requests), life)
-
-
-def _set(people: People, script: Script) -> Setting:
-    """Return the setting in figures."""
-    n_people, n_features = people.X.shape
-    return Setting(n_people, len(people.others), n_features, ALPHA, script.seed)
-
-
-def machine() -> Machine:
-    """Return where this runs."""
+def describe_machine() -> Machine:
+    """Return the processor, the system and the versions of libraries."""
     versions = [(name, version(name)) for name in LIBRARIES]
     python = ("Python", platform.python_version())
-    return Machine(_processor(), platform.system(), (python, *versions))
+    return Machine(_read_processor_name(), platform.system(), (python, *versions))
 
 
-def _processor() -> str:
-    """Return the processor's name, from the kernel where it tells."""
-    told_by = Path("/proc/cpuinfo")
-    if told_by.is_file():
-        for line in told_by.read_text().splitlines():
+def _read_processor_name() -> str:
+    """Return the processor's name, from the Linux kernel where it states one."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        for line in cpuinfo.read_text().splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()

@@ -1,16 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values: everything that one run of the demonstration measured.
+"""What one demo run measured, and how those figures read in plain English.
 
-The page, the plots and the JSON are pure functions of a ``Story``. It names nobody, but
-distances and radii depend on the people who left: it belongs to the operator.
-
-Tree: the end of a ledger as a drawing can show it.
-
-A ledger of hundreds of entries is a tree too wide for a page. Subtrees far from the
-receipt's entry and from the end stay closed, one node for all their entries; the rest
-is open down to single entries. Every digest is that of the real tree.
-
-Words: how figures are spoken of, in the terminal and on the page alike.
+The page, its plots and the JSON output are pure functions of a ``DemoResult``. The
+result names nobody, but distances, radii and times depend on the people who were
+forgotten, so it belongs to the operator. The terminal and the page share the sentences
+at the end of this module, so they cannot disagree.
 """
 
 import json
@@ -25,27 +19,27 @@ from ..promise.certificate import Certificate
 
 Role: TypeAlias = Literal["entry", "path", "proof", "plain"]
 
-# How many entries at the end are shown one by one.
-SHOWN = 4
+# How many entries at the end of the ledger are drawn one by one.
+N_LAST_ENTRIES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    """The root over entries ``start`` to ``stop``, less one, and where to draw it.
+class TreeNode:
+    """A node of the ledger's Merkle tree, and where to draw it.
 
     Parameters
     ----------
     start, stop
-        Which entries lie below.
+        The node covers entries ``start`` to ``stop - 1``.
     depth, x
-        Steps below the root of all, and the place from left to right.
+        Steps below the root, and the column from left to right.
     role
-        The receipt's "entry"; "path", computed from it on the way up; "proof", given
-        in the receipt; or "plain".
+        "entry" for the receipt's own entry; "path" for nodes computed from it on the
+        way up; "proof" for hashes given in the receipt; otherwise "plain".
     digest
         In hexadecimal.
     children
-        Two, or none if the subtree is drawn closed.
+        Two, or none if the subtree is drawn as a single box.
     """
 
     start: int
@@ -54,53 +48,61 @@ class Node:
     x: float
     role: Role
     digest: str
-    children: tuple["Node", ...] = ()
+    children: tuple["TreeNode", ...] = ()
 
-    def walk(self) -> Iterator["Node"]:
-        """Yield this node and all below it, parents first."""
+    def walk(self) -> Iterator["TreeNode"]:
+        """Yield this node and all nodes below it, parents first."""
         yield self
         for child in self.children:
             yield from child.walk()
 
 
-def sketch(leaves: Sequence[bytes], index: int) -> Node:
-    """Return the tree over hashes of entries, open around ``index`` and at the end."""
-    return _Sketcher(leaves, index, count()).node(0, len(leaves), 0, "path")
+def build_tree(leaves: Sequence[bytes], index: int) -> TreeNode:
+    """Return the tree over entry hashes, open around ``index`` and at the end.
+
+    A ledger with hundreds of entries is too wide for a page. Subtrees away from the
+    receipt's entry and from the end are drawn as one box each; every digest is that of
+    the full tree.
+    """
+    builder = _TreeBuilder(leaves, index, count())
+    return builder.build(0, len(leaves), depth=0, parent="path")
 
 
 @dataclass(frozen=True, slots=True)
-class _Sketcher:
-    """What all nodes of one drawing share."""
+class _TreeBuilder:
+    """What all nodes of one tree share."""
 
     leaves: Sequence[bytes]
     index: int
     columns: Iterator[int]
 
-    def node(self, start: int, stop: int, depth: int, above: Role) -> Node:
-        """Return the node over these entries; ``above`` is the role of its parent."""
-        role = self._role(start, stop, above)
-        children: tuple[Node, ...] = ()
-        last = stop > len(self.leaves) - SHOWN
-        if stop - start > 1 and (last or role == "path"):
-            # The split of RFC 9162: the largest power of two below the size.
+    def build(self, start: int, stop: int, *, depth: int, parent: Role) -> TreeNode:
+        """Return the node over these entries; ``parent`` is its parent's role."""
+        role = self._role(start, stop, parent=parent)
+        children: tuple[TreeNode, ...] = ()
+        at_the_end = stop > len(self.leaves) - N_LAST_ENTRIES
+        if stop - start > 1 and (at_the_end or role == "path"):
+            # RFC 9162 splits at the largest power of two below the size.
             middle = start + (1 << ((stop - start - 1).bit_length() - 1))
-            parts = ((start, middle), (middle, stop))
-            children = tuple(self.node(*part, depth + 1, role) for part in parts)
+            children = tuple(
+                self.build(*part, depth=depth + 1, parent=role)
+                for part in ((start, middle), (middle, stop))
+            )
         if children:
             x = 0.5 * (children[0].x + children[1].x)
         else:
             x = float(next(self.columns))
-        digest = _root(self.leaves[start:stop]).hex()
-        return Node(start, stop, depth, x, role, digest, children)
+        digest = _hash_leaves(self.leaves[start:stop]).hex()
+        return TreeNode(start, stop, depth, x, role, digest, children)
 
-    def _role(self, start: int, stop: int, above: Role) -> Role:
+    def _role(self, start: int, stop: int, *, parent: Role) -> Role:
         if start <= self.index < stop:
             return "path" if stop - start > 1 else "entry"
-        return "proof" if above == "path" else "plain"
+        return "proof" if parent == "path" else "plain"
 
 
-def _root(leaves: Sequence[bytes]) -> bytes:
-    """Return the hash over these leaves as a tree of their own."""
+def _hash_leaves(leaves: Sequence[bytes]) -> bytes:
+    """Return the root hash over these leaves alone."""
     frontier = Frontier()
     for leaf in leaves:
         frontier = frontier.append(leaf)
@@ -108,13 +110,13 @@ def _root(leaves: Sequence[bytes]) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """Whose data, how many of them, and what is fitted.
+class DemoSetup:
+    """The data and the model.
 
     Parameters
     ----------
     n_people, n_held_out, n_features
-        People in the model, people in no model, measurements of each.
+        People in the model, people in no model, measurements of each person.
     alpha
         Factor of the penalty.
     seed
@@ -129,8 +131,8 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Foreseen:
-    """What the plan says of one kind of removal."""
+class PlannedRemovals:
+    """How many removals of one kind the plan allows, and what happens next."""
 
     kind: str
     without_rows: int
@@ -139,34 +141,34 @@ class Foreseen:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
-    """The plan in short: how many may go, and what the noise costs."""
+class PlanSummary:
+    """The plan in short: how many people may leave, and what the noise costs."""
 
-    foreseen: tuple[Foreseen, ...]
-    allowed: float
-    noise_free: float
-    released: float
+    removals: tuple[PlannedRemovals, ...]
+    allowed_radius: float
+    noise_free_accuracy: float
+    released_accuracy: float
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The model after one answer of the registry, held against retraining.
+    """The model after one answer of the registry, compared with retraining.
 
     Parameters
     ----------
     n_forgotten
-        People gone so far; 0 is the fit itself.
+        People forgotten so far; 0 is the fit itself.
     distance, radius
-        From the noise-free model to scikit-learn's on the remaining people, and the
-        bound on it that stands in the private record.
+        Distance from the noise-free model to scikit-learn's model of the remaining
+        people, and the bound on it in the private record.
     accuracy, retrained_accuracy
         On people in no model: of the release, and of scikit-learn's model.
     seconds
-        The whole answer: accepted, applied, erased, entered and signed.
+        Time for the whole answer: accepted, applied, erased, logged and signed.
     removal_seconds, retraining_seconds
-        The removal alone, from the private record, and scikit-learn's fit alone.
+        Time for the removal alone, from the private record, and for scikit-learn's fit.
     decision
-        What the registry did to keep the contract.
+        What the registry did to stay within the budget.
     """
 
     n_forgotten: int
@@ -182,7 +184,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stretch in the life of a request, in seconds since it was asked."""
+    """One stage of a request, in seconds since the request was made."""
 
     name: str
     start: float
@@ -190,8 +192,8 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """A receipt as somebody with the public key alone reads it."""
+class CheckedReceipt:
+    """A receipt as someone with only the public key reads it."""
 
     stands: bool
     findings: tuple[str, ...]
@@ -201,18 +203,18 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Forgery:
-    """A copy that was tampered with: its file, what was done, what the check says."""
+class TamperedCopy:
+    """A file that was tampered with: its name, the change, and the check's verdict."""
 
     name: str
-    done: str
+    change: str
     stands: bool
     says: str
 
 
 @dataclass(frozen=True, slots=True)
-class Shipped:
-    """A release that left as a file."""
+class ReleaseFile:
+    """A release written to a file."""
 
     name: str
     number: int
@@ -221,7 +223,7 @@ class Shipped:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where the times were measured."""
+    """The machine on which the times were measured."""
 
     processor: str
     system: str
@@ -229,108 +231,11 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
-    """One run, in the order in which it happened.
-
-    Parameters
-    ----------
-    setting, outlook
-        Data and model, and the plan.
-    certificate
-        Of the last release: the contract, and what is promised.
-    steps
-        The fit, and every request that was answered alone.
-    batch, n_batch
-        The answer to so many requests at once.
-    life
-        One request from asking to checking the receipt.
-    shipped, opened, forgeries
-        What left, what stands, and what does not.
-    tree
-        The end of the ledger, with the proof in the receipt.
-    n_entries, n_receipts
-        Entries of the ledger, and how many requests have a receipt that stands.
-    machine, seconds
-        Where, and how long all of it took.
-    """
-
-    setting: Setting
-    outlook: Outlook
-    certificate: Certificate
-    steps: tuple[Step, ...]
-    batch: Step
-    n_batch: int
-    life: tuple[Stage, ...]
-    shipped: Shipped
-    opened: Opened
-    forgeries: tuple[Forgery, ...]
-    tree: Node
-    n_entries: int
-    n_receipts: int
-    machine: Machine
-    seconds: float
-
-    @property
-    def fit(self) -> Step:
-        """The model before anybody left."""
-        return self.steps[0]
-
-    @property
-    def requests(self) -> tuple[Step, ...]:
-        """The requests answered alone."""
-        return self.steps[1:]
-
-    @property
-    def answers(self) -> tuple[Step, ...]:
-        """All steps, the batch at the end."""
-        return (*self.steps, self.batch)
-
-    @property
-    def typical(self) -> "Timings":
-        """What a person forgotten costs, by every way that was timed."""
-        return Timings(
-            alone=median(step.seconds for step in self.requests),
-            in_batch=self.batch.seconds / self.n_batch,
-            removal=median(step.removal_seconds for step in self.requests),
-            retraining=median(step.retraining_seconds for step in self.requests),
-        )
-
-    @property
-    def budget(self) -> float:
-        """How far from retraining the contract lets a model be."""
-        budget = self.certificate.radius_budget
-        assert budget is not None  # the demonstration has a contract
-        return budget
-
-    def failures(self) -> tuple[str, ...]:
-        """Return what did not come out as promised; nothing if all did."""
-        answers, tau = self.answers, self.certificate.tau or 0.0
-        found = {
-            "a model is farther from retraining than its certified radius": any(
-                step.distance > step.radius for step in answers
-            ),
-            "a radius does not fit the contract": any(
-                step.radius + tau > self.budget for step in answers
-            ),
-            "a request has no receipt that stands": not self.opened.stands
-            or self.n_receipts < self.batch.n_forgotten,
-            "a forgery was taken for genuine": any(
-                forgery.stands for forgery in self.forgeries
-            ),
-        }
-        return tuple(failure for failure, is_so in found.items() if is_so)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for ``json.dumps``."""
-        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
-
-
-@dataclass(frozen=True, slots=True)
 class Timings:
     """Median seconds for one person.
 
     ``alone`` and ``in_batch`` are whole answers of the registry; ``removal`` and
-    ``retraining`` are the arithmetic without anything being written.
+    ``retraining`` are the arithmetic, with nothing written to disk.
     """
 
     alone: float
@@ -339,137 +244,239 @@ class Timings:
     retraining: float
 
 
-def _plain(value: Any) -> Any:
-    """Return a part of the story as JSON data."""
+@dataclass(frozen=True, slots=True)
+class DemoResult:
+    """Everything that one demo run measured, in the order in which it happened.
+
+    Parameters
+    ----------
+    setup, plan
+        Data and model, and the plan.
+    certificate
+        Certificate of the last release, which states the budget.
+    steps
+        The fit, then every request answered on its own.
+    batch, n_batch
+        The answer to ``n_batch`` requests at once.
+    timeline
+        The stages of one request, from making it to checking its receipt.
+    release_file, receipt, tampered
+        The release written to a file, one receipt, and copies that were tampered with.
+    tree
+        The end of the ledger, with the proof in the receipt.
+    n_entries, n_receipts
+        Entries in the ledger, and how many requests have a receipt that stands.
+    machine, seconds
+        The machine, and how long the run took.
+    """
+
+    setup: DemoSetup
+    plan: PlanSummary
+    certificate: Certificate
+    steps: tuple[Step, ...]
+    batch: Step
+    n_batch: int
+    timeline: tuple[Stage, ...]
+    release_file: ReleaseFile
+    receipt: CheckedReceipt
+    tampered: tuple[TamperedCopy, ...]
+    tree: TreeNode
+    n_entries: int
+    n_receipts: int
+    machine: Machine
+    seconds: float
+
+    @property
+    def fit(self) -> Step:
+        """The model before anyone was forgotten."""
+        return self.steps[0]
+
+    @property
+    def requests(self) -> tuple[Step, ...]:
+        """The requests answered on their own."""
+        return self.steps[1:]
+
+    @property
+    def answers(self) -> tuple[Step, ...]:
+        """All steps, the batch last."""
+        return (*self.steps, self.batch)
+
+    @property
+    def timings(self) -> Timings:
+        """Time for one person, measured in four ways."""
+        return Timings(
+            alone=median(step.seconds for step in self.requests),
+            in_batch=self.batch.seconds / self.n_batch,
+            removal=median(step.removal_seconds for step in self.requests),
+            retraining=median(step.retraining_seconds for step in self.requests),
+        )
+
+    @property
+    def radius_budget(self) -> float:
+        """How far from retraining the budget lets a model be."""
+        budget = self.certificate.radius_budget
+        assert budget is not None  # the demo always has a budget
+        return budget
+
+    def find_failures(self) -> tuple[str, ...]:
+        """Return what did not come out as promised; empty if everything did."""
+        answers, tau = self.answers, self.certificate.tau or 0.0
+        checks = {
+            "a model is farther from retraining than its certified radius": any(
+                step.distance > step.radius for step in answers
+            ),
+            "a radius exceeds the budget": any(
+                step.radius + tau > self.radius_budget for step in answers
+            ),
+            "a request has no receipt that stands": not self.receipt.stands
+            or self.n_receipts < self.batch.n_forgotten,
+            "a tampered file was accepted as genuine": any(
+                copy.stands for copy in self.tampered
+            ),
+        }
+        return tuple(failure for failure, failed in checks.items() if failed)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for ``json.dumps``."""
+        return {
+            field.name: _to_plain(getattr(self, field.name)) for field in fields(self)
+        }
+
+
+def _to_plain(value: Any) -> Any:
+    """Return a part of the result as JSON data."""
     if isinstance(value, Certificate):
         return json.loads(value.to_json())
     if isinstance(value, tuple):
-        return [_plain(part) for part in value]
+        return [_to_plain(part) for part in value]
     if is_dataclass(value):
-        return {part.name: _plain(getattr(value, part.name)) for part in fields(value)}
+        return {
+            part.name: _to_plain(getattr(value, part.name)) for part in fields(value)
+        }
     return value
 
 
-def milliseconds(seconds: float) -> str:
-    """Return a time, with two digits where it is short."""
+def format_milliseconds(seconds: float) -> str:
+    """Return a time in milliseconds, short ones with two digits."""
     value = 1e3 * seconds
     return f"{value:.0f} ms" if value >= 10.0 else f"{value:.2g} ms"
 
 
-def ratio(numerator: float, denominator: float) -> str:
-    """Return how many times as large one figure is as another."""
+def format_ratio(numerator: float, denominator: float) -> str:
+    """Return how many times larger one figure is than another."""
     value = numerator / denominator
     return f"{value:.0f}" if value >= 10.0 else f"{value:.2g}"
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """Return a share of one, to a tenth of a percent."""
     return f"{100.0 * share:.1f}%"
 
 
-def people(setting: Setting) -> str:
-    """Return who the data are about."""
+def describe_people(setup: DemoSetup) -> str:
+    """Return whose data these are."""
     return (
-        f"{setting.n_people} patients with {setting.n_features} measurements each, "
-        "from scikit-learn's breast cancer data. "
-        f"{setting.n_held_out} others are in no model: they give the features their "
-        "scale, since preprocessing fitted on the people in the model would not be "
-        "unlearned, and they test its accuracy"
+        f"{setup.n_people} patients with {setup.n_features} measurements each, from "
+        f"scikit-learn's breast cancer data. {setup.n_held_out} other patients are in "
+        "no model. They set the scale of the features, since preprocessing fitted on "
+        "people in the model would not be unlearned, and accuracy is measured on them"
     )
 
 
-def promise(paper: Certificate) -> str:
-    """Return the contract in a sentence."""
+def describe_budget(certificate: Certificate) -> str:
+    """Return the budget in a sentence."""
     return (
-        f"epsilon {paper.epsilon:g}, delta {paper.delta:g}, for each release on its "
-        f"own; noise of standard deviation {paper.sigma:g} on every parameter. The "
-        f"model may be {paper.radius_budget:.2g} from retraining"
+        f"epsilon {certificate.epsilon:g}, delta {certificate.delta:g}, for each "
+        f"release on its own; noise of standard deviation {certificate.sigma:g} on "
+        f"every parameter. The model may be up to {certificate.radius_budget:.2g} away "
+        "from retraining"
     )
 
 
-def nearness(story: Story) -> str:
-    """Return how close to retraining every answer was."""
-    answers = story.answers
-    inside = sum(step.distance <= step.radius <= story.budget for step in answers)
+def describe_plan(plan: PlanSummary) -> str:
+    """Return how many people may leave, in short."""
+    counts = "; ".join(
+        f"{one.kind} {one.without_rows} and {one.with_rows}" for one in plan.removals
+    )
+    return (
+        "how many people may leave before the registry reads the remaining rows, and "
+        f"before it moves the model towards retraining. {counts}"
+    )
+
+
+def describe_distances(result: DemoResult) -> str:
+    """Return how close to retraining every release was."""
+    answers, budget = result.answers, result.radius_budget
+    inside = sum(step.distance <= step.radius <= budget for step in answers)
     return (
         f"at most {max(step.distance for step in answers):.2g} from retraining. In "
         f"{inside} of {len(answers)} releases the distance is within the certified "
-        f"radius, at most {max(step.radius for step in answers):.2g}, and that within "
-        f"the budget of {story.budget:.2g}"
+        f"radius of at most {max(step.radius for step in answers):.2g}, and the radius "
+        f"is within the budget of {budget:.2g}"
     )
 
 
-def accuracies(story: Story) -> str:
-    """Return what the released model is worth, before and after."""
-    before, after = story.fit, story.batch
+def describe_accuracy(result: DemoResult) -> str:
+    """Return the accuracy of the released model, before and after."""
+    before, after = result.fit, result.batch
     return (
-        f"released {percent(before.accuracy)} before, {percent(after.accuracy)} after "
-        f"{after.n_forgotten} removals; retrained without noise "
-        f"{percent(after.retrained_accuracy)}"
+        f"released model {format_percent(before.accuracy)} before and "
+        f"{format_percent(after.accuracy)} after {after.n_forgotten} removals; "
+        f"retrained without noise {format_percent(after.retrained_accuracy)}"
     )
 
 
-def speeds(story: Story) -> tuple[str, ...]:
-    """Return what times were measured, and how they compare."""
-    times = story.typical
+def describe_times(result: DemoResult) -> tuple[str, ...]:
+    """Return the times that were measured, and how they compare."""
+    times = result.timings
     return (
-        f"a whole request, answered alone: {milliseconds(times.alone)}; in a batch of "
-        f"{story.n_batch}: {milliseconds(times.in_batch)} a person, a ratio of "
-        f"{ratio(times.alone, times.in_batch)}",
-        f"the removal alone: {milliseconds(times.removal)}; scikit-learn's fit to the "
-        f"remaining people: {milliseconds(times.retraining)}, a ratio of "
-        f"{ratio(times.retraining, times.removal)}",
+        f"a whole request on its own: {format_milliseconds(times.alone)}; in a batch "
+        f"of {result.n_batch}: {format_milliseconds(times.in_batch)} per person, a "
+        f"ratio of {format_ratio(times.alone, times.in_batch)}",
+        f"the removal alone: {format_milliseconds(times.removal)}; scikit-learn's fit "
+        f"to the remaining people: {format_milliseconds(times.retraining)}, a ratio of "
+        f"{format_ratio(times.retraining, times.removal)}",
     )
 
 
-def decisions(steps: tuple[Step, ...]) -> str:
-    """Return how often the registry did what to keep the contract."""
+def describe_decisions(steps: Sequence[Step]) -> str:
+    """Return what the registry did to stay within the budget, and how often."""
     made = [step.decision for step in steps]
-    counts = {word: made.count(word) for word in dict.fromkeys(made)}
-    return ", ".join(f"{word} ({number})" for word, number in counts.items())
+    counts = {decision: made.count(decision) for decision in dict.fromkeys(made)}
+    return ", ".join(f"{decision} ({number})" for decision, number in counts.items())
 
 
-def first_sentence(text: str) -> str:
-    """Return how a text begins."""
+def cut_to_first_sentence(text: str) -> str:
+    """Return the first sentence of a text, without its full stop."""
     return text.partition(". ")[0].rstrip(".")
 
 
-def plan(outlook: Outlook) -> str:
-    """Return how many people may leave, in short."""
-    counts = "; ".join(
-        f"{one.kind} {one.without_rows} and {one.with_rows}" for one in outlook.foreseen
-    )
-    return (
-        "so many may leave before the remaining rows are looked at, and before the "
-        f"model is moved towards retraining: {counts}"
-    )
-
-
-def outcome(story: Story) -> list[tuple[str, str]]:
-    """Return what came of it, as lines with headings."""
-    opened, shipped = story.opened, story.shipped
+def summarise(result: DemoResult) -> list[tuple[str, str]]:
+    """Return the outcome as headings and lines, for the terminal."""
+    receipt, released = result.receipt, result.release_file
     return [
         (
             "Forgotten",
-            f"{len(story.requests)} people one by one and {story.n_batch} together",
+            f"{len(result.requests)} people one by one and {result.n_batch} in a batch",
         ),
-        ("Retraining", f"the model is {nearness(story)}"),
-        ("Accuracy", accuracies(story)),
-        *(("Time", sentence) for sentence in speeds(story)),
-        ("Release", f"number {shipped.number} left as {shipped.name}"),
+        ("Retraining", f"the model is {describe_distances(result)}"),
+        ("Accuracy", describe_accuracy(result)),
+        *(("Time", sentence) for sentence in describe_times(result)),
+        ("Release", f"release {released.number} was written to {released.name}"),
         (
             "Receipts",
-            f"{story.n_receipts} of {story.batch.n_forgotten} stand, checked with the "
-            f"public key alone. One of them: {first_sentence(opened.says)}",
+            f"{result.n_receipts} of {result.batch.n_forgotten} stand, checked with "
+            "only the public key. One of them: "
+            f"{cut_to_first_sentence(receipt.says)}",
         ),
         *(
-            ("Forgery", f"{forgery.done}. {first_sentence(forgery.says)}")
-            for forgery in story.forgeries
+            ("Tampering", f"{copy.change}. {cut_to_first_sentence(copy.says)}")
+            for copy in result.tampered
         ),
         (
             "Limits",
-            f"of {len(opened.not_covered)} things a receipt says nothing, "
-            f"{opened.not_covered[0].partition(':')[0]} among them; the report has all",
+            f"a receipt says nothing about {len(receipt.not_covered)} things, such as "
+            f"{receipt.not_covered[0].partition(':')[0]}; the report lists them all",
         ),
-        *(("FAILED", failure) for failure in story.failures()),
+        *(("FAILED", failure) for failure in result.find_failures()),
     ]
