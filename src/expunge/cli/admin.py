@@ -218,7 +218,7 @@ class StatusCommand(RegistryOptions):
                     "receipt yet; run expunge forget --pending",
                     WRONG_INPUT,
                 )
-            self.receipt.write_text(receipt, encoding="ascii")
+            self.receipt.write_text(receipt, encoding="utf-8")
         if self.as_json:
             print_json(request_to_json(found) | {"receipt": receipt})
         else:

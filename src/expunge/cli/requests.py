@@ -418,7 +418,7 @@ class ReceiptFolder:
             return
         lines = [f"{place},{one or ''}" for place, one in enumerate(listed, start=1)]
         try:
-            with self.index.open("x", encoding="ascii") as file:
+            with self.index.open("x", encoding="utf-8") as file:
                 file.write("\n".join(["place,request", *lines]) + "\n")
         except FileExistsError:
             raise InvalidInput(
@@ -429,7 +429,7 @@ class ReceiptFolder:
         """Write the receipts, byte for byte, and return their paths by request."""
         files = {request: self.path / f"{request}.json" for request in receipts}
         for request, file in files.items():
-            file.write_text(receipts[request], encoding="ascii")
+            file.write_text(receipts[request], encoding="utf-8")
         return files
 
 

@@ -322,7 +322,7 @@ class Checkpoints(Private):
             return True
         try:
             with translate_errors():
-                said = (self.folder / OWNER).read_text(encoding="ascii").strip()
+                said = (self.folder / OWNER).read_text(encoding="utf-8").strip()
         except (FileNotFoundError, ValueError):
             return False
         if said != self.owner:
