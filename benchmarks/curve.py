@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from expunge.tuning import Curve
+from expunge.linear_model.tuned import Curve
 
 from .plot import OUT
 

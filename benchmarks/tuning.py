@@ -27,11 +27,11 @@ from expunge import L1, L2, Budget, Logistic, Objective, Rows
 from expunge.core.solver import minimise
 from expunge.core.sums import predict
 from expunge.linear_model.base import private_model
+from expunge.linear_model.tuned import TunedClassifier
 from expunge.removal import state_size
 from expunge.selection.choice import Choice, Split, choose, folds_of
 from expunge.selection.evaluate import run_in_threads
 from expunge.selection.tune import Tuning, retune, tune
-from expunge.tuning import TunedClassifier
 
 from .curve import Panel, draw_curves
 from .data import Dataset, warfarin

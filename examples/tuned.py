@@ -14,7 +14,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import StandardScaler
 
 from expunge import LinearRegression
-from expunge.tuning import Curve, TunedClassifier, TunedRegressor
+from expunge.linear_model.tuned import Curve, TunedClassifier, TunedRegressor
 
 STIFF, FREE = 1e6, 1e-6  # hardly a model at all, and the plain mean
 

@@ -20,7 +20,7 @@ STOREYS = {
     "ground": "exceptions disk",
     "mathematics": "core removal promise",
     "secrets": "private_model",
-    "models": "plan audit selection linear_model adopt preprocessing tuning files",
+    "models": "plan audit selection files linear_model adopt preprocessing",
     "record": "ledger registry",
     "outside": "demo cli service",
 }

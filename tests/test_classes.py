@@ -26,11 +26,11 @@ from expunge import (
 )
 from expunge.exceptions import EmptyClass, InvalidInput, Unsupported
 from expunge.linear_model.base import private_model
-from expunge.model_files import read_shipped, ship
+from expunge.linear_model.fitting import read_shipped, ship
+from expunge.linear_model.tuned import TunedClassifier
 from expunge.preprocessing import OneHotEncoder, StandardScaler, forgettable_pipeline
 from expunge.promise.certificate import CLASS_REFUSED
 from expunge.registry import Registry
-from expunge.tuning import TunedClassifier
 from tests.registries import custody_of
 
 CLASSES = ["HIV+", "flu", "well"]

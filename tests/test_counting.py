@@ -14,7 +14,7 @@ from sklearn.base import clone
 from expunge import Budget, LogisticRegression, load, verify
 from expunge.exceptions import InvalidInput, UnknownSubject
 from expunge.linear_model.base import private_model, snapshot_of
-from expunge.model_files import read_shipped, ship
+from expunge.linear_model.fitting import read_shipped, ship
 from expunge.preprocessing import StandardScaler, forgettable_pipeline
 from expunge.promise.certificate import (
     BEFORE_PIPELINE,

@@ -32,13 +32,7 @@ from expunge.demo.checks import (
     ReplayCheck,
     load_patients,
 )
-from expunge.demo.page import (
-    COLOURS,
-    PLOTS,
-    draw_plots,
-    render_page,
-    sample_steps,
-)
+from expunge.demo.page import COLOURS, PLOTS, draw_plots, render_page, sample_steps
 from expunge.demo.run import (
     ALPHA,
     BUDGET,

@@ -34,10 +34,10 @@ from expunge.exceptions import (
     UnknownSubject,
     Unsupported,
 )
-from expunge.files import format
+from expunge.files import folder
 from expunge.linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
 from expunge.linear_model.base import private_model
-from expunge.model_files import load, read_shipped, ship
+from expunge.linear_model.fitting import load, read_shipped, ship
 from expunge.promise.budget import Budget
 from expunge.promise.canonical import dumps
 from expunge.promise.verification import verify
@@ -192,7 +192,7 @@ def test_release_tells_nothing_private(tmp_path: Path) -> None:
     shown = b"".join((tmp_path / name).read_bytes() for name in FILES[2:])
     hidden = b"".join((tmp_path / name).read_bytes() for name in FILES[:2])
     private = {
-        name: format.digest((tmp_path / name).read_bytes()) for name in FILES[:2]
+        name: folder.digest((tmp_path / name).read_bytes()) for name in FILES[:2]
     }
     secrets = [
         b"987654321",

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from expunge.exceptions import InvalidInput
-from expunge.files import CorruptFiles, format
+from expunge.files import CorruptFiles, folder
 from expunge.linear_model import LogisticRegression
-from expunge.model_files import load
+from expunge.linear_model.fitting import load
 from expunge.promise.canonical import dumps
 from tests.test_files import CANCER, FILES, WORDS, contents, draft
 
@@ -82,10 +82,10 @@ def test_another_version_is_refused(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["release", "private"])
 def test_sealed_nonsense_is_refused(kind: str, tmp_path: Path) -> None:
     LogisticRegression().fit(*CANCER).save(tmp_path)
-    content = format.unsealed(kind, (tmp_path / f"{kind}.json").read_bytes())
+    content = folder.unsealed(kind, (tmp_path / f"{kind}.json").read_bytes())
     forgeries: list[Any] = [{"class": "Popen", "fields": {}}, {}, None]
     for forged in forgeries:
-        forgery = format.sealed(kind, content | {"model": forged})
+        forgery = folder.sealed(kind, content | {"model": forged})
         (tmp_path / f"{kind}.json").write_bytes(forgery)
         with pytest.raises(CorruptFiles, match="holds no"):
             load(tmp_path)
@@ -135,8 +135,8 @@ class TestInterruption:
     def test_killed_before_the_decision(self, tmp_path: Path) -> None:
         model = LogisticRegression().fit(*CANCER)
         model.save(tmp_path)
-        (tmp_path / format.SAVING).mkdir()
-        (tmp_path / format.SAVING / "private.json").write_bytes(b"half")
+        (tmp_path / folder.SAVING).mkdir()
+        (tmp_path / folder.SAVING / "private.json").write_bytes(b"half")
         load(tmp_path)
         model.save(tmp_path)
         assert sorted(os.listdir(tmp_path)) == FILES

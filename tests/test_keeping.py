@@ -27,7 +27,7 @@ from expunge.cli.options import (
 )
 from expunge.cli.output import TextTable, format_ids, measure_columns, print_json
 from expunge.ledger import read_entry
-from expunge.model_files import read_shipped
+from expunge.linear_model.fitting import read_shipped
 from expunge.registry import Registry
 from tests.calling import call, copied, make_registry, person, whole, write_table
 

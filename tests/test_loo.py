@@ -31,12 +31,12 @@ from expunge.core.objective import Scaling
 from expunge.core.solver import minimise, require_converged, with_quadratic
 from expunge.core.sums import loss_hessian
 from expunge.exceptions import CannotRemove, ExpungeError, InvalidInput, Unsupported
+from expunge.linear_model.tuned import loo_error
 from expunge.removal import State
 from expunge.removal.state import initial_state, with_sums
 from expunge.removal.summary import Summary
 from expunge.selection import loo, loo_bounds, loo_problems
 from expunge.selection.loo import LooResult, leave_one_out
-from expunge.tuning import loo_error
 from tests.instances import LOSSES, PENALTIES, SCALINGS, labelled
 
 ONE_OUTPUT = ("logistic", "half_squared", "huber", "squared_hinge")

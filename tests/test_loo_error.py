@@ -9,7 +9,7 @@ import pytest
 from expunge import LogisticRegression
 from expunge.core.arrays import Matrix, Vector
 from expunge.exceptions import InvalidInput, NoPrivateState
-from expunge.tuning import loo_error
+from expunge.linear_model.tuned import loo_error
 
 
 @pytest.mark.parametrize("mechanism", ["newton", "jackknife", "retrain"])

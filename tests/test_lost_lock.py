@@ -13,14 +13,7 @@ from sqlalchemy import text
 
 from expunge.exceptions import Busy, ExpungeError, StoreFailed
 from expunge.ledger.documents import day_of
-from expunge.registry import (
-    ErasureRequest,
-    Registry,
-    keys,
-    models,
-    requests,
-    worker,
-)
+from expunge.registry import ErasureRequest, Registry, keys, models, requests, worker
 from expunge.registry.storage import Checkpoints, Journal, Store, engine
 from expunge.registry.storage.lock import ADVISORY
 from tests.registries import (

@@ -44,7 +44,7 @@ from expunge.preprocessing import (
     StandardScaler,
     forgettable_pipeline,
 )
-from expunge.preprocessing.steps import UNNOISED, handling, transformed
+from expunge.preprocessing.transformers import UNNOISED, handling, transformed
 from expunge.promise.certificate import ASSUMPTIONS, CHOSEN
 
 N_ROWS = 120

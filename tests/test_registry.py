@@ -28,8 +28,8 @@ from expunge.ledger import (
     check_receipt,
 )
 from expunge.linear_model.base import private_model
+from expunge.linear_model.tuned import TunedClassifier
 from expunge.registry import ErasureRequest, Registry
-from expunge.tuning import TunedClassifier
 from tests.registries import (
     A_REQUEST,
     BUDGET,

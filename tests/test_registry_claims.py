@@ -19,11 +19,11 @@ from expunge.exceptions import (
 )
 from expunge.ledger import ReleaseMade
 from expunge.linear_model.base import private_model, snapshot_of
+from expunge.linear_model.tuned import TunedClassifier
 from expunge.registry import ErasureRequest, Registry, worker
 from expunge.registry.requests import require_nobody_returns
 from expunge.registry.storage import Checkpoints
 from expunge.registry.storage.vault import unseal
-from expunge.tuning import TunedClassifier
 from tests.registries import (
     BUDGET,
     by_name,

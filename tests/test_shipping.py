@@ -23,10 +23,10 @@ from expunge.files import CorruptFiles
 from expunge.files.export import seal, split
 from expunge.linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
 from expunge.linear_model.base import snapshot_of
-from expunge.model_files import read_shipped, ship
+from expunge.linear_model.fitting import read_shipped, ship
+from expunge.linear_model.tuned import TunedClassifier, TunedRegressor
 from expunge.promise.budget import Budget
 from expunge.promise.certificate import Certificate
-from expunge.tuning import TunedClassifier, TunedRegressor
 from tests.test_files import CANCER, DIABETES, IRIS, MODELS, TWO, WORDS, Mine, draft
 from tests.test_folder import stop
 

@@ -6,7 +6,7 @@ from typing import Any
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from expunge.linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
-from expunge.tuning import TunedClassifier, TunedRegressor
+from expunge.linear_model.tuned import TunedClassifier, TunedRegressor
 
 
 def not_expected_to_pass(estimator: Any) -> dict[str, str]:

@@ -31,10 +31,10 @@ from expunge.exceptions import (
     UnknownSubject,
 )
 from expunge.linear_model.base import private_model
+from expunge.linear_model.tuned import TunedClassifier, TunedRegressor
 from expunge.private_model import snapshot
 from expunge.promise.certificate import CHOSEN, TUNED
 from expunge.selection.tuned_model import TunedModel
-from expunge.tuning import TunedClassifier, TunedRegressor
 
 ALPHAS = (1.0, 0.1, 1e-2, 1e-3)
 BUDGET = Budget(sigma=0.5, allow_seeded=True)

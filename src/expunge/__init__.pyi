@@ -19,9 +19,11 @@ from .exceptions import ExpungeError as ExpungeError
 from .linear_model import LinearRegression as LinearRegression
 from .linear_model import LogisticRegression as LogisticRegression
 from .linear_model import SoftmaxRegression as SoftmaxRegression
-from .model_files import load as load
-from .model_files import read_shipped as read_shipped
-from .model_files import ship as ship
+from .linear_model import TunedClassifier as TunedClassifier
+from .linear_model import TunedRegressor as TunedRegressor
+from .linear_model.fitting import load as load
+from .linear_model.fitting import read_shipped as read_shipped
+from .linear_model.fitting import ship as ship
 from .promise.budget import Budget as Budget
 from .promise.certificate import Certificate as Certificate
 from .promise.record import Record as Record

@@ -377,7 +377,7 @@ def count_each_copy_alone() -> None:
 
 def save_what_was_set() -> None:
     """Save the parameters of now with a release of before."""
-    contents = import_module("expunge.files.model")
+    contents = import_module("expunge.files.folder")
     real = contents.release_content
 
     def release_content(model: Any, shown: Any, arrays: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from expunge.tuning import TunedClassifier, TunedRegressor
+from expunge.linear_model.tuned import TunedClassifier, TunedRegressor
 
 from . import draws
 from .core import MECHANISMS, penalty_of

@@ -14,13 +14,7 @@ from typing import Any, Protocol
 import typer
 from typer.core import TyperGroup
 
-from .admin import (
-    InitCommand,
-    LogCommand,
-    RestoreCommand,
-    RotateCommand,
-    StatusCommand,
-)
+from .admin import InitCommand, LogCommand, RestoreCommand, RotateCommand, StatusCommand
 from .demo import BenchCommand, DemoCommand
 from .models import FitCommand, PlanCommand, ReanchorCommand, ReleaseCommand
 from .options import INTERRUPTED, MEANINGS, WRONG_INPUT, explain, find_exit_code

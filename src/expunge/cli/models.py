@@ -141,7 +141,7 @@ class EstimatorOptions:
 
     def _build_tuned(self, kind: ModelKind, settings: dict[str, Any]) -> Any:
         """Return the unfitted estimator that chooses among alphas."""
-        from ..tuning import TunedClassifier, TunedRegressor
+        from ..linear_model.tuned import TunedClassifier, TunedRegressor
 
         if self.alpha is not None:
             raise InvalidInput("--alpha with --alphas; give only one of them")

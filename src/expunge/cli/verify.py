@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..exceptions import InvalidInput
-from .options import (
-    DOES_NOT_STAND,
-    DONE,
-    CommonOptions,
-    RegistryOptions,
-    read_file,
-)
+from .options import DOES_NOT_STAND, DONE, CommonOptions, RegistryOptions, read_file
 from .output import format_list, print_json, print_text, wrap
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ one file, for those who serve it.
 """
 
 from .export import read_shipped, ship
-from .format import CorruptFiles
-from .model import read_snapshot, save
+from .folder import CorruptFiles, read_snapshot, save
 
 __all__ = ["CorruptFiles", "read_shipped", "read_snapshot", "save", "ship"]

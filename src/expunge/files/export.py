@@ -27,8 +27,9 @@ from ..disk import store_failure, sync_folder, write_new_file
 from ..exceptions import InvalidInput, MissingExtra, Unsupported
 from ..private_model.snapshot import PublicModel, note_use
 from ..promise.canonical import dumps
-from ..promise.certificate import Certificate, Release
-from .format import (
+from ..promise.certificate import Certificate
+from ..promise.record import Release
+from .folder import (
     METADATA,
     CorruptFiles,
     digest,

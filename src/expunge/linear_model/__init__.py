@@ -1,6 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Estimators with scikit-learn's manners that can forget people."""
+"""Estimators that scikit-learn users know, and that can forget people."""
 
 from .estimators import LinearRegression, LogisticRegression, SoftmaxRegression
+from .tuned import Curve, TunedClassifier, TunedRegressor, loo_error
 
-__all__ = ["LinearRegression", "LogisticRegression", "SoftmaxRegression"]
+__all__ = [
+    "Curve",
+    "LinearRegression",
+    "LogisticRegression",
+    "SoftmaxRegression",
+    "TunedClassifier",
+    "TunedRegressor",
+    "loo_error",
+]

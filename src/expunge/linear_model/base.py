@@ -13,7 +13,7 @@ estimator.
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from copy import copy, deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import PathLike
 from typing import Any, ClassVar, Self
 
@@ -28,8 +28,8 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from ..core.arrays import Matrix, Private, Vector, write_lock
-from ..core.losses import Loss, Multinomial
+from ..core.arrays import Matrix, Vector, write_lock
+from ..core.losses import Loss
 from ..core.objective import Objective, Scaling
 from ..core.penalties import Penalty
 from ..core.rows import Rows
@@ -39,8 +39,14 @@ from ..plan import PlanOptions, PlanReport, plan
 from ..private_model.answers import Adoption
 from ..private_model.labels import Labels
 from ..private_model.model import PrivateModel
-from ..private_model.requests import forget_people, forget_positions, forget_rows
-from ..private_model.snapshot import PublicModel, Snapshot, carry_over
+from ..private_model.snapshot import (
+    PublicModel,
+    Snapshot,
+    carry_over,
+    forget_people,
+    forget_positions,
+    forget_rows,
+)
 from ..private_model.subjects import list_of_ids, owners_of, positions_of
 from ..private_model.training_rows import RowDigests, TrainingRows
 from ..promise.budget import Budget
@@ -48,34 +54,7 @@ from ..promise.certificate import Certificate, Scope
 from ..promise.noise import SECRET_BYTES, random_bytes
 from ..promise.record import Record
 from ..removal import Mechanism
-from .parameters import MECHANISMS, choose_object, penalty_of
-
-
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Prepared(Private):
-    """Training data, checked, with the objective for them.
-
-    Attributes
-    ----------
-    objective, rows
-        What is minimised, on which rows.
-    labels
-        The classes; None unless they are a classifier's.
-    weighted
-        Whether weights were given.
-    """
-
-    objective: Objective
-    rows: Rows
-    labels: Labels | None
-    weighted: bool
-
-    def with_pair(self, pair: Loss | None) -> "Prepared":
-        """Return the data of a softmax model that is another one for two classes."""
-        if pair is None or not isinstance(self.objective.loss, Multinomial):
-            return self
-        assert self.labels is not None
-        return replace(self, labels=replace(self.labels, pair=pair))
+from .parameters import MECHANISMS, Prepared, choose_object, penalty_of
 
 
 class Forgetful(BaseEstimator, ABC):
@@ -170,7 +149,8 @@ class Forgetful(BaseEstimator, ABC):
             fresh = copy(self)  # a fit that fails changes nothing
             prepared = fresh._prepare(X, y, sample_weight)
             owners = owners_of(subjects, len(prepared.rows))
-            fit_prepared(fresh, prepared, owners, before=public_model(self))
+            prepared = replace(prepared, owners=owners)
+            fit_prepared(fresh, prepared, before=public_model(self))
             self.__dict__ = vars(fresh) | {"_lock": write_lock(self)}
         return self
 
@@ -335,7 +315,6 @@ class Forgetful(BaseEstimator, ABC):
     def _fit_private(
         self,
         prepared: Prepared,
-        owners: Sequence[str],
         *,
         start: Vector | None,
         scope: Scope,
@@ -347,17 +326,17 @@ class Forgetful(BaseEstimator, ABC):
                 f"mechanism={self.mechanism!r} looks at the remaining rows; set "
                 "keep_data=True, or use 'newton'"
             )
-        rows, named = prepared.rows, None if self.keep_data else owners
+        rows, owners = prepared.rows, prepared.owners
+        named = None if self.keep_data else owners
         model = PrivateModel.fit(
             prepared.objective,
             rows,
             mechanism=mechanism,
             budget=self.budget,
             start=start,
-            scope=replace(scope, rows_kept=self.keep_data),
         )
         return replace(
-            model,
+            model.with_scope(replace(scope, rows_kept=self.keep_data)),
             labels=prepared.labels,
             seed=self.random_state,
             training_rows=TrainingRows(rows, owners) if self.keep_data else None,
@@ -472,7 +451,6 @@ def private_model(estimator: Forgetful) -> PrivateModel:
 def fit_prepared(
     estimator: Forgetful,
     prepared: Prepared,
-    owners: Sequence[str],
     *,
     start: Vector | None = None,
     scope: Scope | None = None,
@@ -484,8 +462,8 @@ def fit_prepared(
     ----------
     estimator
         Gets the snapshot.
-    prepared, owners
-        The rows, and whose each is.
+    prepared
+        The rows, with their owners.
     start
         Where the solver begins.
     scope
@@ -496,7 +474,7 @@ def fit_prepared(
     labels = prepared.labels
     scope = carry_over(scope or Scope(), before, estimator.budget)
     scope = replace(scope, classes="none" if labels is None else labels.stated)
-    private = estimator._fit_private(prepared, owners, start=start, scope=scope)
+    private = estimator._fit_private(prepared, start=start, scope=scope)
     private, release, record = private.with_noise().release()
     parameters = deepcopy(estimator.get_params(deep=False)) | {"random_state": None}
     if estimator.classes is not None:

@@ -10,6 +10,7 @@ matters (C = 1/(alpha W)) would tell how much weight is left.
 
 from collections.abc import Iterable
 from dataclasses import replace
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -20,20 +21,16 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.preprocessing import LabelBinarizer
 from sklearn.svm import LinearSVC
 
-from ..core.arrays import Matrix, Vector
+from ..core.arrays import Matrix, Vector, write_lock
+from ..files import CorruptFiles, export, read_snapshot
+from ..files.export import SHIP_AGAIN
 from ..private_model.model import PrivateModel, require_release
-from ..private_model.snapshot import Snapshot, require_weights
+from ..private_model.snapshot import PublicModel, Snapshot, require_weights
 from ..private_model.subjects import owners_of
 from ..private_model.training_rows import RowDigests, TrainingRows
 from ..promise.certificate import Scope
-from .base import (
-    Forgetful,
-    Prepared,
-    fit_prepared,
-    public_model,
-    require_known,
-    snapshot_of,
-)
+from .base import Forgetful, fit_prepared, public_model, require_known, snapshot_of
+from .parameters import Prepared
 
 
 def prepare(
@@ -60,7 +57,8 @@ def fit_copy(
     prepared = prepare(fresh, X, y, sample_weight=sample_weight)
     prepared = prepared.with_pair(None if before is None else before.pair)
     owners = owners_of(subjects, len(prepared.rows))
-    fit_prepared(fresh, prepared, owners, scope=scope, before=before)
+    prepared = replace(prepared, owners=owners)
+    fit_prepared(fresh, prepared, scope=scope, before=before)
     return snapshot_of(fresh)
 
 
@@ -185,3 +183,63 @@ def _describe(plain: Any, model: Any) -> Any:
     if hasattr(model, "feature_names_in_"):
         plain.feature_names_in_ = model.feature_names_in_.copy()
     return plain
+
+
+def load(path: str | PathLike[str]) -> Any:
+    """Return the model that was saved in a folder.
+
+    With the private files it goes on where it was: the same predictions, the same
+    removals, the same account of releases. With the release alone it predicts, and
+    ``forget`` raises NoPrivateState. Raises CorruptFiles if anything was altered.
+
+    Parameters
+    ----------
+    path
+        The folder.
+    """
+    return _make(read_snapshot(path))
+
+
+def make_estimator(public: PublicModel) -> Any:
+    """Return an estimator that carries a release alone."""
+    return _make(Snapshot(public))
+
+
+def _make(snapshot: Snapshot) -> Any:
+    """Return the estimator of a snapshot that was read."""
+    try:
+        return estimator_of(snapshot)
+    except (LookupError, TypeError, ValueError) as error:
+        raise CorruptFiles(f"the file holds no model; {SHIP_AGAIN}") from error
+
+
+def ship(model: Forgetful, path: str | PathLike[str]) -> None:
+    """Write the release of a fitted model into one file, by its suffix.
+
+    What is there already is replaced as a whole or, if anything fails, stays as it was.
+    A new file is for its owner alone; one that is replaced keeps its mode.
+
+    Parameters
+    ----------
+    model
+        A fitted estimator; a copy that carries the release alone will do.
+    path
+        Ends in .safetensors or .onnx; its folder must be there.
+    """
+    require_known(model)
+    with write_lock(model):
+        export.ship(snapshot_of(model).public, path)
+
+
+def read_shipped(path: str | PathLike[str]) -> Any:
+    """Return the model in a shipped .safetensors file, with its release alone.
+
+    It predicts, has its certificate, and ``forget`` raises NoPrivateState. Raises
+    CorruptFiles if a byte was altered.
+
+    Parameters
+    ----------
+    path
+        The file. One that ends in .onnx is for an ONNX runtime.
+    """
+    return make_estimator(export.read_shipped(path))

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the words of an estimator's parameters to the objects they name."""
+"""What an estimator is given, as it works with it: objects for names, rows for data."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeVar
 
-from ..core.losses import HalfSquared, Huber, Logistic, Loss, SquaredHinge
+from ..core.arrays import Private
+from ..core.losses import HalfSquared, Huber, Logistic, Loss, Multinomial, SquaredHinge
+from ..core.objective import Objective
 from ..core.penalties import L1, L2, ElasticNet, Penalty
+from ..core.rows import Rows
 from ..exceptions import InvalidInput
+from ..private_model.labels import Labels
 from ..removal import Jackknife, Mechanism, Newton, Rescaled, Retrain
 
 Choice = TypeVar("Choice")
@@ -26,6 +31,36 @@ BINARY_LOSSES: Mapping[str, Loss] = MappingProxyType(
 REGRESSION_LOSSES: Mapping[str, Loss] = MappingProxyType(
     {"half_squared": HalfSquared(), "huber": Huber()}
 )
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Prepared(Private):
+    """Training data, checked, with the objective for them.
+
+    Attributes
+    ----------
+    objective, rows
+        What is minimised, on which rows.
+    labels
+        The classes; None unless they are a classifier's.
+    weighted
+        Whether weights were given.
+    owners
+        Whose row each is.
+    """
+
+    objective: Objective
+    rows: Rows
+    labels: Labels | None
+    weighted: bool
+    owners: Sequence[str] = ()
+
+    def with_pair(self, pair: Loss | None) -> "Prepared":
+        """Return the data of a softmax model that is another one for two classes."""
+        if pair is None or not isinstance(self.objective.loss, Multinomial):
+            return self
+        assert self.labels is not None
+        return replace(self, labels=replace(self.labels, pair=pair))
 
 
 def choose_object(

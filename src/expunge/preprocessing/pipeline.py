@@ -31,8 +31,7 @@ from ..linear_model.base import (
     snapshot_of,
 )
 from ..linear_model.fitting import prepare, refit_on
-from ..private_model.requests import forget_owners
-from ..private_model.snapshot import PublicModel, require_weights
+from ..private_model.snapshot import PublicModel, forget_owners, require_weights
 from ..private_model.subjects import (
     list_of_ids,
     owners_of,
@@ -43,7 +42,8 @@ from ..private_model.subjects import (
 from ..private_model.training_rows import unknown_owners
 from ..promise.certificate import Certificate, Scope
 from ..promise.record import Record
-from .steps import (
+from .transformers import (
+    Changes,
     Raw,
     Steps,
     assumptions,
@@ -54,7 +54,6 @@ from .steps import (
     transformed,
     without,
 )
-from .transformers import Changes
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -154,7 +153,8 @@ class ForgettablePipeline(_BaseComposition):
         require_weights(before, raw.weight)
         prepared = prepare(model, Z, raw.y, sample_weight=raw.weight)
         prepared = prepared.with_pair(None if before is None else before.pair)
-        fit_prepared(model, prepared, raw.owners, scope=_scope_of(steps), before=before)
+        prepared = replace(prepared, owners=raw.owners)
+        fit_prepared(model, prepared, scope=_scope_of(steps), before=before)
         with write_lock(self):
             self._whole = Whole(Face(steps, model), Changes(), raw)
         return self

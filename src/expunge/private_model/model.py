@@ -32,15 +32,9 @@ from ..core.objective import Objective
 from ..core.packing import NOT_STORED, stored
 from ..core.rows import Rows
 from ..exceptions import CapacityExceeded, InvalidInput, ScheduleExhausted
-from ..promise.accountant import (
-    Accountant,
-    Fitted,
-    Removed,
-    TunedOnData,
-    release_event,
-)
+from ..promise.accountant import Accountant, Fitted, Removed, TunedOnData, release_event
 from ..promise.budget import Budget
-from ..promise.certificate import Release, Scope, certify
+from ..promise.certificate import Scope, certify
 from ..promise.noise import (
     SECRET_BYTES,
     Noise,
@@ -51,7 +45,7 @@ from ..promise.noise import (
     random_bytes,
     release_noise,
 )
-from ..promise.record import Record, Scored
+from ..promise.record import Record, Release, Scored
 from ..removal import Mechanism, Newton
 from .answers import (
     MEASURED,
@@ -148,7 +142,6 @@ class PrivateModel(Private):
         mechanism: Mechanism | None = None,
         budget: Budget | None = None,
         start: Vector | None = None,
-        scope: Scope | None = None,
     ) -> "PrivateModel":
         """Fit the objective to the rows.
 
@@ -159,10 +152,7 @@ class PrivateModel(Private):
         mechanism = Newton() if mechanism is None else mechanism
         agreement = Agreement(objective, mechanism, budget, rows.total_weight)
         answer = fit_answer(agreement, rows, start)
-        scope = replace(scope or Scope(), mechanism=type(mechanism).__name__.lower())
         accountant = Accountant(budget).compose(Fitted(answer.draft.theta.size))
-        for name in (*scope.declared, *scope.foreign):
-            accountant = accountant.compose(TunedOnData(name))
         return PrivateModel(
             agreement=agreement,
             answer=answer,
@@ -171,8 +161,16 @@ class PrivateModel(Private):
             n_removed=0,
             accountant=accountant,
             certified=accountant,
-            scope=scope,
+            scope=Scope(mechanism=type(mechanism).__name__.lower()),
         )
+
+    def with_scope(self, scope: Scope) -> Self:
+        """Return the fitted model with what else its certificates are to state."""
+        account = self.accountant
+        for name in (*scope.declared, *scope.foreign):
+            account = account.compose(TunedOnData(name))
+        scope = replace(scope, mechanism=self.scope.mechanism)
+        return replace(self, accountant=account, certified=account, scope=scope)
 
     @property
     def objective(self) -> Objective:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, fields, is_dataclass
 from numbers import Real
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
-from ..core.arrays import Vector
 from ..core.objective import Objective
 from ..core.packing import stored
 from ..exceptions import InvalidInput, Unsupported
@@ -362,31 +361,6 @@ class Certificate(Document):
                 f"Certificate: {', '.join(absent)} missing from the budget; state all "
                 "of it, or nothing if there is no budget"
             )
-
-
-@stored
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Release:
-    """What may leave: noised parameters with their certificate.
-
-    Attributes
-    ----------
-    theta
-        The parameters, (d k,), read-only. Without a budget they carry no noise, and
-        the certificate says so.
-    certificate
-        What is promised about them.
-    """
-
-    theta: Vector
-    certificate: Certificate
-
-    def __post_init__(self) -> None:
-        """Make the parameters read-only."""
-        self.theta.setflags(write=False)
-
-    def __repr__(self) -> str:
-        return f"Release({self.certificate.status}, {self.theta.size} parameters)"
 
 
 def certify(

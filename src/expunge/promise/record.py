@@ -14,7 +14,7 @@ from math import inf
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias, get_args
 
-from ..core.arrays import Private
+from ..core.arrays import Private, Vector
 from ..core.packing import stored
 from .accountant import Selection
 from .canonical import (
@@ -29,6 +29,7 @@ from .canonical import (
     optional,
     sentences,
 )
+from .certificate import Certificate
 from .noise import SECRET_BYTES
 from .radius import RadiusKind
 
@@ -135,3 +136,28 @@ class Record(Private, Document):
     def commitment(self) -> str:
         """Return the hash that the certificate publishes: SHA-256, in hexadecimal."""
         return self.digest()
+
+
+@stored
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Release:
+    """What may leave: noised parameters with their certificate.
+
+    Attributes
+    ----------
+    theta
+        The parameters, (d k,), read-only. Without a budget they carry no noise, and
+        the certificate says so.
+    certificate
+        What is promised about them.
+    """
+
+    theta: Vector
+    certificate: Certificate
+
+    def __post_init__(self) -> None:
+        """Make the parameters read-only."""
+        self.theta.setflags(write=False)
+
+    def __repr__(self) -> str:
+        return f"Release({self.certificate.status}, {self.theta.size} parameters)"

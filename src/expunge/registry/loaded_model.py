@@ -19,8 +19,7 @@ from ..core.arrays import Index, Private
 from ..core.packing import pack, unpack
 from ..core.rows import Rows
 from ..exceptions import ScheduleExhausted, StoreFailed
-from ..files.format import frame, safetensors, unframe
-from ..files.model import frame_public, unframe_public
+from ..files.folder import frame, frame_public, safetensors, unframe, unframe_public
 from ..private_model.model import Fetch, PrivateModel
 from ..private_model.snapshot import PublicModel, Snapshot
 from ..private_model.training_rows import TrainingRows

@@ -268,7 +268,7 @@ class Registry:
         with self._context.store.read() as connection:
             number = releases_table.newest_number(connection, name)
             line = releases_table.find_release(connection, name, number)
-        from ..model_files import make_estimator  # scikit-learn takes a second
+        from ..linear_model.fitting import make_estimator  # scikit-learn takes a second
 
         return make_estimator(load_public(name, line.content))
 

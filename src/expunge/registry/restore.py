@@ -65,13 +65,7 @@ from .storage.tables import (
     schema_version,
     write_metadata,
 )
-from .worker import (
-    Change,
-    OnProgress,
-    change_model,
-    commit_changes,
-    finish_committed,
-)
+from .worker import Change, OnProgress, change_model, commit_changes, finish_committed
 
 
 class LastKnown(NamedTuple):

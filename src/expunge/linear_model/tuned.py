@@ -21,9 +21,6 @@ from ..core.losses import Loss
 from ..core.objective import Objective
 from ..core.penalties import Penalty
 from ..exceptions import InvalidInput
-from ..linear_model import LinearRegression, LogisticRegression
-from ..linear_model.base import Forgetful, Prepared, private_model
-from ..linear_model.parameters import MECHANISMS, choose_object, penalty_of
 from ..private_model.model import PrivateModel
 from ..private_model.training_rows import RowDigests
 from ..promise.budget import Budget
@@ -42,6 +39,9 @@ from ..selection.tuned_model import (
     make_tuned,
     sort_by_fold,
 )
+from .base import Forgetful, private_model
+from .estimators import LinearRegression, LogisticRegression
+from .parameters import MECHANISMS, Prepared, choose_object, penalty_of
 
 WIDTH = 30
 
@@ -208,7 +208,6 @@ class Tuned(Forgetful):
     def _fit_private(
         self,
         prepared: Prepared,
-        owners: Sequence[str],
         *,
         start: Vector | None,
         scope: Scope,
@@ -219,7 +218,7 @@ class Tuned(Forgetful):
             self.budget,
             self.random_state,
         )
-        kept, bounds = sort_by_fold(rule, prepared.rows, owners)
+        kept, bounds = sort_by_fold(rule, prepared.rows, prepared.owners)
         total = len(rule.objectives) * (1 + (rule.n_folds or 0))
         label = f"tuning {len(rule.objectives)} candidates"
         bar = Bar(total, label, shown=self.verbose)
@@ -235,10 +234,9 @@ class Tuned(Forgetful):
             mechanism=choose_object("mechanism", self.mechanism, MECHANISMS),
             budget=budget,
             start=models.full_fits[chosen].anchor,
-            scope=scope,
         )
         model = replace(
-            model,
+            model.with_scope(scope),
             labels=prepared.labels,
             seed=seed,
             training_rows=kept,
