@@ -42,7 +42,7 @@ def forged_receipt(entries: Sequence[Entry], key: SigningKey) -> str:
     """Return the receipt of the last of these entries, by any key."""
     entry: Any = entries[-1]
     proof = inclusion_proof(
-        nodes_of(map(hash_entry, entries)), entry.sequence, len(entries)
+        nodes_of(map(hash_entry, entries)), entry.sequence, size=len(entries)
     )
     head = signed_head(entries, key)
     return issue_receipt(entry, {}, head=head, proof=proof, key=key).to_json()

@@ -30,7 +30,7 @@ def of_another_ledger() -> str:
     )
     ledger = reduce(Ledger.append, entries, Ledger.empty(OLD.public))
     head = ledger.head(NEW, ledger.day)
-    proof = inclusion_proof(nodes_of(map(hash_entry, entries)), PLACE, ledger.size)
+    proof = inclusion_proof(nodes_of(map(hash_entry, entries)), PLACE, size=ledger.size)
     held = CERTIFICATES
     return issue_receipt(
         request(PLACE), held, head=head, proof=proof, key=NEW

@@ -254,7 +254,7 @@ class TestTree:
         for index in range(size):
             nodes = list(values.sketch(leaves, index).walk())
             given = {node.digest for node in nodes if node.role == "proof"}
-            proof = inclusion_proof(nodes_of(leaves), index, size)
+            proof = inclusion_proof(nodes_of(leaves), index, size=size)
             assert given == {sibling.hex() for sibling in proof}
             assert nodes[0].digest == frontier.tree().root.hex()
             (entry,) = [node for node in nodes if node.role == "entry"]

@@ -57,7 +57,7 @@ def receipt(
     key: SigningKey = NEW,
 ) -> Receipt:
     """Return a receipt of the entry at ``PLACE``, whatever is said to stand there."""
-    proof = inclusion_proof(NODES, PLACE, LEDGER.size)
+    proof = inclusion_proof(NODES, PLACE, size=LEDGER.size)
     said = request(PLACE) if entry is None else entry
     return issue_receipt(said, held, head=head, proof=proof, key=key)
 
@@ -136,7 +136,7 @@ class TestStanding:
             request(PLACE),
             CERTIFICATES,
             head=ledger.head(NEW, ledger.day),
-            proof=inclusion_proof(grown, PLACE, 26),
+            proof=inclusion_proof(grown, PLACE, size=26),
             key=NEW,
         )
         assert check_receipt(later.to_json(), PEM).stands

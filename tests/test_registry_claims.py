@@ -222,9 +222,9 @@ class TestSpentContracts:
             computed = []
             change_model = worker.change_model
 
-            def counted(context: Any, name: str, tags: Any) -> Any:
+            def counted(context: Any, name: str, *, tags: Any) -> Any:
                 computed.append(name)
-                return change_model(context, name, tags)
+                return change_model(context, name, tags=tags)
 
             monkeypatch.setattr(worker, "change_model", counted)
             with pytest.raises(ScheduleExhausted, match="'spent'"):
@@ -276,7 +276,7 @@ class TestSpentContracts:
             for path in (backup / "checkpoints").glob("model.[0-9]*"):
                 for key in (keys.present, keys.next):
                     with pytest.raises(StoreFailed, match="altered"):
-                        unseal(path.read_bytes(), key, path.name)
+                        unseal(path.read_bytes(), key, place=path.name)
             with pytest.raises(ExpungeError):
                 registry.models.record("model")
             log = folder / "expunge.db-wal"

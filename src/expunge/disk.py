@@ -201,14 +201,14 @@ def open_or_create(path: Path) -> int:
             os.close(open_new(path))
 
 
-def write_new_file(path: Path, data: bytes, mode: int = OWNER_ALONE) -> None:
+def write_new_file(path: Path, data: bytes, *, mode: int = OWNER_ALONE) -> None:
     """Write a new file, with its mode from the start, and see its content on disk."""
     with os.fdopen(open_new(path, mode), "wb", buffering=0) as file:
         _write(file, data)
 
 
 @contextmanager
-def draft_file(draft: Path, data: bytes, mode: int = OWNER_ALONE) -> Iterator[None]:
+def draft_file(draft: Path, data: bytes, *, mode: int = OWNER_ALONE) -> Iterator[None]:
     """Give the time in which a new file, on disk, is ours to put in its place.
 
     It is destroyed if anything fails before it has that.
@@ -225,14 +225,14 @@ def draft_file(draft: Path, data: bytes, mode: int = OWNER_ALONE) -> Iterator[No
             raise
 
 
-def replace_file(path: Path, data: bytes, mode: int = OWNER_ALONE) -> None:
+def replace_file(path: Path, data: bytes, *, mode: int = OWNER_ALONE) -> None:
     """Put these bytes in the place of a file: after a crash it is the old or the new.
 
     What an earlier crash left beside it is destroyed.
     """
     delete_draft(path)
     draft = hidden_path(path, "new")
-    with draft_file(draft, data, mode), erase_replaced(path):
+    with draft_file(draft, data, mode=mode), erase_replaced(path):
         draft.replace(path)
 
 

@@ -85,11 +85,11 @@ def check_export(
     """
     listed = KeyHistory.from_pem(public_pem)
     start = Ledger.empty(listed.at(0)) if since is None else since
-    _require_comparable(start, listed, seen)
+    _require_comparable(start, listed, seen=seen)
     sizes: defaultdict[int, list[Head]] = defaultdict(list)
     for head in seen:
         sizes[head.size].append(head)
-    reading = _Reading(start, listed, dict(sizes))
+    reading = _Reading(start, listed, seen=dict(sizes))
     data = lines.encode("utf-8", "surrogatepass") if isinstance(lines, str) else lines
     *whole, rest = data.split(b"\n")
     failure = reading.held()
@@ -127,7 +127,7 @@ class _Reading:
     """
 
     def __init__(
-        self, start: Ledger, listed: KeyHistory, seen: Mapping[int, Sequence[Head]]
+        self, start: Ledger, listed: KeyHistory, *, seen: Mapping[int, Sequence[Head]]
     ) -> None:
         self.vouched = start
         self.listed = listed
@@ -159,7 +159,7 @@ class _Reading:
         size = self.size
         if isinstance(page, KeyRotated) or size + 1 in self._turns:
             return self._change(page, line)
-        failure = check_place(page, size, self._day)
+        failure = check_place(page, size, day=self._day)
         if failure:
             return failure
         self._leaves.append(leaf_hash(line))
@@ -183,7 +183,9 @@ class _Reading:
         """Let a head of the export vouch for what was read, if it does."""
         failure = self._disputed(head)
         if not failure:
-            self._claim(head, payload_of(line.decode("ascii")), unsigned_message(head))
+            self._claim(
+                head, payload_of(line.decode("ascii")), failure=unsigned_message(head)
+            )
             self.vouched = self.ledger()
         return failure
 
@@ -206,10 +208,12 @@ class _Reading:
             failure = self._disputed(head)
             if failure:
                 return disagrees + failure
-            self._claim(head, head.payload(), disagrees + unsigned_message(head))
+            self._claim(
+                head, head.payload(), failure=disagrees + unsigned_message(head)
+            )
         return ""
 
-    def _claim(self, head: Head, payload: bytes, failure: str) -> None:
+    def _claim(self, head: Head, payload: bytes, *, failure: str) -> None:
         """Remember to verify the signature of a head that fits."""
         key = self.ledger().keys.at(head.size)
         owed = UnverifiedSignature(key, bytes.fromhex(head.signature), payload)
@@ -251,7 +255,7 @@ def _unlisted(ledger: Ledger, listed: KeyHistory) -> str:
 
 
 def _require_comparable(
-    start: Ledger, listed: KeyHistory, seen: Sequence[Head]
+    start: Ledger, listed: KeyHistory, *, seen: Sequence[Head]
 ) -> None:
     """Refuse to begin where the keys or the heads held cannot be used."""
     if start.keys.at(0) != listed.at(0):

@@ -253,7 +253,9 @@ def _signature_findings(page: Receipt, history: KeyHistory) -> Found:
 def _check_place(page: Receipt) -> Found:
     """Hold the entry against the head."""
     entry, head = page.entry, page.head
-    inside = includes(head.tree, entry.sequence, hash_entry(entry), page.path)
+    inside = includes(
+        head.tree, entry.sequence, leaf=hash_entry(entry), proof=page.path
+    )
     return [
         (
             f"the request is entry {entry.sequence} of a ledger of {head.size}, by the "

@@ -154,7 +154,7 @@ def require_sound_backup(context: Context, sealed: Checkpoints) -> None:
                     pass
             _require_ledger(connection)
             for name in releases_table.model_names(connection):
-                _require_rows(context, connection, name, sealed)
+                _require_rows(context, connection, name=name, sealed=sealed)
     except (StoreFailed, LedgerCorrupt, ValueError) as error:
         raise InvalidInput(
             f"the backup is damaged, or was copied while the registry was in use "
@@ -177,7 +177,7 @@ def _require_ledger(connection: Connection) -> None:
 
 
 def _require_rows(
-    context: Context, connection: Connection, name: str, sealed: Checkpoints
+    context: Context, connection: Connection, *, name: str, sealed: Checkpoints
 ) -> None:
     """Refuse a model whose checkpoint does not open the rows of its people."""
     line = releases_table.read_newest(connection, name)
@@ -245,7 +245,9 @@ class Continuation(Private):
         }
 
 
-def restore_registry(context: Context, backup: Path, on_progress: OnProgress) -> None:
+def restore_registry(
+    context: Context, backup: Path, *, on_progress: OnProgress
+) -> None:
     """Put the store back from a backup and bring it up to the journal.
 
     A backup that does not fit the journal is refused before anything is replaced.
@@ -253,15 +255,18 @@ def restore_registry(context: Context, backup: Path, on_progress: OnProgress) ->
     keys = backup / "keys" / "vault.json"
     _require_parts(context, backup)
     vault = read_secret(keys)
-    with hold_worker_lock(context.store, context.paths.lock, WAIT), translate_errors():
+    with (
+        hold_worker_lock(context.store, context.paths.lock, wait=WAIT),
+        translate_errors(),
+    ):
         on_progress(0, STEPS)
         known = read_last_known(context)
         context.journal.require(*known.marks)
         with stage_backup(context, backup) as copy:
             require_sound_backup(copy, Checkpoints(backup / "checkpoints", Vault(keys)))
             ahead = _read_continuation(copy)
-            _require_holds(copy, ahead, known.head)
-            _require_keys(context, copy, ahead.ledger)
+            _require_holds(copy, ahead, head=known.head)
+            _require_keys(context, copy, ledger=ahead.ledger)
         context.journal_position = copy.journal_position
         on_progress(1, STEPS)
         replace_database(context)
@@ -296,7 +301,7 @@ def _require_parts(context: Context, backup: Path) -> None:
             )
 
 
-def _require_keys(context: Context, copy: Context, ledger: Ledger) -> None:
+def _require_keys(context: Context, copy: Context, *, ledger: Ledger) -> None:
     """Refuse a store whose keys are not here: it may be another registry's."""
     find_signing_key(context.paths, ledger.keys.current)
     with copy.store.read() as connection:
@@ -320,7 +325,7 @@ def _read_continuation(context: Context) -> Continuation:
     return Continuation(taken, ledger, missing, statements, lost, again)
 
 
-def _require_holds(context: Context, ahead: Continuation, head: str) -> None:
+def _require_holds(context: Context, ahead: Continuation, *, head: str) -> None:
     """Refuse to go on from a ledger that contradicts the head of the one in use."""
     if not head or head in (one.head.to_json() for one in ahead.statements):
         return
@@ -349,25 +354,25 @@ def _write_continuation(context: Context, ahead: Continuation) -> None:
         find_signing_key(context.paths, batch.ledger.keys.current), restored.day
     )
     statement = Statement(batch, head, time)
-    changes, spent = _forget_again(context, ahead.again, ahead.lost)
+    changes, spent = _forget_again(context, ahead.again, lost=ahead.lost)
 
     def bring_up(connection: Connection) -> None:
         _write_missing(connection, ahead)
         statement.write(connection)
         for name, after in spent.items():
             people_table.delete_all_people(connection, name)
-            releases_table.retire_model(connection, name, after, time)
+            releases_table.retire_model(connection, name, after=after, time=time)
         write_tag_key_ids(connection, context.paths)
         # The backup's may be of a journal that was rebuilt since.
-        write_metadata(connection, MARK, str(BEGINNING))
+        write_metadata(connection, MARK, value=str(BEGINNING))
 
     end = context.journal_position
 
     def state(connection: Connection) -> None:
         nonlocal end
-        end = append_statement(context, connection, statement.to_line())
+        end = append_statement(context, connection, line=statement.to_line())
 
-    commit_changes(context, changes, {}, bring_up, state)
+    commit_changes(context, changes, made={}, before=bring_up, after=state)
     context.journal_position = end
 
 
@@ -379,7 +384,7 @@ def _require_fits(connection: Connection, statements: Sequence[Statement]) -> No
         for entry in one.entries
         if isinstance(entry, MADE) and entry.model in one.fitted
         if not releases_table.has_certificate(
-            connection, entry.model, entry.certificate
+            connection, entry.model, digest=entry.certificate
         )
     }
     if missing:
@@ -395,7 +400,7 @@ def _lost_releases(connection: Connection, statements: Sequence[Statement]) -> L
     for entry in (entry for one in statements for entry in one.entries):
         if isinstance(entry, ReleaseMade):
             if not releases_table.has_certificate(
-                connection, entry.model, entry.certificate
+                connection, entry.model, digest=entry.certificate
             ):
                 lost.setdefault(entry.model, []).append(entry)
     return lost
@@ -424,7 +429,7 @@ def _find_returned(
 
 
 def _forget_again(
-    context: Context, again: Mapping[str, Sequence[str]], lost: Lost
+    context: Context, again: Mapping[str, Sequence[str]], *, lost: Lost
 ) -> tuple[list[Change], dict[str, dict[str, Any]]]:
     """Return models without people, and those whose contract allows no release more.
 
@@ -433,17 +438,17 @@ def _forget_again(
     """
     changes, spent = [], {}
     for name, tags in sorted(again.items()):
-        held = _charged(context, name, len(lost.get(name, ())))
+        held = _charged(context, name, n_releases=len(lost.get(name, ())))
         try:
-            changes.append(change_model(context, name, tags))
+            changes.append(change_model(context, name, tags=tags))
         except ScheduleExhausted:
-            empty = context.checkpoints.write(name, held.generation + 1, ())
+            empty = context.checkpoints.write(name, held.generation + 1, parts=())
             spent[name] = {"checkpoint": empty, "number": held.number}
             context.cache.pop(name, None)
     return changes, spent
 
 
-def _charged(context: Context, name: str, n_releases: int) -> Held:
+def _charged(context: Context, name: str, *, n_releases: int) -> Held:
     """Charge the contract of a model for releases that the backup knows nothing of."""
     held = context.held(name)
     holdings = held.holdings
@@ -480,7 +485,7 @@ def _write_missing(connection: Connection, ahead: Continuation) -> None:
     }
     for entries in ahead.lost.values():
         releases_table.insert_lost_releases(
-            connection, entries, certificates, ahead.times
+            connection, entries, papers=certificates, times=ahead.times
         )
     for statement in ahead.statements:
         statement.write(connection)

@@ -75,10 +75,14 @@ class Change(Private):
     def write(self, connection: Connection) -> None:
         """Write the model as it is after."""
         held, shown = self.held, self.snapshot.shown
-        people_table.delete_people(connection, held.name, self.struck)
-        write_release(connection, held.name, held.number + 1, (held.model, shown))
+        people_table.delete_people(connection, held.name, struck=self.struck)
+        write_release(
+            connection, held.name, number=held.number + 1, made=(held.model, shown)
+        )
         after = {"checkpoint": self.checkpoint, "number": held.number + 1}
-        releases_table.advance_model(connection, held.name, held.generation, after)
+        releases_table.advance_model(
+            connection, held.name, generation=held.generation, after=after
+        )
 
     def after(self) -> Held:
         """Return the model as it is after, once that is committed."""
@@ -123,7 +127,8 @@ def apply_batch(context: Context, waiting: Sequence[str]) -> dict[str, ExpungeEr
             for name in holders.get(tag, ()):
                 members.setdefault(name, set()).add(tag)
     changes = [
-        change_model(context, name, sorted(members[name])) for name in sorted(members)
+        change_model(context, name, tags=sorted(members[name]))
+        for name in sorted(members)
     ]
     numbers = {change.held.name: change.held.number + 1 for change in changes}
     made = {
@@ -131,7 +136,7 @@ def apply_batch(context: Context, waiting: Sequence[str]) -> dict[str, ExpungeEr
         for request, models in concerned.items()
         if request not in stuck
     }
-    commit_changes(context, changes, made)
+    commit_changes(context, changes, made=made)
     return stuck
 
 
@@ -149,25 +154,29 @@ def _schedule_exhausted(name: str) -> ScheduleExhausted:
     )
 
 
-def change_model(context: Context, name: str, tags: Sequence[str]) -> Change:
+def change_model(context: Context, name: str, *, tags: Sequence[str]) -> Change:
     """Return a model without some people; its checkpoint is written, to no effect."""
     with context.store.read() as connection:
         held = context.held(name)
         if held.holdings.custody.accountant.remaining() == 0:
             raise _schedule_exhausted(name)
-        found = people_table.find_rows(connection, name, tags)
-        pages = people_table.read_pages(connection, name, found, held.page_keys)
+        found = people_table.find_rows(connection, name, tags=tags)
+        pages = people_table.read_pages(
+            connection, name, found=found, page_keys=held.page_keys
+        )
     if not found:
         raise releases_table.model_changed_error(name)
-    struck = people_table.keys_without(name, found, pages, held.page_keys)
-    removed, gone = rows_of(people_table.unseal_rows(name, found, pages))
+    struck = people_table.keys_without(
+        name, found, pages=pages, page_keys=held.page_keys
+    )
+    removed, gone = rows_of(people_table.unseal_rows(name, found, pages=pages))
     answered = _answered(context, held, removed, gone, len(found))
     if answered.kept is not None:
         answered.kept.strike(gone)
     fetch = fetching(partial(context.read_rows, name), struck.page_keys)
     snapshot = held.model._snapshot.released(replace(answered, fetch=fetch))
     data = checkpoint(held.model, snapshot, struck.page_keys)
-    written = context.checkpoints.write(name, held.generation + 1, data)
+    written = context.checkpoints.write(name, held.generation + 1, parts=data)
     return Change(held, struck, snapshot, written)
 
 
@@ -197,6 +206,7 @@ def charged(held: Held, account: Accountant) -> Holdings:
 def commit_changes(
     context: Context,
     changes: Sequence[Change],
+    *,
     made: Mapping[str, Mapping[str, int]],
     before: Callable[[Connection], None] = lambda connection: None,
     after: Callable[[Connection], None] = lambda connection: None,
@@ -231,7 +241,7 @@ def commit_changes(
 
 
 def write_release(
-    connection: Connection, name: str, number: int, made: tuple[Any, Shown]
+    connection: Connection, name: str, *, number: int, made: tuple[Any, Shown]
 ) -> None:
     """Write a release of an estimator, in place of the one before."""
     model, shown = made
@@ -273,12 +283,15 @@ def finish_committed(context: Context, wait: float) -> None:
     context.store.erase_deleted(wait)
     context.destroy_old_checkpoints()
     if batch is not None:
-        write_statement(context, _make_statement(context, batch, applied, releases))
+        write_statement(
+            context, _make_statement(context, batch, applied=applied, releases=releases)
+        )
 
 
 def _make_statement(
     context: Context,
     batch: LedgerBatch,
+    *,
     applied: Sequence[Any],
     releases: Sequence[Any],
 ) -> Statement:
@@ -288,12 +301,14 @@ def _make_statement(
     day = day_of(time)
     papers, fitted = {}, []
     for line in releases:
-        _append_release(batch, line, day)
+        _append_release(batch, line, day=day)
         paper = Certificate.from_json(line.certificate)
         papers[line.model, line.number] = (paper, line.digest)
         if not paper.n_subjects_removed:
             fitted.append(line.model)
-    completed = [_append_request(batch, line, papers, day) for line in applied]
+    completed = [
+        _append_request(batch, line, papers=papers, day=day) for line in applied
+    ]
     key = find_signing_key(context.paths, batch.ledger.keys.current)
     head = batch.ledger.head(key, day)
     receipts = [
@@ -304,7 +319,7 @@ def _make_statement(
     return Statement(batch, head, time, receipts, fitted, texts)
 
 
-def _append_release(batch: LedgerBatch, line: Any, day: str) -> None:
+def _append_release(batch: LedgerBatch, line: Any, *, day: str) -> None:
     """Append what happened to a model: it came, or its releases are superseded."""
     kind = ModelRegistered if line.before is None else ReleaseMade
     made = kind(
@@ -324,7 +339,7 @@ def _append_release(batch: LedgerBatch, line: Any, day: str) -> None:
 
 
 def _append_request(
-    batch: LedgerBatch, line: Any, papers: Papers, day: str
+    batch: LedgerBatch, line: Any, *, papers: Papers, day: str
 ) -> tuple[RequestCompleted, dict[str, Certificate]]:
     """Append that a request is done; return the entry with its certificates."""
     numbers: dict[str, int] = json.loads(line.releases)
@@ -352,7 +367,7 @@ OF_THE_STORE = (Busy, StoreFailed, NeedsRestore, UnusableKey)
 
 
 def apply_waiting(
-    context: Context, wait: float, on_progress: OnProgress
+    context: Context, wait: float, *, on_progress: OnProgress
 ) -> dict[str, ExpungeError]:
     """Apply all that waits; return the requests that could not be, and why."""
     recover(context, wait)
@@ -364,7 +379,7 @@ def apply_waiting(
     for start in range(0, len(waiting), BATCH):
         on_progress(start, len(waiting))
         batch = [line.id for line in waiting[start : start + BATCH]]
-        failed |= _apply_or_halve(context, batch, wait)
+        failed |= _apply_or_halve(context, batch, wait=wait)
         finish_committed(context, wait)
     on_progress(len(waiting), len(waiting))
     known = {line.id: line.error for line in waiting}
@@ -386,7 +401,7 @@ def recover(context: Context, wait: float) -> None:
 
 
 def _apply_or_halve(
-    context: Context, batch: Sequence[str], wait: float
+    context: Context, batch: Sequence[str], *, wait: float
 ) -> dict[str, ExpungeError]:
     """Apply a batch, or its halves; return what could not be."""
     try:
@@ -397,10 +412,10 @@ def _apply_or_halve(
         if len(batch) == 1:
             return {batch[0]: error}
         middle = len(batch) // 2
-        first = _apply_or_halve(context, batch[:middle], wait)
+        first = _apply_or_halve(context, batch[:middle], wait=wait)
         # A model has one release that the ledger does not know of, never two.
         finish_committed(context, wait)
-        return first | _apply_or_halve(context, batch[middle:], wait)
+        return first | _apply_or_halve(context, batch[middle:], wait=wait)
 
 
 def be_silent(done: int, total: int) -> None:

@@ -81,7 +81,7 @@ class Digest:
                 self._last, self._room = sha256(), PIECE
             left = left[len(part) :]
 
-    def read(self, descriptor: int, start: int, end: int) -> None:
+    def read(self, descriptor: int, start: int, *, end: int) -> None:
         """Add the bytes of a file from one place to another, which it must have."""
         if self._room < PIECE:
             first = min(end, start + self._room)
@@ -253,7 +253,7 @@ class Journal(Private):
         if self._has_only_grown(stamp) and marks[0].end >= self._end:
             place, digest = self._end, self._digest.copy()
         for mark in marks:
-            digest.read(file.fileno(), place, mark.end)
+            digest.read(file.fileno(), place, end=mark.end)
             place = mark.end
             if digest.hexdigest() != mark.digest:
                 raise self._altered(file)
@@ -293,7 +293,7 @@ class Journal(Private):
         mark = Mark(self._end + len(data), digest.hexdigest())
         os.ftruncate(descriptor, self._end)  # what a crash left half written
         try:
-            _write(descriptor, data, self._end)
+            _write(descriptor, data, place=self._end)
             os.fsync(descriptor)
             if not self._end:
                 sync_folder(self.path.parent)  # a new file must be found, too
@@ -308,7 +308,7 @@ class Journal(Private):
         """Put a mark into its own file, in place: an older one does no harm."""
         descriptor = open_or_create(self.mark_path)
         try:
-            _write(descriptor, _encode({"mark": str(mark)}), 0)
+            _write(descriptor, _encode({"mark": str(mark)}), place=0)
         finally:
             os.close(descriptor)
 
@@ -381,7 +381,7 @@ def _is_intact(line: bytes) -> bool:
     return line.endswith(b"\n") and _checksum(text) == said
 
 
-def _write(descriptor: int, data: bytes, place: int) -> None:
+def _write(descriptor: int, data: bytes, *, place: int) -> None:
     """Write all of the data at a place."""
     done = 0
     while done < len(data):

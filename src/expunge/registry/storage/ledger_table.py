@@ -57,7 +57,7 @@ class LedgerBatch:
             known = self.roots.get((level, place))
             return self.peaks[level, place] if known is None else known
 
-        return inclusion_proof(root, entry.sequence, self.ledger.size)
+        return inclusion_proof(root, entry.sequence, size=self.ledger.size)
 
     def write(self, connection: Connection, head: Head) -> None:
         """Write the new entries and the head above them."""
@@ -148,7 +148,7 @@ def read_ledger(connection: Connection) -> Ledger:
     return Ledger(Frontier(size, peaks), _keys(connection), day)
 
 
-def read_entries(connection: Connection, start: int, most: int) -> list[Entry]:
+def read_entries(connection: Connection, start: int, *, most: int) -> list[Entry]:
     """Return so many entries at the most, from one on."""
     found = connection.execute(_FROM, {"start": start, "most": most}).all()
     with _report_altered():

@@ -30,7 +30,11 @@ _UNLOCK = select(func.pg_advisory_unlock_all())
 
 @contextmanager
 def hold_worker_lock(
-    store: Store, path: Path, wait: float, is_done: Callable[[], bool] = lambda: False
+    store: Store,
+    path: Path,
+    *,
+    wait: float,
+    is_done: Callable[[], bool] = lambda: False,
 ) -> Iterator[bool]:
     """Hold the worker's lock; give False, without it, once it is needless.
 

@@ -120,7 +120,7 @@ def row_tag(position: int) -> str:
 
 
 def insert_people(
-    connection: Connection, model: str, people: Sequence[tuple[str, bytes]]
+    connection: Connection, model: str, *, people: Sequence[tuple[str, bytes]]
 ) -> PageKeys:
     """Take in people, each a tag with rows as bytes; return the page keys.
 
@@ -140,7 +140,9 @@ def insert_people(
             {
                 "model": model,
                 "page": page,
-                "sealed": _seal_page(b"".join(keys), page_keys[-1], model, page),
+                "sealed": _seal_page(
+                    b"".join(keys), page_keys[-1], model=model, page=page
+                ),
             },
         )
         connection.execute(
@@ -151,7 +153,7 @@ def insert_people(
                     "subject": known[tag],
                     "page": page,
                     "slot": slot,
-                    "sealed": seal(data, key, _seal_name(model, page, slot)),
+                    "sealed": seal(data, key, place=_seal_name(model, page, slot=slot)),
                 }
                 for slot, ((tag, data), key) in enumerate(
                     zip(members, keys, strict=True)
@@ -164,7 +166,7 @@ def insert_people(
 
 
 def find_rows(
-    connection: Connection, model: str, tags: Sequence[str]
+    connection: Connection, model: str, *, tags: Sequence[str]
 ) -> list[SealedRows]:
     """Return the rows of these people in a model, of those who are in it."""
     named = {number: tag for tag, number in _read_ids(connection, tags).items()}
@@ -184,16 +186,16 @@ def read_all_rows(connection: Connection, model: str) -> list[SealedRows]:
 
 
 def unseal_rows(
-    model: str, found: Sequence[SealedRows], pages: Pages
+    model: str, found: Sequence[SealedRows], *, pages: Pages
 ) -> Iterator[bytes]:
     """Yield the rows of each person as they were enrolled."""
     for one in found:
         key = _key_at(pages[one.page], one.slot)
-        yield unseal(one.sealed, key, _seal_name(model, one.page, one.slot))
+        yield unseal(one.sealed, key, place=_seal_name(model, one.page, slot=one.slot))
 
 
 def keys_without(
-    model: str, found: Sequence[SealedRows], pages: Pages, page_keys: PageKeys
+    model: str, found: Sequence[SealedRows], *, pages: Pages, page_keys: PageKeys
 ) -> RemainingKeys:
     """Return the keys of a model without those of these people; change nothing."""
     left = page_keys.copy()
@@ -205,11 +207,11 @@ def keys_without(
     for page, keys in kept.items():
         key = new_key()
         left[page] = np.frombuffer(key, np.uint8)
-        sealed[page] = _seal_page(bytes(keys), key, model, page)
+        sealed[page] = _seal_page(bytes(keys), key, model=model, page=page)
     return RemainingKeys(found, sealed, left)
 
 
-def delete_people(connection: Connection, model: str, struck: RemainingKeys) -> None:
+def delete_people(connection: Connection, model: str, *, struck: RemainingKeys) -> None:
     """Delete people's rows and keys from a model, and people who are in no other."""
     renewed = [
         {"of": model, "number": page, "sealed": data}
@@ -248,7 +250,11 @@ def _read_ids(connection: Connection, tags: Sequence[str]) -> dict[str, int]:
 
 
 def read_pages(
-    connection: Connection, model: str, found: Sequence[SealedRows], page_keys: PageKeys
+    connection: Connection,
+    model: str,
+    *,
+    found: Sequence[SealedRows],
+    page_keys: PageKeys,
 ) -> Pages:
     """Return the pages that hold these people's keys, opened."""
     wanted = sorted({one.page for one in found})
@@ -257,7 +263,7 @@ def read_pages(
         asked = {"model": model, "wanted": chunk}
         for page, sealed in connection.execute(_PAGES, asked):
             key = page_keys[page].tobytes()
-            opened[page] = unseal(sealed, key, f"page {page} of {model}")
+            opened[page] = unseal(sealed, key, place=f"page {page} of {model}")
     if len(opened) < len(wanted):
         raise StoreFailed(
             f"the database lacks pages of keys of model {model!r}; put it back from a "
@@ -272,13 +278,13 @@ def _delete_unused_subjects(connection: Connection, numbers: Sequence[int]) -> N
         connection.execute(_DROP, {"numbers": chunk})
 
 
-def _seal_page(keys: bytes, key: bytes, model: str, page: int) -> bytes:
-    return seal(keys, key, f"page {page} of {model}")
+def _seal_page(keys: bytes, key: bytes, *, model: str, page: int) -> bytes:
+    return seal(keys, key, place=f"page {page} of {model}")
 
 
 def _key_at(keys: bytes, slot: int) -> bytes:
     return keys[slot * KEY_BYTES : (slot + 1) * KEY_BYTES]
 
 
-def _seal_name(model: str, page: int, slot: int) -> str:
+def _seal_name(model: str, page: int, *, slot: int) -> str:
     return f"rows {slot} on page {page} of {model}"

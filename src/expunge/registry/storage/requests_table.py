@@ -102,7 +102,7 @@ def read_receipt(connection: Connection, request: str) -> str | None:
 
 
 def insert_requests(
-    connection: Connection, lines: Sequence[Mapping[str, Any]], tags: Sequence[Any]
+    connection: Connection, lines: Sequence[Mapping[str, Any]], *, tags: Sequence[Any]
 ) -> None:
     """Write requests that are accepted, and (request, tag) for whom they are about."""
     for chunk in chunks(lines):
@@ -143,18 +143,18 @@ def mark_applied(
         {"request": request, "made": json.dumps(made)}
         for request, made in releases.items()
     ]
-    _move_on(connection, _APPLY, moved)
+    _move_on(connection, _APPLY, moved=moved)
     for chunk in chunks(list(releases)):
         connection.execute(_ANSWERED, {"ids": chunk})
 
 
 def mark_completed(connection: Connection, done: Sequence[Mapping[str, Any]]) -> None:
     """Move requests on, each given as ``request``, ``time`` and ``text`` (receipt)."""
-    _move_on(connection, _COMPLETE, done)
+    _move_on(connection, _COMPLETE, moved=done)
 
 
 def _move_on(
-    connection: Connection, statement: Update, moved: Sequence[Mapping[str, Any]]
+    connection: Connection, statement: Update, *, moved: Sequence[Mapping[str, Any]]
 ) -> None:
     """Move requests on; refuse if one was not at the stage before."""
     if not moved:

@@ -267,20 +267,20 @@ _MARK = (
 _CHANGE = update(metadata).where(metadata.c.name == bindparam("there"))
 
 
-def read_metadata(connection: Connection, name: str, default: str = "") -> str:
+def read_metadata(connection: Connection, name: str, *, default: str = "") -> str:
     """Return the value under a name."""
     value = connection.scalar(_VALUE, {"name": name})
     return default if value is None else str(value)
 
 
-def write_metadata(connection: Connection, name: str, value: str) -> None:
+def write_metadata(connection: Connection, name: str, *, value: str) -> None:
     """Put a value under a name."""
     changed = connection.execute(_CHANGE, {"there": name, "value": value})
     if not changed.rowcount:
         connection.execute(insert(metadata), {"name": name, "value": value})
 
 
-def take_turn(connection: Connection, before: str, after: str) -> None:
+def take_turn(connection: Connection, before: str, *, after: str) -> None:
     """Take the next turn after another; raise Busy if somebody else took it."""
     if connection.execute(_TURN, {"before": before, "after": after}).rowcount:
         return

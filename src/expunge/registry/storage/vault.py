@@ -65,7 +65,7 @@ def new_key() -> bytes:
     return salt()
 
 
-def seal(data: bytes, key: bytes, place: str) -> bytes:
+def seal(data: bytes, key: bytes, *, place: str) -> bytes:
     """Return the data sealed under a key, for this place alone."""
     nonce = salt()[:NONCE_BYTES]
     sealed: bytes = _aead()(key).encrypt(nonce, data, place.encode())
@@ -73,7 +73,7 @@ def seal(data: bytes, key: bytes, place: str) -> bytes:
 
 
 def seal_to(
-    file: IO[bytes], parts: Iterable[memoryview], key: bytes, place: str
+    file: IO[bytes], parts: Iterable[memoryview], *, key: bytes, place: str
 ) -> None:
     """Write what ``seal`` would return for the parts in a row, without copies of it."""
     nonce = salt()[:NONCE_BYTES]
@@ -89,7 +89,7 @@ def seal_to(
     _write(file, cipher.finalize() + cipher.tag)
 
 
-def unseal(sealed: bytes, key: bytes, place: str) -> bytes:
+def unseal(sealed: bytes, key: bytes, *, place: str) -> bytes:
     """Return what was sealed, or raise StoreFailed."""
     nonce, rest = sealed[:NONCE_BYTES], sealed[NONCE_BYTES:]
     try:
@@ -334,7 +334,7 @@ class Checkpoints(Private):
             )
         return True
 
-    def write(self, model: str, generation: int, parts: Iterable[memoryview]) -> str:
+    def write(self, model: str, generation: int, *, parts: Iterable[memoryview]) -> str:
         """Write a generation and see it on disk; return its name.
 
         It counts for nothing until the database holds that name.
@@ -345,7 +345,7 @@ class Checkpoints(Private):
             if not self._check_owner():
                 replace_file(self.folder / OWNER, self.owner.encode("ascii"))
             with os.fdopen(self._opened(name, model), "wb", 0) as file:
-                seal_to(file, parts, key, name)
+                seal_to(file, parts, key=key, place=name)
                 file.truncate()
                 os.fsync(file.fileno())
             sync_folder(self.folder)
@@ -380,7 +380,7 @@ class Checkpoints(Private):
                 f"{path} is missing, which the database refers to; put folder and "
                 "database back from the same backup and run expunge restore"
             ) from None
-        return unseal(sealed, key, name)
+        return unseal(sealed, key, place=name)
 
     def require_key(self, name: str) -> None:
         """Refuse a checkpoint whose key is destroyed, or not here yet."""
