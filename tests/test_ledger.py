@@ -29,7 +29,7 @@ from expunge.ledger import (
 )
 from expunge.ledger.documents import DAY, CanonicalDocument, day_of, midnight
 from expunge.ledger.ledger import hash_entry
-from expunge.ledger.merkle import consistency_proof, nodes_of
+from expunge.ledger.merkle import consistency_proof, build_nodes
 from tests import certificates
 
 START = "2023-11-14"
@@ -272,7 +272,7 @@ class TestTwoHeads:
     SMALL = reduce(Ledger.append, ENTRIES[:7], Ledger.empty(OLD.public))
     EARLY = SMALL.head(OLD, SMALL.day)
     PEM = LEDGER.keys.to_pem()
-    PROOF = consistency_proof(nodes_of(map(hash_entry, ENTRIES)), 7, new=25)
+    PROOF = consistency_proof(build_nodes(map(hash_entry, ENTRIES)), 7, new=25)
 
     def test_growth_is_proved_without_entries(self) -> None:
         verdict = check_consistency(
@@ -284,7 +284,7 @@ class TestTwoHeads:
     def test_rewritten_past_is_found(self) -> None:
         rewritten = [ENTRIES[0], request(1, n_subjects=2), *ENTRIES[2:]]
         other = reduce(Ledger.append, rewritten, Ledger.empty(OLD.public))
-        proof = consistency_proof(nodes_of(map(hash_entry, rewritten)), 7, new=25)
+        proof = consistency_proof(build_nodes(map(hash_entry, rewritten)), 7, new=25)
         verdict = check_consistency(
             other.head(NEW, other.day), self.EARLY, proof=proof, public_pem=self.PEM
         )

@@ -20,13 +20,13 @@ from expunge.ledger.merkle import (
     includes,
     inclusion_proof,
     leaf_hash,
-    nodes_of,
+    build_nodes,
 )
 
 SIZES = range(71)
 LEAVES = [b"leaf %d" % i for i in SIZES]
 HASHES = [leaf_hash(leaf) for leaf in LEAVES]
-NODES = nodes_of(HASHES)
+NODES = build_nodes(HASHES)
 
 # The leaves and roots with which Certificate Transparency's reference code was tested.
 PUBLISHED = [
@@ -188,7 +188,7 @@ def test_leaf_is_no_node() -> None:
 @given(st.lists(st.binary(max_size=3), min_size=1, max_size=300), st.data())
 def test_any_list(leaves: list[bytes], data: st.DataObject) -> None:
     hashes = [leaf_hash(leaf) for leaf in leaves]
-    nodes, size = nodes_of(hashes), len(leaves)
+    nodes, size = build_nodes(hashes), len(leaves)
     tree = grown(hashes).tree()
     assert tree == Tree(size, naive_root(leaves))
     index = data.draw(st.integers(0, size - 1))

@@ -70,7 +70,7 @@ class Frontier:
                 "one for each bit of its size that is set"
             )
 
-    def completed(self, leaf: bytes) -> tuple[bytes, ...]:
+    def completed_roots(self, leaf: bytes) -> tuple[bytes, ...]:
         """Return the roots that a next leaf completes, from its own hash upwards.
 
         The one at position i is node (i, size >> i) of the larger tree.
@@ -83,9 +83,9 @@ class Frontier:
 
     def append(self, leaf: bytes) -> "Frontier":
         """Return the frontier with one leaf more, given as its hash."""
-        return self.extended((leaf,))
+        return self.extend((leaf,))
 
-    def extended(self, leaves: Sequence[bytes]) -> "Frontier":
+    def extend(self, leaves: Sequence[bytes]) -> "Frontier":
         """Return the frontier with these leaves more, given as their hashes."""
         peaks = list(self.peaks)
         for size, leaf in enumerate(leaves, start=self.size):
@@ -107,12 +107,12 @@ class Frontier:
         return Tree(self.size, root)
 
 
-def nodes_of(leaves: Iterable[bytes]) -> Nodes:
+def build_nodes(leaves: Iterable[bytes]) -> Nodes:
     """Return the complete subtrees over these hashes of leaves, kept in memory."""
     table: dict[tuple[int, int], bytes] = {}
     frontier = Frontier()
     for leaf in leaves:
-        for level, root in enumerate(frontier.completed(leaf)):
+        for level, root in enumerate(frontier.completed_roots(leaf)):
             table[level, frontier.size >> level] = root
         frontier = frontier.append(leaf)
     return lambda level, i: table[level, i]

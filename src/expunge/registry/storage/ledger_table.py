@@ -46,7 +46,7 @@ class LedgerBatch:
         text = entry.to_json()
         frontier, hashed = self.ledger.frontier, leaf_hash(text.encode("ascii"))
         self.ledger = self.ledger.append_hashed(entry, hashed)
-        for level, root in enumerate(frontier.completed(hashed)):
+        for level, root in enumerate(frontier.completed_roots(hashed)):
             self.roots[level, frontier.size >> level] = root
         self.entries.append((entry, text))
 
