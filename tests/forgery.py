@@ -14,7 +14,7 @@ from expunge.ledger import (
     sign,
 )
 from expunge.ledger.ledger import hash_entry
-from expunge.ledger.merkle import Frontier, inclusion_proof, build_nodes
+from expunge.ledger.merkle import Frontier, build_nodes, inclusion_proof
 
 
 def made_up(entries: Sequence[Entry]) -> RequestCompleted:

@@ -45,7 +45,7 @@ from expunge.demo.run import (
     told,
 )
 from expunge.ledger import Receipt, check_export, check_receipt, open_signing_key
-from expunge.ledger.merkle import Frontier, inclusion_proof, leaf_hash, build_nodes
+from expunge.ledger.merkle import Frontier, build_nodes, inclusion_proof, leaf_hash
 from expunge.registry import Registry
 
 ROOT = Path(__file__).parents[1]

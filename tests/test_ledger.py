@@ -29,7 +29,7 @@ from expunge.ledger import (
 )
 from expunge.ledger.documents import DAY, CanonicalDocument, day_of, midnight
 from expunge.ledger.ledger import hash_entry
-from expunge.ledger.merkle import consistency_proof, build_nodes
+from expunge.ledger.merkle import build_nodes, consistency_proof
 from tests import certificates
 
 START = "2023-11-14"

@@ -15,12 +15,12 @@ from expunge.ledger.merkle import (
     Frontier,
     Proof,
     Tree,
+    build_nodes,
     consistency_proof,
     extends,
     includes,
     inclusion_proof,
     leaf_hash,
-    build_nodes,
 )
 
 SIZES = range(71)

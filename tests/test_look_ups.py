@@ -96,14 +96,14 @@ def test_a_batch_reads_no_table_to_find_a_few_lines(store: Store) -> None:
             zip(ids, ([tag] for tag in some), strict=True)
         )
     assert [one.tag for one in found] == some
-    struck = people_table.keys_without("m", found, pages=pages, page_keys=page_keys)
+    remaining = people_table.keys_without("m", found, pages=pages, page_keys=page_keys)
     steps: dict[str, Callable[[Connection], object]] = {
         "known": lambda connection: people_table.models_by_tag(connection, some),
         "sent before": lambda connection: requests_table.find_requests(connection, ids),
         "named": lambda connection: requests_table.read_tags(connection, ids),
         "rows": lambda connection: people_table.find_rows(connection, "m", tags=some),
         "struck": lambda connection: people_table.delete_people(
-            connection, "m", struck=struck
+            connection, "m", remaining=remaining
         ),
         "applied": lambda connection: requests_table.mark_applied(
             connection, {one: {"m": 2} for one in ids}
@@ -132,8 +132,8 @@ def test_pages_are_gone_through_once() -> None:
     found = [Counting(i, "", i % n_pages, i // n_pages, b"") for i in range(n_people)]
     contents = dict.fromkeys(range(n_pages), bytes(32 * people_table.PAGE))
     keys = np.zeros((n_pages, 32), np.uint8)
-    struck = people_table.keys_without("m", found, pages=contents, page_keys=keys)
-    assert sorted(struck.sealed) == list(range(n_pages))
+    remaining = people_table.keys_without("m", found, pages=contents, page_keys=keys)
+    assert sorted(remaining.sealed) == list(range(n_pages))
     assert Counting.n_looks <= 2 * n_people
 
 

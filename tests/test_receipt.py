@@ -25,7 +25,7 @@ from expunge.ledger import (
     sign,
 )
 from expunge.ledger.ledger import hash_entry
-from expunge.ledger.merkle import inclusion_proof, build_nodes
+from expunge.ledger.merkle import build_nodes, inclusion_proof
 from expunge.ledger.receipts import schema
 from expunge.promise.certificate import NOT_COVERED, Certificate
 from expunge.promise.verification import verify

@@ -166,7 +166,7 @@ class TestAnchoringAnew:
         tuned = TunedClassifier(alphas=(1.0, 0.1), folds=2, budget=BUDGET)
         with Registry.create(tmp_path / "registry") as registry:
             registry.fit("tuned", tuned, **by_name(data()))
-            with pytest.raises(Unsupported, match="fit it anew"):
+            with pytest.raises(Unsupported, match="fit it again"):
                 registry.models.reanchor("tuned")
 
 

@@ -54,7 +54,7 @@ class TestRequestsThatCannotBeApplied:
         registry.forget(["person 1"])
         waiting = ErasureRequest(("person 2",))
         registry.requests.accept([waiting])
-        with pytest.raises(ScheduleExhausted, match="fit it anew"):
+        with pytest.raises(ScheduleExhausted, match="fit it again"):
             registry.requests.apply()
         again = estimator(budget=contract)
         registry.models.refit("short", again, X[4:60], y[4:60], subjects=owners[4:60])

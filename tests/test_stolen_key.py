@@ -24,7 +24,7 @@ from expunge.ledger import (
     sign,
 )
 from expunge.ledger.ledger import hash_entry
-from expunge.ledger.merkle import consistency_proof, build_nodes
+from expunge.ledger.merkle import build_nodes, consistency_proof
 from expunge.ledger.receipts import AS_OF_THE_LIST, RETIRED
 from tests.calling import call
 from tests.forgery import forged_receipt, made_up, signed_head

@@ -97,9 +97,11 @@ class TestPeople:
             pages = people_table.read_pages(
                 connection, "m", found=found, page_keys=keys
             )
-            struck = people_table.keys_without("m", found, pages=pages, page_keys=keys)
-            people_table.delete_people(connection, "m", struck=struck)
-        return struck.page_keys
+            remaining = people_table.keys_without(
+                "m", found, pages=pages, page_keys=keys
+            )
+            people_table.delete_people(connection, "m", remaining=remaining)
+        return remaining.page_keys
 
     def left(self, store: Store, keys: people_table.PageKeys) -> list[bytes]:
         with store.read() as connection:

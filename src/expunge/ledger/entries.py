@@ -199,7 +199,7 @@ class RequestCompleted(Entry):
         if not self.accepted <= min(self.day, self.deadline):
             raise InvalidInput(
                 f"RequestCompleted: accepted={self.accepted}, day={self.day}, "
-                f"deadline={self.deadline}; completion and deadline cannot come before it"
+                f"deadline={self.deadline}; neither day can come before it"
             )
 
 

@@ -112,7 +112,7 @@ def check_export(
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """A head that fits: its signature, the failure if that is bad, and what was before."""
+    """A head that fits: its signature, what a bad one means, and the ledger before."""
 
     signature: UnverifiedSignature
     failure: str
@@ -289,8 +289,8 @@ def _make_verdict(reader: _ExportReader, failure: str) -> ExportVerdict:
         findings.append(f"{n_agree} heads from elsewhere agree")
     if failure:
         says = (
-            f"The export does not stand: {failure}. Heads vouch for the {confirmed.size} "
-            "entries before; what comes after was not judged."
+            f"The export does not stand: {failure}. Heads vouch for the "
+            f"{confirmed.size} entries before; what comes after was not judged."
         )
     else:
         says = (

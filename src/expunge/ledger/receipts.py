@@ -231,9 +231,9 @@ def _check_signatures(receipt: Receipt, history: KeyHistory) -> str:
     key = history.at(receipt.head.size)
     if receipt.key != key.id:
         return (
-            f"its head is over {receipt.head.size} entries, and by the list of keys given "
-            f"key {key.id} signs there, not {receipt.key}, which the receipt names: that "
-            "key may have been stolen; ask the operator"
+            f"its head is over {receipt.head.size} entries, and by the list of keys "
+            f"given key {key.id} signs there, not {receipt.key}, which the receipt "
+            "names: that key may have been stolen; ask the operator"
         )
     if not receipt.signed_by(key):
         return f"it does not bear the signature of key {receipt.key}"

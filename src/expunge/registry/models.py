@@ -77,7 +77,7 @@ def require_name(name: object) -> str:
 
 
 class FitOptions(NamedTuple):
-    """What ``Registry.fit`` is told beside the estimator and its rows."""
+    """What ``Registry.fit`` takes beside the estimator and its rows."""
 
     subjects: Iterable[object] | None
     sample_weight: ArrayLike | None
@@ -96,7 +96,7 @@ def fit_estimator(model: Any, X: Any, y: Any, given: FitOptions, *, again: bool)
     model, X, y, given
         As ``Registry.fit`` takes them.
     again
-        Whether a model of that name was fitted before, under a contract of its own.
+        Whether a model of that name was fitted before, under its own budget.
     """
     from sklearn.base import clone  # it takes a second to import
 
@@ -228,7 +228,7 @@ def reanchor_model(context: Context, name: str) -> None:
     if isinstance(holdings, TunedHoldings):
         raise Unsupported(
             f"model {name!r} is tuned and keeps a state for every candidate and fold; "
-            "fit it anew to be rid of their anchors"
+            "fit it again to be rid of their anchors"
         )
     remaining = holdings.remaining(NOBODY)
     # Twice: the first step begins at an answer of the old state, and of that the second
@@ -261,21 +261,21 @@ def read_case(context: Context, name: str) -> "Case":
 
 
 def plan_removals(context: Context, name: str) -> "PlanReport":
-    """Return how many removals the contract of a model allows, run on its rows."""
+    """Return how many removals the budget of a model allows, run on its rows."""
     from ..plan import plan
 
     with context.hold_lock(WAIT):
         case, budget = _read_case(context, name)
     if budget is None:
         raise InvalidInput(
-            f"model {name!r} was fitted without a contract, so there is nothing to "
+            f"model {name!r} was fitted without a budget, so there is nothing to "
             "plan; fit it with a budget"
         )
     return plan(case.objective, case.rows, budget, case.mechanism)
 
 
 def _read_case(context: Context, name: str) -> "tuple[Case, Budget | None]":
-    """Return the case of a model, and its contract, with the lock held."""
+    """Return the case of a model, and its budget, with the lock held."""
     from ..audit import Case
 
     holdings = context.held(name).holdings

@@ -85,7 +85,7 @@ class LastKnown(NamedTuple):
 
 
 def _database_files(context: Context) -> list[str]:
-    """Return the database's file in a backup; none if it is put back otherwise."""
+    """Return the database files that a backup must hold; none with PostgreSQL."""
     return ["expunge.db"] if context.settings.url is None else []
 
 
@@ -107,17 +107,17 @@ def read_last_known(context: Context) -> LastKnown:
 
 @contextmanager
 def stage_backup(context: Context, backup: Path) -> Iterator[Context]:
-    """Give the site as it will be with the backup's database, its tables up to date.
+    """Give the context as it will be with the backup's database, tables up to date.
 
-    A SQLite file is copied beside the registry's own, whatever lies in its log
-    included: the backup itself may be read-only.
+    A SQLite file is copied beside the registry's own, with the content of its log: the
+    backup itself may be read-only.
     """
     if context.settings.url is not None:
         require_tables(context.store)
         upgrade_tables(context.store)
         yield context
         return
-    copy = _copy(context.paths)
+    copy = _copy_path(context.paths)
     parts = [copy.with_name(copy.name + end) for end in ("", "-wal", "-shm")]
     for part in parts:
         destroy(part)
@@ -139,7 +139,7 @@ def stage_backup(context: Context, backup: Path) -> Iterator[Context]:
 def require_sound_backup(context: Context, sealed: Checkpoints) -> None:
     """Refuse a backup that is not of one moment, or damaged.
 
-    Files of a registry in use that were copied one after the other may look whole. So
+    Files of a registry in use that were copied one after the other may look intact. So
     everything is read: each line of each table, the ledger up to its last head, each
     certificate, and the rows of each person, under the keys in the checkpoint.
     """
@@ -163,7 +163,7 @@ def require_sound_backup(context: Context, sealed: Checkpoints) -> None:
 
 
 def _require_ledger(connection: Connection) -> None:
-    """Refuse a ledger that does not stand, and certificates that are not in it."""
+    """Refuse an invalid ledger, and altered certificates."""
     ledger = ledger_table.read_ledger(connection)
     if ledger.size:
         verdict = check_export(
@@ -183,19 +183,19 @@ def _require_rows(
     line = releases_table.read_newest(connection, name)
     data = sealed.read(line.checkpoint)
     if line.content is None:
-        return  # its contract is spent, and nothing is kept of it
+        return  # its budget is spent, and nothing of it is kept
     held = take_up(line, data, partial(context.read_rows, name))
     for _ in context.read_rows(name, held.page_keys):
         pass
 
 
 def replace_database(context: Context) -> None:
-    """Let the copy of a SQLite database take the place of the registry's own."""
+    """Replace the registry's SQLite database by the copy of the backup's."""
     if context.settings.url is not None:
         return
-    copy, target = _copy(context.paths), context.paths.database
+    copy, target = _copy_path(context.paths), context.paths.database
     if not copy.exists():
-        raise overtaken_error()  # somebody took it for what a killed process left
+        raise overtaken_error()  # another process took it for a leftover
     context.store.close()
     for end in ("-wal", "-shm"):
         destroy(target.with_name(target.name + end))
@@ -203,8 +203,8 @@ def replace_database(context: Context) -> None:
         copy.replace(target)
 
 
-def _copy(paths: Paths) -> Path:
-    """Return where a database waits until it takes its place."""
+def _copy_path(paths: Paths) -> Path:
+    """Return where the copy waits until it takes its place."""
     return paths.database.with_name(f".{paths.database.name}.new")
 
 
@@ -216,7 +216,7 @@ Lost: TypeAlias = dict[str, list[ReleaseMade]]
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Continuation(Private):
-    """How a store goes on from where its backup was taken.
+    """How a store continues from where its backup was taken.
 
     Attributes
     ----------
@@ -224,10 +224,11 @@ class Continuation(Private):
         The day of the last entry in the backup.
     ledger
         Where the ledger stands with the journal's entries.
-    news, statements
-        What the journal says, and what it adds to the ledger.
+    missing, statements
+        The journal's lines that the store lacks, and what they add to the ledger.
     lost, again
-        Releases that the store lacks, and people who are in it again, by model.
+        Releases that the store lacks, and forgotten people who are in it again, by
+        model.
     """
 
     taken: str
@@ -248,7 +249,7 @@ class Continuation(Private):
 def restore_registry(
     context: Context, backup: Path, *, on_progress: OnProgress
 ) -> None:
-    """Put the store back from a backup and bring it up to the journal.
+    """Put the store back from a backup and bring it up to date with the journal.
 
     A backup that does not fit the journal is refused before anything is replaced.
     """
@@ -286,7 +287,7 @@ def restore_registry(
 
 
 def _require_parts(context: Context, backup: Path) -> None:
-    """Refuse a backup that lacks something, and a folder that cannot take it in."""
+    """Refuse an incomplete backup, and a folder that cannot receive it."""
     for part in ("keys/vault.json", "checkpoints", *_database_files(context)):
         if not (backup / part).exists():
             raise InvalidInput(
@@ -302,7 +303,7 @@ def _require_parts(context: Context, backup: Path) -> None:
 
 
 def _require_keys(context: Context, copy: Context, *, ledger: Ledger) -> None:
-    """Refuse a store whose keys are not here: it may be another registry's."""
+    """Refuse a store whose keys are missing: it may be another registry's."""
     find_signing_key(context.paths, ledger.keys.current)
     with copy.store.read() as connection:
         require_tag_keys(connection, context.paths)
@@ -326,21 +327,21 @@ def _read_continuation(context: Context) -> Continuation:
 
 
 def _require_holds(context: Context, ahead: Continuation, *, head: str) -> None:
-    """Refuse to go on from a ledger that contradicts the head of the one in use."""
+    """Refuse to continue from a ledger that contradicts the head of the one in use."""
     if not head or head in (one.head.to_json() for one in ahead.statements):
         return
     with context.store.read() as connection:
         if ledger_table.has_head(connection, head):
             return
     raise LedgerCorrupt(
-        "the ledger in use has a signed head that backup and journal know nothing of, "
+        "the ledger in use has a signed head that backup and journal do not know, "
         "and receipts may show it; they are not of the same registry, or one was "
         "altered: nothing was restored"
     )
 
 
 def _write_continuation(context: Context, ahead: Continuation) -> None:
-    """Bring a store up to the journal, in one transaction."""
+    """Bring a store up to date with the journal, in one transaction."""
     batch = LedgerBatch(ahead.ledger)
     time = next_entry_time(batch.ledger)
     restored = Restored(
@@ -363,7 +364,7 @@ def _write_continuation(context: Context, ahead: Continuation) -> None:
             people_table.delete_all_people(connection, name)
             releases_table.retire_model(connection, name, after=after, time=time)
         write_tag_key_ids(connection, context.paths)
-        # The backup's may be of a journal that was rebuilt since.
+        # The backup's mark may be of a journal that was rebuilt since.
         write_metadata(connection, MARK, value=str(BEGINNING))
 
     end = context.journal_position
@@ -409,7 +410,7 @@ def _lost_releases(connection: Connection, statements: Sequence[Statement]) -> L
 def _find_returned(
     connection: Connection, missing: MissingLines
 ) -> dict[str, list[str]]:
-    """Return for each model those who were forgotten since and are in it again."""
+    """Return by model the tags of people forgotten since, who are in it again."""
     done = missing.completed
     there = requests_table.find_requests(connection, done)
     tags = requests_table.read_tags(connection, done)
@@ -431,14 +432,14 @@ def _find_returned(
 def _forget_again(
     context: Context, again: Mapping[str, Sequence[str]], *, lost: Lost
 ) -> tuple[list[Change], dict[str, dict[str, Any]]]:
-    """Return models without people, and those whose contract allows no release more.
+    """Return models without people, and those whose budget allows no more releases.
 
-    Of the latter nothing is kept, not even a state that could be read: a model that may
-    not be released cannot forget.
+    Of the latter nothing is kept, not even a readable state: a model that may not be
+    released cannot forget.
     """
     changes, spent = [], {}
     for name, tags in sorted(again.items()):
-        held = _charged(context, name, n_releases=len(lost.get(name, ())))
+        held = _charge(context, name, n_releases=len(lost.get(name, ())))
         try:
             changes.append(change_model(context, name, tags=tags))
         except ScheduleExhausted:
@@ -448,8 +449,8 @@ def _forget_again(
     return changes, spent
 
 
-def _charged(context: Context, name: str, *, n_releases: int) -> Held:
-    """Charge the contract of a model for releases that the backup knows nothing of."""
+def _charge(context: Context, name: str, *, n_releases: int) -> Held:
+    """Charge the budget of a model for releases that the backup does not know of."""
     held = context.held(name)
     holdings = held.holdings
     budget, account = holdings.custody.budget, holdings.custody.accountant
@@ -485,7 +486,7 @@ def _write_missing(connection: Connection, ahead: Continuation) -> None:
     }
     for entries in ahead.lost.values():
         releases_table.insert_lost_releases(
-            connection, entries, papers=certificates, times=ahead.times
+            connection, entries, certificates=certificates, times=ahead.times
         )
     for statement in ahead.statements:
         statement.write(connection)

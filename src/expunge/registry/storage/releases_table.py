@@ -263,7 +263,7 @@ def insert_lost_releases(
     connection: Connection,
     entries: Sequence[ReleaseMade],
     *,
-    papers: Mapping[str, str],
+    certificates: Mapping[str, str],
     times: Mapping[int, int],
 ) -> None:
     """Write releases of one model that the ledger knows of, without parameters.
@@ -274,7 +274,7 @@ def insert_lost_releases(
         The transaction.
     entries
         Of the ledger, in order.
-    papers
+    certificates
         Certificates by digest.
     times
         When each entry was written, by sequence; entries themselves know the day.
@@ -286,7 +286,7 @@ def insert_lost_releases(
                 "model": entry.model,
                 "number": newest_number(connection, entry.model) + count,
                 "made": times[entry.sequence],
-                "certificate": papers[entry.certificate],
+                "certificate": certificates[entry.certificate],
                 "digest": entry.certificate,
                 "sequence": entry.sequence,
                 "superseded": times[entry.sequence],
