@@ -243,7 +243,7 @@ class TestMarks:
         for n in reversed(range(5)):
             other.append([{"n": n, "pad": "x" * 200}])
         assert other.path.stat().st_size == mark.end
-        with pytest.raises(JournalDamaged, match="is another journal"):
+        with pytest.raises(JournalDamaged, match="is not the journal"):
             other.require(mark)
 
     def test_an_open_one_that_is_cut_or_replaced_is_not_written_to(
