@@ -14,7 +14,7 @@ from expunge.ledger import (
     sign,
 )
 from expunge.ledger.ledger import hash_entry
-from expunge.ledger.merkle import Frontier, inclusion_proof, nodes_of
+from expunge.ledger.merkle import Frontier, build_nodes, inclusion_proof
 
 
 def made_up(entries: Sequence[Entry]) -> RequestCompleted:
@@ -42,7 +42,7 @@ def forged_receipt(entries: Sequence[Entry], key: SigningKey) -> str:
     """Return the receipt of the last of these entries, by any key."""
     entry: Any = entries[-1]
     proof = inclusion_proof(
-        nodes_of(map(hash_entry, entries)), entry.sequence, len(entries)
+        build_nodes(map(hash_entry, entries)), entry.sequence, size=len(entries)
     )
     head = signed_head(entries, key)
     return issue_receipt(entry, {}, head=head, proof=proof, key=key).to_json()

@@ -71,7 +71,7 @@ def custody_of(registry: Registry, name: str) -> PrivateModel:
 def work_without_lock(registry: Registry) -> None:
     """Apply what waits, as a process does that believes it holds the lock."""
     with registry._context.take_turns():
-        apply_waiting(registry._context, 5.0, lambda done, total: None)
+        apply_waiting(registry._context, 5.0, on_progress=lambda done, total: None)
 
 
 def retrained(names: Sequence[str], *, half: bool = False) -> Any:

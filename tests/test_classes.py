@@ -255,7 +255,7 @@ def test_an_adopted_model_follows_scikit_learn_into_a_registry(tmp_path: Path) -
     X, y, people = patients()
     adopted = from_sklearn(clone(ADOPTED[0]).fit(X, y), X, y, people)
     with Registry.create(tmp_path / "registry") as registry:
-        registry.fit("model", adopted, X, y, people)
+        registry.fit("model", adopted, X, y, subjects=people)
         registry.forget(["ada"])
         ours = registry.model("model").predict_proba(X)
     theirs = clone(ADOPTED[0]).fit(*without_ada()[:2]).predict_proba(X)
@@ -267,8 +267,8 @@ def test_an_adopted_model_follows_scikit_learn_into_a_registry(tmp_path: Path) -
 def test_registry_follows(tmp_path: Path) -> None:
     X, y, people = patients()
     with Registry.create(tmp_path / "registry") as registry:
-        registry.fit("plain", LogisticRegression(alpha=1e-2), X, y, people)
-        registry.fit("tuned", MODELS[5], X, y, people)
+        registry.fit("plain", LogisticRegression(alpha=1e-2), X, y, subjects=people)
+        registry.fit("tuned", MODELS[5], X, y, subjects=people)
         registry.forget(["ada"])
         registry.forget(["p7"])
     with Registry.open(tmp_path / "registry") as registry:

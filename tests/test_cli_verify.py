@@ -12,7 +12,7 @@ import pytest
 from expunge.cli.options import DATA_MISSING, DOES_NOT_STAND, DONE, WRONG_INPUT
 from expunge.ledger import Ledger, ReleaseMade, export, issue_receipt, sign
 from expunge.ledger.ledger import hash_entry
-from expunge.ledger.merkle import inclusion_proof, nodes_of
+from expunge.ledger.merkle import build_nodes, inclusion_proof
 from tests import certificates
 from tests.calling import call
 from tests.test_ledger import ENTRIES, NEW, OLD, STRANGER, request
@@ -30,7 +30,9 @@ def of_another_ledger() -> str:
     )
     ledger = reduce(Ledger.append, entries, Ledger.empty(OLD.public))
     head = ledger.head(NEW, ledger.day)
-    proof = inclusion_proof(nodes_of(map(hash_entry, entries)), PLACE, ledger.size)
+    proof = inclusion_proof(
+        build_nodes(map(hash_entry, entries)), PLACE, size=ledger.size
+    )
     held = CERTIFICATES
     return issue_receipt(
         request(PLACE), held, head=head, proof=proof, key=NEW

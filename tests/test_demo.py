@@ -44,7 +44,7 @@ from expunge.demo.run import (
     run_demo,
 )
 from expunge.ledger import Receipt, check_export, check_receipt, open_signing_key
-from expunge.ledger.merkle import Frontier, inclusion_proof, leaf_hash, nodes_of
+from expunge.ledger.merkle import Frontier, build_nodes, inclusion_proof, leaf_hash
 from expunge.registry import Registry
 
 ROOT = Path(__file__).parents[1]
@@ -275,7 +275,7 @@ class TestTree:
         for index in range(size):
             nodes = list(values.build_tree(leaves, index).walk())
             given = {node.digest for node in nodes if node.role == "proof"}
-            proof = inclusion_proof(nodes_of(leaves), index, size)
+            proof = inclusion_proof(build_nodes(leaves), index, size=size)
             assert given == {sibling.hex() for sibling in proof}
             assert nodes[0].digest == frontier.tree().root.hex()
             (entry,) = [node for node in nodes if node.role == "entry"]

@@ -56,8 +56,10 @@ def keys_of(registry: Registry, name: str) -> tuple[list[bytes], list[bytes]]:
         tags = subject_tags(name, read_tag_keys(context.paths))
         for model in MODELS:
             keys: PageKeys = context.load_model(model).page_keys
-            (one,) = people_table.find_rows(connection, model, tags)
-            page = people_table.read_pages(connection, model, [one], keys)[one.page]
+            (one,) = people_table.find_rows(connection, model, tags=tags)
+            page = people_table.read_pages(
+                connection, model, found=[one], page_keys=keys
+            )[one.page]
             of_rows.append(page[one.slot * KEY_BYTES : (one.slot + 1) * KEY_BYTES])
             vault = context.checkpoints.vault
             of_state += [keys[one.page].tobytes(), vault.read_keys(model).present]
@@ -71,7 +73,7 @@ def sealed_rows(registry: Registry) -> list[bytes]:
         return [
             one.sealed[:64]
             for model in MODELS
-            for one in people_table.find_rows(connection, model, tags)
+            for one in people_table.find_rows(connection, model, tags=tags)
         ]
 
 

@@ -29,7 +29,7 @@ from expunge.ledger import (
 )
 from expunge.ledger.documents import DAY, CanonicalDocument, day_of, midnight
 from expunge.ledger.ledger import hash_entry
-from expunge.ledger.merkle import consistency_proof, nodes_of
+from expunge.ledger.merkle import build_nodes, consistency_proof
 from tests import certificates
 
 START = "2023-11-14"
@@ -272,32 +272,38 @@ class TestTwoHeads:
     SMALL = reduce(Ledger.append, ENTRIES[:7], Ledger.empty(OLD.public))
     EARLY = SMALL.head(OLD, SMALL.day)
     PEM = LEDGER.keys.to_pem()
-    PROOF = consistency_proof(nodes_of(map(hash_entry, ENTRIES)), 7, 25)
+    PROOF = consistency_proof(build_nodes(map(hash_entry, ENTRIES)), 7, new=25)
 
     def test_growth_is_proved_without_entries(self) -> None:
-        verdict = check_consistency(HEAD, self.EARLY, self.PROOF, self.PEM)
+        verdict = check_consistency(
+            HEAD, self.EARLY, proof=self.PROOF, public_pem=self.PEM
+        )
         assert verdict.stands, verdict.says
         assert "grew from 7 to 25 entries and changed none" in verdict.says
 
     def test_rewritten_past_is_found(self) -> None:
         rewritten = [ENTRIES[0], request(1, n_subjects=2), *ENTRIES[2:]]
         other = reduce(Ledger.append, rewritten, Ledger.empty(OLD.public))
-        proof = consistency_proof(nodes_of(map(hash_entry, rewritten)), 7, 25)
+        proof = consistency_proof(build_nodes(map(hash_entry, rewritten)), 7, new=25)
         verdict = check_consistency(
-            other.head(NEW, other.day), self.EARLY, proof, self.PEM
+            other.head(NEW, other.day), self.EARLY, proof=proof, public_pem=self.PEM
         )
         assert verdict.failures == ("not so: the first 7 entries of both are the same",)
 
     def test_foreign_signature_is_found(self) -> None:
         forged = sign(HEAD, STRANGER)
-        verdict = check_consistency(forged, self.EARLY, self.PROOF, self.PEM)
+        verdict = check_consistency(
+            forged, self.EARLY, proof=self.PROOF, public_pem=self.PEM
+        )
         assert not verdict.stands
         assert "signed by key" in verdict.says
         renamed = replace(forged, key=NEW.public.id)
-        assert not check_consistency(renamed, self.EARLY, self.PROOF, self.PEM).stands
+        assert not check_consistency(
+            renamed, self.EARLY, proof=self.PROOF, public_pem=self.PEM
+        ).stands
 
     def test_time_does_not_run_backwards(self) -> None:
         late = sign(replace(self.EARLY, day=shifted(HEAD.day, 1)), OLD)
-        verdict = check_consistency(HEAD, late, self.PROOF, self.PEM)
+        verdict = check_consistency(HEAD, late, proof=self.PROOF, public_pem=self.PEM)
         assert "not the earlier one" in verdict.says
         assert not verdict.stands

@@ -15,18 +15,18 @@ from expunge.ledger.merkle import (
     Frontier,
     Proof,
     Tree,
+    build_nodes,
     consistency_proof,
     extends,
     includes,
     inclusion_proof,
     leaf_hash,
-    nodes_of,
 )
 
 SIZES = range(71)
 LEAVES = [b"leaf %d" % i for i in SIZES]
 HASHES = [leaf_hash(leaf) for leaf in LEAVES]
-NODES = nodes_of(HASHES)
+NODES = build_nodes(HASHES)
 
 # The leaves and roots with which Certificate Transparency's reference code was tested.
 PUBLISHED = [
@@ -127,54 +127,54 @@ def test_frontier_gives_the_root_and_stays_small(size: int) -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_inclusion_proofs_are_the_naive_ones_and_verify(size: int) -> None:
     for index in range(size):
-        proof = inclusion_proof(NODES, index, size)
+        proof = inclusion_proof(NODES, index, size=size)
         assert proof == tuple(naive_path(index, LEAVES[:size]))
-        assert includes(TREES[size], index, HASHES[index], proof)
+        assert includes(TREES[size], index, leaf=HASHES[index], proof=proof)
 
 
 @pytest.mark.parametrize("size", SIZES[1:])
 def test_proof_of_the_newest_leaf_is_the_frontier_before_it(size: int) -> None:
     before = grown(HASHES[: size - 1])
-    proof = inclusion_proof(NODES, size - 1, size)
+    proof = inclusion_proof(NODES, size - 1, size=size)
     assert proof == tuple(reversed(before.peaks))
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_consistency_proofs_are_the_naive_ones_and_verify(size: int) -> None:
     for old in range(size + 1):
-        proof = consistency_proof(NODES, old, size)
+        proof = consistency_proof(NODES, old, new=size)
         naive = naive_subproof(old, LEAVES[:size], True) if old else []
         assert proof == tuple(naive)
-        assert extends(TREES[size], TREES[old], proof)
+        assert extends(TREES[size], TREES[old], proof=proof)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 13, 32, 33])
 def test_forged_inclusion_is_refused(size: int) -> None:
     tree = TREES[size]
     for index in range(size):
-        proof = inclusion_proof(NODES, index, size)
+        proof = inclusion_proof(NODES, index, size=size)
         leaf = HASHES[index]
         for forged in forgeries(proof):
-            assert not includes(tree, index, leaf, forged)
-        assert not includes(tree, index, HASHES[index + 1], proof)
-        assert not includes(Tree(size, EMPTY), index, leaf, proof)
-        assert not includes(Tree(4 * size, tree.root), index, leaf, proof)
+            assert not includes(tree, index, leaf=leaf, proof=forged)
+        assert not includes(tree, index, leaf=HASHES[index + 1], proof=proof)
+        assert not includes(Tree(size, EMPTY), index, leaf=leaf, proof=proof)
+        assert not includes(Tree(4 * size, tree.root), index, leaf=leaf, proof=proof)
         for other in {-1, size, *range(size)} - {index}:
-            assert not includes(tree, other, leaf, proof)
+            assert not includes(tree, other, leaf=leaf, proof=proof)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 13, 32, 33])
 def test_forged_consistency_is_refused(size: int) -> None:
     new = TREES[size]
     for old in range(size + 1):
-        proof = consistency_proof(NODES, old, size)
+        proof = consistency_proof(NODES, old, new=size)
         for forged in forgeries(proof):
-            assert not extends(new, TREES[old], forged)
-        assert not extends(new, Tree(old, sha256(b"other").digest()), proof)
+            assert not extends(new, TREES[old], proof=forged)
+        assert not extends(new, Tree(old, sha256(b"other").digest()), proof=proof)
         if old:
-            assert not extends(Tree(size, EMPTY), TREES[old], proof)
-            assert not extends(Tree(4 * size, new.root), TREES[old], proof)
-        assert old == size or not extends(TREES[old], new, proof)
+            assert not extends(Tree(size, EMPTY), TREES[old], proof=proof)
+            assert not extends(Tree(4 * size, new.root), TREES[old], proof=proof)
+        assert old == size or not extends(TREES[old], new, proof=proof)
 
 
 def test_leaf_is_no_node() -> None:
@@ -188,17 +188,17 @@ def test_leaf_is_no_node() -> None:
 @given(st.lists(st.binary(max_size=3), min_size=1, max_size=300), st.data())
 def test_any_list(leaves: list[bytes], data: st.DataObject) -> None:
     hashes = [leaf_hash(leaf) for leaf in leaves]
-    nodes, size = nodes_of(hashes), len(leaves)
+    nodes, size = build_nodes(hashes), len(leaves)
     tree = grown(hashes).tree()
     assert tree == Tree(size, naive_root(leaves))
     index = data.draw(st.integers(0, size - 1))
     old = data.draw(st.integers(1, size))
-    path = inclusion_proof(nodes, index, size)
+    path = inclusion_proof(nodes, index, size=size)
     assert path == tuple(naive_path(index, leaves))
-    assert includes(tree, index, hashes[index], path)
-    growth = consistency_proof(nodes, old, size)
+    assert includes(tree, index, leaf=hashes[index], proof=path)
+    growth = consistency_proof(nodes, old, new=size)
     assert growth == tuple(naive_subproof(old, leaves, True))
-    assert extends(tree, Tree(old, naive_root(leaves[:old])), growth)
+    assert extends(tree, Tree(old, naive_root(leaves[:old])), proof=growth)
 
 
 @settings(max_examples=40)
@@ -212,8 +212,8 @@ def test_length_of_proofs_is_logarithmic(size: int, data: st.DataObject) -> None
         assert (i + 1) << level <= size  # of complete subtrees alone
         return EMPTY
 
-    assert len(inclusion_proof(nodes, index, size)) <= size.bit_length()
-    assert len(consistency_proof(nodes, index, size)) <= size.bit_length() + 1
+    assert len(inclusion_proof(nodes, index, size=size)) <= size.bit_length()
+    assert len(consistency_proof(nodes, index, new=size)) <= size.bit_length() + 1
     assert len(asked) <= 4 * size.bit_length()
 
 
@@ -238,6 +238,6 @@ def test_nonsense_is_refused() -> None:
     with pytest.raises(InvalidInput, match="3 has not 1 peaks"):
         Frontier(3, (EMPTY,))
     with pytest.raises(InvalidInput, match="leaf 4 is not in a tree of 4"):
-        inclusion_proof(NODES, 4, 4)
+        inclusion_proof(NODES, 4, size=4)
     with pytest.raises(InvalidInput, match="no tree of 3"):
-        consistency_proof(NODES, 4, 3)
+        consistency_proof(NODES, 4, new=3)

@@ -40,11 +40,11 @@ def taken_in(store: Store) -> people_table.PageKeys:
     with store.write() as connection:
         releases_table.insert_model(connection, MODEL)
         keys = people_table.insert_people(
-            connection, "m", [(tag, b"rows") for tag in TAGS]
+            connection, "m", people=[(tag, b"rows") for tag in TAGS]
         )
         named = zip(IDS, TAGS, strict=True)
         requests_table.insert_requests(
-            connection, [line | {"id": one} for one in IDS], [*named]
+            connection, [line | {"id": one} for one in IDS], tags=[*named]
         )
     return keys
 
@@ -85,8 +85,10 @@ def test_a_batch_reads_no_table_to_find_a_few_lines(store: Store) -> None:
     page_keys = taken_in(store)
     some, ids = TAGS[SOME], IDS[SOME]
     with store.read() as connection:
-        found = people_table.find_rows(connection, "m", [*some, "stranger"])
-        pages = people_table.read_pages(connection, "m", found, page_keys)
+        found = people_table.find_rows(connection, "m", tags=[*some, "stranger"])
+        pages = people_table.read_pages(
+            connection, "m", found=found, page_keys=page_keys
+        )
         assert people_table.models_by_tag(connection, some) == {
             tag: {"m"} for tag in some
         }
@@ -94,14 +96,14 @@ def test_a_batch_reads_no_table_to_find_a_few_lines(store: Store) -> None:
             zip(ids, ([tag] for tag in some), strict=True)
         )
     assert [one.tag for one in found] == some
-    struck = people_table.keys_without("m", found, pages, page_keys)
+    remaining = people_table.keys_without("m", found, pages=pages, page_keys=page_keys)
     steps: dict[str, Callable[[Connection], object]] = {
         "known": lambda connection: people_table.models_by_tag(connection, some),
         "sent before": lambda connection: requests_table.find_requests(connection, ids),
         "named": lambda connection: requests_table.read_tags(connection, ids),
-        "rows": lambda connection: people_table.find_rows(connection, "m", some),
+        "rows": lambda connection: people_table.find_rows(connection, "m", tags=some),
         "struck": lambda connection: people_table.delete_people(
-            connection, "m", struck
+            connection, "m", remaining=remaining
         ),
         "applied": lambda connection: requests_table.mark_applied(
             connection, {one: {"m": 2} for one in ids}
@@ -130,8 +132,8 @@ def test_pages_are_gone_through_once() -> None:
     found = [Counting(i, "", i % n_pages, i // n_pages, b"") for i in range(n_people)]
     contents = dict.fromkeys(range(n_pages), bytes(32 * people_table.PAGE))
     keys = np.zeros((n_pages, 32), np.uint8)
-    struck = people_table.keys_without("m", found, contents, keys)
-    assert sorted(struck.sealed) == list(range(n_pages))
+    remaining = people_table.keys_without("m", found, pages=contents, page_keys=keys)
+    assert sorted(remaining.sealed) == list(range(n_pages))
     assert Counting.n_looks <= 2 * n_people
 
 
@@ -153,11 +155,14 @@ def test_a_release_is_found_among_any_number(store: Store) -> None:
     for step in (
         lambda connection: releases_table.mark_in_ledger(connection, entry),
         lambda connection: releases_table.has_certificate(
-            connection, "m", f"{15_000:064x}"
+            connection, "m", digest=f"{15_000:064x}"
         ),
     ):
         with store.write() as connection, counted(store, connection) as seen:
             step(connection)
         assert sum(seen) < 2 * MOST[store.dialect]
     with store.read() as connection:
-        assert releases_table.find_release(connection, "m", n_releases).sequence == 3
+        assert (
+            releases_table.find_release(connection, "m", number=n_releases).sequence
+            == 3
+        )

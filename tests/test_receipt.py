@@ -25,7 +25,7 @@ from expunge.ledger import (
     sign,
 )
 from expunge.ledger.ledger import hash_entry
-from expunge.ledger.merkle import inclusion_proof, nodes_of
+from expunge.ledger.merkle import build_nodes, inclusion_proof
 from expunge.ledger.receipts import schema
 from expunge.promise.certificate import NOT_COVERED, Certificate
 from expunge.promise.verification import verify
@@ -46,7 +46,7 @@ from tests.test_ledger_export import alternatives
 
 PLACE = 11
 PEM = LEDGER.keys.to_pem()
-NODES = nodes_of(map(hash_entry, ENTRIES))
+NODES = build_nodes(map(hash_entry, ENTRIES))
 CERTIFICATES = {"churn": EACH, "credit": JOINT}
 
 
@@ -57,7 +57,7 @@ def receipt(
     key: SigningKey = NEW,
 ) -> Receipt:
     """Return a receipt of the entry at ``PLACE``, whatever is said to stand there."""
-    proof = inclusion_proof(NODES, PLACE, LEDGER.size)
+    proof = inclusion_proof(NODES, PLACE, size=LEDGER.size)
     said = request(PLACE) if entry is None else entry
     return issue_receipt(said, held, head=head, proof=proof, key=key)
 
@@ -131,12 +131,12 @@ class TestStanding:
 
     def test_later_head_will_do(self) -> None:
         ledger = LEDGER.append(request(25))
-        grown = nodes_of(map(hash_entry, [*ENTRIES, request(25)]))
+        grown = build_nodes(map(hash_entry, [*ENTRIES, request(25)]))
         later = issue_receipt(
             request(PLACE),
             CERTIFICATES,
             head=ledger.head(NEW, ledger.day),
-            proof=inclusion_proof(grown, PLACE, 26),
+            proof=inclusion_proof(grown, PLACE, size=26),
             key=NEW,
         )
         assert check_receipt(later.to_json(), PEM).stands

@@ -171,7 +171,7 @@ class TestAnchoringAnew:
         tuned = TunedClassifier(alphas=(1.0, 0.1), folds=2, budget=BUDGET)
         with Registry.create(tmp_path / "registry") as registry:
             registry.fit("tuned", tuned, **by_name(data()))
-            with pytest.raises(Unsupported, match="fit it anew"):
+            with pytest.raises(Unsupported, match="fit it again"):
                 registry.models.reanchor("tuned")
 
 
@@ -227,9 +227,9 @@ class TestSpentContracts:
             computed = []
             change_model = worker.change_model
 
-            def counted(context: Any, name: str, tags: Any) -> Any:
+            def counted(context: Any, name: str, *, tags: Any) -> Any:
                 computed.append(name)
-                return change_model(context, name, tags)
+                return change_model(context, name, tags=tags)
 
             monkeypatch.setattr(worker, "change_model", counted)
             with pytest.raises(ScheduleExhausted, match="'spent'"):
@@ -281,7 +281,7 @@ class TestSpentContracts:
             for path in (backup / "checkpoints").glob("model.[0-9]*"):
                 for key in (keys.present, keys.next):
                     with pytest.raises(StoreFailed, match="altered"):
-                        unseal(path.read_bytes(), key, path.name)
+                        unseal(path.read_bytes(), key, place=path.name)
             with pytest.raises(ExpungeError):
                 registry.models.record("model")
             log = folder / "expunge.db-wal"

@@ -119,10 +119,10 @@ class TestWhatWasDeclaredBefore:
         balanced = SklearnLogistic(class_weight="balanced").fit(X, y)
         model = from_sklearn(balanced, X, y, owners)
         with pytest.raises(InvalidInput, match="pass sample_weight"):
-            registry.fit("model", model, X, y, owners)
+            registry.fit("model", model, X, y, subjects=owners)
         assert registry.models.names() == []
         weight = compute_sample_weight("balanced", y)
-        registry.fit("model", model, X, y, owners, sample_weight=weight)
+        registry.fit("model", model, X, y, subjects=owners, sample_weight=weight)
         release = registry.model("model")
         assert release.certificate_.selection == "not covered"
         assert any("class_weight" in text for text in release.certificate_.not_covered)
@@ -142,8 +142,10 @@ class TestWhatWasDeclaredBefore:
         )
         for given in (model, pickle.loads(pickle.dumps(model)), *copies):
             with pytest.raises(InvalidInput, match="fitted with weights"):
-                registry.fit("model", given, X, y, owners)
-        registry.fit("model", clone(model), X, y, owners)  # as was never fitted
+                registry.fit("model", given, X, y, subjects=owners)
+        registry.fit(
+            "model", clone(model), X, y, subjects=owners
+        )  # as was never fitted
 
     def test_an_earlier_fit_under_the_contract_is_told(
         self, registry: Registry

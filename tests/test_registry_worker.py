@@ -54,7 +54,7 @@ class TestRequestsThatCannotBeApplied:
         registry.forget(["person 1"])
         waiting = ErasureRequest(("person 2",))
         registry.requests.accept([waiting])
-        with pytest.raises(ScheduleExhausted, match="fit it anew"):
+        with pytest.raises(ScheduleExhausted, match="fit it again"):
             registry.requests.apply()
         again = estimator(budget=contract)
         registry.models.refit("short", again, X[4:60], y[4:60], subjects=owners[4:60])
@@ -94,7 +94,7 @@ class TestOneWorker:
             while not registry.status().n_requests:
                 continue
             working_module.apply_waiting(
-                registry._context, 1.0, lambda done, total: None
+                registry._context, 1.0, on_progress=lambda done, total: None
             )
             thread.join(10.0)  # while the lock is held
             assert found
@@ -111,10 +111,10 @@ class TestOneWorker:
         registry.requests.accept([first])
         with registry._context.store.read() as connection:
             tags = requests_table.read_tags(connection, [first.request])[first.request]
-        change = change_model(registry._context, "all", tags)
+        change = change_model(registry._context, "all", tags=tags)
         with Registry.open(tmp_path / "registry") as other:
             other.requests.apply()
         with pytest.raises(ExpungeError):
-            commit_changes(registry._context, [change], {})
+            commit_changes(registry._context, [change], made={})
         assert custody_of(registry, "all").n_removed == 2
         require_consistent(registry)

@@ -24,7 +24,7 @@ from expunge.ledger import (
     sign,
 )
 from expunge.ledger.ledger import hash_entry
-from expunge.ledger.merkle import consistency_proof, nodes_of
+from expunge.ledger.merkle import build_nodes, consistency_proof
 from expunge.ledger.receipts import AS_OF_THE_LIST, RETIRED
 from tests.calling import call
 from tests.forgery import forged_receipt, made_up, signed_head
@@ -176,9 +176,9 @@ def test_heads_must_be_of_the_key_in_force_to_show_growth(scene: Scene) -> None:
     entries = [*scene.entries, made_up(scene.entries)]
     old = signed_head(scene.entries[: scene.rotation], scene.stolen)
     proof = consistency_proof(
-        nodes_of(map(hash_entry, entries)), old.size, len(entries)
+        build_nodes(map(hash_entry, entries)), old.size, new=len(entries)
     )
     forged = signed_head(entries, scene.stolen)
-    verdict = check_consistency(forged, old, proof, scene.new_list)
+    verdict = check_consistency(forged, old, proof=proof, public_pem=scene.new_list)
     assert len(verdict.failures) == 1
     assert f"not so: the head over {len(entries)} entries is signed" in verdict.says

@@ -52,9 +52,9 @@ class TestDigest:
                 if chance.random() < 0.3:
                     middle -= middle % PIECE
                 one = Digest()
-                one.read(file.fileno(), 0, middle)
+                one.read(file.fileno(), 0, end=middle)
                 other = one.copy()
-                one.read(file.fileno(), middle, end)
+                one.read(file.fileno(), middle, end=end)
                 assert one.hexdigest() == digest_of(data[:end])
                 assert other.hexdigest() == digest_of(data[:middle])
 
@@ -243,7 +243,7 @@ class TestMarks:
         for n in reversed(range(5)):
             other.append([{"n": n, "pad": "x" * 200}])
         assert other.path.stat().st_size == mark.end
-        with pytest.raises(JournalDamaged, match="is another journal"):
+        with pytest.raises(JournalDamaged, match="is not the journal"):
             other.require(mark)
 
     def test_an_open_one_that_is_cut_or_replaced_is_not_written_to(
@@ -364,7 +364,7 @@ class TestCheckpoints:
         return made
 
     def write(self, checkpoints: Checkpoints, generation: int, *said: bytes) -> str:
-        return checkpoints.write("m", generation, map(memoryview, said))
+        return checkpoints.write("m", generation, parts=map(memoryview, said))
 
     def test_only_what_is_committed_stays(self, checkpoints: Checkpoints) -> None:
         names = []
@@ -422,23 +422,23 @@ class TestCheckpoints:
 class TestSealing:
     def test_it_opens_under_its_key_at_its_place_alone(self) -> None:
         key = new_key()
-        sealed = seal(b"rows", key, "here")
-        assert unseal(sealed, key, "here") == b"rows" and b"rows" not in sealed
+        sealed = seal(b"rows", key, place="here")
+        assert unseal(sealed, key, place="here") == b"rows" and b"rows" not in sealed
         for other, place in ((new_key(), "here"), (key, "there"), (b"short", "here")):
             with pytest.raises(StoreFailed, match=f"holds as {place}"):
-                unseal(sealed, other, place)
+                unseal(sealed, other, place=place)
 
     def test_no_byte_can_be_changed_or_cut_off(self) -> None:
         key = new_key()
-        sealed = seal(b"rows", key, "here")
+        sealed = seal(b"rows", key, place="here")
         changed = [
             sealed[:i] + bytes([sealed[i] ^ 1]) + sealed[i + 1 :]
             for i in range(len(sealed))
         ]
         for altered in (*changed, *(sealed[:i] for i in range(len(sealed)))):
             with pytest.raises(StoreFailed):
-                unseal(altered, key, "here")
+                unseal(altered, key, place="here")
 
     def test_the_same_thing_never_looks_the_same(self) -> None:
         key = new_key()
-        assert len({seal(b"rows", key, "here") for _ in range(50)}) == 50
+        assert len({seal(b"rows", key, place="here") for _ in range(50)}) == 50

@@ -77,10 +77,10 @@ class TestPeople:
                 )
             return {
                 "m": people_table.insert_people(
-                    connection, "m", self.members(range(self.N))
+                    connection, "m", people=self.members(range(self.N))
                 ),
                 "n": people_table.insert_people(
-                    connection, "n", self.members(range(5))
+                    connection, "n", people=self.members(range(5))
                 ),
             }
 
@@ -92,12 +92,16 @@ class TestPeople:
     ) -> people_table.PageKeys:
         with store.write() as connection:
             found = people_table.find_rows(
-                connection, "m", [f"tag {one}" for one in numbers]
+                connection, "m", tags=[f"tag {one}" for one in numbers]
             )
-            pages = people_table.read_pages(connection, "m", found, keys)
-            struck = people_table.keys_without("m", found, pages, keys)
-            people_table.delete_people(connection, "m", struck)
-        return struck.page_keys
+            pages = people_table.read_pages(
+                connection, "m", found=found, page_keys=keys
+            )
+            remaining = people_table.keys_without(
+                "m", found, pages=pages, page_keys=keys
+            )
+            people_table.delete_people(connection, "m", remaining=remaining)
+        return remaining.page_keys
 
     def left(self, store: Store, keys: people_table.PageKeys) -> list[bytes]:
         with store.read() as connection:
@@ -112,8 +116,10 @@ class TestPeople:
         keys: people_table.PageKeys,
     ) -> list[bytes]:
         with store.read() as connection:
-            pages = people_table.read_pages(connection, model, found, keys)
-        return list(people_table.unseal_rows(model, found, pages))
+            pages = people_table.read_pages(
+                connection, model, found=found, page_keys=keys
+            )
+        return list(people_table.unseal_rows(model, found, pages=pages))
 
     def test_people_at_the_borders_of_pages(
         self, store: Store, keys: dict[str, people_table.PageKeys]
@@ -125,7 +131,7 @@ class TestPeople:
         assert self.left(store, after) == [b"row %d" % one for one in rest]
         assert not np.any(np.all(after == keys["m"], axis=1))  # each page was renewed
         with store.read() as connection:
-            some = people_table.find_rows(connection, "m", ["tag 1"])
+            some = people_table.find_rows(connection, "m", tags=["tag 1"])
         with pytest.raises(StoreFailed, match="page 0 of m"):
             self.opened(store, "m", some, keys["m"])
 
@@ -154,7 +160,7 @@ class TestPeople:
             assert people_table.count_people(connection, "m") == self.N - 2
             tags = set(connection.scalars(select(tables.subjects.c.tag)))
             assert "tag 3" in tags and "tag 7" not in tags
-            found = people_table.find_rows(connection, "n", ["tag 3"])
+            found = people_table.find_rows(connection, "n", tags=["tag 3"])
         assert self.opened(store, "n", found, keys["n"]) == [b"row 3"]
 
     def test_clearing_a_model_leaves_the_other(
@@ -174,7 +180,7 @@ class TestPeople:
         with store.write() as connection:
             connection.execute(delete(tables.pages).where(tables.pages.c.page == 1))
         with store.read() as connection:
-            found = people_table.find_rows(connection, "m", ["tag 300"])
+            found = people_table.find_rows(connection, "m", tags=["tag 300"])
         with pytest.raises(StoreFailed, match="lacks pages of keys of model 'm'"):
             self.opened(store, "m", found, keys["m"])
 
@@ -184,7 +190,7 @@ def test_a_reader_sees_one_moment(store: Store) -> None:
     with store.read() as connection:
         before = connection.scalar(count)
         with store.write() as other:
-            write_metadata(other, "a moment", "later")
+            write_metadata(other, "a moment", value="later")
         assert connection.scalar(count) == before
     with store.read() as connection:
         assert connection.scalar(count) == before + 1
@@ -203,7 +209,9 @@ class TestChain:
         """Append in batches and check every proof; return the public key."""
         key = open_signing_key(path / "signing.pem")
         with store.write() as connection:
-            write_metadata(connection, ledger_table.FIRST_KEY, key.public.raw.hex())
+            write_metadata(
+                connection, ledger_table.FIRST_KEY, value=key.public.raw.hex()
+            )
         for start, size in zip((0, *sizes), sizes, strict=False):
             with store.write() as connection:
                 book = ledger_table.LedgerBatch(ledger_table.read_ledger(connection))
@@ -213,7 +221,9 @@ class TestChain:
                 head = book.ledger.head(key, day_of(size * DAY))
                 for entry in new:
                     proof = book.proof(entry)
-                    assert includes(head.tree, entry.sequence, hash_entry(entry), proof)
+                    assert includes(
+                        head.tree, entry.sequence, leaf=hash_entry(entry), proof=proof
+                    )
                 book.write(connection, head)
             with store.read() as connection:
                 fresh = Ledger.empty(key.public)
@@ -227,7 +237,8 @@ class TestChain:
             )
             assert verdict.stands, verdict.says
             numbers = [
-                one.sequence for one in ledger_table.read_entries(connection, 3, 100)
+                one.sequence
+                for one in ledger_table.read_entries(connection, 3, most=100)
             ]
         assert numbers == list(range(3, sizes[-1]))
         return key.public.to_pem()
@@ -264,7 +275,7 @@ class TestChain:
             connection.execute(update(tables.entries).where(where).values(text="{"))
         with store.read() as connection:
             with pytest.raises(LedgerCorrupt, match="altered"):
-                ledger_table.read_entries(connection, 0, 100)
+                ledger_table.read_entries(connection, 0, most=100)
 
 
 def test_a_request_moves_on_once_from_each_stage(store: Store) -> None:
@@ -275,7 +286,9 @@ def test_a_request_moves_on_once_from_each_stage(store: Store) -> None:
         for id_ in ("a", "b")
     ]
     with store.write() as connection:
-        requests_table.insert_requests(connection, lines, [("a", "tag"), ("b", "tag")])
+        requests_table.insert_requests(
+            connection, lines, tags=[("a", "tag"), ("b", "tag")]
+        )
     done = [{"request": "a", "time": 2, "text": "first"}]
     made: dict[str, dict[str, int]] = {"a": {"m": 1}}
     with pytest.raises(Busy), store.write() as connection:
@@ -304,10 +317,12 @@ def test_only_the_next_generation_replaces_a_checkpoint(store: Store) -> None:
     with store.write() as connection:
         releases_table.insert_model(connection, {**first, "checkpoint": "five"})
         after = {"checkpoint": "six", "number": 2}
-        releases_table.advance_model(connection, "m", 5, after)
+        releases_table.advance_model(connection, "m", generation=5, after=after)
         for other in (4, 5, 7):
             with pytest.raises(Busy, match="'m' meanwhile"):
-                releases_table.advance_model(connection, "m", other, {"number": 3})
+                releases_table.advance_model(
+                    connection, "m", generation=other, after={"number": 3}
+                )
         assert releases_table.read_checkpoints(connection) == {"m": "six"}
         assert releases_table.newest_number(connection, "m") == 2
 
@@ -337,23 +352,25 @@ with hold_worker_lock(store_at(folder, url), folder / "lock", 5.0):
 class TestLock:
     def test_one_at_a_time(self, store: Store, tmp_path: Path) -> None:
         path = tmp_path / "lock"
-        with hold_worker_lock(store, path, 0.0) as locked:
+        with hold_worker_lock(store, path, wait=0.0) as locked:
             assert locked
             with pytest.raises(Busy, match=r"did not finish within 0\.05 s"):
-                with hold_worker_lock(store, path, 0.05):
+                with hold_worker_lock(store, path, wait=0.05):
                     pytest.fail("two hold the lock")
-            with hold_worker_lock(store, path, 5.0, is_done=lambda: True) as second:
+            with hold_worker_lock(
+                store, path, wait=5.0, is_done=lambda: True
+            ) as second:
                 assert not second
-        with hold_worker_lock(store, path, 0.0) as again:
+        with hold_worker_lock(store, path, wait=0.0) as again:
             assert again
 
     def test_an_error_lets_go(self, store: Store, tmp_path: Path) -> None:
         with (
             pytest.raises(ZeroDivisionError),
-            hold_worker_lock(store, tmp_path / "lock", 0.0),
+            hold_worker_lock(store, tmp_path / "lock", wait=0.0),
         ):
             raise ZeroDivisionError
-        with hold_worker_lock(store, tmp_path / "lock", 0.0) as locked:
+        with hold_worker_lock(store, tmp_path / "lock", wait=0.0) as locked:
             assert locked
 
     def test_a_killed_process_lets_go(
@@ -367,10 +384,13 @@ class TestLock:
         with holder:
             assert holder.stdout is not None
             assert holder.stdout.readline() == b"held\n"
-            with pytest.raises(Busy), hold_worker_lock(store, tmp_path / "lock", 0.0):
+            with (
+                pytest.raises(Busy),
+                hold_worker_lock(store, tmp_path / "lock", wait=0.0),
+            ):
                 pytest.fail("two hold the lock")
             holder.kill()
-        with hold_worker_lock(store, tmp_path / "lock", 30.0) as locked:
+        with hold_worker_lock(store, tmp_path / "lock", wait=30.0) as locked:
             assert locked
 
 
@@ -464,7 +484,7 @@ class TestEngine:
 
     def test_a_transaction_that_raises_leaves_nothing(self, store: Store) -> None:
         with pytest.raises(ZeroDivisionError), store.write() as connection:
-            write_metadata(connection, "name", "value")
+            write_metadata(connection, "name", value="value")
             raise ZeroDivisionError
         with store.read() as connection:
             assert connection.execute(select(tables.metadata)).all() == []
@@ -478,7 +498,7 @@ class TestEngine:
         with reader.read() as connection:
             connection.execute(select(tables.metadata)).all()
             with store.write() as other:
-                write_metadata(other, "name", "value")
+                write_metadata(other, "name", value="value")
             with pytest.raises(Busy, match="another process reads"):
                 store.erase_deleted(0.05)
         # Whoever waited once in vain must wait as long as before for the next writer.

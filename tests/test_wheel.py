@@ -51,6 +51,7 @@ def stranger(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_wheel_holds_the_package_and_only_that(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {"expunge/py.typed", "expunge/demo/page.html.j2"} <= set(names)
+    assert "expunge/registry/storage/migrations/versions/r0001_registry.py" in names
     folders = {name.partition("/")[0] for name in names}
     assert folders == {"expunge", f"expunge-{expunge.__version__}.dist-info"}
 

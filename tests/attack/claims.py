@@ -199,7 +199,7 @@ def public_documents_tell_days(rng: Generator, court: Court) -> None:
         home = Path(folder) / "registry"
         with Registry.create(home) as registry:
             stolen = open_signing_key(home / "keys" / "signing-0.pem", create=False)
-            registry.fit("model", model(rng), X, y, owners)
+            registry.fit("model", model(rng), X, y, subjects=owners)
             receipt = registry.forget(["p3"])
             lines = registry.ledger.export().decode().splitlines()
             for text in (receipt, *lines):

@@ -286,7 +286,7 @@ def launder_claims() -> None:
     """Let a registry forget what was declared of a model."""
     real = import_module("expunge.private_model.snapshot").carry
     _put(
-        "registry.fitting",
+        "registry.models",
         "carry",
         lambda custody, before=None, search=None: real(custody),
     )
@@ -294,12 +294,12 @@ def launder_claims() -> None:
 
 def drop_weights_in_the_registry() -> None:
     """Let a registry fit a model without its weights."""
-    real = import_module("expunge.registry.models").fitted
+    real = import_module("expunge.registry.models").fit_estimator
 
-    def fitted(model: Any, *given: Any, **named: Any) -> Any:
-        return real(clone(model), *given, **named | {"sample_weight": None})
+    def fit_estimator(model: Any, X: Any, y: Any, given: Any, **named: Any) -> Any:
+        return real(clone(model), X, y, given._replace(sample_weight=None), **named)
 
-    _put("registry.registry", "fitted", fitted)
+    _put("registry.models", "fit_estimator", fit_estimator)
 
 
 def tell_milliseconds() -> None:
@@ -307,12 +307,12 @@ def tell_milliseconds() -> None:
     entries = import_module("expunge.ledger.entries")
     head = import_module("expunge.ledger.entries").Head
     days = ("day", "accepted", "deadline", "taken")
-    for page in (*entries.KINDS.values(), head):
-        loose = {name: _as_it_is for name in days if name in page.checks}
-        page.checks = {**page.checks, **loose}
-    for place in ("completing", "rotating"):
+    for kind in (*entries.KINDS.values(), head):
+        loose = {name: _as_it_is for name in days if name in kind.checks}
+        kind.checks = {**kind.checks, **loose}
+    for place in ("worker", "keys"):
         _put(f"registry.{place}", "day_of", _to_the_millisecond)
-    _put("registry.site", "midnight", lambda day: 0)
+    _put("registry.context", "midnight", lambda day: 0)
 
 
 def _as_it_is(value: Any) -> Any:
@@ -326,12 +326,12 @@ def _to_the_millisecond(time: int) -> str:
 def trust_every_key() -> None:
     """Let every key of a ledger sign for all of it."""
 
-    def unsigned(page: Any, keys: Any) -> str:
+    def check_signatures(receipt: Any, keys: Any) -> str:
         known = {key.id: key for _, key in keys.keys}
-        return "" if page.signed_by(known[page.key]) else "not signed"
+        return "" if receipt.signed_by(known[receipt.key]) else "not signed"
 
-    _put("ledger.opening", "_unsigned", unsigned)
-    _put("ledger.opening", "_signed", lambda page, keys: [])
+    _put("ledger.receipts", "_check_signatures", check_signatures)
+    _put("ledger.receipts", "_list_signers", lambda receipt, keys: [])
 
 
 def take_ids_as_they_come() -> None:
@@ -344,7 +344,7 @@ def name_rows_by_position() -> None:
     """Let the position of a row be the id of a person."""
     for place in ("linear_model.owners", "linear_model.holdings"):
         _put(place, "row_name", str)
-    for place in ("linear_model.kept", "registry.fitting"):
+    for place in ("linear_model.kept", "registry.models"):
         _put(place, "is_row_name", lambda owner: False)
 
 

@@ -138,7 +138,7 @@ class Site:
             if chance(rng, 0.7):
                 self._fit(name, model, task)
             else:  # to be refused, or found out
-                self.registry.fit(name, model, X, words, self.owners.tolist())
+                self.registry.fit(name, model, X, words, subjects=self.owners.tolist())
         if not refusal:
             self.entries[name] = Entry(task, model.budget, not balanced)
 
@@ -147,7 +147,12 @@ class Site:
         if not (task.sample.weight == 1.0).all():
             given["sample_weight"] = task.sample.weight
         self.registry.fit(
-            name, model, task.sample.X, labels_of(task), self.owners.tolist(), **given
+            name,
+            model,
+            task.sample.X,
+            labels_of(task),
+            subjects=self.owners.tolist(),
+            **given,
         )
 
     def disturb(self) -> None:

@@ -5,7 +5,7 @@ import os
 import pickle
 import select
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import IO, NoReturn
@@ -32,7 +32,7 @@ class Kind:
 
     what: str
     setting: type[Kills]
-    trial: Callable[[Kills, int, int], Trial]
+    trial: type[Trial]
     stores: Sequence[str] = STORES
 
 
@@ -82,7 +82,7 @@ class Column:
             setting = kind.setting(server, before, phases)
 
             def begin(seed: int) -> Trial:
-                return kind.trial(setting, seed, self.course.n_steps)
+                return kind.trial(setting, seed, n_steps=self.course.n_steps)
 
             yield from trials(begin, self.course)
 

@@ -6,7 +6,7 @@ in some way, something is tried, and all is put as it was.
 """
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,13 +18,11 @@ from expunge.registry import ErasureRequest, Registry
 from expunge.registry.context import Paths
 
 from .backups import back_up, put_back, put_database_back, state
-from .client import Memory
 from .oracles import Arrays, private_arrays
 from .processes import Life, Worker, apart, judged, unheard
 from .sending import Telling, send_all
-from .settings import Kills
-from .story import Step, Story, tell, unfitted
-from .trial import begun
+from .story import Step, Story, unfitted
+from .trial import Trial, begin_story
 from .verdict import back_again, complaints_about, contradicted
 
 # Of one story, before another is told.
@@ -151,22 +149,11 @@ class Attempt:
         return f"journal {self.damage}, {self.act}{opened}"
 
 
-class DamagedJournals:
-    """A trial in which journals are damaged.
+class DamagedJournals(Trial):
+    """A trial in which journals are damaged."""
 
-    Parameters
-    ----------
-    setting
-        Where the story is told.
-    seed, n_steps
-        Of the story, and of the damages.
-    """
-
-    def __init__(self, setting: Kills, seed: int, n_steps: int) -> None:
-        self.story = tell(seed, n_steps, COMMANDS)
-        self.memory = Memory()
-        self._setting = setting
-        self._chance = random.Random(seed)
+    def _commands(self) -> Sequence[str]:
+        return COMMANDS
 
     def lives(self, n_strikes: int) -> Iterator[Life]:
         """Damage the journal so often at the most; yield what was tried each time."""
@@ -174,14 +161,14 @@ class DamagedJournals:
             for _ in range(min(n_strikes, DAMAGES_EACH)):
                 attempt = self._attempt()
                 apart(put_back, place.folder, place.latest)
-                said = judged(self._complaints, place, attempt, in_peace)
+                said = judged(self._complaints_after, place, attempt, in_peace)
                 self.memory.complaints += [f"{attempt}: {one}" for one in said]
                 yield Life(True, attempt.damage, 0.0)
 
     @contextmanager
     def _told(self) -> Iterator[tuple[Place, Arrays]]:
         """Tell the story in peace, with a backup in the middle."""
-        with begun(self._setting, self.story) as folder:
+        with begin_story(self._setting, self.story) as folder:
             place = Place(
                 self.story,
                 folder,
@@ -208,7 +195,7 @@ class DamagedJournals:
         already_open = may_be_open and self._chance.random() < 0.5
         return Attempt(damage, act, already_open, self._chance.random())
 
-    def _complaints(
+    def _complaints_after(
         self, place: Place, attempt: Attempt, in_peace: Arrays
     ) -> list[str]:
         """Try something on a damaged journal; return what is wrong with the outcome."""

@@ -18,14 +18,12 @@ from sqlalchemy import Connection
 from expunge.exceptions import StoreFailed
 from expunge.registry.storage import engine
 
-from .client import Line, Memory
+from .client import Line
 from .phases import put
 from .processes import Life, Worker, judged
 from .sending import Telling, send_all
-from .settings import Kills
-from .story import COMMANDS, tell
-from .trial import FURY, begun, told_in_peace
-from .verdict import complaints_about
+from .story import COMMANDS
+from .trial import FURY, ComparedTrial, begin_story
 
 # So many calls that need room, at the most, before there is none; bytes of a file.
 MANY, SIZES = 25, (1, 1 << 10, 1 << 14, 1 << 18)
@@ -169,29 +167,17 @@ class _File(io.FileIO):
         return super().write(data)
 
 
-class FullDisks:
-    """A trial in which the client's disk fills up.
+class FullDisks(ComparedTrial):
+    """A trial in which the client's disk fills up."""
 
-    Parameters
-    ----------
-    setting
-        Where the story is told.
-    seed, n_steps
-        Of the story, and of the moments.
-    """
-
-    def __init__(self, setting: Kills, seed: int, n_steps: int) -> None:
-        self.story = tell(seed, n_steps, COMMANDS)
-        self.memory = Memory()
-        self._setting = setting
-        self._chance = random.Random(seed)
-        self._in_peace, _ = told_in_peace(setting, self.story)
+    def _commands(self) -> Sequence[str]:
+        return COMMANDS
 
     def lives(self, n_strikes: int) -> Iterator[Life]:
         """Fill the disk so often at the most; yield what was going on each time."""
         memory = self.memory
         most = min(n_strikes, FURY * len(self.story.steps))
-        with begun(self._setting, self.story) as folder:
+        with begin_story(self._setting, self.story) as folder:
             while not (memory.finished or memory.complaints):
                 known = len(memory.refused)
                 memory.found = memory.store_failed = ""
@@ -205,9 +191,7 @@ class FullDisks:
                 if memory.store_failed and len(memory.refused) == known:
                     memory.hear("there was room", memory.store_failed)
             if not memory.complaints:
-                memory.complaints += judged(
-                    complaints_about, self.story, folder, memory, self._in_peace
-                )
+                memory.complaints += judged(self._complaints, folder)
 
     def _work(self, folder: Path, disk: Disk, line: Line) -> None:
         telling = Telling(

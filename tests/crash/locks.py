@@ -6,9 +6,8 @@ that of a transaction; beside SQLite the lock's file is deleted.
 """
 
 import os
-import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -20,14 +19,11 @@ from expunge.registry.storage import lock
 from tests.postgres import connect
 
 from .backups import back_up, put_database_back
-from .client import Line, Memory
+from .client import Line
 from .phases import PAUSED, dawdle, put
 from .processes import PATIENCE, Life, Worker, apart, judged
 from .sending import Telling, send_all
-from .settings import Kills
-from .story import tell
-from .trial import FURY, begun, told_in_peace
-from .verdict import complaints_about
+from .trial import FURY, ComparedTrial, begin_story
 
 # In seconds: between looks at the processes, and between strikes at no occasion.
 GLANCE, LONGEST_REST = 0.001, 0.3
@@ -49,29 +45,16 @@ _SESSIONS = """
 _KEY = {"high": lock.ADVISORY >> 32, "low": lock.ADVISORY & 0xFFFFFFFF}
 
 
-class LostLocks:
-    """A trial in which two processes tell a story, and lose the lock meanwhile.
+class LostLocks(ComparedTrial):
+    """A trial in which two processes tell a story, and lose the lock meanwhile."""
 
-    Parameters
-    ----------
-    setting
-        Where it is told.
-    seed, n_steps
-        Of the story, and of the moments.
-    """
-
-    def __init__(self, setting: Kills, seed: int, n_steps: int) -> None:
-        self.story = tell(seed, n_steps, COMMANDS)
-        self.memory = Memory()
-        self._setting = setting
-        self._seed = seed
-        self._chance = random.Random(seed)
-        self._in_peace, _ = told_in_peace(setting, self.story)
+    def _commands(self) -> Sequence[str]:
+        return COMMANDS
 
     def lives(self, n_strikes: int) -> Iterator[Life]:
         """Take the lock away so often at the most; yield what was going on."""
         memory = self.memory
-        with begun(self._setting, self.story) as folder:
+        with begin_story(self._setting, self.story) as folder:
             backup = folder.with_name("before")
             apart(back_up, folder, backup)
             with _session(folder) as session:
@@ -142,9 +125,6 @@ class LostLocks:
         for pid, _, _ in chosen:
             session.execute("SELECT pg_terminate_backend(%s)", (pid,))
         return int(chosen[0][1].split()[1]) if chosen else None
-
-    def _complaints(self, folder: Path) -> list[str]:
-        return complaints_about(self.story, folder, self.memory, self._in_peace)
 
     def _after_a_restore(self, folder: Path, backup: Path) -> list[str]:
         """Restore from before the story; return what does not hold then."""

@@ -5,8 +5,7 @@ A copy whose parts do not belong together is refused, and nothing is changed; fr
 other the registry comes back, and nobody with it.
 """
 
-import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -26,10 +25,7 @@ from .client import Line, Memory
 from .phases import dawdle
 from .processes import Life, Moment, Worker, apart, judged, unheard
 from .sending import Telling, send_all
-from .settings import Kills
-from .story import tell
-from .trial import SHORT, begun, told_in_peace
-from .verdict import complaints_about
+from .trial import SHORT, ComparedTrial, begin_story
 
 # Of one story, copies that are taken at the most, and how often each is restored.
 COPIES, TIMES = 5, 3
@@ -41,29 +37,15 @@ COMMANDS = ("ship", "rotate signing key", "rotate tag key", "look")
 SHARE_OF_FITS = 0.25
 
 
-class LiveCopies:
-    """A trial in which a registry is copied while it is in use, and restored later.
+class LiveCopies(ComparedTrial):
+    """A trial in which a registry is copied while it is in use, and restored later."""
 
-    Parameters
-    ----------
-    setting
-        Where the story is told.
-    seed, n_steps
-        Of the story, of the copies and of the moments.
-    """
-
-    def __init__(self, setting: Kills, seed: int, n_steps: int) -> None:
-        self.memory = Memory()
-        self._setting = setting
-        self._seed = seed
-        self._chance = random.Random(seed)
-        fits = ("refit",) if self._chance.random() < SHARE_OF_FITS else ()
-        self.story = tell(seed, n_steps, COMMANDS + fits)
-        self._in_peace, _ = told_in_peace(setting, self.story)
+    def _commands(self) -> Sequence[str]:
+        return COMMANDS + (("refit",) if self._chance.random() < SHARE_OF_FITS else ())
 
     def lives(self, n_strikes: int) -> Iterator[Life]:
         """Restore so often at the most; yield how each attempt ended."""
-        with begun(self._setting, self.story) as folder:
+        with begin_story(self._setting, self.story) as folder:
             copies = self._copies(folder)
             latest = folder.with_name("latest")
             apart(back_up, folder, latest)
@@ -126,9 +108,7 @@ class LiveCopies:
             ]
         elif attempt.finished:
             yield "restored"
-            memory.complaints += judged(
-                complaints_about, self.story, folder, memory, self._in_peace
-            )
+            memory.complaints += judged(self._complaints, folder)
         else:
             memory.complaints.append(f"a restore failed: {attempt.store_failed}")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from expunge.exceptions import StoreFailed
+from expunge.exceptions import ExpungeError, StoreFailed
 from expunge.registry import (
     ErasureRequest,
     RequestStatus,
@@ -37,8 +37,9 @@ CARELESS, PAUSE = "being careless", 0.02
 def complete_without_applying(line: Line) -> None:
     """Say that requests are applied, and change no model."""
 
-    def hollow(context: Context, waiting: Sequence[str]) -> None:
-        worker.commit_changes(context, [], {request: {} for request in waiting})
+    def hollow(context: Context, waiting: Sequence[str]) -> dict[str, ExpungeError]:
+        worker.commit_changes(context, [], made={request: {} for request in waiting})
+        return {}
 
     put(worker, "apply_batch", hollow)
 
@@ -66,12 +67,12 @@ def destroy_keys_before_the_commit(line: Line) -> None:
     """Destroy a checkpoint's key while the next checkpoint is not committed."""
 
     def commit_changes(
-        context: Context, changes: Sequence[worker.Change], *rest: Any
+        context: Context, changes: Sequence[worker.Change], **rest: Any
     ) -> None:
         later = {change.name: change.after.generation for change in changes}
         context.checkpoints.vault.destroy_old_keys(lambda: later)
         _pause(line)
-        real(context, changes, *rest)
+        real(context, changes, **rest)
 
     real = worker.commit_changes
     put(worker, "commit_changes", commit_changes)
@@ -118,8 +119,8 @@ def trust_the_journal(line: Line) -> None:
 def work_out_of_turn(line: Line) -> None:
     """Go on, in the store and in the journal, though another process took over."""
 
-    def take_turn(connection: Connection, before: str, after: str) -> None:
-        write_metadata(connection, TURN, after)
+    def take_turn(connection: Connection, before: str, *, after: str) -> None:
+        write_metadata(connection, TURN, value=after)
 
     real = Journal.lock_for_statement
     put(context_module, "take_turn", take_turn)
@@ -140,9 +141,9 @@ def restore_everybody(line: Line) -> None:
 def say_nothing_of_full_disks(line: Line) -> None:
     """Go on as if a checkpoint had been written."""
 
-    def write(self: Checkpoints, model: str, generation: int, parts: Any) -> str:
+    def write(self: Checkpoints, model: str, generation: int, *, parts: Any) -> str:
         try:
-            return real(self, model, generation, parts)
+            return real(self, model, generation, parts=parts)
         except StoreFailed:
             return f"{model}.{generation}.{'0' * 16}"
 

@@ -3,13 +3,14 @@
 
 import random
 import tempfile
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from .client import Memory
 from .oracles import Arrays, private_arrays
@@ -69,54 +70,69 @@ class Course:
     keep_going: bool = False
 
 
-class Trial(Protocol):
-    """One story, and what became of it."""
+class Trial(ABC):
+    """One story, and what became of it.
 
-    story: Story
-    memory: Memory
+    Parameters
+    ----------
+    setting
+        Where the story is told, and what strikes there.
+    seed, n_steps
+        Of the story, and of whatever else is drawn.
+    """
 
+    def __init__(self, setting: Kills, seed: int, *, n_steps: int) -> None:
+        self.memory = Memory()
+        self._setting = setting
+        self._seed = seed
+        self._chance = random.Random(seed)
+        self.story = tell(seed, n_steps, self._commands())
+
+    @abstractmethod
     def lives(self, n_strikes: int) -> Iterator[Life]:
         """Strike so often at the most; yield the life of each process, or strike."""
+
+    def _commands(self) -> Sequence[str]:
+        """Return what the client does beside sending requests."""
+        return self._setting.commands
+
+
+class ComparedTrial(Trial):
+    """A trial whose outcome is compared with the story told in peace.
+
+    The parameters are those of ``Trial``.
+    """
+
+    def __init__(self, setting: Kills, seed: int, *, n_steps: int) -> None:
+        super().__init__(setting, seed, n_steps=n_steps)
+        self._in_peace, self._longest = tell_in_peace(setting, self.story)
+
+    def _complaints(self, folder: Path) -> list[str]:
+        """Return what does not hold of the registry in a folder."""
+        return complaints_about(self.story, folder, self.memory, self._in_peace)
 
 
 Trials: TypeAlias = Callable[[int], Trial]
 """A seed, to its trial."""
 
 
-class OneByOne:
-    """A trial in which one process goes on where another was struck.
-
-    Parameters
-    ----------
-    setting
-        Where it is told, and what strikes there.
-    seed, n_steps
-        Of the story, and of the moments to strike at.
-    """
-
-    def __init__(self, setting: Kills, seed: int, n_steps: int) -> None:
-        self.story = tell(seed, n_steps, setting.commands)
-        self.memory = Memory()
-        self._setting = setting
-        self._chance = random.Random(seed)
-        self._in_peace, self._longest = told_in_peace(setting, self.story)
+class OneByOne(ComparedTrial):
+    """A trial in which one process goes on where another was struck."""
 
     def lives(self, n_strikes: int) -> Iterator[Life]:
         """Tell the story, struck so often at the most; yield each process's life."""
-        with begun(self._setting, self.story) as folder:
+        with begin_story(self._setting, self.story) as folder:
             n_left = min(n_strikes, FURY * len(self.story.steps))
             while not (self.memory.finished or self.memory.complaints):
-                life = self._life(folder, self._moment() if n_left else None)
+                life = self._live(folder, self._moment() if n_left else None)
                 n_left -= life.struck
                 yield life
                 if life.struck:
                     self._setting.mend(folder, self.memory, self._chance)
             if not self.memory.complaints:
-                self.memory.complaints += judged(
-                    complaints_about, self.story, folder, self.memory, self._in_peace
-                )
+                self.memory.complaints += judged(self._complaints, folder)
 
-    def _life(self, folder: Path, moment: Moment | None) -> Life:
+    def _live(self, folder: Path, moment: Moment | None) -> Life:
         memory = self.memory
         memory.found = memory.store_failed = ""
         job = partial(send_all, Telling(self.story, folder), memory)
@@ -162,10 +178,10 @@ def trials(begin: Trials, course: Course) -> Iterator[Tally]:
     yield tally
 
 
-def told_in_peace(setting: Kills, story: Story) -> tuple[Arrays, float]:
+def tell_in_peace(setting: Kills, story: Story) -> tuple[Arrays, float]:
     """Return the private state at the end of a story, and when to strike at last."""
     memory = Memory()
-    with begun(setting, story) as folder:
+    with begin_story(setting, story) as folder:
         job = partial(send_all, Telling(story, folder), memory)
         life = Worker(memory, job).live(None, Worker.kill)
         if memory.complaints or not memory.finished:
@@ -175,7 +191,7 @@ def told_in_peace(setting: Kills, story: Story) -> tuple[Arrays, float]:
 
 
 @contextmanager
-def begun(setting: Kills, story: Story) -> Iterator[Path]:
+def begin_story(setting: Kills, story: Story) -> Iterator[Path]:
     """Lend the folder of a registry in which the story has not begun yet."""
     with tempfile.TemporaryDirectory(prefix="expunge-crash-") as folder:
         registry = Path(folder) / "registry"

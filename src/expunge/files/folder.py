@@ -88,7 +88,7 @@ def replace_files(folder: Path, files: Mapping[str, bytes]) -> None:
     try:
         for name, data in files.items():
             private = name.startswith(PRIVATE)
-            write_new_file(saving / name, data, OWNER_ALONE if private else ANYONE)
+            write_new_file(saving / name, data, mode=OWNER_ALONE if private else ANYONE)
         sync_folder(saving)
         saving.rename(folder / SAVED)
     except BaseException:

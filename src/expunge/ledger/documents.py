@@ -36,38 +36,40 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class CanonicalDocument(Document):
-    """A document with one spelling, which alone is read."""
+    """A document with one valid spelling; any other is refused."""
 
     __slots__ = ()
 
     def to_json(self) -> str:
-        """Return the only spelling of this page, documents within it included."""
+        """Return the canonical JSON, documents within it included."""
         return dumps(self.parts())
 
     def parts(self) -> dict[str, Any]:
         """Return the fields by name, as the JSON shows them."""
-        return {field.name: _shown(getattr(self, field.name)) for field in fields(self)}
+        return {
+            field.name: _to_plain(getattr(self, field.name)) for field in fields(self)
+        }
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Return the page that these bytes spell; refuse any other spelling of it."""
+        """Return the document in these bytes; refuse any but the canonical spelling."""
         try:
-            page = super().from_json(text)
+            document = super().from_json(text)
         except RecursionError:
-            raise InvalidInput(f"{cls.__name__}: nested too deep to be one") from None
+            raise InvalidInput(f"{cls.__name__}: nested too deeply to be one") from None
         given = (
             text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
         )
-        if page.to_json().encode() != given:
+        if document.to_json().encode() != given:
             raise InvalidInput(
-                f"{cls.__name__}: not in canonical spelling; hand over the bytes as "
-                "they were written, without a newline at the end"
+                f"{cls.__name__}: not in canonical spelling; pass the bytes as they "
+                "were written, without a newline at the end"
             )
-        return page
+        return document
 
 
 def document_of(kind: type[Document]) -> Check:
-    """Return a check for a document inside a page.
+    """Return a check for a document inside another.
 
     Of a document that is published itself, the schema refers to its own.
     """
@@ -132,7 +134,7 @@ def list_of(check: Check) -> Check:
 
 
 def _name(value: Any) -> str:
-    """Check for the name of a model: letters, digits, dots, dashes; no address fits."""
+    """Check the name of a model: letters, digits, dots, dashes; no address fits."""
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise ValueError(
             "it must be 1 to 64 ASCII letters, digits, dots, dashes or underscores, "
@@ -142,7 +144,7 @@ def _name(value: Any) -> str:
 
 
 def _utc_day(value: Any) -> str:
-    """Check for a day in UTC, as YYYY-MM-DD; the earlier of two is the smaller word."""
+    """Check a day in UTC, as YYYY-MM-DD; the earlier of two sorts first."""
     try:
         spelled = date.fromisoformat(value).isoformat()
     except (TypeError, ValueError):
@@ -155,7 +157,7 @@ def _utc_day(value: Any) -> str:
 model_name = Spelled(
     _name, {"type": "string", "pattern": f"^{_NAME.pattern}$"}, _NAME.pattern, str, '"'
 )
-# Many pages are of one day.
+# Many documents are of one day.
 utc_day = Spelled(
     _utc_day,
     {
@@ -173,24 +175,24 @@ utc_day = Spelled(
 def day_of(time: int) -> str:
     """Return the day in UTC of a time in milliseconds since 1970.
 
-    Pages hold days alone: with a finer time they would tell how long an answer took,
-    and so whether the rows of the others were needed for it.
+    Documents hold days alone: a finer time would tell how long an answer took, and so
+    whether the rows of the others were needed for it.
     """
     if not 0 <= time < midnight(LAST_DAY) + DAY:
         raise InvalidInput(
-            f"the time is {time} ms since 1970, which is no day from {FIRST_DAY} to "
+            f"the time is {time} ms since 1970, which is not a day from {FIRST_DAY} to "
             f"{LAST_DAY}; set the clock"
         )
     return (EPOCH + timedelta(days=time // DAY)).isoformat()
 
 
 def midnight(day: str) -> int:
-    """Return when a day begins, in milliseconds since 1970."""
+    """Return the start of a day, in milliseconds since 1970."""
     return DAY * days_between(FIRST_DAY, day)
 
 
 def days_between(first: str, last: str) -> int:
-    """Return by how many days one day comes after another."""
+    """Return how many days the last day is after the first."""
     return (date.fromisoformat(last) - date.fromisoformat(first)).days
 
 
@@ -199,14 +201,14 @@ def _repeated(item: str) -> str:
     return f"(?:{item}(?:,{item})*)?"
 
 
-def _shown(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     """Return a value with the documents in it as plain mappings."""
     if isinstance(value, CanonicalDocument):
         return value.parts()
     if isinstance(value, Document):
         return loads(value.to_json(), type(value).__name__)
     if isinstance(value, Mapping):
-        return {key: _shown(value[key]) for key in value}
+        return {key: _to_plain(value[key]) for key in value}
     return value
 
 
@@ -218,14 +220,14 @@ _KIND = '"kind":"'
 def read_document(
     text: str | bytes, kinds: Mapping[str, type[AnyDocument]]
 ) -> AnyDocument:
-    """Return the page that these bytes spell; refuse a kind that is not known."""
-    page = read_fast(text, kinds)
-    if page is not None:
-        return page
-    kind = loads(text, "Page").get("kind")
+    """Return the document in these bytes; refuse an unknown kind."""
+    document = read_fast(text, kinds)
+    if document is not None:
+        return document
+    kind = loads(text, "Document").get("kind")
     if not isinstance(kind, str) or kind not in kinds:
         raise InvalidInput(
-            f"Page: kind {kind!r}; it must be one of {', '.join(map(repr, kinds))}; "
+            f"kind {kind!r}; it must be one of {', '.join(map(repr, kinds))}; "
             "a newer expunge may know more"
         )
     return kinds[kind].from_json(text)
@@ -234,40 +236,42 @@ def read_document(
 def read_fast(
     text: str | bytes, kinds: Mapping[str, type[AnyDocument]]
 ) -> AnyDocument | None:
-    """Return the page that these bytes spell; None if a glance does not tell."""
+    """Return the document in these bytes; None if the fast path cannot tell."""
     try:
-        word = text if isinstance(text, str) else text.decode("ascii")
+        decoded = text if isinstance(text, str) else text.decode("ascii")
     except UnicodeDecodeError:
         return None
-    # A guess at the kind: the pattern says whether that is what stands there.
-    start = word.find(_KIND) + len(_KIND)
-    kind = kinds.get(word[start : word.find('"', start)])
+    # A guess at the kind: the pattern then says whether it is right.
+    start = decoded.find(_KIND) + len(_KIND)
+    kind = kinds.get(decoded[start : decoded.find('"', start)])
     if kind is None:
         return None
     if kind not in _SPELLINGS:
         _SPELLINGS[kind] = _spelling(kind)
     spelling = _SPELLINGS[kind]
-    match = None if spelling is None else spelling.pattern.fullmatch(word)
+    match = None if spelling is None else spelling.pattern.fullmatch(decoded)
     if spelling is None or match is None:
         return None
-    page = object.__new__(kind)
+    document = object.__new__(kind)
     try:
         words = match.groups()
-        for put, read, part in zip(spelling.puts, spelling.reads, words, strict=True):
-            put(page, read(part))
-        page.require_consistent()
+        for set_field, read, part in zip(
+            spelling.setters, spelling.readers, words, strict=True
+        ):
+            set_field(document, read(part))
+        document.require_consistent()
     except ValueError:
         return None
-    return page
+    return document
 
 
 @dataclass(frozen=True, slots=True)
 class _Spelling:
-    """A pattern with a group for each field; for each how to read it and put it."""
+    """A pattern with a group for each field, and how to read and set each field."""
 
     pattern: re.Pattern[str]
-    reads: Sequence[Callable[[str], Any]]
-    puts: Sequence[Callable[[CanonicalDocument, Any], None]]
+    readers: Sequence[Callable[[str], Any]]
+    setters: Sequence[Callable[[CanonicalDocument, Any], None]]
 
 
 # By kind, each made once.
@@ -275,15 +279,15 @@ _SPELLINGS: dict[type[CanonicalDocument], _Spelling | None] = {}
 
 
 def _spelling(kind: type[CanonicalDocument]) -> _Spelling | None:
-    """Return how a kind of page is spelled; None if the check of a field cannot say."""
-    written, reads, puts = [], [], []
+    """Return how a kind is spelled; None if the check of a field cannot say."""
+    written, readers, setters = [], [], []
     for name in sorted(field.name for field in fields(kind)):
         check = kind.checks[name]
         if not isinstance(check, Spelled):
             return None
         written.append(f'"{name}":{check.group}')
-        # A frozen page has slots, which are filled here as in its own making.
+        # A frozen document has slots, which are filled here as by its constructor.
         slot: Any = getattr(kind, name)
-        reads.append(check.read)
-        puts.append(slot.__set__)
-    return _Spelling(re.compile(rf"\{{{','.join(written)}\}}"), reads, puts)
+        readers.append(check.read)
+        setters.append(slot.__set__)
+    return _Spelling(re.compile(rf"\{{{','.join(written)}\}}"), readers, setters)

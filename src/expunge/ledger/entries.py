@@ -1,23 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entries: what a ledger says happened, as frozen pages without a person in them.
+"""Entries and heads: what a ledger says happened, and the signature under it.
 
-Ledgers outlive code, so the constitution of ``events`` holds here too: a kind is never
-removed and never changes its meaning, and an unknown one is refused.
+Ledgers outlive code, so the rules of ``promise.accountant``'s events hold here too: a
+kind is never removed and never changes its meaning, and an unknown one is refused.
 
 An entry is append-only and public, so it must not hold what may have to be erased: no
 name, no keyed tag of a person (equal tags would link requests for ever), no row, and
 nothing computed from one. Requests are 16 random bytes, models have short names, and
-people are a number. Certificates stand for themselves by their digest, which covers
-the commitment to the private record.
+people are a number. A certificate is named by its digest, which covers the commitment
+to the private record.
 
-Heads: the operator's signature under the whole ledger so far.
+A head is the operator's signature under the whole ledger so far. Anyone who holds a
+head can hold the operator to every entry below it.
 
-Whoever holds a head can hold the operator to every entry below it.
-
-Signatures: pages that name a key and carry its signature of all the rest.
-
-What is signed is the page's canonical JSON without the field "signature". Every kind of
-page says its kind in that JSON, so that no signature of one kind passes for another.
+What is signed is a document's canonical JSON without the field "signature". Every kind
+of document states its kind in that JSON, so that no signature of one kind passes for
+another.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,12 +39,12 @@ from .merkle import Tree
 
 SIGNED_CHECKS = {"key": digest, "signature": hexadecimal(SIGNATURE_BYTES)}
 SHARE = 100  # signatures that a thread verifies at a time: 10 ms
-# Of a page that is not signed yet; no key verifies it.
+# Of a document that is not signed yet; no key verifies it.
 NO_KEY, NO_SIGNATURE = "00" * KEY_BYTES, "00" * SIGNATURE_BYTES
 
 
 class SignedDocument(CanonicalDocument):
-    """A page with a key's name and that key's signature."""
+    """A document with a key's name and that key's signature."""
 
     __slots__ = ()
 
@@ -58,15 +56,15 @@ class SignedDocument(CanonicalDocument):
         return payload_of(self.to_json())
 
     def signed_by(self, key: PublicKey) -> bool:
-        """Return whether the page names this key and is signed by it."""
+        """Return whether the document names this key and is signed by it."""
         signature = bytes.fromhex(self.signature)
         return self.key == key.id and key.verifies(signature, self.payload())
 
 
 def payload_of(text: str) -> bytes:
-    """Return what the signature is of, from the canonical JSON of the whole page.
+    """Return the bytes that are signed, from the canonical JSON of the whole document.
 
-    The page's own signature comes last: what follows it are whole numbers.
+    Its own signature comes last: only whole numbers follow it.
     """
     before, _, after = text.rpartition('"signature":"')
     return (before + after.partition('",')[2]).encode()
@@ -74,40 +72,40 @@ def payload_of(text: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class UnverifiedSignature:
-    """A signature that is still to be verified."""
+    """A signature that has not been verified yet."""
 
     key: PublicKey
     signature: bytes
     payload: bytes
 
 
-def find_bad_signature(owed: Sequence[UnverifiedSignature]) -> int | None:
-    """Return the place of the first signature that is not its key's; None if all are.
+def find_bad_signature(signatures: Sequence[UnverifiedSignature]) -> int | None:
+    """Return the position of the first signature that fails; None if all hold.
 
     The library verifies without Python's lock, so that threads share the work.
     """
 
-    def unverified(start: int) -> int | None:
-        for place, one in enumerate(owed[start : start + SHARE], start):
+    def find_in_share(start: int) -> int | None:
+        for place, one in enumerate(signatures[start : start + SHARE], start):
             if not one.key.verifies(one.signature, one.payload):
                 return place
         return None
 
-    starts = range(0, len(owed), SHARE)
+    starts = range(0, len(signatures), SHARE)
     if len(starts) < 2:
-        return unverified(0)
+        return find_in_share(0)
     with ThreadPoolExecutor() as pool:
-        found = pool.map(unverified, starts)
+        found = pool.map(find_in_share, starts)
         return next((place for place in found if place is not None), None)
 
 
 AnySigned = TypeVar("AnySigned", bound=SignedDocument)
 
 
-def sign(page: AnySigned, key: SigningKey) -> AnySigned:
-    """Return the page with this key's name and signature."""
-    # Fields of its classes, which the base cannot declare: Entry has slots of its own.
-    unsigned: Any = page
+def sign(document: AnySigned, key: SigningKey) -> AnySigned:
+    """Return the document with this key's name and signature."""
+    # Its classes have the fields; the base cannot declare them beside Entry's slots.
+    unsigned: Any = document
     named: Any = replace(unsigned, key=key.public.id)
     signed: AnySigned = replace(named, signature=key.sign(named.payload()).hex())
     return signed
@@ -130,12 +128,12 @@ class Entry(CanonicalDocument):
     Parameters
     ----------
     sequence
-        Its place, counted from 0.
+        Its position, counted from 0.
     day
-        When it was written: a day in UTC, as YYYY-MM-DD; never before the entry before
-        it.
+        When it was written: a day in UTC, as YYYY-MM-DD; never earlier than the entry
+        before it.
     kind
-        What happened; one word or two for each class.
+        What happened; fixed for each class.
     version
         Of the format.
     """
@@ -164,19 +162,19 @@ class ModelRegistered(Entry):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RequestCompleted(Entry):
-    """People asked to be forgotten, and are; the day is that of completion.
+    """People asked to be forgotten, and were; the day is that of completion.
 
     Parameters
     ----------
     request
-        16 random bytes in hexadecimal, ``uuid4().hex`` say; never a ticket number, an
-        address or a hash of one, nor a UUID that holds a time.
+        16 random bytes in hexadecimal, such as ``uuid4().hex``; never a ticket number,
+        an address or a hash of one, nor a UUID that holds a time.
     certificates
         For each model that was changed, the digest of its new certificate.
     n_subjects
         How many people the request was about.
     accepted, deadline
-        The day when the request came in, and that by which the law wanted it done.
+        The day when the request came in, and the day by which the law wanted it done.
     """
 
     request: str
@@ -197,11 +195,11 @@ class RequestCompleted(Entry):
     }
 
     def require_consistent(self) -> None:
-        """Refuse days that cannot follow one another."""
+        """Refuse days in an impossible order."""
         if not self.accepted <= min(self.day, self.deadline):
             raise InvalidInput(
                 f"RequestCompleted: accepted={self.accepted}, day={self.day}, "
-                f"deadline={self.deadline}; completion and deadline come after it"
+                f"deadline={self.deadline}; neither day can come before it"
             )
 
 
@@ -223,9 +221,9 @@ class ReleaseMade(Entry):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ReleasesSuperseded(Entry):
-    """Earlier releases of a model must not be used any more.
+    """Earlier releases of a model must no longer be used.
 
-    ``certificates`` are the digests of theirs; ``by`` is that of the release to use.
+    ``certificates`` holds the digests of theirs; ``by`` is that of the release to use.
     """
 
     model: str
@@ -244,7 +242,7 @@ class ReleasesSuperseded(Entry):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class KeyRotated(Entry, SignedDocument):
-    """From here on another key signs; ``sign`` it with the key that did so far.
+    """From here on another key signs; ``sign`` this with the key that did so far.
 
     ``public`` is the new key, 32 bytes in hexadecimal; ``key`` names the old one.
     """
@@ -269,9 +267,9 @@ class KeyRotated(Entry, SignedDocument):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Restored(Entry):
-    """The models were restored from a backup, and requests carried out again.
+    """The models were restored from a backup, and requests were applied again.
 
-    ``taken`` is the day of the last entry in the backup; ``n_replayed`` how many
+    ``taken`` is the day of the last entry in the backup; ``n_replayed`` is how many
     requests, completed after that, were applied to it.
     """
 
@@ -298,7 +296,7 @@ KINDS: Mapping[str, type[Entry]] = {
 
 
 def read_entry(text: str | bytes) -> Entry:
-    """Return the entry that these bytes spell; refuse a kind that is not known."""
+    """Return the entry in these bytes; refuse an unknown kind."""
     return read_document(text, KINDS)
 
 
@@ -316,7 +314,7 @@ class Head(SignedDocument):
     day
         When it was signed: a day in UTC, as YYYY-MM-DD.
     key, signature
-        Name of the key in force at this size, and its signature of all the rest.
+        Name of the key in force at this size, and its signature of everything else.
     """
 
     size: int

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checking: whether a ledger's export stands, and which entry does not.
+"""Checking an export: whether a ledger is what its operator signed, and where not.
 
 An export is a file of lines, each the canonical JSON of an entry or of a head, in the
-order in which they came. Entries are counted, dated and hashed; heads say what the hash
-must be, and rotations which key signs them. Reading stops at the first line that does
-not fit, since nothing after it can be judged.
+order in which they were written. Entries are counted, dated and hashed; heads say what
+the hash must be, and rotations which key signs them. Reading stops at the first line
+that does not fit, since nothing after it can be judged.
 
-What was cut off at the end leaves no trace in what is left. It shows against a head
-that the reader has from elsewhere: from an earlier export, or from a receipt.
+A missing end leaves no trace in what remains. It only shows against a head that the
+reader has from elsewhere: from an earlier export, or from a receipt.
 """
 
 from collections import defaultdict
@@ -48,16 +48,16 @@ class ExportVerdict(Verdict):
     Parameters
     ----------
     ledger
-        Where the ledger stands at the last head that holds; continue from it with the
-        lines that come later.
+        Where the ledger stands at the last valid head; continue from it with the lines
+        that come later.
     """
 
     ledger: Ledger
 
 
-def export(pages: Iterable[CanonicalDocument]) -> bytes:
+def export(documents: Iterable[CanonicalDocument]) -> bytes:
     """Return entries and heads as the lines of a file, in this order."""
-    return b"".join(page.to_json().encode() + b"\n" for page in pages)
+    return b"".join(one.to_json().encode() + b"\n" for one in documents)
 
 
 def check_export(
@@ -67,7 +67,7 @@ def check_export(
     since: Ledger | None = None,
     seen: Sequence[Head] = (),
 ) -> ExportVerdict:
-    """Return whether an export stands, and if not, which entry.
+    """Return whether an export is valid, and if not, which entry is wrong.
 
     Parameters
     ----------
@@ -81,62 +81,62 @@ def check_export(
         Where an earlier export ended (``ExportVerdict.ledger``), if this one goes on
         from there; otherwise it must begin at the beginning.
     seen
-        Heads that the reader has from elsewhere; the export must agree with them.
+        Heads that you have from elsewhere; the export must agree with them.
     """
     listed = KeyHistory.from_pem(public_pem)
     start = Ledger.empty(listed.at(0)) if since is None else since
-    _require_comparable(start, listed, seen)
+    _require_comparable(start, listed, seen=seen)
     sizes: defaultdict[int, list[Head]] = defaultdict(list)
     for head in seen:
         sizes[head.size].append(head)
-    reading = _Reading(start, listed, dict(sizes))
+    reader = _ExportReader(start, listed, seen=dict(sizes))
     data = lines.encode("utf-8", "surrogatepass") if isinstance(lines, str) else lines
     *whole, rest = data.split(b"\n")
-    failure = reading.held()
+    failure = reader.check_seen_heads()
     for number, line in enumerate(whole, start=1):
         if failure:
             break
         try:
-            page = read_document(line, LINES)
+            document = read_document(line, LINES)
         except InvalidInput as error:
-            due = reading.size
-            failure = f"line {number}, at entry {due}, is not to be read: {error}"
+            due = reader.size
+            failure = f"line {number}, at entry {due}, cannot be parsed: {error}"
         else:
-            failure = reading.turn(page, line)
+            failure = reader.read(document, line)
     if not failure:
-        failure = reading.unfinished(rest)
-    # A head whose signature fails comes before whatever else was found.
-    failure = reading.verified() or failure
-    return _verdict(reading, failure)
+        failure = reader.check_end(rest)
+    # A bad signature under a head takes precedence over anything else found.
+    failure = reader.verify_signatures() or failure
+    return _make_verdict(reader, failure)
 
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """A head that fits, with the signature to verify, and what vouched before it."""
+    """A head that fits: its signature, what a bad one means, and the ledger before."""
 
-    owed: UnverifiedSignature
+    signature: UnverifiedSignature
     failure: str
     before: Ledger
 
 
-class _Reading:
-    """How far an export was read, and how far a head vouches for it.
+class _ExportReader:
+    """How far an export was read, and up to where heads confirm it.
 
-    Between heads nothing but the place, the day and the hash of each entry is kept. The
-    signatures of heads are verified many at a time, which several cores can share.
+    Between heads only the position, the day and the hash of each entry are kept. The
+    signatures of heads are verified many at a time, so that cores share the work.
     """
 
     def __init__(
-        self, start: Ledger, listed: KeyHistory, seen: Mapping[int, Sequence[Head]]
+        self, start: Ledger, listed: KeyHistory, *, seen: Mapping[int, Sequence[Head]]
     ) -> None:
-        self.vouched = start
+        self.confirmed = start
         self.listed = listed
         self.seen = seen
         self._ledger = start
         self._day = start.day
         self._leaves: list[bytes] = []
         self._claims: list[_Claim] = []
-        # Where the keys in force may come to differ from those listed.
+        # Where the keys in force may begin to differ from those listed.
         self._turns = {since for since, _ in listed.keys}
 
     @property
@@ -147,51 +147,51 @@ class _Reading:
     def ledger(self) -> Ledger:
         """Return the ledger up to here."""
         if self._leaves:
-            grown = self._ledger.frontier.extended(self._leaves)
+            grown = self._ledger.frontier.extend(self._leaves)
             self._ledger = Ledger(grown, self._ledger.keys, self._day)
             self._leaves = []
         return self._ledger
 
-    def turn(self, page: Entry | Head, line: bytes) -> str:
-        """Go one page on, and return what is wrong with it."""
-        if isinstance(page, Head):
-            return self._vouch(page, line)
+    def read(self, document: Entry | Head, line: bytes) -> str:
+        """Take the next document, and return what is wrong with it."""
+        if isinstance(document, Head):
+            return self._read_head(document, line)
         size = self.size
-        if isinstance(page, KeyRotated) or size + 1 in self._turns:
-            return self._change(page, line)
-        failure = check_place(page, size, self._day)
+        if isinstance(document, KeyRotated) or size + 1 in self._turns:
+            return self._read_key_change(document, line)
+        failure = check_place(document, size, day=self._day)
         if failure:
             return failure
         self._leaves.append(leaf_hash(line))
-        self._day = page.day
-        return self.held() if size + 1 in self.seen else ""
+        self._day = document.day
+        return self.check_seen_heads() if size + 1 in self.seen else ""
 
-    def _change(self, entry: Entry, line: bytes) -> str:
-        """Go on by an entry at which a key may change."""
+    def _read_key_change(self, entry: Entry, line: bytes) -> str:
+        """Take an entry at which a key may change."""
         ledger = self.ledger()
         failure = ledger.check_entry(entry)
         if failure:
             return failure
         grown = ledger.append_hashed(entry, leaf_hash(line))
-        failure = _unlisted(grown, self.listed)
+        failure = _check_listed(grown, self.listed)
         if failure:
             return f"entry {entry.sequence} is wrong: {failure}"
         self._ledger, self._day = grown, grown.day
-        return self.held()
+        return self.check_seen_heads()
 
-    def _vouch(self, head: Head, line: bytes) -> str:
-        """Let a head of the export vouch for what was read, if it does."""
-        failure = self._disputed(head)
+    def _read_head(self, head: Head, line: bytes) -> str:
+        """Take a head of the export, which confirms what was read before it."""
+        failure = self._check_head(head)
         if not failure:
-            self._claim(head, payload_of(line.decode()), unsigned_message(head))
-            self.vouched = self.ledger()
+            self._claim(head, payload_of(line.decode()), failure=unsigned_message(head))
+            self.confirmed = self.ledger()
         return failure
 
-    def _disputed(self, head: Head) -> str:
+    def _check_head(self, head: Head) -> str:
         """Return what a head contradicts, and where that must be."""
         ledger = self.ledger()
         failure = ledger.check_contents(head)
-        first, last = self.vouched.size, ledger.size - 1
+        first, last = self.confirmed.size, ledger.size - 1
         if not failure or head.tree == ledger.frontier.tree() or first > last:
             return failure
         where = (
@@ -199,31 +199,33 @@ class _Reading:
         )
         return f"{failure}: {where} was changed, inserted, removed or moved"
 
-    def held(self) -> str:
-        """Return what the heads held by the reader say against this point."""
+    def check_seen_heads(self) -> str:
+        """Return what heads from elsewhere contradict at this point."""
         for head in self.seen.get(self.size, ()):
             disagrees = "a head from elsewhere disagrees: "
-            failure = self._disputed(head)
+            failure = self._check_head(head)
             if failure:
                 return disagrees + failure
-            self._claim(head, head.payload(), disagrees + unsigned_message(head))
+            self._claim(
+                head, head.payload(), failure=disagrees + unsigned_message(head)
+            )
         return ""
 
-    def _claim(self, head: Head, payload: bytes, failure: str) -> None:
+    def _claim(self, head: Head, payload: bytes, *, failure: str) -> None:
         """Remember to verify the signature of a head that fits."""
         key = self.ledger().keys.at(head.size)
-        owed = UnverifiedSignature(key, bytes.fromhex(head.signature), payload)
-        self._claims.append(_Claim(owed, failure, self.vouched))
+        signature = UnverifiedSignature(key, bytes.fromhex(head.signature), payload)
+        self._claims.append(_Claim(signature, failure, self.confirmed))
 
-    def verified(self) -> str:
-        """Return which signature does not hold, the first one; go back to before it."""
-        place = find_bad_signature([claim.owed for claim in self._claims])
+    def verify_signatures(self) -> str:
+        """Return the first signature that fails; confirm only what came before it."""
+        place = find_bad_signature([claim.signature for claim in self._claims])
         if place is None:
             return ""
-        self.vouched = self._claims[place].before
+        self.confirmed = self._claims[place].before
         return self._claims[place].failure
 
-    def unfinished(self, rest: bytes) -> str:
+    def check_end(self, rest: bytes) -> str:
         """Return what is wrong with the end of the export."""
         size = self.size
         if rest:
@@ -234,13 +236,13 @@ class _Reading:
                 f"a head from elsewhere is over {longest} entries and the export has "
                 f"{size}: entries {size} to {longest - 1} were cut off"
             )
-        if self.vouched.size < size or not size:
-            return f"no head vouches for what comes after {self.vouched.size} entries"
+        if self.confirmed.size < size or not size:
+            return f"no head vouches for what comes after {self.confirmed.size} entries"
         return ""
 
 
-def _unlisted(ledger: Ledger, listed: KeyHistory) -> str:
-    """Return how the keys of a ledger are not those of the list, if it has several."""
+def _check_listed(ledger: Ledger, listed: KeyHistory) -> str:
+    """Return how a ledger's keys differ from a list of several keys."""
     if len(listed.keys) == 1 or ledger.keys == listed.until(ledger.size):
         return ""
     return (
@@ -251,15 +253,15 @@ def _unlisted(ledger: Ledger, listed: KeyHistory) -> str:
 
 
 def _require_comparable(
-    start: Ledger, listed: KeyHistory, seen: Sequence[Head]
+    start: Ledger, listed: KeyHistory, *, seen: Sequence[Head]
 ) -> None:
-    """Refuse to begin where the keys or the heads held cannot be used."""
+    """Refuse keys or heads that cannot be compared with this export."""
     if start.keys.at(0) != listed.at(0):
         raise InvalidInput(
             f"the ledger to go on from began with key {start.keys.at(0).id}, and the "
             f"first key given is {listed.at(0).id}; give the keys of that ledger"
         )
-    if _unlisted(start, listed):
+    if _check_listed(start, listed):
         raise InvalidInput(
             f"the ledger to go on from, of {start.size} entries, changed its keys "
             "elsewhere than the list of keys given; check the whole export by that list"
@@ -272,23 +274,27 @@ def _require_comparable(
         )
 
 
-def _verdict(reading: _Reading, failure: str) -> ExportVerdict:
+def _make_verdict(reader: _ExportReader, failure: str) -> ExportVerdict:
     """Return what was found, in words."""
-    vouched = reading.vouched
-    held = sum(len(reading.seen[size]) for size in reading.seen if size <= vouched.size)
+    confirmed = reader.confirmed
+    n_agree = sum(
+        len(heads) for size, heads in reader.seen.items() if size <= confirmed.size
+    )
     findings = [
-        f"entries below {vouched.size} are those that the heads were signed for"
+        f"entries below {confirmed.size} are those that the heads were signed for"
     ]
-    if held:
-        findings.append(f"{held} heads from elsewhere agree")
+    if n_agree:
+        findings.append(f"{n_agree} heads from elsewhere agree")
     if failure:
         says = (
-            f"The export does not stand: {failure}. Heads vouch for the {vouched.size} "
-            "entries before; what comes after was not judged."
+            f"The export does not stand: {failure}. Heads vouch for the "
+            f"{confirmed.size} entries before; what comes after was not judged."
         )
     else:
         says = (
-            f"All {vouched.size} entries are those that the operator signed for, the "
-            f"last one of {vouched.day}. {NOT_SHOWN}"
+            f"All {confirmed.size} entries are those that the operator signed for, the "
+            f"last one of {confirmed.day}. {NOT_SHOWN}"
         )
-    return ExportVerdict(tuple(findings), (failure,) if failure else (), says, vouched)
+    return ExportVerdict(
+        tuple(findings), (failure,) if failure else (), says, confirmed
+    )

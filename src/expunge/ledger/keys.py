@@ -302,7 +302,7 @@ def _new_tag_secret() -> bytes:
 
 def subject_tag(subject: object, key: TagKey) -> str:
     """Return the tag of a person under a key: the same for all spellings of the id."""
-    return _hash_under(key, b"expunge subject", person(subject))
+    return _hash_under(key, b"expunge subject", text=person(subject))
 
 
 def subject_tags(subject: object, keys: Sequence[TagKey]) -> tuple[str, ...]:
@@ -312,10 +312,10 @@ def subject_tags(subject: object, keys: Sequence[TagKey]) -> tuple[str, ...]:
 
 def request_tag(content: str, key: TagKey) -> str:
     """Return the tag of what a request asks for."""
-    return _hash_under(key, b"expunge request", content)
+    return _hash_under(key, b"expunge request", text=content)
 
 
-def _hash_under(key: TagKey, purpose: bytes, text: str) -> str:
+def _hash_under(key: TagKey, purpose: bytes, *, text: str) -> str:
     hashed = blake2b(
         text.encode(), key=key.secret, digest_size=TAG_BYTES, person=purpose
     )

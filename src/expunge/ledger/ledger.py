@@ -196,7 +196,7 @@ class Ledger:
 
     def check_entry(self, entry: Entry) -> str:
         """Return why this entry cannot come next; nothing if it can."""
-        fault = check_place(entry, self.size, self.day)
+        fault = check_place(entry, self.size, day=self.day)
         if not fault and isinstance(entry, KeyRotated):
             return self._check_rotation(entry)
         return fault
@@ -243,7 +243,7 @@ class Ledger:
         return ""
 
 
-def check_place(entry: Entry, due: int, day: str) -> str:
+def check_place(entry: Entry, due: int, *, day: str) -> str:
     """Return why an entry cannot be number ``due``, after an entry of this day."""
     place = entry.sequence
     if place > due:
@@ -275,7 +275,7 @@ def hash_entry(entry: Entry) -> bytes:
 
 
 def check_consistency(
-    new: Head, old: Head, proof: Proof, public_pem: str | bytes
+    new: Head, old: Head, *, proof: Proof, public_pem: str | bytes
 ) -> Verdict:
     """Return whether a ledger only grew between two heads, without its entries.
 
@@ -297,7 +297,7 @@ def check_consistency(
         )
         for head, key in ((head, history.at(head.size)) for head in (old, new))
     ]
-    grown = extends(new.tree, old.tree, proof)
+    grown = extends(new.tree, old.tree, proof=proof)
     found.append((f"the first {old.size} entries of both are the same", grown))
     found.append(("the larger head is not the earlier one", new.day >= old.day))
     findings = tuple(finding for finding, holds in found if holds)

@@ -70,7 +70,7 @@ class Frontier:
                 "one for each bit of its size that is set"
             )
 
-    def completed(self, leaf: bytes) -> tuple[bytes, ...]:
+    def completed_roots(self, leaf: bytes) -> tuple[bytes, ...]:
         """Return the roots that a next leaf completes, from its own hash upwards.
 
         The one at position i is node (i, size >> i) of the larger tree.
@@ -83,9 +83,9 @@ class Frontier:
 
     def append(self, leaf: bytes) -> "Frontier":
         """Return the frontier with one leaf more, given as its hash."""
-        return self.extended((leaf,))
+        return self.extend((leaf,))
 
-    def extended(self, leaves: Sequence[bytes]) -> "Frontier":
+    def extend(self, leaves: Sequence[bytes]) -> "Frontier":
         """Return the frontier with these leaves more, given as their hashes."""
         peaks = list(self.peaks)
         for size, leaf in enumerate(leaves, start=self.size):
@@ -107,18 +107,18 @@ class Frontier:
         return Tree(self.size, root)
 
 
-def nodes_of(leaves: Iterable[bytes]) -> Nodes:
+def build_nodes(leaves: Iterable[bytes]) -> Nodes:
     """Return the complete subtrees over these hashes of leaves, kept in memory."""
     table: dict[tuple[int, int], bytes] = {}
     frontier = Frontier()
     for leaf in leaves:
-        for level, root in enumerate(frontier.completed(leaf)):
+        for level, root in enumerate(frontier.completed_roots(leaf)):
             table[level, frontier.size >> level] = root
         frontier = frontier.append(leaf)
     return lambda level, i: table[level, i]
 
 
-def inclusion_proof(nodes: Nodes, index: int, size: int) -> Proof:
+def inclusion_proof(nodes: Nodes, index: int, *, size: int) -> Proof:
     """Return the proof that leaf ``index`` is in the tree of the first ``size``.
 
     PATH(m, D_n) of RFC 9162, section 2.1.3.1: the sibling at each turn, lowest first.
@@ -130,15 +130,15 @@ def inclusion_proof(nodes: Nodes, index: int, size: int) -> Proof:
     while stop - start > 1:
         middle = start + _split(stop - start)
         if index < middle:
-            proof.append(_root(nodes, middle, stop))
+            proof.append(_root(nodes, middle, stop=stop))
             stop = middle
         else:
-            proof.append(_root(nodes, start, middle))
+            proof.append(_root(nodes, start, stop=middle))
             start = middle
     return tuple(reversed(proof))
 
 
-def consistency_proof(nodes: Nodes, old: int, new: int) -> Proof:
+def consistency_proof(nodes: Nodes, old: int, *, new: int) -> Proof:
     """Return the proof that the tree of ``new`` leaves begins with the one of ``old``.
 
     SUBPROOF(m, D_n, true) of RFC 9162, section 2.1.4.1; empty for an old size of 0.
@@ -152,17 +152,17 @@ def consistency_proof(nodes: Nodes, old: int, new: int) -> Proof:
     while stop != old:
         middle = start + _split(stop - start)
         if old <= middle:
-            proof.append(_root(nodes, middle, stop))
+            proof.append(_root(nodes, middle, stop=stop))
             stop = middle
         else:
-            proof.append(_root(nodes, start, middle))
+            proof.append(_root(nodes, start, stop=middle))
             start = middle
     if start:  # a subtree that is not the whole old tree, whose root is known
-        proof.append(_root(nodes, start, stop))
+        proof.append(_root(nodes, start, stop=stop))
     return tuple(reversed(proof))
 
 
-def includes(tree: Tree, index: int, leaf: bytes, proof: Proof) -> bool:
+def includes(tree: Tree, index: int, *, leaf: bytes, proof: Proof) -> bool:
     """Return whether the proof shows this leaf at this place (section 2.1.3.2)."""
     if not 0 <= index < tree.size:
         return False
@@ -181,7 +181,7 @@ def includes(tree: Tree, index: int, leaf: bytes, proof: Proof) -> bool:
     return last == 0 and root == tree.root
 
 
-def extends(new: Tree, old: Tree, proof: Proof) -> bool:
+def extends(new: Tree, old: Tree, *, proof: Proof) -> bool:
     """Return whether the proof shows that the new tree begins with the old one.
 
     RFC 9162, section 2.1.4.2, with the two trees it leaves aside: every tree begins
@@ -217,11 +217,11 @@ def _split(size: int) -> int:
     return 1 << ((size - 1).bit_length() - 1)
 
 
-def _root(nodes: Nodes, start: int, stop: int) -> bytes:
+def _root(nodes: Nodes, start: int, *, stop: int) -> bytes:
     """Return the root over leaves ``start`` to ``stop``, less one."""
     size = stop - start
     if size & (size - 1) == 0:
         level = size.bit_length() - 1
         return nodes(level, start >> level)
     middle = start + _split(size)
-    return node_hash(_root(nodes, start, middle), _root(nodes, middle, stop))
+    return node_hash(_root(nodes, start, stop=middle), _root(nodes, middle, stop=stop))

@@ -3,14 +3,13 @@
 
 A receipt holds the ledger's entry about a request, the public certificates that the
 entry names, the proof that the entry is in the ledger, the signed head above it, and
-the operator's signature under everything. No more than the entry and the certificates
-say is in it: nothing names a person, nothing depends on a row but for the certificates'
-commitments. ``check_receipt`` needs the receipt, a public key and nothing else.
+the operator's signature under everything. It holds no more than the entry and the
+certificates say: nothing names a person, and nothing depends on a row except the
+certificates' commitments.
 
-Opening a receipt: whether it stands, what it promises, and what it does not.
-
-It needs no network, no ledger and no data. The signature is looked at first: where it
-does not hold, nothing else in the receipt is worth reading.
+``check_receipt`` needs the receipt and the public keys: no network, no ledger, no data.
+It checks the signature first. If that is bad, nothing else in the receipt is worth
+reading.
 """
 
 from collections.abc import Mapping
@@ -55,7 +54,7 @@ class Receipt(SignedDocument):
     proof
         Hashes that lead from the entry to the root in the head, in hexadecimal.
     key, signature
-        The key of the head, and its signature of all the rest.
+        The key of the head, and its signature of everything else.
     """
 
     entry: RequestCompleted
@@ -67,7 +66,7 @@ class Receipt(SignedDocument):
     kind: str = "receipt"
     version: int = FORMAT
 
-    # A refused value may be pages long; its field and the reason are enough.
+    # A refused value may be very long; its field and the reason are enough.
     private: ClassVar[bool] = True
     checks: ClassVar[Mapping[str, Check]] = {
         **SIGNED_CHECKS,
@@ -153,7 +152,8 @@ RETIRED = (
     "entries from before the rotation; hold it against an export of the ledger"
 )
 
-Found: TypeAlias = list[tuple[str, str]]
+Findings: TypeAlias = list[tuple[str, str]]
+"""Each a finding, and the failure if it does not hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,15 +163,15 @@ class ReceiptVerdict(Verdict):
     Parameters
     ----------
     not_covered
-        Of what the receipt says nothing, its certificates' exclusions included; empty
-        where it does not stand.
+        What the receipt says nothing about, including what its certificates exclude;
+        empty if it is not valid.
     """
 
     not_covered: tuple[str, ...] = ()
 
 
 def check_receipt(receipt: str | bytes, public_pem: str | bytes) -> ReceiptVerdict:
-    """Return whether a receipt stands, and what that shows.
+    """Return whether a receipt is valid, and what that shows.
 
     Parameters
     ----------
@@ -183,26 +183,30 @@ def check_receipt(receipt: str | bytes, public_pem: str | bytes) -> ReceiptVerdi
     """
     history = KeyHistory.from_pem(public_pem)
     try:
-        page = Receipt.from_json(receipt)
+        parsed = Receipt.from_json(receipt)
     except InvalidInput as error:
         return _refuse((), (f"this is not a receipt as it was issued: {error}",))
-    failure = _check_signatures(page, history)
+    failure = _check_signatures(parsed, history)
     if failure:
         return _refuse((), (failure,))
-    found = [*_signature_findings(page, history), *_check_place(page)]
-    verdicts = {name: verify(one) for name, one in page.certificates.items()}
+    found = [*_list_signers(parsed, history), *_check_place(parsed)]
+    verdicts = {name: verify(one) for name, one in parsed.certificates.items()}
     for name, verdict in verdicts.items():
-        found.append(_check_digest(page, name))
+        found.append(_check_digest(parsed, name))
         found += [(f"{name}: {finding}", "") for finding in verdict.findings]
         found += [("", f"{name}: {failure}") for failure in verdict.failures]
     findings = tuple(finding for finding, failure in found if not failure)
     failures = tuple(failure for _, failure in found if failure)
     if failures:
         return _refuse(findings, failures)
-    exclusions = _exclusions(page, history)
+    exclusions = _exclusions(parsed, history)
     promises = [f"Model {name}: {verdict.says}" for name, verdict in verdicts.items()]
     says = " ".join(
-        (_story(page), *promises, f"It says nothing about {'; '.join(exclusions)}.")
+        (
+            _describe(parsed),
+            *promises,
+            f"It says nothing about {'; '.join(exclusions)}.",
+        )
     )
     return ReceiptVerdict(findings, (), says, exclusions)
 
@@ -212,44 +216,46 @@ def _refuse(findings: tuple[str, ...], failures: tuple[str, ...]) -> ReceiptVerd
     return ReceiptVerdict(findings, failures, says)
 
 
-def _check_signatures(page: Receipt, history: KeyHistory) -> str:
+def _check_signatures(receipt: Receipt, history: KeyHistory) -> str:
     """Return what is wrong with the signatures of the receipt and its head."""
     ids = [key.id for _, key in history.keys]
-    if page.key not in ids:
+    if receipt.key not in ids:
         return (
-            f"it names key {page.key}, and the keys given are {', '.join(ids)}; ask "
+            f"it names key {receipt.key}, and the keys given are {', '.join(ids)}; ask "
             "the operator for the newest list of all keys of the ledger"
         )
-    key = history.at(page.head.size)
-    if page.key != key.id:
+    key = history.at(receipt.head.size)
+    if receipt.key != key.id:
         return (
-            f"its head is over {page.head.size} entries, and by the list of keys given "
-            f"key {key.id} signs there, not {page.key}, which the receipt names: that "
-            "key may have been stolen; ask the operator"
+            f"its head is over {receipt.head.size} entries, and by the list of keys "
+            f"given key {key.id} signs there, not {receipt.key}, which the receipt "
+            "names: that key may have been stolen; ask the operator"
         )
-    if not page.signed_by(key):
-        return f"it does not bear the signature of key {page.key}"
-    if not page.head.signed_by(key):
-        return f"its head does not bear the signature of key {page.key}"
+    if not receipt.signed_by(key):
+        return f"it does not bear the signature of key {receipt.key}"
+    if not receipt.head.signed_by(key):
+        return f"its head does not bear the signature of key {receipt.key}"
     return ""
 
 
-def _signature_findings(page: Receipt, history: KeyHistory) -> Found:
-    """Say whose the signatures are, once they hold."""
-    first, last = history.range_at(page.head.size)
+def _list_signers(receipt: Receipt, history: KeyHistory) -> Findings:
+    """Say whose the signatures are, once they are verified."""
+    first, last = history.range_at(receipt.head.size)
     sizes = (
         f"{first} entries and more" if last is None else f"{first} to {last} entries"
     )
     return [
-        (f"it is signed by key {page.key}", ""),
+        (f"it is signed by key {receipt.key}", ""),
         (f"that key signs heads over {sizes}, by the list of keys given", ""),
     ]
 
 
-def _check_place(page: Receipt) -> Found:
-    """Hold the entry against the head."""
-    entry, head = page.entry, page.head
-    inside = includes(head.tree, entry.sequence, hash_entry(entry), page.path)
+def _check_place(receipt: Receipt) -> Findings:
+    """Compare the entry with the head."""
+    entry, head = receipt.entry, receipt.head
+    inside = includes(
+        head.tree, entry.sequence, leaf=hash_entry(entry), proof=receipt.path
+    )
     return [
         (
             f"the request is entry {entry.sequence} of a ledger of {head.size}, by the "
@@ -263,19 +269,19 @@ def _check_place(page: Receipt) -> Found:
     ]
 
 
-def _check_digest(page: Receipt, name: str) -> tuple[str, str]:
-    """Hold a certificate against the digest in the entry."""
-    same = page.certificates[name].digest() == page.entry.certificates[name]
+def _check_digest(receipt: Receipt, name: str) -> tuple[str, str]:
+    """Compare a certificate with the digest in the entry."""
+    same = receipt.certificates[name].digest() == receipt.entry.certificates[name]
     return (
         f"{name}: the certificate is the one that the ledger names",
         "" if same else f"{name}: the certificate is not the one in the ledger",
     )
 
 
-def _story(page: Receipt) -> str:
+def _describe(receipt: Receipt) -> str:
     """Return what happened to the request, in sentences."""
-    entry = page.entry
-    models = ", ".join(page.certificates) or "none"
+    entry = receipt.entry
+    models = ", ".join(receipt.certificates) or "none"
     return (
         f"The operator states that request {entry.request}, accepted on "
         f"{entry.accepted}, was completed on {entry.day}, "
@@ -286,7 +292,7 @@ def _story(page: Receipt) -> str:
 
 
 def _punctuality(entry: RequestCompleted) -> str:
-    """Return how a request's completion lies to its deadline; that day is in time."""
+    """Return how the completion compares with the deadline; on that day is in time."""
     left = days_between(entry.day, entry.deadline)
     if not left:
         return "on the day of"
@@ -294,9 +300,9 @@ def _punctuality(entry: RequestCompleted) -> str:
     return f"{days} before" if left > 0 else f"{days} AFTER"
 
 
-def _exclusions(page: Receipt, history: KeyHistory) -> tuple[str, ...]:
+def _exclusions(receipt: Receipt, history: KeyHistory) -> tuple[str, ...]:
     """Return what is not covered, each sentence once."""
-    inner = [text for one in page.certificates.values() for text in one.not_covered]
-    _, last = history.range_at(page.head.size)
+    inner = [text for one in receipt.certificates.values() for text in one.not_covered]
+    _, last = history.range_at(receipt.head.size)
     about_key = AS_OF_THE_LIST if last is None else RETIRED
     return tuple(dict.fromkeys((*NOT_COVERED, about_key, *inner)))

@@ -5,9 +5,10 @@ Needs ``expunge[registry,files]``, ``secure`` for certified releases, and a POSI
 for its file locks.
 """
 
-from .models import ModelStatus, ReleaseStatus
+from .models import ModelStatus
 from .registry import Registry, RegistryStatus, rebuild_journal
 from .requests import ErasureRequest, RequestStatus
+from .storage.releases_table import ReleaseStatus
 
 __all__ = [
     "ErasureRequest",

@@ -301,7 +301,9 @@ class Context(Private):
         self, wait: float, is_done: Callable[[], bool] = lambda: False
     ) -> Iterator[bool]:
         """Be the one process that changes models; see ``lock.hold_worker_lock``."""
-        with hold_worker_lock(self.store, self.paths.lock, wait, is_done) as locked:
+        with hold_worker_lock(
+            self.store, self.paths.lock, wait=wait, is_done=is_done
+        ) as locked:
             if not locked:
                 yield False
                 return
@@ -324,7 +326,7 @@ class Context(Private):
         """Give the worker a transaction; refuse a worker that was overtaken."""
         turn = random_bytes(SECRET_BYTES).hex()
         with self.store.write() as connection:
-            take_turn(connection, self.turn, turn)
+            take_turn(connection, self.turn, after=turn)
             yield connection
         self.turn = turn
 
@@ -376,8 +378,10 @@ class Context(Private):
         """Yield the rows of each person in a model."""
         with self.store.read() as connection:
             found = people_table.read_all_rows(connection, name)
-            pages = people_table.read_pages(connection, name, found, page_keys)
-        yield from people_table.unseal_rows(name, found, pages)
+            pages = people_table.read_pages(
+                connection, name, found=found, page_keys=page_keys
+            )
+        yield from people_table.unseal_rows(name, found, pages=pages)
 
 
 def next_entry_time(ledger: Ledger, after: int = 0) -> int:

@@ -88,7 +88,7 @@ def write_tag_key_ids(connection: Connection, paths: Paths) -> None:
     """Record under which keys people are tagged."""
     present = {key.id for key in read_tag_keys(paths)}
     ids = sorted({*_read_tag_key_ids(connection), *present})
-    write_metadata(connection, TAG_KEYS, " ".join(ids))
+    write_metadata(connection, TAG_KEYS, value=" ".join(ids))
 
 
 def _read_tag_key_ids(connection: Connection) -> list[str]:
@@ -112,7 +112,7 @@ def rotate_signing_key(context: Context) -> None:
         find_signing_key(context.paths, new.public)  # or nobody could sign again
 
     statement = Statement(batch, batch.ledger.head(new, day), time)
-    write_statement(context, statement, check)
+    write_statement(context, statement, check=check)
     tidy_keys(context)
 
 
@@ -135,7 +135,7 @@ def tidy_keys(context: Context) -> None:
         context.journal.lock_for_statement(context.journal_position),
     ):
         keys = ledger_table.read_ledger(connection).keys
-        replace_file(paths.public, keys.to_pem().encode("ascii"), READABLE)
+        replace_file(paths.public, keys.to_pem().encode("ascii"), mode=READABLE)
         current = _find_signing_path(paths, keys.current)
         for path in paths.signing_keys:
             if path != current:

@@ -15,7 +15,6 @@ operator asks for it, and whenever an answer reads the rows anyway. Nothing is r
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -41,6 +40,7 @@ from .requests import require_nobody_returns
 from .statements import append_line
 from .storage import people_table, releases_table, requests_table
 from .storage.people_table import PageKeys
+from .storage.releases_table import ReleaseStatus
 from .worker import finish_committed, recover, write_release
 
 if TYPE_CHECKING:  # they take half a second to import
@@ -61,7 +61,7 @@ def require_name(name: object) -> str:
 
 
 class FitOptions(NamedTuple):
-    """What ``Registry.fit`` is told beside the estimator and its rows."""
+    """What ``Registry.fit`` takes beside the estimator and its rows."""
 
     subjects: Iterable[object] | None
     sample_weight: ArrayLike | None
@@ -106,10 +106,10 @@ def fit_estimator(
 def fit_model(
     context: Context,
     name: str,
+    *,
     model: Any,
     X: Any,
     y: Any,
-    *,
     options: FitOptions,
     replaces: bool,
 ) -> None:
@@ -127,10 +127,12 @@ def fit_model(
             raise InvalidInput(f"there is no model {name!r} to replace; fit it")
         recover(context, WAIT)
         fitted = fit_estimator(model, X, y, options, again=replaces)
-        store_model(context, name, fitted, WAIT)
+        store_model(context, name, snapshot=fitted, wait=WAIT)
 
 
-def store_model(context: Context, name: str, snapshot: Snapshot, wait: float) -> None:
+def store_model(
+    context: Context, name: str, *, snapshot: Snapshot, wait: float
+) -> None:
     """Write a fitted model into the store, in the place of one of that name."""
     assert snapshot.private is not None and snapshot.private.training_rows is not None
     kept = snapshot.private.training_rows
@@ -138,21 +140,23 @@ def store_model(context: Context, name: str, snapshot: Snapshot, wait: float) ->
     require_nobody_returns(context, people)
     generation = context.checkpoints.vault.create_keys(name).generation + 1
     with context.write_in_turn() as connection:
-        _clear_model(connection, name, generation - 1)
+        _clear_model(connection, name, generation=generation - 1)
         write_tag_key_ids(connection, context.paths)  # a killed rotation did not
         keys = read_tag_keys(context.paths)
-        page_keys = _insert_people(connection, name, kept, keys=keys)
+        page_keys = _insert_people(connection, name, kept=kept, keys=keys)
         data = dump_checkpoint(snapshot, page_keys)
         number = releases_table.newest_number(connection, name) + 1
-        written = context.checkpoints.write(name, generation, data)
+        written = context.checkpoints.write(name, generation, parts=data)
         after = {"checkpoint": written, "number": number}
-        releases_table.advance_model(connection, name, generation - 1, after)
-        write_release(connection, name, number, snapshot.public)
+        releases_table.advance_model(
+            connection, name, generation=generation - 1, after=after
+        )
+        write_release(connection, name, number=number, public=snapshot.public)
     context.cache.pop(name, None)
     finish_committed(context, wait)
 
 
-def _clear_model(connection: Connection, name: str, generation: int) -> None:
+def _clear_model(connection: Connection, name: str, *, generation: int) -> None:
     """Delete the people of a model, or make a new one without any."""
     if name in releases_table.model_names(connection):
         people_table.delete_all_people(connection, name)
@@ -170,7 +174,7 @@ def _clear_model(connection: Connection, name: str, generation: int) -> None:
 
 
 def _insert_people(
-    connection: Connection, name: str, kept: TrainingRows, *, keys: Sequence[TagKey]
+    connection: Connection, name: str, *, kept: TrainingRows, keys: Sequence[TagKey]
 ) -> PageKeys:
     """Take people in, under the tags they have already or under new ones."""
     members = list(dump_by_person(kept.rows, kept.owners))
@@ -190,7 +194,7 @@ def _insert_people(
         tags = possible.get(owner, (people_table.row_tag(place),))
         known = next((tag for tag in tags if tag in there), tags[0])
         tagged.append((known, data))
-    return people_table.insert_people(connection, name, tagged)
+    return people_table.insert_people(connection, name, people=tagged)
 
 
 def reanchor_model(context: Context, name: str) -> None:
@@ -201,57 +205,15 @@ def reanchor_model(context: Context, name: str) -> None:
     # leaves no more than rounding.
     private = loaded.private.reanchor(rows).reanchor(rows)
     data = dump_checkpoint(loaded.snapshot.keep(private), loaded.page_keys)
-    written = context.checkpoints.write(name, loaded.generation + 1, data)
+    written = context.checkpoints.write(name, loaded.generation + 1, parts=data)
     context.cache.pop(name, None)
     with context.write_in_turn() as connection:
         after = {"checkpoint": written, "number": loaded.number}
-        releases_table.advance_model(connection, name, loaded.generation, after)
+        releases_table.advance_model(
+            connection, name, generation=loaded.generation, after=after
+        )
     context.store.erase_deleted(WAIT)
     context.destroy_old_checkpoints()
-
-
-def ship_release(context: Context, name: str, path: Path) -> "ReleaseStatus":
-    """Write the newest release of a model to a file, and record that it left."""
-    from ..files.export import file_of, put_in_place
-
-    with context.hold_lock(WAIT):
-        recover(context, WAIT)  # what leaves is in the ledger
-        with context.store.read() as connection:
-            number = releases_table.newest_number(connection, name)
-            line = releases_table.find_release(connection, name, number)
-        data = file_of(load_public(name, line.content), path)  # or refuse
-        # After it was taken back, should the clock be slow: it is out there again.
-        time = max(now(), (line.withdrawn or 0) + 1)
-        shipment = {"model": name, "number": number, "time": time, "name": path.name}
-        with context.write_in_turn() as connection:
-            releases_table.insert_shipment(connection, shipment)
-            left = _read_shipped(connection, name)
-            append_line(context, connection, {"shipped": shipment})
-    put_in_place(path, data)
-    return left[number]
-
-
-def withdraw_release(context: Context, name: str, number: int) -> None:
-    """State that every copy of a release was taken back."""
-    with context.hold_lock(WAIT):
-        with context.store.read() as connection:
-            releases_table.find_release(connection, name, number)  # or refuse
-            left = _read_shipped(connection, name)
-        if number not in left:
-            raise InvalidInput(
-                f"release {number} of model {name!r} never left, so there is nothing "
-                "to take back; see status"
-            )
-        time = max(now(), left[number].shipped[-1][0])
-        line = {"model": name, "number": number, "time": time}
-        with context.write_in_turn() as connection:
-            releases_table.mark_withdrawn(connection, line)
-            append_line(context, connection, {"withdrawn": line})
-
-
-def _read_shipped(connection: Connection, name: str) -> "dict[int, ReleaseStatus]":
-    """Return the releases of a model that left, by number."""
-    return {one.number: one for one in shipped_releases(connection, name)}
 
 
 def read_record(context: Context, name: str) -> Record:
@@ -269,21 +231,21 @@ def read_case(context: Context, name: str) -> "Case":
 
 
 def plan_removals(context: Context, name: str) -> "PlanReport":
-    """Return how many removals the contract of a model allows, run on its rows."""
+    """Return how many removals the budget of a model allows, run on its rows."""
     from ..plan import plan
 
     with context.hold_lock(WAIT):
         case, budget = _read_case(context, name)
     if budget is None:
         raise InvalidInput(
-            f"model {name!r} was fitted without a contract, so there is nothing to "
+            f"model {name!r} was fitted without a budget, so there is nothing to "
             "plan; fit it with a budget"
         )
     return plan(case.objective, case.rows, budget=budget, mechanism=case.mechanism)
 
 
 def _read_case(context: Context, name: str) -> "tuple[Case, Budget | None]":
-    """Return the case of a model, and its contract, with the lock held."""
+    """Return the case of a model, and its budget, with the lock held."""
     from ..audit import Case
 
     private = context.load_model(name).private
@@ -318,43 +280,10 @@ class ModelStatus:
     n_people: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseStatus:
-    """A release that left the registry.
-
-    Parameters
-    ----------
-    model, number, made, digest
-        Its model and number, when it was made, and the digest of its certificate.
-    superseded
-        When a newer release replaced this one, which still includes people since
-        forgotten; None if it is the newest.
-    withdrawn
-        When every copy had been taken back; None if that was not stated.
-    shipped
-        When it left, and under which file name.
-    """
-
-    model: str
-    number: int
-    made: int
-    digest: str
-    superseded: int | None
-    withdrawn: int | None
-    shipped: tuple[tuple[int, str], ...]
-
-    @property
-    def is_outstanding(self) -> bool:
-        """Whether copies are out there that must no longer be used."""
-        last, _ = self.shipped[-1]
-        taken_back = self.withdrawn is not None and last <= self.withdrawn
-        return self.superseded is not None and not taken_back
-
-
 def model_status(connection: Connection, name: str) -> ModelStatus:
     """Return a model as it is released now."""
     number = releases_table.newest_number(connection, name)
-    line = releases_table.find_release(connection, name, number)
+    line = releases_table.find_release(connection, name, number=number)
     # No content: the budget is spent, and the model must be fitted again.
     spent = line.content is None
     return ModelStatus(
@@ -365,29 +294,6 @@ def model_status(connection: Connection, name: str) -> ModelStatus:
         made=line.made,
         n_people=people_table.count_people(connection, name),
     )
-
-
-def shipped_releases(
-    connection: Connection, name: str | None = None
-) -> list[ReleaseStatus]:
-    """Return the releases that left, of one model or of all, each once."""
-    lines = releases_table.read_shipments(connection, name)
-    found = []
-    for _, group in groupby(lines, lambda line: (line.model, line.number)):
-        shipments = list(group)
-        first = shipments[0]
-        found.append(
-            ReleaseStatus(
-                model=first.model,
-                number=first.number,
-                made=first.made,
-                digest=first.digest,
-                superseded=first.superseded,
-                withdrawn=first.withdrawn,
-                shipped=tuple((line.time, line.name) for line in shipments),
-            )
-        )
-    return found
 
 
 class RegistryModels:
@@ -413,8 +319,8 @@ class RegistryModels:
         model: Any,
         X: Any,
         y: Any,
-        subjects: Iterable[object] | None = None,
         *,
+        subjects: Iterable[object] | None = None,
         sample_weight: ArrayLike | None = None,
         search: object = None,
     ) -> None:
@@ -424,7 +330,9 @@ class RegistryModels:
         the new model.
         """
         options = FitOptions(subjects, sample_weight, search)
-        fit_model(self._context, name, model, X, y, options=options, replaces=True)
+        fit_model(
+            self._context, name, model=model, X=X, y=y, options=options, replaces=True
+        )
 
     def ship(self, name: str, path: str | PathLike[str]) -> ReleaseStatus:
         """Write the newest release of a model to a file, and record that it left.
@@ -436,11 +344,46 @@ class RegistryModels:
         path
             Of the file, ending in .safetensors or .onnx.
         """
-        return ship_release(self._context, name, Path(path))
+        from ..files.export import file_of, put_in_place
+
+        path, context = Path(path), self._context
+        with context.hold_lock(WAIT):
+            recover(context, WAIT)  # what leaves is in the ledger
+            with context.store.read() as connection:
+                number = releases_table.newest_number(connection, name)
+                line = releases_table.find_release(connection, name, number=number)
+            data = file_of(load_public(name, line.content), path)  # or refuse
+            # Later than it was taken back, even by a slow clock: it is out again.
+            time = max(now(), (line.withdrawn or 0) + 1)
+            shipment: dict[str, object] = {"model": name, "number": number}
+            shipment |= {"time": time, "name": path.name}
+            with context.write_in_turn() as connection:
+                releases_table.insert_shipment(connection, shipment)
+                shipped = releases_table.shipped_releases(connection, name)
+                append_line(context, connection, line={"shipped": shipment})
+        put_in_place(path, data)
+        return next(one for one in shipped if one.number == number)
 
     def withdraw(self, name: str, number: int) -> None:
         """Record that every copy of a release was taken back."""
-        withdraw_release(self._context, name, number)
+        context = self._context
+        with context.hold_lock(WAIT):
+            with context.store.read() as connection:
+                releases_table.find_release(
+                    connection, name, number=number
+                )  # or refuse
+                shipped = releases_table.shipped_releases(connection, name)
+            left = [one for one in shipped if one.number == number]
+            if not left:
+                raise InvalidInput(
+                    f"release {number} of model {name!r} never left, so there is "
+                    "nothing to take back; see status"
+                )
+            time = max(now(), left[0].shipped[-1][0])
+            line = {"model": name, "number": number, "time": time}
+            with context.write_in_turn() as connection:
+                releases_table.mark_withdrawn(connection, line)
+                append_line(context, connection, line={"withdrawn": line})
 
     def reanchor(self, name: str) -> None:
         """Rebuild the private state of a model from the remaining rows.

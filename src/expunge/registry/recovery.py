@@ -106,7 +106,7 @@ def require_store_knows(connection: Connection, lines: Sequence[Line]) -> None:
         entry
         for entry in made
         if not releases_table.has_certificate(
-            connection, entry.model, entry.certificate
+            connection, entry.model, digest=entry.certificate
         )
     ]
     if lost or gone:
@@ -148,7 +148,7 @@ def _write_lines(context: Context, lines: Iterable[Content]) -> None:
                 statement = read_statement(line, ledger)
                 statement.write(connection)
                 ledger = statement.batch.ledger
-        write_metadata(connection, POSITION, str(context.journal_position))
+        write_metadata(connection, POSITION, value=str(context.journal_position))
 
 
 def rewrite_journal(context: Context) -> int:
@@ -166,11 +166,11 @@ def rewrite_journal(context: Context) -> int:
             lines = [line for _, line in whole]
             lines += _missing_lines(connection, lines)
         with context.write_in_turn() as connection:
-            write_metadata(connection, MARK, str(context.journal.rewrite(lines)))
-            write_metadata(connection, POSITION, "0")
+            write_metadata(connection, MARK, value=str(context.journal.rewrite(lines)))
+            write_metadata(connection, POSITION, value="0")
         replay_journal(context)
         with context.write_in_turn() as connection:
-            write_metadata(connection, POSITION, str(context.journal_position))
+            write_metadata(connection, POSITION, value=str(context.journal_position))
     return len(find_unnamed(lines))
 
 
@@ -221,7 +221,7 @@ def _statement_lines(connection: Connection) -> Iterator[Content]:
     start = 0
     for text in ledger_table.read_heads(connection):
         head = Head.from_json(text)
-        entries = ledger_table.read_entries(connection, start, head.size - start)
+        entries = ledger_table.read_entries(connection, start, most=head.size - start)
         start = head.size
         done = [one.request for one in entries if isinstance(one, RequestCompleted)]
         made = [one for one in entries if isinstance(one, MADE)]

@@ -44,15 +44,7 @@ from .keys import (
     write_tag_key_ids,
 )
 from .loaded_model import load_public
-from .models import (
-    FitOptions,
-    ModelStatus,
-    RegistryModels,
-    ReleaseStatus,
-    fit_model,
-    model_status,
-    shipped_releases,
-)
+from .models import FitOptions, ModelStatus, RegistryModels, fit_model, model_status
 from .recovery import require_current_store, rewrite_journal
 from .requests import ErasureRequest, RegistryRequests, RequestStatus, request_status
 from .restore import restore_registry
@@ -66,6 +58,7 @@ from .storage import (
     upgrade_tables,
 )
 from .storage.engine import translate_errors
+from .storage.releases_table import ReleaseStatus
 from .storage.tables import overtaken_error, read_mark, read_metadata, write_metadata
 from .worker import OnProgress, apply_waiting, be_silent, recover
 
@@ -179,7 +172,7 @@ class Registry:
         require_safe_folder(paths)
         context = Context.in_folder(paths, read_settings(paths))
         with context.close_on_error():
-            restore_registry(context, Path(backup), on_progress)
+            restore_registry(context, Path(backup), on_progress=on_progress)
         return cls(context)
 
     def __enter__(self) -> Self:
@@ -198,8 +191,8 @@ class Registry:
         model: Any,
         X: Any,
         y: Any,
-        subjects: Iterable[object] | None = None,
         *,
+        subjects: Iterable[object] | None = None,
         sample_weight: ArrayLike | None = None,
         search: object = None,
     ) -> None:
@@ -224,7 +217,9 @@ class Registry:
             certificate then says so, and promises nothing.
         """
         options = FitOptions(subjects, sample_weight, search)
-        fit_model(self._context, name, model, X, y, options=options, replaces=False)
+        fit_model(
+            self._context, name, model=model, X=X, y=y, options=options, replaces=False
+        )
 
     def forget(
         self,
@@ -255,7 +250,11 @@ class Registry:
 
         if status.stage != "completed":
             with self._context.hold_lock(wait, is_done) as locked:
-                failed = apply_waiting(self._context, wait, be_silent) if locked else {}
+                failed = (
+                    apply_waiting(self._context, wait, on_progress=be_silent)
+                    if locked
+                    else {}
+                )
             if wanted.request in failed:
                 raise failed[wanted.request]
         receipt = self.requests.receipt(wanted.request)
@@ -267,7 +266,7 @@ class Registry:
         """Return the newest release of a model, as an estimator that predicts."""
         with self._context.store.read() as connection:
             number = releases_table.newest_number(connection, name)
-            line = releases_table.find_release(connection, name, number)
+            line = releases_table.find_release(connection, name, number=number)
         from ..linear_model.fitting import make_estimator  # scikit-learn takes a second
 
         return make_estimator(load_public(name, line.content))
@@ -284,7 +283,9 @@ class Registry:
                 models=tuple(model_status(connection, name) for name in names),
                 pending=tuple(map(request_status, pending)),
                 outstanding=tuple(
-                    one for one in shipped_releases(connection) if one.is_outstanding
+                    one
+                    for one in releases_table.shipped_releases(connection)
+                    if one.is_outstanding
                 ),
                 n_requests=n_requests,
                 n_completed=n_completed,
@@ -341,7 +342,7 @@ class RegistryLedger:
         while True:
             # A transaction for each page, so that a slow reader holds up nobody.
             with self._context.store.read() as connection:
-                page = ledger_table.read_entries(connection, start, PAGE)
+                page = ledger_table.read_entries(connection, start, most=PAGE)
             yield from page
             if len(page) < PAGE:
                 return
@@ -409,11 +410,11 @@ def _create_new(paths: Paths, settings: Settings) -> Context:
 
 def _write_first_key(connection: Connection, first: str) -> None:
     """Record the first key of the ledger; refuse a database that has another one."""
-    if read_metadata(connection, ledger_table.FIRST_KEY, first) != first:
+    if read_metadata(connection, ledger_table.FIRST_KEY, default=first) != first:
         raise InvalidInput(
             "the database holds another registry; give each a database of its own"
         )
-    write_metadata(connection, ledger_table.FIRST_KEY, first)
+    write_metadata(connection, ledger_table.FIRST_KEY, value=first)
 
 
 def _open_unchecked(paths: Paths) -> Context:
@@ -448,7 +449,7 @@ def _delete_leftovers(context: Context) -> None:
     """Delete what killed processes left, unless somebody is at work."""
     folders = [one for one in context.paths.folders if is_allowed(one, os.W_OK)]
     if any(map(find_leftovers, folders)):
-        lock = hold_worker_lock(context.store, context.paths.lock, 0.0)
+        lock = hold_worker_lock(context.store, context.paths.lock, wait=0.0)
         with suppress(Busy), lock, translate_errors():
             for folder in folders:
                 delete_leftovers(folder)

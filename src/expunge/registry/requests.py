@@ -126,7 +126,7 @@ class RegistryRequests:
         everything else is done, the reason why a request could not be applied.
         """
         with self._context.hold_lock(wait):
-            failed = apply_waiting(self._context, wait, on_progress)
+            failed = apply_waiting(self._context, wait, on_progress=on_progress)
         for error in failed.values():
             raise error
 
@@ -158,7 +158,7 @@ class RegistryRequests:
         """
         ids = people(subjects)
         with self._context.store.read() as connection:
-            tags = _find_tags(connection, ids, read_tag_keys(self._context.paths))
+            tags = _find_tags(connection, ids, keys=read_tag_keys(self._context.paths))
             there = [tag for tag in tags.values() if tag]
             models = people_table.models_by_tag(connection, there)
         return {one: tuple(sorted(models.get(tags[one] or "", ()))) for one in ids}
@@ -174,7 +174,7 @@ class RegistryRequests:
         tags = sorted({tag for one in ids for tag in subject_tags(one, keys)})
         context = self._context
         with context.hold_lock(WAIT), context.write_in_turn() as connection:
-            append_line(context, connection, {"readmitted": tags})
+            append_line(context, connection, line={"readmitted": tags})
 
 
 def require_request_id(request: object) -> None:
@@ -235,7 +235,7 @@ def _accept_new(
                 raise _changed_error(request)
         new = {id_: wanted[id_] for id_ in wanted if id_ not in there}
         subjects = list(dict.fromkeys(one for some in new.values() for one in some))
-        tags = _find_tags(connection, subjects, keys)
+        tags = _find_tags(connection, subjects, keys=keys)
     _require_known(tags)
     found = {request: request_status(line) for request, line in there.items()}
     if not new:
@@ -255,7 +255,7 @@ def _accept_new(
     ]
     with context.store.write() as connection:
         insert_accepted(connection, lines)
-        append_line(context, connection, {"accepted": lines})
+        append_line(context, connection, line={"accepted": lines})
     return found | {line["id"]: _accepted_status(line) for line in lines}
 
 
@@ -272,7 +272,7 @@ def _accepted_status(line: dict[str, Any]) -> RequestStatus:
 
 
 def _find_tags(
-    connection: Connection, subjects: Sequence[str], keys: Sequence[TagKey]
+    connection: Connection, subjects: Sequence[str], *, keys: Sequence[TagKey]
 ) -> dict[str, str | None]:
     """Return the tag under which each person is known; None for strangers."""
     possible = {subject: subject_tags(subject, keys) for subject in subjects}

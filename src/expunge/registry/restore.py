@@ -76,7 +76,7 @@ class LastKnown(NamedTuple):
 
 
 def _database_files(context: Context) -> list[str]:
-    """Return the database's file in a backup; none if it is put back otherwise."""
+    """Return the database files that a backup must hold; none with PostgreSQL."""
     return ["expunge.db"] if context.settings.url is None else []
 
 
@@ -98,17 +98,17 @@ def read_last_known(context: Context) -> LastKnown:
 
 @contextmanager
 def stage_backup(context: Context, backup: Path) -> Iterator[Context]:
-    """Give the site as it will be with the backup's database, its tables up to date.
+    """Give the context as it will be with the backup's database, tables up to date.
 
-    A SQLite file is copied beside the registry's own, whatever lies in its log
-    included: the backup itself may be read-only.
+    A SQLite file is copied beside the registry's own, with the content of its log: the
+    backup itself may be read-only.
     """
     if context.settings.url is not None:
         require_tables(context.store)
         upgrade_tables(context.store)
         yield context
         return
-    copy = _copy(context.paths)
+    copy = _copy_path(context.paths)
     parts = [copy.with_name(copy.name + end) for end in ("", "-wal", "-shm")]
     for part in parts:
         destroy(part)
@@ -130,7 +130,7 @@ def stage_backup(context: Context, backup: Path) -> Iterator[Context]:
 def require_sound_backup(context: Context, sealed: Checkpoints) -> None:
     """Refuse a backup that is not of one moment, or damaged.
 
-    Files of a registry in use that were copied one after the other may look whole. So
+    Files of a registry in use that were copied one after the other may look intact. So
     everything is read: each line of each table, the ledger up to its last head, each
     certificate, and the rows of each person, under the keys in the checkpoint.
     """
@@ -145,7 +145,7 @@ def require_sound_backup(context: Context, sealed: Checkpoints) -> None:
                     pass
             _require_ledger(connection)
             for name in releases_table.model_names(connection):
-                _require_rows(context, connection, name, sealed)
+                _require_rows(context, connection, name=name, sealed=sealed)
     except (StoreFailed, LedgerCorrupt, ValueError) as error:
         raise InvalidInput(
             f"the backup is damaged, or was copied while the registry was in use "
@@ -154,7 +154,7 @@ def require_sound_backup(context: Context, sealed: Checkpoints) -> None:
 
 
 def _require_ledger(connection: Connection) -> None:
-    """Refuse a ledger that does not stand, and certificates that are not in it."""
+    """Refuse an invalid ledger, and altered certificates."""
     ledger = ledger_table.read_ledger(connection)
     if ledger.size:
         verdict = check_export(
@@ -168,25 +168,25 @@ def _require_ledger(connection: Connection) -> None:
 
 
 def _require_rows(
-    context: Context, connection: Connection, name: str, sealed: Checkpoints
+    context: Context, connection: Connection, *, name: str, sealed: Checkpoints
 ) -> None:
     """Refuse a model whose checkpoint does not open the rows of its people."""
     line = releases_table.read_newest(connection, name)
     data = sealed.read(line.checkpoint)
     if line.content is None:
-        return  # its contract is spent, and nothing is kept of it
+        return  # its budget is spent, and nothing of it is kept
     loaded = load_checkpoint(line, data, partial(context.read_rows, name))
     for _ in context.read_rows(name, loaded.page_keys):
         pass
 
 
 def replace_database(context: Context) -> None:
-    """Let the copy of a SQLite database take the place of the registry's own."""
+    """Replace the registry's SQLite database by the copy of the backup's."""
     if context.settings.url is not None:
         return
-    copy, target = _copy(context.paths), context.paths.database
+    copy, target = _copy_path(context.paths), context.paths.database
     if not copy.exists():
-        raise overtaken_error()  # somebody took it for what a killed process left
+        raise overtaken_error()  # another process took it for a leftover
     context.store.close()
     for end in ("-wal", "-shm"):
         destroy(target.with_name(target.name + end))
@@ -194,8 +194,8 @@ def replace_database(context: Context) -> None:
         copy.replace(target)
 
 
-def _copy(paths: Paths) -> Path:
-    """Return where a database waits until it takes its place."""
+def _copy_path(paths: Paths) -> Path:
+    """Return where the copy waits until it takes its place."""
     return paths.database.with_name(f".{paths.database.name}.new")
 
 
@@ -207,7 +207,7 @@ Lost: TypeAlias = dict[str, list[ReleaseMade]]
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Continuation(Private):
-    """How a store goes on from where its backup was taken.
+    """How a store continues from where its backup was taken.
 
     Attributes
     ----------
@@ -215,10 +215,11 @@ class Continuation(Private):
         The day of the last entry in the backup.
     ledger
         Where the ledger stands with the journal's entries.
-    news, statements
-        What the journal says, and what it adds to the ledger.
+    missing, statements
+        The journal's lines that the store lacks, and what they add to the ledger.
     lost, again
-        Releases that the store lacks, and people who are in it again, by model.
+        Releases that the store lacks, and forgotten people who are in it again, by
+        model.
     """
 
     taken: str
@@ -236,23 +237,28 @@ class Continuation(Private):
         }
 
 
-def restore_registry(context: Context, backup: Path, on_progress: OnProgress) -> None:
-    """Put the store back from a backup and bring it up to the journal.
+def restore_registry(
+    context: Context, backup: Path, *, on_progress: OnProgress
+) -> None:
+    """Put the store back from a backup and bring it up to date with the journal.
 
     A backup that does not fit the journal is refused before anything is replaced.
     """
     keys = backup / "keys" / "vault.json"
     _require_parts(context, backup)
     vault = read_secret(keys)
-    with hold_worker_lock(context.store, context.paths.lock, WAIT), translate_errors():
+    with (
+        hold_worker_lock(context.store, context.paths.lock, wait=WAIT),
+        translate_errors(),
+    ):
         on_progress(0, STEPS)
         known = read_last_known(context)
         context.journal.require(*known.marks)
         with stage_backup(context, backup) as copy:
             require_sound_backup(copy, Checkpoints(backup / "checkpoints", Vault(keys)))
             ahead = _read_continuation(copy)
-            _require_holds(copy, ahead, known.head)
-            _require_keys(context, copy, ahead.ledger)
+            _require_holds(copy, ahead, head=known.head)
+            _require_keys(context, copy, ledger=ahead.ledger)
         context.journal_position = copy.journal_position
         on_progress(1, STEPS)
         replace_database(context)
@@ -272,7 +278,7 @@ def restore_registry(context: Context, backup: Path, on_progress: OnProgress) ->
 
 
 def _require_parts(context: Context, backup: Path) -> None:
-    """Refuse a backup that lacks something, and a folder that cannot take it in."""
+    """Refuse an incomplete backup, and a folder that cannot receive it."""
     for part in ("keys/vault.json", "checkpoints", *_database_files(context)):
         if not (backup / part).exists():
             raise InvalidInput(
@@ -287,8 +293,8 @@ def _require_parts(context: Context, backup: Path) -> None:
             )
 
 
-def _require_keys(context: Context, copy: Context, ledger: Ledger) -> None:
-    """Refuse a store whose keys are not here: it may be another registry's."""
+def _require_keys(context: Context, copy: Context, *, ledger: Ledger) -> None:
+    """Refuse a store whose keys are missing: it may be another registry's."""
     find_signing_key(context.paths, ledger.keys.current)
     with copy.store.read() as connection:
         require_tag_keys(connection, context.paths)
@@ -311,22 +317,22 @@ def _read_continuation(context: Context) -> Continuation:
     return Continuation(taken, ledger, missing, statements, lost, again)
 
 
-def _require_holds(context: Context, ahead: Continuation, head: str) -> None:
-    """Refuse to go on from a ledger that contradicts the head of the one in use."""
+def _require_holds(context: Context, ahead: Continuation, *, head: str) -> None:
+    """Refuse to continue from a ledger that contradicts the head of the one in use."""
     if not head or head in (one.head.to_json() for one in ahead.statements):
         return
     with context.store.read() as connection:
         if ledger_table.has_head(connection, head):
             return
     raise LedgerCorrupt(
-        "the ledger in use has a signed head that backup and journal know nothing of, "
+        "the ledger in use has a signed head that backup and journal do not know, "
         "and receipts may show it; they are not of the same registry, or one was "
         "altered: nothing was restored"
     )
 
 
 def _write_continuation(context: Context, ahead: Continuation) -> None:
-    """Bring a store up to the journal, in one transaction."""
+    """Bring a store up to date with the journal, in one transaction."""
     batch = LedgerBatch(ahead.ledger)
     time = next_entry_time(batch.ledger)
     restored = Restored(
@@ -340,25 +346,25 @@ def _write_continuation(context: Context, ahead: Continuation) -> None:
         find_signing_key(context.paths, batch.ledger.keys.current), restored.day
     )
     statement = Statement(batch, head, time)
-    changes, spent = _forget_again(context, ahead.again, ahead.lost)
+    changes, spent = _forget_again(context, ahead.again, lost=ahead.lost)
 
     def bring_up(connection: Connection) -> None:
         _write_missing(connection, ahead)
         statement.write(connection)
         for name, after in spent.items():
             people_table.delete_all_people(connection, name)
-            releases_table.retire_model(connection, name, after, time)
+            releases_table.retire_model(connection, name, after=after, time=time)
         write_tag_key_ids(connection, context.paths)
-        # The backup's may be of a journal that was rebuilt since.
-        write_metadata(connection, MARK, str(BEGINNING))
+        # The backup's mark may be of a journal that was rebuilt since.
+        write_metadata(connection, MARK, value=str(BEGINNING))
 
     end = context.journal_position
 
     def state(connection: Connection) -> None:
         nonlocal end
-        end = append_statement(context, connection, statement.to_line())
+        end = append_statement(context, connection, line=statement.to_line())
 
-    commit_changes(context, changes, {}, bring_up, state)
+    commit_changes(context, changes, made={}, before=bring_up, after=state)
     context.journal_position = end
 
 
@@ -370,7 +376,7 @@ def _require_fits(connection: Connection, statements: Sequence[Statement]) -> No
         for entry in one.entries
         if isinstance(entry, MADE) and entry.model in one.fitted
         if not releases_table.has_certificate(
-            connection, entry.model, entry.certificate
+            connection, entry.model, digest=entry.certificate
         )
     }
     if missing:
@@ -386,7 +392,7 @@ def _lost_releases(connection: Connection, statements: Sequence[Statement]) -> L
     for entry in (entry for one in statements for entry in one.entries):
         if isinstance(entry, ReleaseMade):
             if not releases_table.has_certificate(
-                connection, entry.model, entry.certificate
+                connection, entry.model, digest=entry.certificate
             ):
                 lost.setdefault(entry.model, []).append(entry)
     return lost
@@ -395,7 +401,7 @@ def _lost_releases(connection: Connection, statements: Sequence[Statement]) -> L
 def _find_returned(
     connection: Connection, missing: MissingLines
 ) -> dict[str, list[str]]:
-    """Return for each model those who were forgotten since and are in it again."""
+    """Return by model the tags of people forgotten since, who are in it again."""
     done = missing.completed
     there = requests_table.find_requests(connection, done)
     tags = requests_table.read_tags(connection, done)
@@ -415,20 +421,20 @@ def _find_returned(
 
 
 def _forget_again(
-    context: Context, again: Mapping[str, Sequence[str]], lost: Lost
+    context: Context, again: Mapping[str, Sequence[str]], *, lost: Lost
 ) -> tuple[list[Change], dict[str, dict[str, Any]]]:
-    """Return models without people, and those whose contract allows no release more.
+    """Return models without people, and those whose budget allows no more releases.
 
-    Of the latter nothing is kept, not even a state that could be read: a model that may
-    not be released cannot forget.
+    Of the latter nothing is kept, not even a readable state: a model that may not be
+    released cannot forget.
     """
     changes, spent = [], {}
     for name, tags in sorted(again.items()):
         loaded = _charge_model(context, name, len(lost.get(name, ())))
         try:
-            changes.append(change_model(context, name, tags))
+            changes.append(change_model(context, name, tags=tags))
         except ScheduleExhausted:
-            empty = context.checkpoints.write(name, loaded.generation + 1, ())
+            empty = context.checkpoints.write(name, loaded.generation + 1, parts=())
             spent[name] = {"checkpoint": empty, "number": loaded.number}
             context.cache.pop(name, None)
     return changes, spent
@@ -463,7 +469,7 @@ def _write_missing(connection: Connection, ahead: Continuation) -> None:
     }
     for entries in ahead.lost.values():
         releases_table.insert_lost_releases(
-            connection, entries, certificates, ahead.times
+            connection, entries, certificates=certificates, times=ahead.times
         )
     for statement in ahead.statements:
         statement.write(connection)

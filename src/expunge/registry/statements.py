@@ -107,7 +107,7 @@ class Statement:
 
 
 def write_statement(
-    context: Context, statement: Statement, check: Callable[[], None] = lambda: None
+    context: Context, statement: Statement, *, check: Callable[[], None] = lambda: None
 ) -> None:
     """Write a statement to the journal and to the store, in one transaction.
 
@@ -115,7 +115,9 @@ def write_statement(
     """
     with context.write_in_turn() as connection:
         statement.write(connection)
-        end = append_statement(context, connection, statement.to_line(), check)
+        end = append_statement(
+            context, connection, line=statement.to_line(), check=check
+        )
     context.journal_position = end
 
 
@@ -154,6 +156,7 @@ def read_statement(line: Mapping[str, Any], ledger: Ledger) -> Statement:
 def append_statement(
     context: Context,
     connection: Connection,
+    *,
     line: dict[str, object],
     check: Callable[[], None] = lambda: None,
 ) -> int:
@@ -168,13 +171,13 @@ def append_statement(
     # Before it there may be requests that are not in the store yet.
     at_position = start == context.journal_position
     done = mark.end if at_position else context.journal_position
-    write_metadata(connection, POSITION, str(done))
+    write_metadata(connection, POSITION, value=str(done))
     write_mark(connection, mark)
     return mark.end
 
 
 def append_line(
-    context: Context, connection: Connection, line: dict[str, object]
+    context: Context, connection: Connection, *, line: dict[str, object]
 ) -> None:
     """Append a line to the journal, last in the transaction that it records.
 
@@ -209,7 +212,7 @@ def lines_after_backup(context: Context) -> list[Line]:
 
 def _read_position(connection: Connection) -> int:
     """Return up to where the store has everything that the journal says."""
-    start = read_metadata(connection, POSITION, "0")
+    start = read_metadata(connection, POSITION, default="0")
     if not start.isdecimal():
         raise StoreFailed(
             "the database does not say where in the journal it is; put it back from a "
@@ -313,7 +316,7 @@ def insert_accepted(connection: Connection, lines: Sequence[dict[str, Any]]) -> 
             }
             for line in lines
         ],
-        [(line["id"], tag) for line in lines for tag in line["tags"]],
+        tags=[(line["id"], tag) for line in lines for tag in line["tags"]],
     )
 
 
@@ -325,6 +328,6 @@ def write_shipment(connection: Connection, line: dict[str, Any]) -> None:
     for word, write in WRITERS.items():
         said = line.get(word)
         if said and releases_table.has_release(
-            connection, said["model"], said["number"]
+            connection, said["model"], number=said["number"]
         ):
             write(connection, said)

@@ -1,24 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Working: what the one process does that holds the lock.
+"""Worker: what the one process does that holds the lock.
 
-First it finishes what another left behind, then it applies all that waits as one batch.
-Whoever sends a request while it works waits for the lock and works next. A request that
-cannot be applied does not hold up the others: the batch is halved until it stands
-alone, and it stays accepted.
+It first finishes what another process left, then applies all waiting requests as one
+batch. Requests that are sent meanwhile wait for the lock and are applied next. A
+request that cannot be applied does not hold up the others: the batch is halved until it
+is alone, and it stays accepted.
 
-Applying: requests that wait together change each model once.
+**Applying.** Requests that wait together change each model once. Everything is computed
+first, and the new checkpoint is on disk before anything refers to it. One transaction
+then makes it current, writes the release, supersedes those before it, and deletes the
+rows and the tags. A reader finds all of it or nothing, so a crash neither loses a
+request nor applies one twice, and rows are deleted together with the checkpoint that
+needs them.
 
-Everything is computed first, and the new checkpoint is on disk before anything refers
-to it. One transaction then lets it count, writes the release, supersedes those before
-it, and deletes the rows and the tags: whoever looks finds all of it or nothing, so that
-a crash neither loses a request nor applies one twice, and rows go with the checkpoint
-that no longer needs them.
-
-Completing: what was deleted is erased, the ledger says so, and receipts are issued.
-
-Each step can be done again, and whoever works next begins with what is left of it: the
-write-ahead log is cut, old keys are destroyed, then entries, head and receipts go into
-the journal and, in one transaction, into the store.
+**Completing.** What was deleted is erased, the ledger says so, and receipts are issued.
+The write-ahead log is truncated, old keys are destroyed, then entries, head and
+receipts go into the journal and, in one transaction, into the store. Each step can be
+repeated, and the next worker begins with what is left of them.
 """
 
 import json
@@ -83,16 +81,18 @@ class Change(Private):
     def write(self, connection: Connection) -> None:
         """Write the model as it is after."""
         name, number, public = self.name, self.after.number, self.after.snapshot.public
-        people_table.delete_people(connection, name, self.keys)
-        write_release(connection, name, number, public)
+        people_table.delete_people(connection, name, remaining=self.keys)
+        write_release(connection, name, number=number, public=public)
         after = {"checkpoint": self.after.checkpoint, "number": number}
-        releases_table.advance_model(connection, name, self.before.generation, after)
+        releases_table.advance_model(
+            connection, name, generation=self.before.generation, after=after
+        )
 
 
 def apply_batch(context: Context, waiting: Sequence[str]) -> dict[str, ExpungeError]:
     """Apply requests as one batch, all of them or none.
 
-    Returns those that were left out, since a model that they concern may not be
+    Returns those that were left out because a model that they concern may not be
     released any more: that is known before anything is computed.
     """
     with context.store.read() as connection:
@@ -104,8 +104,8 @@ def apply_batch(context: Context, waiting: Sequence[str]) -> dict[str, ExpungeEr
             for request, theirs in tags.items()
         }
         named = sorted(set().union(*holders.values()))
-        papers = releases_table.read_certificates(connection, named)
-    spent = {name for name, paper in papers.items() if _is_spent(paper)}
+        texts = releases_table.read_certificates(connection, named)
+    spent = {name for name, text in texts.items() if _is_spent(text)}
     stuck: dict[str, ExpungeError] = {
         request: _schedule_exhausted(min(models & spent))
         for request, models in concerned.items()
@@ -117,7 +117,8 @@ def apply_batch(context: Context, waiting: Sequence[str]) -> dict[str, ExpungeEr
             for name in holders.get(tag, ()):
                 members.setdefault(name, set()).add(tag)
     changes = [
-        change_model(context, name, sorted(members[name])) for name in sorted(members)
+        change_model(context, name, tags=sorted(members[name]))
+        for name in sorted(members)
     ]
     numbers = {change.name: change.after.number for change in changes}
     made = {
@@ -125,21 +126,21 @@ def apply_batch(context: Context, waiting: Sequence[str]) -> dict[str, ExpungeEr
         for request, models in concerned.items()
         if request not in stuck
     }
-    commit_changes(context, changes, made)
+    commit_changes(context, changes, made=made)
     return stuck
 
 
 def _is_spent(certificate: str) -> bool:
-    """Whether all releases that a contract planned are made."""
-    contract = json.loads(certificate)
-    planned = contract["releases"]
-    return planned is not None and contract["n_releases"] >= planned
+    """Return whether all releases that the budget planned are made."""
+    stated = json.loads(certificate)
+    planned = stated["releases"]
+    return planned is not None and stated["n_releases"] >= planned
 
 
 def _schedule_exhausted(name: str) -> ScheduleExhausted:
     return ScheduleExhausted(
-        f"all planned releases of model {name!r} are made; fit it anew under a new "
-        "contract, and the requests that wait will be applied to it"
+        f"all planned releases of model {name!r} are made; fit it again under a new "
+        "budget, and the waiting requests will be applied to it"
     )
 
 
@@ -149,12 +150,16 @@ def change_model(context: Context, name: str, tags: Sequence[str]) -> Change:
         before = context.load_model(name)
         if before.private.accountant.remaining() == 0:
             raise _schedule_exhausted(name)
-        found = people_table.find_rows(connection, name, tags)
-        pages = people_table.read_pages(connection, name, found, before.page_keys)
+        found = people_table.find_rows(connection, name, tags=tags)
+        pages = people_table.read_pages(
+            connection, name, found=found, page_keys=before.page_keys
+        )
     if not found:
         raise releases_table.model_changed_error(name)
-    keys = people_table.keys_without(name, found, pages, before.page_keys)
-    removed, gone = load_rows(people_table.unseal_rows(name, found, pages))
+    keys = people_table.keys_without(
+        name, found, pages=pages, page_keys=before.page_keys
+    )
+    removed, gone = load_rows(people_table.unseal_rows(name, found, pages=pages))
     private = _forget_rows(context, before, removed, gone=gone, n_people=len(found))
     if private.training_rows is not None:
         private.training_rows.erase(gone)
@@ -164,7 +169,7 @@ def change_model(context: Context, name: str, tags: Sequence[str]) -> Change:
     after = LoadedModel(
         name,
         before.generation + 1,
-        context.checkpoints.write(name, before.generation + 1, data),
+        context.checkpoints.write(name, before.generation + 1, parts=data),
         before.number + 1,
         snapshot,
         keys.page_keys,
@@ -194,6 +199,7 @@ def _forget_rows(
 def commit_changes(
     context: Context,
     changes: Sequence[Change],
+    *,
     made: Mapping[str, Mapping[str, int]],
     before: Callable[[Connection], None] = lambda connection: None,
     after: Callable[[Connection], None] = lambda connection: None,
@@ -209,7 +215,7 @@ def commit_changes(
     made
         For each request the number of the release that each model gets by it.
     before, after
-        Whatever else is to be written, before these and after.
+        What else to write, before these and after.
     """
     try:
         with context.write_in_turn() as connection:
@@ -219,7 +225,7 @@ def commit_changes(
             requests_table.mark_applied(connection, made)
             after(connection)
     except BaseException:
-        # Whether it was committed only the store knows now.
+        # Only the store knows now whether it was committed.
         for change in changes:
             context.cache.pop(change.name, None)
         raise
@@ -228,7 +234,7 @@ def commit_changes(
 
 
 def write_release(
-    connection: Connection, name: str, number: int, public: PublicModel
+    connection: Connection, name: str, *, number: int, public: PublicModel
 ) -> None:
     """Write a release of a model, in place of the one before."""
     certificate = public.release.certificate
@@ -245,15 +251,15 @@ def write_release(
     )
 
 
-Papers: TypeAlias = dict[tuple[str, int], tuple[Certificate, str]]
-"""By model and number of a release, its certificate and the digest of that."""
+Certificates: TypeAlias = dict[tuple[str, int], tuple[Certificate, str]]
+"""For a model and the number of a release, its certificate and the digest."""
 
 
 def finish_committed(context: Context, wait: float) -> None:
-    """Finish whatever was committed; nothing if all is finished.
+    """Complete what was committed, if anything.
 
-    A checkpoint may have moved on without a request or a release, by ``reanchor`` say:
-    then there is nothing to state, but an old key to destroy.
+    A checkpoint may have been replaced without a request or a release, for instance by
+    ``reanchor``: then there is nothing to state, but an old key to destroy.
     """
     with context.store.read() as connection:
         applied = requests_table.read_stage(connection, requests_table.APPLIED)
@@ -269,27 +275,33 @@ def finish_committed(context: Context, wait: float) -> None:
     context.store.erase_deleted(wait)
     context.destroy_old_checkpoints()
     if batch is not None:
-        write_statement(context, _make_statement(context, batch, applied, releases))
+        write_statement(
+            context, _make_statement(context, batch, applied=applied, releases=releases)
+        )
 
 
 def _make_statement(
     context: Context,
     batch: LedgerBatch,
+    *,
     applied: Sequence[Any],
     releases: Sequence[Any],
 ) -> Statement:
-    """Return what is to be said of what was applied, in the ledger and in receipts."""
+    """Return the statement about what was applied, with entries and receipts."""
     latest = max((line.accepted for line in applied), default=0)
     time = next_entry_time(batch.ledger, latest)
     day = day_of(time)
-    papers, fitted = {}, []
+    certificates, fitted = {}, []
     for line in releases:
-        _append_release(batch, line, day)
-        paper = Certificate.from_json(line.certificate)
-        papers[line.model, line.number] = (paper, line.digest)
-        if not paper.n_subjects_removed:
+        _append_release(batch, line, day=day)
+        certificate = Certificate.from_json(line.certificate)
+        certificates[line.model, line.number] = (certificate, line.digest)
+        if not certificate.n_subjects_removed:
             fitted.append(line.model)
-    completed = [_append_request(batch, line, papers, day) for line in applied]
+    completed = [
+        _append_request(batch, line, certificates=certificates, day=day)
+        for line in applied
+    ]
     key = find_signing_key(context.paths, batch.ledger.keys.current)
     head = batch.ledger.head(key, day)
     receipts = [
@@ -300,15 +312,15 @@ def _make_statement(
     return Statement(batch, head, time, receipts, fitted, texts)
 
 
-def _append_release(batch: LedgerBatch, line: Any, day: str) -> None:
-    """Append what happened to a model: it came, or its releases are superseded."""
+def _append_release(batch: LedgerBatch, line: Any, *, day: str) -> None:
+    """Append what happened to a model: it is new, or a release superseded another."""
     kind = ModelRegistered if line.before is None else ReleaseMade
     made = kind(
         sequence=batch.ledger.size, day=day, model=line.model, certificate=line.digest
     )
     batch.append(made)
     if line.before is not None:
-        # Those before the last one were superseded by it, entry by entry.
+        # Earlier ones were superseded in earlier entries.
         entry = ReleasesSuperseded(
             sequence=batch.ledger.size,
             day=day,
@@ -320,11 +332,11 @@ def _append_release(batch: LedgerBatch, line: Any, day: str) -> None:
 
 
 def _append_request(
-    batch: LedgerBatch, line: Any, papers: Papers, day: str
+    batch: LedgerBatch, line: Any, *, certificates: Certificates, day: str
 ) -> tuple[RequestCompleted, dict[str, Certificate]]:
     """Append that a request is done; return the entry with its certificates."""
     numbers: dict[str, int] = json.loads(line.releases)
-    named = {name: papers[name, number] for name, number in numbers.items()}
+    named = {name: certificates[name, number] for name, number in numbers.items()}
     entry = RequestCompleted(
         sequence=batch.ledger.size,
         day=day,
@@ -335,32 +347,32 @@ def _append_request(
         deadline=day_of(line.deadline),
     )
     batch.append(entry)
-    return entry, {name: paper for name, (paper, _) in named.items()}
+    return entry, {name: certificate for name, (certificate, _) in named.items()}
 
 
 OnProgress: TypeAlias = Callable[[int, int], None]
 """Called with how many steps are done, of how many."""
 
-# Requests in a batch at the most: receipts are written together.
+# Requests in a batch at most: their receipts are written together.
 BATCH = 5000
-# What concerns the store and not the request.
+# Errors of the store, not of a request.
 OF_THE_STORE = (Busy, StoreFailed, NeedsRestore, UnusableKey)
 
 
 def apply_waiting(
-    context: Context, wait: float, on_progress: OnProgress
+    context: Context, wait: float, *, on_progress: OnProgress
 ) -> dict[str, ExpungeError]:
-    """Apply all that waits; return the requests that could not be, and why."""
+    """Apply all waiting requests; return those that could not be, and why."""
     recover(context, wait)
     with context.store.read() as connection:
         waiting = requests_table.read_stage(connection, requests_table.ACCEPTED)
     if not waiting:
-        context.require_turn()  # or another process may have applied them, no more
+        context.require_turn()  # or another process may have applied them
     failed: dict[str, ExpungeError] = {}
     for start in range(0, len(waiting), BATCH):
         on_progress(start, len(waiting))
         batch = [line.id for line in waiting[start : start + BATCH]]
-        failed |= _apply_or_halve(context, batch, wait)
+        failed |= _apply_or_halve(context, batch, wait=wait)
         finish_committed(context, wait)
     on_progress(len(waiting), len(waiting))
     known = {line.id: line.error for line in waiting}
@@ -375,16 +387,16 @@ def apply_waiting(
 
 
 def recover(context: Context, wait: float) -> None:
-    """Finish what another left behind; whoever changes anything begins with this."""
+    """Finish what another process left; everything that changes models begins here."""
     replay_journal(context)
     finish_committed(context, wait)
     tidy_keys(context)
 
 
 def _apply_or_halve(
-    context: Context, batch: Sequence[str], wait: float
+    context: Context, batch: Sequence[str], *, wait: float
 ) -> dict[str, ExpungeError]:
-    """Apply a batch, or its halves; return what could not be."""
+    """Apply a batch, or its halves; return what could not be applied."""
     try:
         return apply_batch(context, batch)
     except OF_THE_STORE:
@@ -393,10 +405,10 @@ def _apply_or_halve(
         if len(batch) == 1:
             return {batch[0]: error}
         middle = len(batch) // 2
-        first = _apply_or_halve(context, batch[:middle], wait)
-        # A model has one release that the ledger does not know of, never two.
+        first = _apply_or_halve(context, batch[:middle], wait=wait)
+        # A model never has two releases that the ledger does not know of.
         finish_committed(context, wait)
-        return first | _apply_or_halve(context, batch[middle:], wait)
+        return first | _apply_or_halve(context, batch[middle:], wait=wait)
 
 
 def be_silent(done: int, total: int) -> None:

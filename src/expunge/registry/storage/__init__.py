@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stores: where a registry keeps its records, so that nothing is lost or lingers.
+"""Storage: where a registry keeps its records, so that nothing is lost or lingers.
 
-Tables on SQLite or PostgreSQL, keys in a file outside the database, and a journal of
-what a restored database would lack. Values come in as bytes, numbers and words; what
-they mean is the registry's business.
+Tables on SQLite or PostgreSQL, keys in files outside the database, and a journal of
+what a restored database would lack. File locks need a POSIX system. Values come in as
+bytes, numbers and strings; their meaning is the registry's business.
 """
 
 from .engine import Store, postgresql_engine, sqlite_engine

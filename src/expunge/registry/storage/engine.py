@@ -3,23 +3,22 @@
 
 SQLite runs in WAL mode with synchronous=FULL, so that a commit survives a power cut,
 and with secure_delete, so that deleted content is overwritten. Deleted bytes may still
-lie in the write-ahead log; ``erase`` moves it into the database and cuts it to nothing,
-which a reader can hold up: then it says so, and nothing counts as erased.
+be in the write-ahead log; ``erase_deleted`` moves it into the database and truncates
+it. A reader can hold that up: then it raises, and nothing counts as erased.
 
 PostgreSQL keeps deleted bytes in its heap and log whatever one does, so there whatever
-must vanish is sealed under a key that lies elsewhere.
+must vanish is sealed under a key that is kept elsewhere.
 
-Read-only: a SQLite file that can be looked at and not written.
+A SQLite file that cannot be written can still be read. A reader of a file in WAL mode
+writes as well: it shares an index of the log with others (``-shm``). Where it cannot,
+there are three ways, and each shows what is committed:
 
-A reader of a file in WAL mode writes as well: it shares an index of the log with others
-(``-shm``). Where it cannot, there are three ways, and each shows what is committed:
+    log and index exist    SQLite reads them as they are, and locks as usual
+    a log alone            read without locks, with the index in memory
+    no log, or an empty    only the file counts, and is read without locks
 
-    log and index there    SQLite reads them as they are, and locks as ever
-    a log alone            read without locks, the index made in memory
-    no log, or an empty    the file is all there is, and read without locks
-
-Nothing is written, and nothing of it lies elsewhere. Without locks somebody who may
-write, by another mount say, could write meanwhile: then what was read does not count.
+Without locks another process that may write, through another mount for instance, could
+write meanwhile: then what was read does not count.
 """
 
 import os
@@ -39,11 +38,11 @@ from ...disk import is_allowed, store_failure
 from ...exceptions import Busy, ExpungeError, InvalidInput, MissingExtra, StoreFailed
 
 Stamp: TypeAlias = tuple[tuple[int, int, int] | None, ...]
-"""Of the file, its log and the log's index: which file, how long, changed when."""
+"""Of the file, its log and the log's index: inode, length, time of change."""
 
 
 def only_readable(path: Path) -> bool:
-    """Whether a database is there that this user cannot write."""
+    """Return whether there is a database that this user cannot write."""
     there = os.path.exists(path)
     return there and not (
         is_allowed(path, os.W_OK) and is_allowed(path.parent, os.W_OK)
@@ -51,7 +50,7 @@ def only_readable(path: Path) -> bool:
 
 
 def connect(path: Path, wait: float) -> sqlite3.Connection:
-    """Return a connection to a file that cannot be written, by what lies beside it."""
+    """Return a connection to a file that cannot be written."""
     _, log, index = _stamp(path)
     has_log = log is not None and log[1] > 0
     if log is not None and index is not None:
@@ -65,7 +64,7 @@ def connect(path: Path, wait: float) -> sqlite3.Connection:
         uri=True,
         timeout=wait,
         isolation_level=None,
-        check_same_thread=False,  # SQLAlchemy sees to it
+        check_same_thread=False,  # SQLAlchemy takes care of that
     )
     if has_log and index is None:
         connection.execute("PRAGMA locking_mode=EXCLUSIVE")  # an index in memory
@@ -74,7 +73,7 @@ def connect(path: Path, wait: float) -> sqlite3.Connection:
 
 @contextmanager
 def require_unchanged(path: Path) -> Iterator[None]:
-    """Raise Busy if somebody wrote meanwhile to a file that was read without locks."""
+    """Raise Busy if a file that was read without locks was written meanwhile."""
     before = _stamp(path)
     yield
     after = _stamp(path)
@@ -110,24 +109,24 @@ PRAGMAS = (
     IN_MEMORY,
 )
 ONLY_READABLE = "only readable"
-# Whatever the server's own defaults say.
+# Whatever the server's defaults are.
 SESSION = (
     "synchronous_commit=on",  # committed means on disk
     # By default a few hundred keys are looked up by reading the whole table, which then
     # takes longer with every request that was ever answered.
     "random_page_cost=1.1",
-    f"lock_timeout={int(PATIENCE * 1000)}",  # others may hold a line for ever
+    f"lock_timeout={int(PATIENCE * 1000)}",  # others may hold a lock for ever
 )
-# States of PostgreSQL: a lock not had in time, a deadlock, transactions that collide.
+# States of PostgreSQL: lock timeout, deadlock, serialisation failure.
 OTHERS_IN_THE_WAY = ("55P03", "40P01", "40001")
 
 
 class Collision(StoreFailed):
-    """Somebody else wrote what may be there once; nothing was written."""
+    """Another process wrote the same unique value first; nothing was written."""
 
 
 class Store:
-    """A database: transactions to read and to write, and erasure that is real.
+    """A database: transactions to read and to write, and real erasure.
 
     Parameters
     ----------
@@ -147,7 +146,7 @@ class Store:
 
     @property
     def only_readable(self) -> Path | None:
-        """The SQLite file, where this user can read it and not write."""
+        """The SQLite file, if this user can read it but not write it."""
         path: Path | None = self.engine.get_execution_options().get(ONLY_READABLE)
         return path
 
@@ -155,7 +154,7 @@ class Store:
     def read(self) -> Iterator[Connection]:
         """Give a transaction that sees one moment and changes nothing.
 
-        Within another one of the same thread it is that one: the same moment.
+        Inside another one of the same thread it is that one, at the same moment.
         """
         current: Connection | None = getattr(self._within, "connection", None)
         if current is not None:
@@ -184,7 +183,7 @@ class Store:
                 yield connection
 
     def erase_deleted(self, wait: float = PATIENCE) -> None:
-        """See that what was deleted is gone from disk, or raise Busy."""
+        """Erase what was deleted from disk, or raise Busy."""
         if self.dialect != "sqlite":
             return
         self._require_writable()
@@ -194,27 +193,27 @@ class Store:
                 _truncate(raw.cursor(), wait)
             finally:
                 raw.close()
-            # That it is empty must be on disk too, or a power cut brings it back.
+            # The empty log must be on disk too, or a power cut brings the old one back.
             _sync(Path(f"{self.engine.url.database}-wal"))
 
     def close(self) -> None:
-        """Give all connections back."""
+        """Close all connections."""
         self.engine.dispose()
 
     def _require_writable(self) -> None:
         """Refuse to change a database that can only be read."""
         if self.only_readable is not None:
             raise StoreFailed(
-                f"{self.only_readable} can only be read here, so that nothing can be "
+                f"{self.only_readable} can only be read here, so nothing can be "
                 "changed; give this user the right to write the registry's folder and "
                 "files, or mount them to write"
             )
 
 
 def sqlite_engine(path: Path) -> Engine:
-    """Return an engine on a SQLite file, which is made if need be.
+    """Return an engine on a SQLite file, which is made if it is missing.
 
-    One that this user cannot write can be looked at.
+    A file that this user cannot write can still be read.
     """
     if only_readable(path):
         return _reading_engine(path)
@@ -235,7 +234,7 @@ def _reading_engine(path: Path) -> Engine:
         "sqlite://",
         creator=lambda: connect(path, PATIENCE),
         hide_parameters=True,
-        poolclass=NullPool,  # each reading looks at what is there then
+        poolclass=NullPool,  # each transaction opens the file as it is then
         execution_options={ONLY_READABLE: path},
     )
     event.listen(engine, "connect", _prepare_reading)
@@ -249,11 +248,11 @@ def postgresql_engine(url: str) -> Engine:
         parsed = make_url(url)
     except exc.ArgumentError:
         raise InvalidInput(
-            "the store's URL cannot be read; write postgresql://user@host/database"
+            "the store URL cannot be parsed; write postgresql://user@host/database"
         ) from None
     if parsed.get_backend_name() != "postgresql":
         raise InvalidInput(
-            f"a store of kind {parsed.get_backend_name()!r}; leave the URL away for "
+            f"a store of kind {parsed.get_backend_name()!r}; omit the URL to use "
             "SQLite, or write postgresql://user@host/database"
         )
     try:
@@ -271,10 +270,11 @@ def postgresql_engine(url: str) -> Engine:
 
 
 def analyse(connection: Connection, *columns: str) -> None:
-    """Let PostgreSQL count what was just written in bulk, each a table (columns).
+    """Let PostgreSQL gather statistics on columns, each given as "table (columns)".
 
-    Else it guesses, for minutes, and may read a whole table to find a few lines by
-    their key. Columns of tags or rows are not for this: statistics hold samples.
+    Otherwise it guesses for minutes after a bulk write, and may read a whole table to
+    find a few lines by their key. Leave out columns of tags and rows: statistics hold
+    samples of the values.
     """
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"ANALYZE {', '.join(columns)}")
@@ -282,7 +282,7 @@ def analyse(connection: Connection, *columns: str) -> None:
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Turn the database's own errors into what an operator can act upon."""
+    """Turn errors of database and files into ones that an operator can act on."""
     try:
         yield
     except exc.IntegrityError as error:
@@ -304,7 +304,7 @@ def translate_errors() -> Iterator[None]:
 
 def driver_failure(error: BaseException | None) -> Exception:
     """Return the exception to raise for an error of the driver."""
-    # Their messages may quote values: only what is known to be harmless is passed on.
+    # Driver messages may quote values: only harmless ones are passed on.
     said = str(error).partition("\n")[0] if isinstance(error, sqlite3.Error) else ""
     state = getattr(error, "sqlstate", None)
     if "locked" in said or "busy" in said or state in OTHERS_IN_THE_WAY:
@@ -319,8 +319,8 @@ def driver_failure(error: BaseException | None) -> Exception:
         )
     if "disk I/O" in said:  # what SQLite says of a full disk, too, where it maps a file
         return StoreFailed(
-            f"the disk is full or failing ({said}); make room, see that the disk is "
-            "well, and run the command again"
+            f"the disk is full or failing ({said}); make room, check the "
+            "disk, and run the command again"
         )
     if "readonly" in said or "unable to open" in said:
         return StoreFailed(
@@ -334,13 +334,13 @@ def driver_failure(error: BaseException | None) -> Exception:
         )
     kind = type(error).__name__
     return StoreFailed(
-        f"the database failed ({kind}{': ' + said if said else ''}); see that it runs "
-        "and can be reached, and run the command again"
+        f"the database failed ({kind}{': ' + said if said else ''}); check that it "
+        "runs and can be reached, and run the command again"
     )
 
 
 def _sync(path: Path) -> None:
-    """See a file on disk, if there is one."""
+    """Flush a file to disk, if there is one."""
     try:
         descriptor = os.open(path, os.O_RDWR)
     except FileNotFoundError:
@@ -352,7 +352,7 @@ def _sync(path: Path) -> None:
 
 
 def _require_same_file(path: Path, _: object, record: Any, *rest: object) -> None:
-    """Open the database again if another file has taken its place."""
+    """Reconnect if another file has replaced the database."""
     del rest
     with suppress(FileNotFoundError):
         file = path.stat().st_ino
@@ -361,7 +361,7 @@ def _require_same_file(path: Path, _: object, record: Any, *rest: object) -> Non
 
 
 def _prepare(connection: Any, record: object) -> None:
-    """Set a new SQLite connection up."""
+    """Set up a new SQLite connection."""
     del record
     cursor = connection.cursor()
     for pragma in PRAGMAS:
@@ -370,16 +370,16 @@ def _prepare(connection: Any, record: object) -> None:
 
 
 def _prepare_reading(connection: Any, record: object) -> None:
-    """Set a SQLite connection up that can only read."""
+    """Set up a SQLite connection that can only read."""
     del record
     connection.execute(f"PRAGMA {IN_MEMORY}").close()
 
 
 def _begin(connection: Connection) -> None:
-    """Begin a SQLite transaction; one that will write says so at once.
+    """Begin a SQLite transaction; one that will write takes the lock at once.
 
-    A reader that turns into a writer can find that somebody wrote in between, and no
-    waiting helps it.
+    A reader that turns into a writer may find that another process wrote in between,
+    and waiting does not help it.
     """
     writing = connection.get_execution_options().get("writing")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
@@ -394,8 +394,8 @@ def _truncate(cursor: Any, wait: float) -> None:
             if monotonic() > until:
                 raise Busy(
                     "another process reads the database and keeps deleted rows in its "
-                    "log; end it and run the command again: the erasure is finished "
-                    "then"
+                    "log; end it and run the command again, which finishes the "
+                    "erasure"
                 )
             sleep(0.01)
     finally:

@@ -1,30 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Journal: what a database that was put back from a backup would lack.
 
-A private file beside the database, one line of JSON after another, each with a checksum
-and on disk before what it tells of is promised to anybody: requests as they are
-accepted, with the tags of the people; what was added to the ledger, with the signatures
-of receipts; releases that left. Replaying it on a restored database makes sure that
-nobody who was forgotten since comes back, that the ledger goes on from where it was,
-and that no accepted request is lost.
+A private file beside the database with one JSON line after another. Each has a
+checksum, and is on disk before what it records is promised to anybody: requests as they
+are accepted, with the tags of the people; what was added to the ledger, with the
+signatures of receipts; releases that left. Replaying it on a restored database makes
+sure that nobody who was forgotten since comes back, that the ledger continues from
+where it was, and that no accepted request is lost.
 
-A journal that lost its end would bring people back without a word. So its marks are
-kept elsewhere, each a length and the digest of all bytes before: in the database, with
-every request, and in a small file of its own. A journal that does not reach a mark, or
-that is another one up to there, is refused.
+A journal that lost its end would bring people back unnoticed. So marks of it are kept
+elsewhere, each a length and the digest of all bytes before: in the database, with every
+request, and in a small mark file. A journal that is shorter than a mark, or differs
+before it, is refused. The digest is the SHA-256 of the SHA-256 digests of pieces of
+4 MiB, so that threads can share a long file and the end can be continued.
 
 The journal also decides who may add to the ledger. A statement, a line with entries, is
 written only if nobody else made one since the writer last looked: a sequence number is
-used once, even if two processes believe that they work alone.
+used once, even if two processes both believe that they work alone.
 
 The tags in it are personal data, kept for this purpose: they may be destroyed with the
 last backup that still holds the people.
-
-Digest: of a long file that only grows, made on all cores and continued at its end.
-
-The file is taken in pieces of 4 MiB. The digest is the SHA-256 of theirs, one after the
-other, the last of them as far as it goes. Whole pieces do not depend on one another, so
-that threads share them: the library hashes without holding up the others.
 """
 
 import json
@@ -57,7 +52,7 @@ class Digest:
         self._room = PIECE  # bytes that it lacks
 
     def copy(self) -> Self:
-        """Return another one that goes on from here by itself."""
+        """Return an independent copy that continues from here."""
         other = type(self)()
         other._whole, other._last = self._whole.copy(), self._last.copy()
         other._room = self._room
@@ -81,8 +76,8 @@ class Digest:
                 self._last, self._room = sha256(), PIECE
             left = left[len(part) :]
 
-    def read(self, descriptor: int, start: int, end: int) -> None:
-        """Add the bytes of a file from one place to another, which it must have."""
+    def read(self, descriptor: int, start: int, *, end: int) -> None:
+        """Add the bytes of a file from start to end."""
         if self._room < PIECE:
             first = min(end, start + self._room)
             self.update(os.pread(descriptor, first - start, start))
@@ -96,7 +91,7 @@ class Digest:
         while start < end:
             data = os.pread(descriptor, min(PIECE, end - start), start)
             if not data:
-                return  # it was cut meanwhile, and no digest is that of the whole
+                return  # it was truncated meanwhile; no digest will match
             self.update(data)
             start += len(data)
 
@@ -111,16 +106,16 @@ STATEMENT, REBUILT = "entries", "rebuilt"
 Stamp: TypeAlias = tuple[int, int, int]
 NO_FILE: Stamp = (0, 0, 0)
 Line: TypeAlias = tuple[int, dict[str, Any]]
-"""Where a line ends, and what it says."""
+"""Where a line ends, and its content."""
 Written: TypeAlias = "tuple[int, Mark]"
-"""Where a line begins that was written, and the mark behind it."""
+"""Where a written line begins, and the mark after it."""
 
 
 class Mark(NamedTuple):
-    """So much of a journal: where it ends, and the digest of all bytes before that.
+    """A position in a journal, and the digest of all bytes before it.
 
-    Written with as many digits for each, so that the later of two marks of one journal
-    is also the greater word.
+    Positions are written with a fixed number of digits, so that the later of two marks
+    of one journal also sorts later as text.
     """
 
     end: int
@@ -131,7 +126,7 @@ class Mark(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return a mark as it was written; the beginning if nothing was."""
+        """Return a mark from its text; the beginning for an empty text."""
         end, _, digest = (text or str(BEGINNING)).partition(" ")
         return cls(int(end), digest)
 
@@ -140,7 +135,7 @@ BEGINNING = Mark(0, Digest().hexdigest())
 
 
 class Journal(Private):
-    """The file, to append to and to read from a place on.
+    """The journal's file: append lines, and read them from a position on.
 
     Parameters
     ----------
@@ -156,13 +151,13 @@ class Journal(Private):
         self.path = path
         self.mark_path = mark_path
         self._lock = RLock()
-        # How far the file was compared or written by this object, and as what file.
+        # Up to where this object compared or wrote the file, and which file it was.
         self._end, self._digest, self._stamp = 0, Digest(), NO_FILE
 
     def require(self, *marks: Mark) -> None:
         """Refuse a journal that does not hold everything up to each of the marks.
 
-        The mark in its own file is one of them.
+        The mark in the mark file is always one of them.
         """
         with translate_errors(), self._lock:
             wanted = sorted({*marks, self.read_mark_file()})
@@ -173,7 +168,7 @@ class Journal(Private):
                 self._compare(file, wanted)
 
     def is_whole(self, *marks: Mark) -> bool:
-        """Whether it holds everything up to each of the marks."""
+        """Return whether the journal holds everything up to each of the marks."""
         try:
             self.require(*marks)
         except JournalDamaged:
@@ -181,7 +176,7 @@ class Journal(Private):
         return True
 
     def append(self, lines: Sequence[dict[str, Any]]) -> Mark:
-        """Write lines, see them on disk, and return the mark behind them."""
+        """Append lines, flush them, and return the mark after them."""
         with self._open_alone() as descriptor:
             _, mark = self._write(descriptor, lines)
         return mark
@@ -190,9 +185,9 @@ class Journal(Private):
     def lock_for_statement(
         self, since: int
     ) -> Iterator[Callable[[dict[str, Any]], Written]]:
-        """Give a function that writes a statement, the first one since a place.
+        """Give a function that appends a statement, the first one since a position.
 
-        Raises Busy if somebody else made one. Nobody else writes until this ends.
+        Raises Busy if another process made one. Nobody else can write until this ends.
         """
         with self._open_alone() as descriptor:
             if any(STATEMENT in line for _, line in self.read(since)):
@@ -203,7 +198,7 @@ class Journal(Private):
             yield lambda line: self._write(descriptor, [line])
 
     def read(self, start: int) -> Iterator[Line]:
-        """Yield the lines from a place on, each with its end; one of a crash not."""
+        """Yield the lines from a position on, each with its end; skip a torn end."""
         if not self.path.exists():
             self._require_none(start)
             return
@@ -212,7 +207,7 @@ class Journal(Private):
                 yield end, json.loads(line.partition(b" ")[2])
 
     def read_whole_lines(self) -> list[Line]:
-        """Return every line that is as it was written, whatever became of others."""
+        """Return every intact line, whatever became of the others."""
         found, end = [], 0
         content = self.path.read_bytes() if self.path.exists() else b""
         for line in content.splitlines(keepends=True):
@@ -222,13 +217,13 @@ class Journal(Private):
         return found
 
     def is_rebuilt(self) -> bool:
-        """Whether it was rewritten, so that older marks are not of this journal."""
+        """Return whether it was rewritten, so that older marks are of another one."""
         first = _encode({REBUILT: True})
         with translate_errors(), self.path.open("rb") as file:
             return file.read(len(first)) == first
 
     def rewrite(self, lines: Sequence[dict[str, Any]]) -> Mark:
-        """Put these lines in the place of all; return the mark behind them."""
+        """Replace all lines by these; return the mark after them."""
         kept = [line for line in lines if REBUILT not in line]
         data = b"".join(_encode(line) for line in [{REBUILT: True}, *kept])
         digest = Digest()
@@ -241,10 +236,10 @@ class Journal(Private):
         return mark
 
     def _compare(self, file: IO[bytes], marks: Sequence[Mark]) -> None:
-        """Refuse the file if it is not what it was up to each mark, earliest first.
+        """Refuse a file that was changed before any of the marks, earliest first.
 
-        What was compared before is not compared again, for as long as the file has
-        only grown.
+        Bytes that were compared before are not compared again while the file only
+        grows.
         """
         stamp = _stamp(file.fileno())
         if stamp[1] < marks[-1].end:
@@ -253,27 +248,27 @@ class Journal(Private):
         if self._has_only_grown(stamp) and marks[0].end >= self._end:
             place, digest = self._end, self._digest.copy()
         for mark in marks:
-            digest.read(file.fileno(), place, mark.end)
+            digest.read(file.fileno(), place, end=mark.end)
             place = mark.end
             if digest.hexdigest() != mark.digest:
                 raise self._altered(file)
         self._end, self._digest, self._stamp = place, digest, stamp
 
     def _has_only_grown(self, stamp: Stamp) -> bool:
-        """Whether a file is the one that was compared, perhaps with more in it."""
+        """Return whether a file is the compared one, perhaps with more in it."""
         (number, size, time), (known, known_size, known_time) = stamp, self._stamp
         if number != known or size < known_size:
             return False
         return size > known_size or time == known_time
 
     def _require_none(self, end: int) -> None:
-        """Refuse that there is no file where one was known up to a place."""
+        """Refuse a missing file if one was known up to a position."""
         if end:
             raise self._damaged(f"is missing, and held {end} bytes")
 
     @contextmanager
     def _open_alone(self) -> Iterator[int]:
-        """Open the file while nobody else does, with what others wrote taken in."""
+        """Lock the file, and read what others wrote since."""
         with translate_errors(), self._lock:
             if not self.path.exists():
                 self._require_none(self._end)
@@ -286,17 +281,17 @@ class Journal(Private):
                 yield descriptor
 
     def _write(self, descriptor: int, lines: Sequence[dict[str, Any]]) -> Written:
-        """Write lines behind the last whole one, and the new mark."""
+        """Write lines after the last intact one, and the new mark."""
         start, data = self._end, b"".join(_encode(line) for line in lines)
         digest = self._digest.copy()
         digest.update(data)
         mark = Mark(self._end + len(data), digest.hexdigest())
         os.ftruncate(descriptor, self._end)  # what a crash left half written
         try:
-            _write(descriptor, data, self._end)
+            _write(descriptor, data, place=self._end)
             os.fsync(descriptor)
             if not self._end:
-                sync_folder(self.path.parent)  # a new file must be found, too
+                sync_folder(self.path.parent)  # the name of a new file, too
         except BaseException:
             os.ftruncate(descriptor, self._end)
             raise
@@ -305,15 +300,15 @@ class Journal(Private):
         return start, mark
 
     def _write_mark_file(self, mark: Mark) -> None:
-        """Put a mark into its own file, in place: an older one does no harm."""
+        """Write a mark to the mark file, in place: an older one does no harm."""
         descriptor = open_or_create(self.mark_path)
         try:
-            _write(descriptor, _encode({"mark": str(mark)}), 0)
+            _write(descriptor, _encode({"mark": str(mark)}), place=0)
         finally:
             os.close(descriptor)
 
     def read_mark_file(self) -> Mark:
-        """Return the mark in its own file; one that a crash tore says nothing."""
+        """Return the mark in the mark file; the beginning if a crash tore it."""
         try:
             line = self.mark_path.read_bytes()
         except FileNotFoundError:
@@ -323,10 +318,10 @@ class Journal(Private):
         return Mark.parse(json.loads(line.partition(b" ")[2])["mark"])
 
     def _whole_lines(self, file: IO[bytes], start: int) -> Iterator[tuple[int, bytes]]:
-        """Yield the lines from a place on with their ends, but for what a crash tore.
+        """Yield the lines from a position on with their ends, except what a crash tore.
 
-        That is the end of the file alone, since a disk may write the end of a line and
-        not its beginning. A line that does not hold before others that do was damaged.
+        Only the end of the file can be torn: a disk may write the end of a line without
+        its beginning. A broken line before intact ones was damaged.
         """
         size = os.fstat(file.fileno()).st_size
         if start > size:
@@ -341,14 +336,14 @@ class Journal(Private):
             yield start, line
 
     def _altered(self, file: IO[bytes]) -> JournalDamaged:
-        """Return the error for a file that was altered, with the place if it shows."""
+        """Return the error for a file that was altered, with the position if known."""
         place = 0
         file.seek(0)
         for line in file:
             if not _is_intact(line):
                 return self._damaged(f"is damaged at byte {place}")
             place += len(line)
-        return self._damaged("is another journal than the one that was written here")
+        return self._damaged("is not the journal that was written here")
 
     def _damaged(self, how: str) -> JournalDamaged:
         return JournalDamaged(
@@ -359,7 +354,7 @@ class Journal(Private):
 
 
 def _stamp(descriptor: int) -> Stamp:
-    """Return which file this is, how long, and when it was last written to."""
+    """Return which file this is, its length, and when it was last written."""
     found = os.fstat(descriptor)
     return found.st_ino, found.st_size, found.st_mtime_ns
 
@@ -371,17 +366,17 @@ def _encode(content: dict[str, Any]) -> bytes:
 
 
 def _checksum(text: bytes) -> bytes:
-    """Return what shows that a line was damaged."""
+    """Return the checksum that shows damage to a line."""
     return sha256(text).hexdigest()[:16].encode("ascii")
 
 
 def _is_intact(line: bytes) -> bool:
-    """Whether a line is as it was written."""
+    """Return whether a line is as it was written."""
     said, _, text = line.partition(b" ")
     return line.endswith(b"\n") and _checksum(text) == said
 
 
-def _write(descriptor: int, data: bytes, place: int) -> None:
+def _write(descriptor: int, data: bytes, *, place: int) -> None:
     """Write all of the data at a place."""
     done = 0
     while done < len(data):

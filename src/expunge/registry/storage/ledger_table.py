@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chain: the ledger's entries, tree and heads in a store.
+"""Ledger table: the ledger's entries, tree and heads in a store.
 
 The roots of complete subtrees are kept with the entries, about two for each, so that
 the next entry and any proof take a few look-ups, however long the ledger is.
@@ -22,7 +22,7 @@ FIRST_KEY = "ledger key"
 
 @dataclass(slots=True)
 class LedgerBatch:
-    """A ledger about to grow: entries with their texts, written together.
+    """Entries about to be appended to a ledger, written together.
 
     Parameters
     ----------
@@ -36,17 +36,17 @@ class LedgerBatch:
     peaks: dict[tuple[int, int], bytes] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Remember the peaks: with the new roots they prove every new entry."""
+        """Keep the peaks: with the new roots they prove every new entry."""
         frontier = self.ledger.frontier
         places = _peaks(frontier.size)
         self.peaks = dict(zip(places, frontier.peaks, strict=True))
 
     def append(self, entry: Entry) -> None:
-        """Take the next entry."""
+        """Append the next entry."""
         text = entry.to_json()
         frontier, hashed = self.ledger.frontier, leaf_hash(text.encode())
         self.ledger = self.ledger.append_hashed(entry, hashed)
-        for level, root in enumerate(frontier.completed(hashed)):
+        for level, root in enumerate(frontier.completed_roots(hashed)):
             self.roots[level, frontier.size >> level] = root
         self.entries.append((entry, text))
 
@@ -57,7 +57,7 @@ class LedgerBatch:
             known = self.roots.get((level, place))
             return self.peaks[level, place] if known is None else known
 
-        return inclusion_proof(root, entry.sequence, self.ledger.size)
+        return inclusion_proof(root, entry.sequence, size=self.ledger.size)
 
     def write(self, connection: Connection, head: Head) -> None:
         """Write the new entries and the head above them."""
@@ -148,15 +148,15 @@ def read_ledger(connection: Connection) -> Ledger:
     return Ledger(Frontier(size, peaks), _keys(connection), day)
 
 
-def read_entries(connection: Connection, start: int, most: int) -> list[Entry]:
-    """Return so many entries at the most, from one on."""
+def read_entries(connection: Connection, start: int, *, most: int) -> list[Entry]:
+    """Return at most so many entries, from one on."""
     found = connection.execute(_FROM, {"start": start, "most": most}).all()
     with _report_altered():
         return [read_entry(text) for (text,) in found]
 
 
 def export_lines(connection: Connection) -> bytes:
-    """Return the whole ledger as the lines of an export, heads where they were."""
+    """Return the whole ledger as the lines of an export, heads in their places."""
     signed: dict[int, str] = {
         size: text
         for size, text in connection.execute(select(heads.c.size, heads.c.text))
@@ -190,7 +190,7 @@ def _peaks(size: int) -> list[tuple[int, int]]:
 
 @contextmanager
 def _report_altered() -> Iterator[None]:
-    """Say of an entry that cannot be read that the store does not hold it as it was."""
+    """Report an entry that cannot be parsed as altered."""
     try:
         yield
     except InvalidInput as error:

@@ -2,10 +2,11 @@
 """Lock: one process applies requests, and the others wait.
 
 The lock ends with the process, however that ends: it is the system's lock on a file
-beside SQLite, and a session's advisory lock in PostgreSQL. Either can be lost while its
-process lives on, when the session ends or the file is deleted, and another process then
-works beside it. The lock saves them from doing so; that no harm comes of it is seen to
-where they write (``registry.context``, ``stores.journal``).
+beside SQLite, which needs a POSIX system, and an advisory lock of a session in
+PostgreSQL. Either can be lost while its process lives on, when the session ends or the
+file is deleted, and another process then works beside it. The lock is there to prevent
+that; where processes write, other checks make sure that it does no harm
+(``registry.context``, ``storage.journal``).
 """
 
 import fcntl
@@ -30,9 +31,13 @@ _UNLOCK = select(func.pg_advisory_unlock_all())
 
 @contextmanager
 def hold_worker_lock(
-    store: Store, path: Path, wait: float, is_done: Callable[[], bool] = lambda: False
+    store: Store,
+    path: Path,
+    *,
+    wait: float,
+    is_done: Callable[[], bool] = lambda: False,
 ) -> Iterator[bool]:
-    """Hold the worker's lock; give False, without it, once it is needless.
+    """Hold the worker's lock; give False, without it, once ``is_done``.
 
     Parameters
     ----------
@@ -43,7 +48,7 @@ def hold_worker_lock(
     wait
         Seconds to wait for another process before Busy is raised.
     needless
-        Whether there is nothing left to do: whoever holds the lock may do our work.
+        Whether nothing is left to do: the holder of the lock may do our work.
     """
     holding = _file_lock(path) if store.dialect == "sqlite" else _session_lock(store)
     with holding as try_lock, _thread_lock(store, try_lock) as try_both:
@@ -64,7 +69,7 @@ def hold_worker_lock(
 
 @contextmanager
 def lock_file(path: Path) -> Iterator[int]:
-    """Open a file, made for its owner alone if need be, while nobody else does."""
+    """Open and lock a file; if there is none, make it for its owner alone."""
     while True:
         with _open(path) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -89,8 +94,8 @@ def _thread_lock(
 ) -> Iterator[Callable[[], bool]]:
     """Give a function that tries to lock out other threads, then other processes.
 
-    Threads share what is in memory, so they must never work at once, whatever becomes
-    of the lock between processes.
+    Threads share memory, so they must never work at once, even if the lock between
+    processes is lost.
     """
     held = False
 
@@ -114,7 +119,9 @@ def _file_lock(path: Path) -> Iterator[Callable[[], bool]]:
 
         def try_lock() -> bool:
             nonlocal descriptor
-            if not _is_at(descriptor, path):  # it was deleted: lock what others lock
+            if not _is_at(
+                descriptor, path
+            ):  # it was deleted: lock the file that others lock
                 descriptor = stack.enter_context(_open(path))
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -126,7 +133,7 @@ def _file_lock(path: Path) -> Iterator[Callable[[], bool]]:
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether an open file is the one that has this name."""
+    """Return whether an open file is the one that has this name."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
@@ -151,4 +158,4 @@ def _session_lock(store: Store) -> Iterator[Callable[[], bool]]:
         try:
             connection.scalar(_UNLOCK)
         except exc.DBAPIError:
-            connection.invalidate()  # it had ended by itself; what was done is done
+            connection.invalidate()  # it had ended by itself; the work is done

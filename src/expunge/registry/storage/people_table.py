@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""People: whose rows are in which model, under tags, each person's rows sealed apart.
+"""People table: whose rows are in which model, under tags, each person's sealed apart.
 
-The rows of one person in one model are sealed under a key of their own. Keys lie in
-pages of 256, each page sealed under a page key, and page keys belong to the model's
-checkpoint. Removing a person deletes the rows and writes the page anew, without that
-key and under another page key: a few kilobytes, however many people there are.
+The rows of one person in one model are sealed under a key of their own. Those keys are
+kept in pages of 256, each page sealed under a page key, and page keys belong to the
+model's checkpoint. Removing a person deletes the rows and rewrites the page without
+that key and under another page key: a few kilobytes, however many people there are.
 
-A row of which nobody said whose it is lies under the tag ``row:`` with its position. No
-person has such a tag, which begin with the hexadecimal name of a key: no request finds
-the row, and it is not counted among people.
+A row without a person has the tag ``row:`` and its position. Tags of people begin with
+the hexadecimal name of a key, so no request finds such a row, and it does not count as
+a person.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from .vault import KEY_BYTES, new_key, seal, unseal
 
 PAGE = 256  # keys in a page
 CHUNK = 500  # values in one statement
-NOBODY = "row:"
+ROW_TAG = "row:"
 
 # Statements are made once: a request is a few dozen of them.
 _HOLDERS = (
@@ -87,15 +87,15 @@ class SealedRows(Private):
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class RemainingKeys(Private):
-    """What is left of a model's keys without some people: pages and their keys."""
+    """A model's key pages without the keys of some people."""
 
-    found: Sequence[SealedRows]
+    removed: Sequence[SealedRows]
     sealed: Mapping[int, bytes]
     page_keys: PageKeys
 
 
 def models_by_tag(connection: Connection, tags: Sequence[str]) -> dict[str, set[str]]:
-    """Return for each tag that is here the models that hold rows under it."""
+    """Return for each known tag the models that hold rows under it."""
     held: dict[str, set[str]] = {}
     for chunk in chunks(tags):
         for tag, model in connection.execute(_HOLDERS, {"tags": chunk}):
@@ -104,27 +104,27 @@ def models_by_tag(connection: Connection, tags: Sequence[str]) -> dict[str, set[
 
 
 def count_people(connection: Connection, model: str) -> int:
-    """Return how many people a model holds; rows that are nobody's do not count."""
+    """Return how many people a model holds; rows without a person do not count."""
     query = (
         select(func.count())
         .select_from(rows)
         .join(subjects, rows.c.subject == subjects.c.id)
-        .where(rows.c.model == model, subjects.c.tag.not_like(f"{NOBODY}%"))
+        .where(rows.c.model == model, subjects.c.tag.not_like(f"{ROW_TAG}%"))
     )
     return int(connection.scalar(query) or 0)
 
 
 def row_tag(position: int) -> str:
-    """Return the tag of a row that is nobody's."""
-    return f"{NOBODY}{position}"
+    """Return the tag of a row without a person."""
+    return f"{ROW_TAG}{position}"
 
 
 def insert_people(
-    connection: Connection, model: str, people: Sequence[tuple[str, bytes]]
+    connection: Connection, model: str, *, people: Sequence[tuple[str, bytes]]
 ) -> PageKeys:
-    """Take in people, each a tag with rows as bytes; return the page keys.
+    """Insert people, each a tag with rows as bytes; return the page keys.
 
-    Tags that are here already get these rows beside those of other models.
+    Known tags get these rows beside those of other models.
     """
     known = _read_ids(connection, [tag for tag, _ in people])
     new = [{"tag": tag} for tag, _ in people if tag not in known]
@@ -140,7 +140,9 @@ def insert_people(
             {
                 "model": model,
                 "page": page,
-                "sealed": _seal_page(b"".join(keys), page_keys[-1], model, page),
+                "sealed": _seal_page(
+                    b"".join(keys), page_keys[-1], model=model, page=page
+                ),
             },
         )
         connection.execute(
@@ -151,7 +153,7 @@ def insert_people(
                     "subject": known[tag],
                     "page": page,
                     "slot": slot,
-                    "sealed": seal(data, key, _seal_name(model, page, slot)),
+                    "sealed": seal(data, key, place=_seal_name(model, page, slot=slot)),
                 }
                 for slot, ((tag, data), key) in enumerate(
                     zip(members, keys, strict=True)
@@ -164,9 +166,9 @@ def insert_people(
 
 
 def find_rows(
-    connection: Connection, model: str, tags: Sequence[str]
+    connection: Connection, model: str, *, tags: Sequence[str]
 ) -> list[SealedRows]:
-    """Return the rows of these people in a model, of those who are in it."""
+    """Return the sealed rows of those of these people who are in a model."""
     named = {number: tag for tag, number in _read_ids(connection, tags).items()}
     found = []
     for chunk in chunks(list(named)):
@@ -177,25 +179,25 @@ def find_rows(
 
 
 def read_all_rows(connection: Connection, model: str) -> list[SealedRows]:
-    """Return the rows of all people in a model."""
+    """Return the sealed rows of all people in a model."""
     return [
         SealedRows(*line) for line in connection.execute(_EVERYBODY, {"model": model})
     ]
 
 
 def unseal_rows(
-    model: str, found: Sequence[SealedRows], pages: Pages
+    model: str, found: Sequence[SealedRows], *, pages: Pages
 ) -> Iterator[bytes]:
-    """Yield the rows of each person as they were enrolled."""
+    """Yield the rows of each person as they were inserted."""
     for one in found:
         key = _key_at(pages[one.page], one.slot)
-        yield unseal(one.sealed, key, _seal_name(model, one.page, one.slot))
+        yield unseal(one.sealed, key, place=_seal_name(model, one.page, slot=one.slot))
 
 
 def keys_without(
-    model: str, found: Sequence[SealedRows], pages: Pages, page_keys: PageKeys
+    model: str, found: Sequence[SealedRows], *, pages: Pages, page_keys: PageKeys
 ) -> RemainingKeys:
-    """Return the keys of a model without those of these people; change nothing."""
+    """Return a model's key pages without the keys of these people; write nothing."""
     left = page_keys.copy()
     kept = {page: bytearray(content) for page, content in pages.items()}
     for one in found:
@@ -205,19 +207,21 @@ def keys_without(
     for page, keys in kept.items():
         key = new_key()
         left[page] = np.frombuffer(key, np.uint8)
-        sealed[page] = _seal_page(bytes(keys), key, model, page)
+        sealed[page] = _seal_page(bytes(keys), key, model=model, page=page)
     return RemainingKeys(found, sealed, left)
 
 
-def delete_people(connection: Connection, model: str, struck: RemainingKeys) -> None:
-    """Delete people's rows and keys from a model, and people who are in no other."""
+def delete_people(
+    connection: Connection, model: str, *, remaining: RemainingKeys
+) -> None:
+    """Delete people's rows and keys from a model, and tags that no model uses."""
     renewed = [
         {"of": model, "number": page, "sealed": data}
-        for page, data in struck.sealed.items()
+        for page, data in remaining.sealed.items()
     ]
     if renewed:
         connection.execute(_RENEW, renewed)
-    numbers = [one.subject for one in struck.found]
+    numbers = [one.subject for one in remaining.removed]
     for chunk in chunks(numbers):
         connection.execute(_STRIKE, {"model": model, "numbers": chunk})
     _delete_unused_subjects(connection, numbers)
@@ -233,13 +237,13 @@ def delete_all_people(connection: Connection, model: str) -> None:
 
 
 def chunks(values: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
-    """Yield the values a few hundred at a time: statements take so many."""
+    """Yield the values a few hundred at a time: a statement takes only so many."""
     for start in range(0, len(values), size):
         yield values[start : start + size]
 
 
 def _read_ids(connection: Connection, tags: Sequence[str]) -> dict[str, int]:
-    """Return the numbers of those tags that are here."""
+    """Return the ids of those tags that exist."""
     known: dict[str, int] = {}
     for chunk in chunks(tags):
         lines = connection.execute(_KNOWN, {"tags": chunk})
@@ -248,16 +252,20 @@ def _read_ids(connection: Connection, tags: Sequence[str]) -> dict[str, int]:
 
 
 def read_pages(
-    connection: Connection, model: str, found: Sequence[SealedRows], page_keys: PageKeys
+    connection: Connection,
+    model: str,
+    *,
+    found: Sequence[SealedRows],
+    page_keys: PageKeys,
 ) -> Pages:
-    """Return the pages that hold these people's keys, opened."""
+    """Return the pages that hold these people's keys, unsealed."""
     wanted = sorted({one.page for one in found})
     opened = {}
     for chunk in chunks(wanted):
         asked = {"model": model, "wanted": chunk}
         for page, sealed in connection.execute(_PAGES, asked):
             key = page_keys[page].tobytes()
-            opened[page] = unseal(sealed, key, f"page {page} of {model}")
+            opened[page] = unseal(sealed, key, place=f"page {page} of {model}")
     if len(opened) < len(wanted):
         raise StoreFailed(
             f"the database lacks pages of keys of model {model!r}; put it back from a "
@@ -267,18 +275,18 @@ def read_pages(
 
 
 def _delete_unused_subjects(connection: Connection, numbers: Sequence[int]) -> None:
-    """Delete people of whom no model holds a row any more."""
+    """Delete tags under which no model holds a row any more."""
     for chunk in chunks(numbers):
         connection.execute(_DROP, {"numbers": chunk})
 
 
-def _seal_page(keys: bytes, key: bytes, model: str, page: int) -> bytes:
-    return seal(keys, key, f"page {page} of {model}")
+def _seal_page(keys: bytes, key: bytes, *, model: str, page: int) -> bytes:
+    return seal(keys, key, place=f"page {page} of {model}")
 
 
 def _key_at(keys: bytes, slot: int) -> bytes:
     return keys[slot * KEY_BYTES : (slot + 1) * KEY_BYTES]
 
 
-def _seal_name(model: str, page: int, slot: int) -> str:
+def _seal_name(model: str, page: int, *, slot: int) -> str:
     return f"rows {slot} on page {page} of {model}"

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publications: models, which checkpoint of theirs counts, and releases, in a store.
+"""Releases: models, which checkpoint of theirs is current, and what was released.
 
-A checkpoint is replaced by the next one and only by that: whoever worked on another
-generation has been overtaken, and is refused.
+A checkpoint is replaced by the next one and only by that: a process that worked on
+another generation has been overtaken, and is refused.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
@@ -36,6 +38,39 @@ _UNENTERED = (
     .where(releases.c.sequence.is_(None))
     .order_by(models.c.name)
 )
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseStatus:
+    """A release that left the registry.
+
+    Parameters
+    ----------
+    model, number, made, digest
+        Its model and number, when it was made, and the digest of its certificate.
+    superseded
+        When a newer release replaced this one, which still includes people since
+        forgotten; None if it is the newest.
+    withdrawn
+        When every copy had been taken back; None if that was not stated.
+    shipped
+        When it left, and under which file name.
+    """
+
+    model: str
+    number: int
+    made: int
+    digest: str
+    superseded: int | None
+    withdrawn: int | None
+    shipped: tuple[tuple[int, str], ...]
+
+    @property
+    def is_outstanding(self) -> bool:
+        """Whether copies are out there that must no longer be used."""
+        last, _ = self.shipped[-1]
+        taken_back = self.withdrawn is not None and last <= self.withdrawn
+        return self.superseded is not None and not taken_back
 
 
 def model_names(connection: Connection) -> list[str]:
@@ -90,7 +125,7 @@ def insert_model(connection: Connection, model: dict[str, Any]) -> None:
 
 
 def advance_model(
-    connection: Connection, name: str, generation: int, after: Mapping[str, Any]
+    connection: Connection, name: str, *, generation: int, after: Mapping[str, Any]
 ) -> None:
     """Let the checkpoint after this generation count, with the release that it has.
 
@@ -139,7 +174,7 @@ def insert_release(connection: Connection, release: dict[str, Any]) -> None:
     connection.execute(insert(releases), release)
 
 
-def find_release(connection: Connection, name: str, number: int) -> Row[Any]:
+def find_release(connection: Connection, name: str, *, number: int) -> Row[Any]:
     """Return one release."""
     query = select(releases).where(
         releases.c.model == name, releases.c.number == number
@@ -176,7 +211,7 @@ def mark_in_ledger(
     )
 
 
-def has_release(connection: Connection, name: str, number: int) -> bool:
+def has_release(connection: Connection, name: str, *, number: int) -> bool:
     """Return whether a model has a release of this number."""
     query = select(releases.c.number).where(
         releases.c.model == name, releases.c.number == number
@@ -184,7 +219,7 @@ def has_release(connection: Connection, name: str, number: int) -> bool:
     return connection.execute(query).first() is not None
 
 
-def has_certificate(connection: Connection, name: str, digest: str) -> bool:
+def has_certificate(connection: Connection, name: str, *, digest: str) -> bool:
     """Return whether a model has a release whose certificate has this digest."""
     query = select(releases.c.number).where(
         releases.c.model == name, releases.c.digest == digest
@@ -209,7 +244,7 @@ def read_all_certificates(connection: Connection) -> Iterator[tuple[str, str]]:
 
 
 def retire_model(
-    connection: Connection, name: str, after: Mapping[str, Any], time: int
+    connection: Connection, name: str, *, after: Mapping[str, Any], time: int
 ) -> None:
     """Leave a model without a release, with an empty checkpoint; see ``move_on``."""
     connection.execute(
@@ -227,7 +262,8 @@ def retire_model(
 def insert_lost_releases(
     connection: Connection,
     entries: Sequence[ReleaseMade],
-    papers: Mapping[str, str],
+    *,
+    certificates: Mapping[str, str],
     times: Mapping[int, int],
 ) -> None:
     """Write releases of one model that the ledger knows of, without parameters.
@@ -238,7 +274,7 @@ def insert_lost_releases(
         The transaction.
     entries
         Of the ledger, in order.
-    papers
+    certificates
         Certificates by digest.
     times
         When each entry was written, by sequence; entries themselves know the day.
@@ -250,7 +286,7 @@ def insert_lost_releases(
                 "model": entry.model,
                 "number": newest_number(connection, entry.model) + count,
                 "made": times[entry.sequence],
-                "certificate": papers[entry.certificate],
+                "certificate": certificates[entry.certificate],
                 "digest": entry.certificate,
                 "sequence": entry.sequence,
                 "superseded": times[entry.sequence],
@@ -288,6 +324,29 @@ def read_shipments(connection: Connection, name: str | None = None) -> list[Row[
     if name is not None:
         query = query.where(releases.c.model == name)
     return list(connection.execute(query))
+
+
+def shipped_releases(
+    connection: Connection, name: str | None = None
+) -> list[ReleaseStatus]:
+    """Return the releases that left, of one model or of all, each once."""
+    lines = read_shipments(connection, name)
+    found = []
+    for _, group in groupby(lines, lambda line: (line.model, line.number)):
+        shipments = list(group)
+        first = shipments[0]
+        found.append(
+            ReleaseStatus(
+                model=first.model,
+                number=first.number,
+                made=first.made,
+                digest=first.digest,
+                superseded=first.superseded,
+                withdrawn=first.withdrawn,
+                shipped=tuple((line.time, line.name) for line in shipments),
+            )
+        )
+    return found
 
 
 def mark_withdrawn(connection: Connection, said: Mapping[str, Any]) -> None:

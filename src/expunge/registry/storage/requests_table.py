@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests in a store, from accepted over applied to completed.
+"""Requests table: requests in a store, from accepted through applied to completed.
 
 Each moves on from the stage before and from no other: a process that was overtaken by
 another is refused, and no request is applied or completed twice.
@@ -61,7 +61,7 @@ _COMPLETE = _ONE.where(requests.c.stage == APPLIED).values(
 
 
 def find_requests(connection: Connection, ids: Sequence[str]) -> dict[str, Row[Any]]:
-    """Return those of the requests that are here, with their fingerprints."""
+    """Return the requests that exist, by id, with their fingerprints."""
     found: dict[str, Row[Any]] = {}
     for chunk in chunks(ids):
         lines = connection.execute(_LOOK_UP, {"ids": chunk})
@@ -102,9 +102,9 @@ def read_receipt(connection: Connection, request: str) -> str | None:
 
 
 def insert_requests(
-    connection: Connection, lines: Sequence[Mapping[str, Any]], tags: Sequence[Any]
+    connection: Connection, lines: Sequence[Mapping[str, Any]], *, tags: Sequence[Any]
 ) -> None:
-    """Write requests that are accepted, and (request, tag) for whom they are about."""
+    """Insert accepted requests, and (request, tag) for the people they are about."""
     for chunk in chunks(lines):
         connection.execute(insert(requests), [{**line} for line in chunk])
     pairs = [{"request": request, "tag": tag} for request, tag in tags]
@@ -124,7 +124,7 @@ def read_tags(connection: Connection, ids: Sequence[str]) -> dict[str, list[str]
 
 
 def find_waiting_tags(connection: Connection, tags: Sequence[str]) -> set[str]:
-    """Return those of the tags that a request names which still waits."""
+    """Return those of the tags that a waiting request names."""
     found: set[str] = set()
     for chunk in chunks(tags):
         found |= {
@@ -138,25 +138,25 @@ def find_waiting_tags(connection: Connection, tags: Sequence[str]) -> set[str]:
 def mark_applied(
     connection: Connection, releases: Mapping[str, Mapping[str, int]]
 ) -> None:
-    """Move requests on, each with its releases, and delete whom they were about."""
+    """Mark requests as applied, each with its releases, and delete their tags."""
     moved = [
         {"request": request, "made": json.dumps(made)}
         for request, made in releases.items()
     ]
-    _move_on(connection, _APPLY, moved)
+    _move_on(connection, _APPLY, moved=moved)
     for chunk in chunks(list(releases)):
         connection.execute(_ANSWERED, {"ids": chunk})
 
 
 def mark_completed(connection: Connection, done: Sequence[Mapping[str, Any]]) -> None:
-    """Move requests on, each given as ``request``, ``time`` and ``text`` (receipt)."""
-    _move_on(connection, _COMPLETE, done)
+    """Mark requests as completed: each ``request``, ``time`` and ``text`` (receipt)."""
+    _move_on(connection, _COMPLETE, moved=done)
 
 
 def _move_on(
-    connection: Connection, statement: Update, moved: Sequence[Mapping[str, Any]]
+    connection: Connection, statement: Update, *, moved: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Move requests on; refuse if one was not at the stage before."""
+    """Move requests to the next stage; refuse if one was not at the stage before."""
     if not moved:
         return
     changed = connection.execute(statement, [{**one} for one in moved])
@@ -168,7 +168,7 @@ def _move_on(
 
 
 def write_errors(connection: Connection, errors: Mapping[str, str]) -> None:
-    """Say of requests why they could not be applied."""
+    """Record why requests could not be applied."""
     connection.execute(
         _ONE.values(error=bindparam("why")),
         [{"request": request, "why": why} for request, why in errors.items()],

@@ -192,7 +192,7 @@ def schema_version(connection: Connection) -> str | None:
 
 
 def require_current_schema(store: Store) -> None:
-    """Refuse a store whose tables are of another version."""
+    """Refuse a store whose tables are not of the newest version."""
     found = require_tables(store)
     if found != NEWEST:
         raise OlderSchema(
@@ -216,7 +216,7 @@ def require_tables(store: Store) -> str:
 
 
 def _empty_message(store: Store) -> str:
-    """Return what to tell whoever finds a database without tables."""
+    """Return the message for a database without tables."""
     if store.dialect == "sqlite":
         return (
             "the database is empty, though the registry was in use: it was lost; put "
@@ -225,7 +225,7 @@ def _empty_message(store: Store) -> str:
     url = store.engine.url
     return (
         f"the PostgreSQL database {url.database} on {url.host or 'this machine'} is "
-        "empty, though the registry was in use; see that the URL in registry.json is "
+        "empty, though the registry was in use; check that the URL in registry.json is "
         "right, or put the database back from its dump and run expunge restore BACKUP"
     )
 
@@ -267,21 +267,21 @@ _MARK = (
 _CHANGE = update(metadata).where(metadata.c.name == bindparam("there"))
 
 
-def read_metadata(connection: Connection, name: str, default: str = "") -> str:
+def read_metadata(connection: Connection, name: str, *, default: str = "") -> str:
     """Return the value under a name."""
     value = connection.scalar(_VALUE, {"name": name})
     return default if value is None else str(value)
 
 
-def write_metadata(connection: Connection, name: str, value: str) -> None:
+def write_metadata(connection: Connection, name: str, *, value: str) -> None:
     """Put a value under a name."""
     changed = connection.execute(_CHANGE, {"there": name, "value": value})
     if not changed.rowcount:
         connection.execute(insert(metadata), {"name": name, "value": value})
 
 
-def take_turn(connection: Connection, before: str, after: str) -> None:
-    """Take the next turn after another; raise Busy if somebody else took it."""
+def take_turn(connection: Connection, before: str, *, after: str) -> None:
+    """Replace the turn by the next; raise Busy if another process took it."""
     if connection.execute(_TURN, {"before": before, "after": after}).rowcount:
         return
     if before or read_metadata(connection, TURN):
@@ -290,7 +290,7 @@ def take_turn(connection: Connection, before: str, after: str) -> None:
 
 
 def overtaken_error() -> Busy:
-    """Return the error that another process works instead of this one."""
+    """Return the error that another process took over."""
     return Busy(
         "another process took over the work meanwhile; what was accepted is safe, run "
         "the command again"
@@ -303,7 +303,7 @@ def read_mark(connection: Connection) -> Mark:
 
 
 def write_mark(connection: Connection, mark: Mark) -> None:
-    """Note a mark of the journal, if it is newer than the one that is there."""
+    """Record a mark of the journal, if it is newer than the recorded one."""
     moved = connection.execute(_MARK, {"mark": str(mark)})
     if not moved.rowcount and not read_metadata(connection, MARK):
         connection.execute(insert(metadata), {"name": MARK, "value": str(mark)})

@@ -1,34 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints: private state in sealed files, one generation of each model at a time.
+"""Vault: private state in sealed files, and the keys that make them readable.
 
-A checkpoint is megabytes, changes with every request, and is worth nothing without its
-key, so it lies in a file beside the database, not in it: written once and not three
-times, and no dead copies pile up in tables. The database names the file that counts.
-The next one is on disk, sealed under a key of its own, before that commits; afterwards
-the old key is destroyed, and the old file is noise that the next is written over. Of
-two processes that both make a next generation, each has a file of its own: the database
-lets one count, and the other is in nobody's way.
+**Sealing** is AES-256-GCM (NIST SP 800-38D) with a random nonce. Sealed bytes are bound
+to a place: under another name they are refused. Each key seals one thing, so destroying
+the key destroys that thing, wherever copies of it are.
 
-Whatever is older is destroyed, so the folder must be one registry's alone. A file in it
-says whose it is, by the first key that signed the ledger.
+**Checkpoints.** A checkpoint is megabytes, changes with every request, and is worthless
+without its key, so it is kept in a file beside the database, not in it: it is written
+once and not three times, and no dead copies pile up in tables. The database names the
+current file. The next one is on disk, sealed under its own key, before the database
+commits; afterwards the old key is destroyed, and the old file is noise that the next
+one overwrites. When two processes both make a next generation, each has its own file:
+the database lets one become current, and the other does no harm. Older files are
+destroyed, so the folder must belong to one registry: a file in it names the owner, by
+the first key that signed the ledger.
 
-Vault: the keys of checkpoints, in a file outside the database.
-
-A model's checkpoints are counted by generations. The file holds the key of the present
-one and, drawn in advance, that of the next. A new checkpoint is sealed under the next
-key; once it is committed, the file is rewritten without the old key, and with that
-every copy of the old checkpoint is noise: in blocks that were freed, on another disk.
-The checkpoint holds the keys of people's rows in turn, so a person whose key is not in
-the new one is gone as well.
-
-A database that was put back from a backup has a checkpoint of an earlier generation
-than the file, which shows, and whose key is destroyed unless the backup has it too.
-
-Sealing: bytes that only the holder of a key can read or replace.
-
-AES-256-GCM (NIST SP 800-38D) with a random nonce. What is sealed is bound to its place:
-the same bytes under another name are refused. Each key seals one thing, so that whoever
-destroys the key destroys that thing, wherever copies of it lie.
+**The vault** is the file of these keys, outside the database. It holds the key of a
+model's current generation and, drawn in advance, that of the next. Once the next
+checkpoint is committed, the file is rewritten without the old key, and every copy of
+the old checkpoint becomes noise, in freed blocks and on other disks too. The checkpoint
+in turn holds the keys of people's rows, so a person whose key is not in the new one is
+gone as well. A database that was put back from a backup names an earlier generation
+than the vault; that shows, and its key is destroyed unless the backup has it.
 """
 
 import json
@@ -65,7 +58,7 @@ def new_key() -> bytes:
     return random_bytes(KEY_BYTES)
 
 
-def seal(data: bytes, key: bytes, place: str) -> bytes:
+def seal(data: bytes, key: bytes, *, place: str) -> bytes:
     """Return the data sealed under a key, for this place alone."""
     nonce = random_bytes(NONCE_BYTES)
     sealed: bytes = _aead()(key).encrypt(nonce, data, place.encode())
@@ -73,9 +66,9 @@ def seal(data: bytes, key: bytes, place: str) -> bytes:
 
 
 def seal_to(
-    file: IO[bytes], parts: Iterable[memoryview], key: bytes, place: str
+    file: IO[bytes], parts: Iterable[memoryview], *, key: bytes, place: str
 ) -> None:
-    """Write what ``seal`` would return for the parts in a row, without copies of it."""
+    """Write what ``seal`` would return for the joined parts, without copying them."""
     nonce = random_bytes(NONCE_BYTES)
     cipher = _gcm()(key, nonce)
     cipher.authenticate_additional_data(place.encode())
@@ -89,8 +82,8 @@ def seal_to(
     _write(file, cipher.finalize() + cipher.tag)
 
 
-def unseal(sealed: bytes, key: bytes, place: str) -> bytes:
-    """Return what was sealed, or raise StoreFailed."""
+def unseal(sealed: bytes, key: bytes, *, place: str) -> bytes:
+    """Return the data that was sealed, or raise StoreFailed."""
     nonce, rest = sealed[:NONCE_BYTES], sealed[NONCE_BYTES:]
     try:
         data: bytes = _aead()(key).decrypt(nonce, rest, place.encode())
@@ -126,7 +119,7 @@ def _gcm() -> Any:
 
 
 def _write(file: IO[bytes], data: bytes | memoryview) -> None:
-    """Write all of it: an unbuffered file may take less."""
+    """Write all of the data: an unbuffered file may take less at a time."""
     left = memoryview(data)
     while left:
         left = left[file.write(left) :]
@@ -143,14 +136,14 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class CheckpointKeys(Private):
-    """The generation in force, its key, and the key of the next."""
+    """The current generation of a model, its key, and the key of the next one."""
 
     generation: int
     present: bytes
     next: bytes
 
     def key_of(self, generation: int, model: str) -> bytes:
-        """Return the key of a generation, or say why it is not here."""
+        """Return the key of a generation, or say why there is none."""
         if generation == self.generation:
             return self.present
         if generation == self.generation + 1:
@@ -168,7 +161,7 @@ class CheckpointKeys(Private):
 
 
 class Vault(Private):
-    """The file of keys. It is read anew each time: another process may have written.
+    """The file of keys. It is read each time: another process may have written it.
 
     Parameters
     ----------
@@ -182,7 +175,7 @@ class Vault(Private):
         self.path = path
 
     def create(self) -> None:
-        """Make the file, with no key in it, unless it is there."""
+        """Make the file, with no key in it, unless it exists."""
         with self._lock():
             if not self.path.exists():
                 self._write({})
@@ -192,7 +185,7 @@ class Vault(Private):
         return self._find(self._read(), model)
 
     def create_keys(self, model: str) -> CheckpointKeys:
-        """Return the keys of a model that may be new, on disk before they are used."""
+        """Return the keys of a model; make them first, on disk, if it is new."""
         with self._lock():
             held = self._read()
             if model not in held:
@@ -201,7 +194,7 @@ class Vault(Private):
         return held[model]
 
     def is_at(self, generations: Mapping[str, int]) -> bool:
-        """Whether these are the generations in force."""
+        """Return whether these are the current generations."""
         held = self._read()
         return all(
             self._find(held, model).generation == generation
@@ -223,7 +216,7 @@ class Vault(Private):
                 self._write(held | moved)
 
     def replace(self, content: bytes) -> None:
-        """Put another file of keys in the place of this one."""
+        """Replace the file of keys by another."""
         with self._lock():
             replace_file(self.path, content)
 
@@ -238,10 +231,10 @@ class Vault(Private):
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        """Change the file while nobody else does.
+        """Keep other processes from changing the file.
 
-        The worker's lock alone will not do: where it was lost unnoticed, two processes
-        would each draw a next key, and one would seal under a key that is not kept.
+        The worker's lock is not enough: if it was lost unnoticed, two processes would
+        each draw a next key, and one would seal under a key that is not kept.
         """
         with translate_errors(), lock_file(self.path.with_name("vault.lock")):
             yield
@@ -281,7 +274,7 @@ class Vault(Private):
 
 TOKEN_BYTES = 8
 OWNER = "owner"
-SHOWN = 16  # digits of a key, which nobody would read in full
+SHOWN = 16  # digits of a key in messages
 
 
 class Checkpoints(Private):
@@ -303,21 +296,21 @@ class Checkpoints(Private):
         self.owner = ""
 
     def create(self) -> None:
-        """Make the folder and the file of keys, unless they are there."""
+        """Make the folder and the file of keys, unless they exist."""
         with translate_errors():
             make_folder(self.folder)
         self.vault.create()
 
     def require_owner(self, owner: str) -> None:
-        """Say whose the folder must be, by the first key of the ledger, in hexadecimal.
+        """Refuse the folder of another registry; an owner is its ledger's first key.
 
-        It is written down with the next checkpoint, where it was not yet.
+        A folder without an owner is marked with the next checkpoint.
         """
         self.owner = owner
         self._check_owner()
 
     def _check_owner(self) -> bool:
-        """Refuse the folder of another registry; return whether it says whose it is."""
+        """Refuse the folder of another registry; return whether it has an owner."""
         if not self.owner:
             return True
         try:
@@ -334,31 +327,31 @@ class Checkpoints(Private):
             )
         return True
 
-    def write(self, model: str, generation: int, parts: Iterable[memoryview]) -> str:
-        """Write a generation and see it on disk; return its name.
+    def write(self, model: str, generation: int, *, parts: Iterable[memoryview]) -> str:
+        """Write and flush a generation; return its file name.
 
-        It counts for nothing until the database holds that name.
+        It has no effect until the database holds that name.
         """
         key = self.vault.read_keys(model).key_of(generation, model)
         name = f"{model}.{generation}.{random_bytes(TOKEN_BYTES).hex()}"
         with translate_errors():
             if not self._check_owner():
                 replace_file(self.folder / OWNER, self.owner.encode("ascii"))
-            with os.fdopen(self._opened(name, model), "wb", 0) as file:
-                seal_to(file, parts, key, name)
+            with os.fdopen(self._open_file(name, model), "wb", 0) as file:
+                seal_to(file, parts, key=key, place=name)
                 file.truncate()
                 os.fsync(file.fileno())
             sync_folder(self.folder)
             if self.vault.read_keys(model).generation >= generation:
-                # Somebody else was faster, and the key is no longer that of the next.
+                # Another process was faster, and this key is no longer the next one.
                 destroy(self.folder / name)
                 raise overtaken_error()
         return name
 
-    def _opened(self, name: str, model: str) -> int:
-        """Open a file that is nobody else's: the spare one of a model, or a new one.
+    def _open_file(self, name: str, model: str) -> int:
+        """Open a file for this process alone: the spare one of a model, or a new one.
 
-        A file that has its blocks is written in half the time.
+        A file that has its blocks already is written in half the time.
         """
         path, spare = self.folder / name, self.folder / _spare(model)
         with suppress(FileNotFoundError):
@@ -368,7 +361,7 @@ class Checkpoints(Private):
         return open_new(path)
 
     def read(self, name: str) -> bytes:
-        """Return what was written under a name."""
+        """Return the content of a checkpoint."""
         model, generation = _parts(name)
         key = self.vault.read_keys(model).key_of(generation, model)
         path = self.folder / name
@@ -380,23 +373,23 @@ class Checkpoints(Private):
                 f"{path} is missing, which the database refers to; put folder and "
                 "database back from the same backup and run expunge restore"
             ) from None
-        return unseal(sealed, key, name)
+        return unseal(sealed, key, place=name)
 
     def require_key(self, name: str) -> None:
-        """Refuse a checkpoint whose key is destroyed, or not here yet."""
+        """Refuse a checkpoint whose key is destroyed, or does not exist yet."""
         model, generation = _parts(name)
         self.vault.read_keys(model).key_of(generation, model)
 
     def is_clean(self, names: Mapping[str, str]) -> bool:
-        """Whether no key is kept of a generation before these."""
+        """Return whether no key of a generation before these is kept."""
         return self.vault.is_at({m: _parts(name)[1] for m, name in names.items()})
 
     def destroy_old(self, current: Callable[[], Mapping[str, str]]) -> None:
-        """Destroy all before those that the database names, model by model.
+        """Destroy all checkpoints older than those that the database names.
 
-        It is asked while nobody else can change the keys: what counted a moment ago
-        may be gone. A later generation is left alone: somebody may be about to commit
-        it.
+        ``current`` is called while nobody else can change the keys: what was current a
+        moment ago may be gone. A later generation is kept: another process may be
+        about to commit it.
         """
         self._check_owner()
         names: Mapping[str, str] = {}
@@ -418,16 +411,16 @@ class Checkpoints(Private):
                     with suppress(FileNotFoundError):
                         (self.folder / file).rename(self.folder / _spare(model))
                 elif generation == _parts(name)[1]:
-                    destroy(self.folder / file)  # its key is the one in force
+                    destroy(self.folder / file)  # its key is still kept
 
 
 def _spare(model: str) -> str:
-    """Return the name of a file that is kept for its blocks alone."""
+    """Return the name of a file that is kept only for its blocks."""
     return f"spare~{model}"  # no model has such a name
 
 
 def _parts(name: str) -> tuple[str, int]:
-    """Return the model and the generation that a name speaks of."""
+    """Return the model and the generation in a file name."""
     front, _, _ = name.rpartition(".")
     model, _, generation = front.rpartition(".")
     return (model, int(generation)) if generation.isdecimal() else ("", 0)

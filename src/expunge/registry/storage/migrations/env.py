@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Alembic runs: the missing steps, within the transaction that it is given."""
+"""What Alembic runs: the missing steps, in the transaction that it is given."""
 
 from alembic import context
 

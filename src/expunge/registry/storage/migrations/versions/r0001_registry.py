@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models, people, requests, releases and the ledger."""
+"""The first schema: models, people, requests, releases and the ledger."""
 
 import sqlalchemy as sa
 from alembic import op
