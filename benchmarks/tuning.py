@@ -143,7 +143,7 @@ def brute_force(
         totals = []
         for place, objective in enumerate(problem.objectives):
             start = None if before is None else before.folds[fold][place].draft.theta
-            theta = minimise(objective, training, start).theta
+            theta = minimise(objective, training, start=start).theta
             losses = Logistic().value(rows.y, predict(Logistic(), rows, theta))
             totals.append(float(rows.weight @ losses))
         return totals

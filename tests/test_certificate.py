@@ -127,7 +127,7 @@ def test_certificate_shows_nothing_of_the_record() -> None:
         certify(
             account,
             OBJECTIVE,
-            Scope(),
+            scope=Scope(),
             noise_source="secure",
             commitment=record.commitment(),
         )
@@ -142,7 +142,7 @@ def test_seeded_release_before_a_secure_one_breaks_a_joint_claim() -> None:
     certificate = certify(
         account,
         OBJECTIVE,
-        Scope(),
+        scope=Scope(),
         noise_source="secure",
         commitment=EACH.commitment,
     )

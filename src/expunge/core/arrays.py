@@ -115,7 +115,7 @@ def require_magnitude(name: str, value: float) -> None:
 
 
 @contextmanager
-def decomposition() -> Iterator[None]:
+def catch_lapack_errors() -> Iterator[None]:
     """Raise NotConverged where LAPACK gives up: numbers have left their range."""
     try:
         yield

@@ -87,11 +87,11 @@ class Symmetric:
             )
         return Symmetric(updated)
 
-    def minus(self, other: Matrix) -> "Symmetric":
+    def subtract(self, other: Matrix) -> "Symmetric":
         """Return self - other, for a symmetric array."""
         return Symmetric(np.asfortranarray(self.lower - np.tril(other)))
 
-    def plus_diagonal(self, diagonal: Vector) -> "Symmetric":
+    def add_diagonal(self, diagonal: Vector) -> "Symmetric":
         """Return self + diag(diagonal)."""
         shifted = self.copy()
         np.einsum("ii->i", shifted.lower)[:] += diagonal
@@ -146,7 +146,7 @@ class Cholesky:
 
 Linear: TypeAlias = Callable[[Vector], Vector]
 
-NOT_THERE = (
+NOT_IN_TRAINING_DATA = (
     "the Hessian of the remaining rows is not positive definite; were all removed "
     "rows really in the training data? If so, retrain, or set ridge > 0"
 )
@@ -192,7 +192,7 @@ def conjugate_gradients(
         curved = product(direction)
         curvature = float(direction @ curved)
         if not curvature > 0.0:
-            raise NotPositiveDefinite(NOT_THERE)
+            raise NotPositiveDefinite(NOT_IN_TRAINING_DATA)
         span = norm(direction)
         steepest = max(steepest, curvature / span / span)
         length = energy / curvature

@@ -55,7 +55,7 @@ def smooth_model(B: Symmetric) -> Model:
     return argmin
 
 
-def proximal_model(B: Symmetric, kink: Kink, start: Vector | None = None) -> Model:
+def proximal_model(B: Symmetric, kink: Kink, *, start: Vector | None = None) -> Model:
     """Return the model with a kink: one B-norm prox a step.
 
     The prox looks for its answer near ``start``, or near theta if not given.
@@ -63,17 +63,17 @@ def proximal_model(B: Symmetric, kink: Kink, start: Vector | None = None) -> Mod
 
     def argmin(theta: Vector, gradient: Vector) -> Minimum:
         near = theta if start is None else start
-        return scaled_prox(B, B @ theta - gradient, kink, near)
+        return scaled_prox(B, B @ theta - gradient, kink=kink, start=near)
 
     return argmin
 
 
-def with_quadratic(
-    objective: Objective, hessian: Symmetric, scale: float = 1.0
+def add_quadratic(
+    objective: Objective, hessian: Symmetric, *, scale: float = 1.0
 ) -> Symmetric:
     """Return the loss's Hessian plus scale times the objective's quadratic."""
     diagonal, gauge = objective.quadratic_form(hessian.size)
-    shifted = hessian.plus_diagonal(scale * diagonal)
+    shifted = hessian.add_diagonal(scale * diagonal)
     return shifted if gauge is None else shifted.update(scale, gauge[None, :])
 
 
@@ -91,13 +91,13 @@ def hessian_model(objective: Objective, rows: Rows, theta: Vector) -> Fresh:
     the loss can have takes its place: its steps are short, and always descend.
     """
     loss = loss_hessian(objective.loss, rows, theta) / rows.total_weight
-    B = with_quadratic(objective, Symmetric.from_dense(loss))
+    B = add_quadratic(objective, Symmetric.from_dense(loss))
     try:
-        _require_held(objective, B)
+        _require_curved_intercept(objective, B)
         return Fresh(_model(objective, B), exact=True)
     except NotPositiveDefinite:
         steepest = largest_hessian(objective.loss, rows) / rows.total_weight
-        bound = with_quadratic(objective, Symmetric.from_dense(steepest))
+        bound = add_quadratic(objective, Symmetric.from_dense(steepest))
         return Fresh(_model(objective, bound), exact=False)
 
 
@@ -107,7 +107,7 @@ def _model(objective: Objective, B: Symmetric) -> Model:
     return proximal_model(B, scaled_kink(objective))
 
 
-def _require_held(objective: Objective, B: Symmetric) -> None:
+def _require_curved_intercept(objective: Objective, B: Symmetric) -> None:
     """Raise if a parameter that nothing penalises has no curvature either."""
     if objective.n_free and not (B.diagonal[-objective.n_free :] > 0.0).all():
         raise NotPositiveDefinite("the intercept has no curvature here")
@@ -173,8 +173,8 @@ class _Point:
 def minimise(
     objective: Objective,
     rows: Rows,
-    start: Vector | None = None,
     *,
+    start: Vector | None = None,
     chord: Model | None = None,
     max_steps: int = MAX_STEPS,
 ) -> Solution:
@@ -191,7 +191,7 @@ def minimise(
     max_steps
         After so many steps the best point so far is returned as it is.
     """
-    here = _evaluate(objective, rows, _origin(objective, rows, start))
+    here = _evaluate(objective, rows, _choose_start(objective, rows, start))
     best, model, exact, step = here, chord, True, np.inf
     n_hessians, n_steps, stalled = 0, 0, 0
     while n_steps < max_steps and stalled < _patience(best):
@@ -206,16 +206,16 @@ def minimise(
         if there is None and fresh:
             break
         if there is not None and not exact:
-            there = _stretched(objective, rows, here, there)
+            there = _stretch(objective, rows, here, there)
         n_steps += 1
         there = there or here
-        if _slow(here, there):
+        if _is_slow(here, there):
             model = None
-        stalled = 0 if _progress(here, there, best) else stalled + 1
+        stalled = 0 if _made_progress(here, there, best) else stalled + 1
         best = min(best, there, key=lambda point: point.residual)
         here = there
     best = here if np.isinf(best.residual) else best
-    best = _with_subgradient(objective, rows, best)
+    best = _find_subgradient(objective, rows, best)
     assert best.subgradient is not None
     return Solution(
         best.theta, best.gradient, best.subgradient, step, n_steps, n_hessians
@@ -239,7 +239,7 @@ def require_converged(objective: Objective, rows: Rows, solution: Solution) -> N
         )
 
 
-def _progress(here: _Point, there: _Point, best: _Point) -> bool:
+def _made_progress(here: _Point, there: _Point, best: _Point) -> bool:
     """Whether a step got somewhere: in residual or, far from the end, in value."""
     if there.residual <= 0.5 * best.residual or np.isinf(best.residual):
         return True
@@ -247,7 +247,7 @@ def _progress(here: _Point, there: _Point, best: _Point) -> bool:
     return best.residual > TOLERANCE and fallen > 1e-12 * abs(here.value)
 
 
-def _slow(here: _Point, there: _Point) -> bool:
+def _is_slow(here: _Point, there: _Point) -> bool:
     """Whether the step contracted the residual too little to keep its Hessian."""
     if np.isinf(there.residual):
         return True
@@ -259,7 +259,7 @@ def _patience(best: _Point) -> int:
     return 2 if best.residual <= TOLERANCE else 10
 
 
-def _origin(objective: Objective, rows: Rows, start: Vector | None) -> Vector:
+def _choose_start(objective: Objective, rows: Rows, start: Vector | None) -> Vector:
     """Return the start, or zeros of the right length."""
     size = rows.X.shape[1] * objective.loss.outputs
     if 8 * size**2 > LARGEST_HESSIAN:
@@ -318,7 +318,7 @@ def _search(
     return None
 
 
-def _stretched(objective: Objective, rows: Rows, here: _Point, there: _Point) -> _Point:
+def _stretch(objective: Objective, rows: Rows, here: _Point, there: _Point) -> _Point:
     """Go on along a cautious step, doubling it for as long as the objective falls."""
     way = there.theta - here.theta
     for _ in range(MAX_HALVINGS):
@@ -330,7 +330,7 @@ def _stretched(objective: Objective, rows: Rows, here: _Point, there: _Point) ->
     return there
 
 
-def _with_subgradient(objective: Objective, rows: Rows, point: _Point) -> _Point:
+def _find_subgradient(objective: Objective, rows: Rows, point: _Point) -> _Point:
     """Return a point whose subgradient is known, by a proximal gradient step.
 
     Whatever its length, (v - z)/step is a subgradient at z = shrink(v, step), so

@@ -29,7 +29,7 @@ from ..private_model.snapshot import Shown, Snapshot, used_before
 from ..private_model.training_rows import DIGEST_BYTES, Kept, Roster
 from ..private_model.unlearn import Release
 from ..promise.canonical import dumps, loads
-from ..promise.noise import SecureNoise, release_noise
+from ..promise.noise import SecureNoise, make_noise
 from ..promise.record import Record
 from ..selection.tuned_model import TunedHoldings, bounds_among
 from ..tuning import TunedClassifier, TunedRegressor
@@ -207,7 +207,7 @@ def with_fresh_noise(holdings: Holdings, seed: int | None) -> Holdings:
     custody = holdings.custody
     noise = None
     if custody.budget is not None:
-        noise = release_noise(custody.budget, seed)
+        noise = make_noise(custody.budget, seed)
         if isinstance(noise, SecureNoise):
             noise.prepare(custody.accountant.n_parameters)
     if not isinstance(holdings, TunedHoldings) or holdings.rule.method != "noised":

@@ -47,7 +47,7 @@ from ..private_model.training_rows import Kept, Roster
 from ..private_model.unlearn import Custody, Release, begin
 from ..promise.budget import Budget
 from ..promise.certificate import Certificate
-from ..promise.noise import SECRET_BYTES, SecureNoise, random_bytes, release_noise
+from ..promise.noise import SECRET_BYTES, SecureNoise, make_noise, random_bytes
 from ..promise.record import Record
 from ..removal import Mechanism
 from .choices import MECHANISMS, chosen, penalty_of
@@ -342,7 +342,7 @@ class Forgetful(OneWriter, BaseEstimator, ABC):
         objective, rows = prepared.objective, prepared.rows
         noise = None
         if self.budget is not None:
-            noise = release_noise(self.budget, self.random_state)
+            noise = make_noise(self.budget, self.random_state)
             if isinstance(noise, SecureNoise):
                 noise.prepare(rows.X.shape[1] * objective.loss.outputs)
         mechanism = chosen("mechanism", self.mechanism, MECHANISMS)

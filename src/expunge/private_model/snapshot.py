@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..core.losses import Loss
 from ..exceptions import InvalidInput
 from ..promise.accountant import TunedOnData
-from ..promise.budget import Budget, made_here
+from ..promise.budget import Budget, is_made_here
 from ..promise.certificate import CHOSEN, STANDARD
 from ..promise.record import Record
 from .holdings import Holdings, publish, settle
@@ -190,6 +190,6 @@ def used_before(budget: Budget | None) -> bool:
     if budget is None:
         return False
     with _COUNTING:
-        used = _USED.get(id(budget)) is budget or not made_here(budget)
+        used = _USED.get(id(budget)) is budget or not is_made_here(budget)
         _USED[id(budget)] = budget
     return used

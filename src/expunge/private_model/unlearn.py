@@ -35,12 +35,12 @@ from ..exceptions import (
 from ..promise.accountant import Accountant, Fitted, Removed, release_event
 from ..promise.budget import Budget
 from ..promise.certificate import Certificate, Scope, certify
-from ..promise.noise import SECRET_BYTES, Noise, on_grid, random_bytes
+from ..promise.noise import SECRET_BYTES, Noise, random_bytes, round_to_grid
 from ..promise.radius import Radius, best_radius
 from ..promise.record import Record
-from ..removal import Draft, Mechanism, Newton, State, look
-from ..removal.retrain import in_units_of_rows, required_rows, retrained, weighed
-from ..removal.state import initial_state, with_sums
+from ..removal import Draft, Mechanism, Newton, State, measure_gradient
+from ..removal.retrain import measure_weight, require_rows, rescale_model, retrain
+from ..removal.state import initial_state, keep_sums
 from ..removal.summary import Summary, summarise
 
 Scored: TypeAlias = tuple[float, float, float]
@@ -142,7 +142,7 @@ def begin(
     clock = perf_counter()
     _require_promised_norm(budget, rows)
     mechanism = Newton() if mechanism is None else mechanism
-    solution = minimise(objective, rows, start)
+    solution = minimise(objective, rows, start=start)
     require_converged(objective, rows, solution)
     anchor = _anchored(objective, rows, solution, budget)
     return Custody(
@@ -266,7 +266,9 @@ def _answered(
     if mechanism.needs_rows and remaining is not None:
         rows = _fetched(remaining)
     state, draft = mechanism.step(state, rows)
-    radius = best_radius(state, draft, rows, _row_norm(custody.budget))
+    radius = best_radius(
+        state, draft, remaining=rows, row_norm=_row_norm(custody.budget)
+    )
     return replace(
         custody, state=state, draft=draft, radius=radius, decisions=("accepted",)
     )
@@ -293,12 +295,12 @@ def release(
     certificate = certify(
         accountant,
         custody.objective,
-        custody.scope,
+        scope=custody.scope,
         noise_source=source,
         commitment=record.commitment(),
     )
     if budget is not None and noise is not None:
-        theta = on_grid(theta, budget.grid) + noise.draw(theta.size)
+        theta = round_to_grid(theta, budget.grid) + noise.draw(theta.size)
     public = theta.copy()
     public.setflags(write=False)
     made = (Release(public, certificate), record)
@@ -340,9 +342,9 @@ def reanchor(custody: Custody, remaining: Rows) -> Custody:
     The old anchor, which had seen the removed rows, and every sum that they were
     subtracted from are gone with the old custody.
     """
-    rows = required_rows(custody.state, remaining)
+    rows = require_rows(custody.state, remaining)
     objective, start = custody.objective_for(rows), custody.draft.theta
-    steps = minimise(objective, rows, start, max_steps=1)
+    steps = minimise(objective, rows, start=start, max_steps=1)
     return _moved(custody, rows, steps, "re-anchored")
 
 
@@ -377,11 +379,13 @@ def _anchored(
     objective: Objective, rows: Rows, solution: Solution, budget: Budget | None
 ) -> _Anchor:
     """Return sums, answer and radius at a solution: nothing is removed there."""
-    summary = summarise(objective, rows, solution.theta, solution.subgradient)
+    summary = summarise(
+        objective, rows, solution.theta, subgradient=solution.subgradient
+    )
     measured = solution.gradient + solution.subgradient
     draft = Draft(summary.theta, solution.subgradient, measured)
-    state = with_sums(initial_state(summary), summary, moment=True)
-    radius = best_radius(state, draft, rows, _row_norm(budget))
+    state = keep_sums(initial_state(summary), summary, moment=True)
+    radius = best_radius(state, draft, remaining=rows, row_norm=_row_norm(budget))
     return _Anchor(summary, draft, radius)
 
 
@@ -406,10 +410,10 @@ def _settled(custody: Custody, remaining: Rows, *, again: bool) -> Custody:
     the next request would need them too: polishing moves the anchor, after which
     many requests fit without a look.
     """
-    rows = required_rows(custody.state, remaining)
-    state, norm = weighed(custody.state, rows), _row_norm(custody.budget)
-    seen = look(state, custody.draft, rows)
-    radius = best_radius(state, seen, rows, norm)
+    rows = require_rows(custody.state, remaining)
+    state, norm = measure_weight(custody.state, rows), _row_norm(custody.budget)
+    seen = measure_gradient(state, custody.draft, rows)
+    radius = best_radius(state, seen, remaining=rows, row_norm=norm)
     looked = replace(custody, draft=seen, radius=radius, decisions=(LOOKED,))
     if fits(looked) and not again:
         return looked
@@ -417,7 +421,7 @@ def _settled(custody: Custody, remaining: Rows, *, again: bool) -> Custody:
         solution = minimise(
             custody.objective_for(rows),
             rows,
-            custody.draft.theta,
+            start=custody.draft.theta,
             chord=_chord(state),
             max_steps=POLISHING_STEPS,
         )
@@ -441,7 +445,7 @@ def _retrained(custody: Custody, rows: Rows, start: Vector | None) -> Custody:
             "no row with weight would be left, and a model needs at least one; delete "
             "the model instead"
         )
-    solution = retrained(custody.objective_for(rows), rows, start)
+    solution = retrain(custody.objective_for(rows), rows, start=start)
     return _moved(custody, rows, solution, "retrained", full=True)
 
 
@@ -449,7 +453,7 @@ def _chord(state: State) -> Model | None:
     """Return the model of the remaining rows' own objective, if H_U is kept."""
     if state.hessian is None:
         return None
-    return in_units_of_rows(Newton().model(state), state.kept)
+    return rescale_model(Newton().model(state), state.kept)
 
 
 def _moved(

@@ -228,7 +228,7 @@ class Accountant:
             The release may cost more than the budget grants it.
         """
         # Looked up by exact type: what derives from a known event may mean more.
-        after = _after.registry.get(type(event), _unknown)
+        after = _count.registry.get(type(event), _refuse_unknown)
         return after(event, self)
 
     def spent(self, delta: float) -> float:
@@ -246,7 +246,7 @@ class Accountant:
         return self.budget.releases - self.n_releases
 
 
-def permitted(budget: Budget | None, noise_source: Source | None) -> bool:
+def is_permitted(budget: Budget | None, noise_source: Source | None) -> bool:
     """Return whether noise from this source can bear the promise of the budget."""
     if budget is None or noise_source is None:
         return False
@@ -257,12 +257,12 @@ def release_event(
     budget: Budget | None, noise_source: Source | None
 ) -> Released | Unprotected:
     """Return the event of a release under this budget with noise of this source."""
-    if budget is None or not permitted(budget, noise_source):
+    if budget is None or not is_permitted(budget, noise_source):
         return Unprotected()
     return Released(budget.release_gdp)
 
 
-def _unknown(event: Event, before: Accountant) -> Accountant:
+def _refuse_unknown(event: Event, before: Accountant) -> Accountant:
     """Refuse an event whose cost could only be guessed."""
     del before
     raise Unsupported(
@@ -271,35 +271,35 @@ def _unknown(event: Event, before: Accountant) -> Accountant:
     )
 
 
-_after = singledispatch(_unknown)
+_count = singledispatch(_refuse_unknown)
 
 
-@_after.register
-def _fitted(event: Fitted, before: Accountant) -> Accountant:
+@_count.register
+def _count_fit(event: Fitted, before: Accountant) -> Accountant:
     return replace(before, n_parameters=event.n_parameters, n_subjects_removed=0)
 
 
-@_after.register
-def _removed(event: Removed, before: Accountant) -> Accountant:
+@_count.register
+def _count_removal(event: Removed, before: Accountant) -> Accountant:
     total = before.n_subjects_removed + event.n_subjects
     return replace(before, n_subjects_removed=total)
 
 
-@_after.register
-def _tuned_on_data(event: TunedOnData, before: Accountant) -> Accountant:
+@_count.register
+def _count_tuning_on_data(event: TunedOnData, before: Accountant) -> Accountant:
     del event
     return replace(before, selection="not covered", joint=inf, largest=inf)
 
 
-@_after.register
-def _tuned_removably(event: TunedRemovably, before: Accountant) -> Accountant:
+@_count.register
+def _count_removable_tuning(event: TunedRemovably, before: Accountant) -> Accountant:
     if before.selection == "not covered":  # a later choice does not undo an earlier
         return before
     return replace(before, selection="certified" if event.certified else "recomputed")
 
 
-@_after.register
-def _noisy_tuning(event: NoisyTuning, before: Accountant) -> Accountant:
+@_count.register
+def _count_noisy_tuning(event: NoisyTuning, before: Accountant) -> Accountant:
     """Charge the choice to the release that follows."""
     _require_schedule(before)
     pending = hypot(before.pending, event.gdp)
@@ -310,23 +310,23 @@ def _noisy_tuning(event: NoisyTuning, before: Accountant) -> Accountant:
     return replace(before, selection=selection, joint=joint, pending=pending)
 
 
-@_after.register
-def _released(event: Released, before: Accountant) -> Accountant:
+@_count.register
+def _count_release(event: Released, before: Accountant) -> Accountant:
     _require_schedule(before)
     cost = hypot(before.pending, event.gdp)
     _require_within(before, cost)
     joint = hypot(before.joint, event.gdp)
-    return _next(before, joint, max(before.largest, cost))
+    return _add_release(before, joint, max(before.largest, cost))
 
 
-@_after.register
-def _unprotected(event: Unprotected, before: Accountant) -> Accountant:
+@_count.register
+def _count_unprotected_release(event: Unprotected, before: Accountant) -> Accountant:
     del event
     _require_schedule(before)
-    return _next(before, inf, inf)
+    return _add_release(before, inf, inf)
 
 
-def _next(before: Accountant, joint: float, largest: float) -> Accountant:
+def _add_release(before: Accountant, joint: float, largest: float) -> Accountant:
     """Return the account with one more release made."""
     made = before.n_releases + 1
     return replace(before, n_releases=made, joint=joint, largest=largest, pending=0.0)

@@ -247,7 +247,7 @@ class Budget:
 _MADE: WeakValueDictionary[tuple[int, int], Budget] = WeakValueDictionary()
 
 
-def made_here(budget: Budget) -> bool:
+def is_made_here(budget: Budget) -> bool:
     """Return whether this very budget was made in this process."""
     return _MADE.get((os.getpid(), id(budget))) is budget
 

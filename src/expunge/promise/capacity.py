@@ -34,10 +34,9 @@ and total *weights* are given, and with a kink beside a positive ridge.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, isfinite, isnan
-from typing import TypeAlias
+from typing import Protocol
 
 from ..core.arrays import UNDERFLOW, require_magnitude
 from ..core.objective import Objective
@@ -113,6 +112,7 @@ def regularity_of(objective: Objective, row_norm: float) -> Regularity:
 def drift_radius(
     regularity: Regularity,
     n_removed: float,
+    *,
     n_samples: float,
     residual: float = 0.0,
 ) -> float:
@@ -140,12 +140,13 @@ def drift_radius(
     if not (isfinite(residual) and residual >= 0.0):
         raise InvalidInput(f"residual={residual}; it must be zero or positive")
     pull = regularity.lipschitz * (n_removed / n_samples) + residual
-    return _above(pull / regularity.strong_convexity, pull)
+    return _round_up(pull / regularity.strong_convexity, pull)
 
 
 def jackknife_radius(
     regularity: Regularity,
     n_removed: float,
+    *,
     n_samples: float,
     residual: float = 0.0,
 ) -> float:
@@ -158,15 +159,18 @@ def jackknife_radius(
     (m/n)^2 (C L / mu^2 + M L^2 / (2 mu^3)). Parameters as for ``drift_radius``; a
     finite third bound is needed too.
     """
-    drift = drift_radius(regularity, n_removed, n_samples, residual)
+    drift = drift_radius(regularity, n_removed, n_samples=n_samples, residual=residual)
     stale = (n_removed / n_samples) * regularity.hessian_bound * drift
-    newton = newton_radius(regularity, n_removed, n_samples, residual)
-    return _above(stale / regularity.strong_convexity, stale) + newton
+    newton = newton_radius(
+        regularity, n_removed, n_samples=n_samples, residual=residual
+    )
+    return _round_up(stale / regularity.strong_convexity, stale) + newton
 
 
 def newton_radius(
     regularity: Regularity,
     n_removed: float,
+    *,
     n_samples: float,
     residual: float = 0.0,
 ) -> float:
@@ -183,12 +187,14 @@ def newton_radius(
             "the loss's curvature jumps, so constants alone bound no error; use a "
             "loss with a finite third_bound, or a radius measured at the model"
         )
-    drift = drift_radius(regularity, n_removed, n_samples, residual)
+    drift = drift_radius(regularity, n_removed, n_samples=n_samples, residual=residual)
     change = 0.5 * regularity.hessian_lipschitz * drift * drift
-    return _above(change / regularity.strong_convexity, drift * regularity.third_bound)
+    return _round_up(
+        change / regularity.strong_convexity, drift * regularity.third_bound
+    )
 
 
-def _above(bound: float, cause: float) -> float:
+def _round_up(bound: float, cause: float) -> float:
     """Return a bound with what may have underflowed in it, if there is a cause."""
     return bound + UNDERFLOW if cause > 0.0 else bound
 
@@ -208,7 +214,18 @@ def _require_moderate(regularity: Regularity) -> None:
         )
 
 
-Radius: TypeAlias = Callable[[Regularity, float, float, float], float]
+class APrioriRadius(Protocol):
+    """A bound on a mechanism's error, known before any data."""
+
+    def __call__(
+        self,
+        regularity: Regularity,
+        n_removed: float,
+        *,
+        n_samples: float,
+        residual: float = 0.0,
+    ) -> float:
+        """Return the bound after so many removals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +260,7 @@ class Plan:
             )
 
 
-def noise_cost(regularity: Regularity, n_parameters: int, sigma: float) -> float:
+def noise_cost(regularity: Regularity, n_parameters: int, *, sigma: float) -> float:
     """Return what noise adds to the expected value of a smooth objective, at most.
 
         E F(theta + sigma xi) - F(theta) <= (k k2 R^2 + d mu) sigma^2 / 2
@@ -266,7 +283,7 @@ def noise_cost(regularity: Regularity, n_parameters: int, sigma: float) -> float
 
 
 def excess_risk_bound(
-    plan: Plan, n_removed: int, radius: Radius = jackknife_radius
+    plan: Plan, n_removed: int, *, radius: APrioriRadius = jackknife_radius
 ) -> float:
     """Return a bound on the expected excess risk after any m removals.
 
@@ -286,7 +303,7 @@ def excess_risk_bound(
         ``jackknife_radius`` or ``newton_radius``.
     """
     known = plan.regularity
-    r = radius(known, n_removed, plan.n_samples, plan.residual)
+    r = radius(known, n_removed, n_samples=plan.n_samples, residual=plan.residual)
     tau = plan.residual / known.strong_convexity
     sigma = (r + tau) / mu_of(plan.epsilon, plan.delta)
     return budget_risk_bound(plan, n_removed, radius=r, sigma=sigma)
@@ -313,14 +330,14 @@ def budget_risk_bound(
     """
     known, n = plan.regularity, plan.n_samples
     lipschitz, mu = known.lipschitz, known.strong_convexity
-    moved = lipschitz * drift_radius(known, n_removed, n, 0.0)
+    moved = lipschitz * drift_radius(known, n_removed, n_samples=n, residual=0.0)
     learned = lipschitz / (2.0 * mu * n) * lipschitz
-    noise = noise_cost(known, plan.n_parameters, sigma)
+    noise = noise_cost(known, plan.n_parameters, sigma=sigma)
     return noise + lipschitz * radius + 0.5 * mu * radius * radius + moved + learned
 
 
 def deletion_capacity(
-    plan: Plan, gamma: float, radius: Radius = jackknife_radius
+    plan: Plan, gamma: float, *, radius: APrioriRadius = jackknife_radius
 ) -> int:
     """Return the largest m whose ``excess_risk_bound`` is at most ``gamma``.
 
@@ -335,7 +352,7 @@ def deletion_capacity(
     """
 
     def cost(n_removed: int) -> float:
-        return excess_risk_bound(plan, n_removed, radius)
+        return excess_risk_bound(plan, n_removed, radius=radius)
 
     capacity = bisect_right(range(plan.n_samples), gamma, key=cost) - 1
     if capacity < 0:
@@ -347,7 +364,7 @@ def deletion_capacity(
 
 
 def capacity_by_privacy(
-    regularity: Regularity, n_samples: int, radius_budget: float, tau: float = 0.0
+    regularity: Regularity, n_samples: int, *, radius_budget: float, tau: float = 0.0
 ) -> int:
     """Return how many removals may simply be ignored: unlearning by privacy alone.
 
@@ -375,7 +392,7 @@ def capacity_by_privacy(
     """
 
     def distance(n_removed: int) -> float:
-        return drift_radius(regularity, n_removed, n_samples) + 2.0 * tau
+        return drift_radius(regularity, n_removed, n_samples=n_samples) + 2.0 * tau
 
     capacity = bisect_right(range(n_samples), radius_budget, key=distance) - 1
     if capacity < 0:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from ..core.objective import Objective
 from ..exceptions import InvalidInput, Unsupported
-from .accountant import Accountant, Claim, Selection, permitted
+from .accountant import Accountant, Claim, Selection, is_permitted
 from .canonical import (
     Check,
     Document,
@@ -346,8 +346,8 @@ class Certificate(Document):
 def certify(
     accountant: Accountant,
     objective: Objective,
-    scope: Scope,
     *,
+    scope: Scope,
     noise_source: Source | None,
     commitment: str,
 ) -> Certificate:
@@ -428,7 +428,7 @@ def _exclusions(accountant: Accountant, noise_source: Source | None) -> tuple[st
     if accountant.budget is None:
         unprotected = False
     else:
-        sound = permitted(accountant.budget, noise_source)
+        sound = is_permitted(accountant.budget, noise_source)
         unprotected = not sound or not (accountant.holds or chosen)
     reasons = {
         WITHOUT_BUDGET: accountant.budget is None,

@@ -4,7 +4,7 @@
 from .jackknife import Jackknife, Rescaled
 from .newton import Newton
 from .retrain import Polish, Retrain
-from .state import Draft, Mechanism, State, look, residual, state_size
+from .state import Draft, Mechanism, State, measure_gradient, residual, state_size
 
 __all__ = [
     "Draft",
@@ -15,7 +15,7 @@ __all__ = [
     "Rescaled",
     "Retrain",
     "State",
-    "look",
+    "measure_gradient",
     "residual",
     "state_size",
 ]

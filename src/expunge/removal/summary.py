@@ -95,8 +95,8 @@ def summarise(
     objective: Objective,
     rows: Rows,
     theta: Vector,
-    subgradient: Vector | None = None,
     *,
+    subgradient: Vector | None = None,
     moment: bool = True,
 ) -> Summary:
     """Return the sums over these rows with theta as the anchor.
@@ -139,7 +139,7 @@ def summarise(
     )
 
 
-def merged(summaries: Sequence[Summary]) -> Summary:
+def merge_summaries(summaries: Sequence[Summary]) -> Summary:
     """Return the summary of several sets of rows together, without moments.
 
     All must be of the same objective at the same anchor.
@@ -168,8 +168,8 @@ def merged(summaries: Sequence[Summary]) -> Summary:
     )
 
 
-def learn(objective: Objective, rows: Rows, start: Vector | None = None) -> Summary:
+def learn(objective: Objective, rows: Rows, *, start: Vector | None = None) -> Summary:
     """Fit the objective to the rows and return the Summary at the minimiser."""
-    solution = minimise(objective, rows, start)
+    solution = minimise(objective, rows, start=start)
     require_converged(objective, rows, solution)
-    return summarise(objective, rows, solution.theta, solution.subgradient)
+    return summarise(objective, rows, solution.theta, subgradient=solution.subgradient)

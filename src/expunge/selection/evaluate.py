@@ -96,7 +96,7 @@ def surveyed(
 
     def of_block(block: int) -> tuple[Matrix, Vector]:
         own = np.flatnonzero(folds == block)
-        return slopes_at_each(loss, split.validation(block), thetas, own)
+        return slopes_at_each(loss, split.validation(block), thetas, valued=own)
 
     found = side_by_side(of_block, range(split.n_folds))
     slopes = np.array([gradients for gradients, _ in found])
@@ -195,7 +195,7 @@ def scored(
     second = judges.square * reach.radius * reach.radius
     if isfinite(reach.energy):
         z = reach.factor.solve(seen.judged_slopes)
-        length = inverse_norm(state, seen.judged_slopes, reach.floor, z)
+        length = inverse_norm(state, seen.judged_slopes, floor=reach.floor, z=z)
         length += error / sqrt(reach.floor)
         first = min(first, reach.stretch * length * reach.energy)
         moved = reach.energy * reach.stretch

@@ -22,7 +22,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from ..core.arrays import Private, Vector, decomposition, norm
+from ..core.arrays import Private, Vector, catch_lapack_errors, norm
 from ..core.linalg import Cholesky
 from ..core.objective import Objective
 from ..core.prox import Minimum
@@ -32,16 +32,16 @@ from ..private_model.unlearn import REFUSALS
 from ..promise.radius import gradient_error
 from ..removal import Draft, State
 from ..removal.state import (
-    answer,
-    at_kinkless,
+    count_remaining,
     drop_gradient,
     drop_matrices,
     initial_state,
-    kinked_model,
-    what_remains,
-    with_sums,
+    keep_sums,
+    kink_model,
+    make_answer,
+    smooth_minimum,
 )
-from ..removal.summary import Summary, merged, summarise
+from ..removal.summary import Summary, merge_summaries, summarise
 from .choice import Interval
 from .hessian_norm import Reach
 
@@ -125,10 +125,10 @@ class Trial(Private):
 
 def solved(objective: Objective, rows: Rows, start: Vector | None) -> Trial:
     """Return the trial anchored at the minimiser on these rows."""
-    solution = minimise(objective, rows, start)
+    solution = minimise(objective, rows, start=start)
     require_converged(objective, rows, solution)
     theta, subgradient = solution.theta, solution.subgradient
-    summary = summarise(objective, rows, theta, subgradient, moment=False)
+    summary = summarise(objective, rows, theta, subgradient=subgradient, moment=False)
     measured = solution.gradient + solution.subgradient
     draft, state = Draft(summary.theta, subgradient, measured), anchored(summary)
     return Trial(state, draft, state.smooth_hessian().cholesky(spend=True), "solved")
@@ -145,16 +145,16 @@ def solved_again(trial: Cell | Trial, rows: Rows) -> Trial:
 
 def anchored(summary: Summary) -> State:
     """Return the state of a summary, with a Hessian and no moment."""
-    return with_sums(initial_state(summary), summary, moment=False)
+    return keep_sums(initial_state(summary), summary, moment=False)
 
 
 def dropped(state: State, removed: Rows) -> State:
     """Return the state without these rows; the old one stands."""
     if not len(removed):
         return state
-    weight, n_rows = what_remains(state, removed)
+    weight, n_rows = count_remaining(state, removed)
     gradient = drop_gradient(state, removed)
-    lighter = state.having(weight=weight, n_rows=n_rows, gradient=gradient)
+    lighter = state.replace(weight=weight, n_rows=n_rows, gradient=gradient)
     return drop_matrices(lighter, removed, spend=False)
 
 
@@ -162,7 +162,7 @@ def stepped(state: State, anchorage: Anchorage) -> Trial:
     """Return the trial whose answer minimises the state's model around its anchor."""
     factor = state.smooth_hessian().cholesky(spend=True)
     minimum = _model(state, factor)(state.anchor, state.smooth_gradient)
-    state, draft = answer(state, minimum)
+    state, draft = make_answer(state, minimum)
     return Trial(state, draft, factor, anchorage)
 
 
@@ -173,7 +173,7 @@ def moved(trial: Trial, state: State, anchorage: Anchorage) -> Trial:
     measured = None if draft.measured is None else unit * draft.measured
     draft = Draft(draft.theta, unit * draft.subgradient, measured)
     factor = state.smooth_hessian().cholesky(spend=True)
-    return Trial(state.having(last=draft.theta), draft, factor, anchorage)
+    return Trial(state.replace(last=draft.theta), draft, factor, anchorage)
 
 
 def chord(trial: Trial) -> Trial:
@@ -188,7 +188,7 @@ def chord(trial: Trial) -> Trial:
     if past and trial.state.objective.smooth:
         steps = np.array([theta - before for before, _ in past])
         changes = np.array([gradient - before for _, before in past])
-        with decomposition():
+        with catch_lapack_errors():
             mixture = np.linalg.lstsq(changes.T, gradient, rcond=1e-12)[0]
         theta, gradient = theta - mixture @ steps, gradient - mixture @ changes
     minimum = _model(trial.state, trial.factor)(theta, gradient)
@@ -208,7 +208,7 @@ def renewed_alone(trial: Trial, parts: Sequence[Rows]) -> Trial:
     """
     objective, theta = trial.state.objective.after(trial.state.kept), trial.draft.theta
     sums = [summarise(objective, rows, theta, moment=False) for rows in parts]
-    return stepped(anchored(merged(sums)), "own")
+    return stepped(anchored(merge_summaries(sums)), "own")
 
 
 def vanishes(trial: Trial) -> bool:
@@ -230,7 +230,7 @@ def vanishes(trial: Trial) -> bool:
     steepness = objective.loss.curvature_bound * state.scales.square_norm
     distance = norm(draft.theta - state.anchor)
     slack = (steepness + objective.quadratic) * reach.radius
-    slack += gradient_error(state, draft, distance)
+    slack += gradient_error(state, draft, step=distance)
     worst = np.sign(gradient) * (np.abs(gradient) + slack)
     return not objective.shrink(worst, state.scale)[:end].any()
 
@@ -238,10 +238,10 @@ def vanishes(trial: Trial) -> bool:
 def _model(state: State, factor: Cholesky) -> Model:
     """Return the quadratic model of G_U with the Hessian H_U."""
     if not state.objective.smooth:
-        return kinked_model(state, state.smooth_hessian())
+        return kink_model(state, state.smooth_hessian())
 
     def argmin(theta: Vector, gradient: Vector) -> Minimum:
-        return at_kinkless(theta - factor.solve(gradient))
+        return smooth_minimum(theta - factor.solve(gradient))
 
     return argmin
 
@@ -284,7 +284,7 @@ def renewed(trials: Sequence[Trial], blocks: Sequence[Rows]) -> Renewal:
 
     def of_fold(fold: int) -> Trial | None:
         others = [part for other, part in summaries.items() if other != fold]
-        state, trial = anchored(merged(others)), trials[fold]
+        state, trial = anchored(merge_summaries(others)), trials[fold]
         try:
             if trial.stretch > FAR:
                 return stepped(state, "shared")
@@ -293,4 +293,4 @@ def renewed(trials: Sequence[Trial], blocks: Sequence[Rows]) -> Renewal:
             return None
 
     fresh = tuple(map(of_fold, range(len(trials))))
-    return Renewal(fresh, anchored(merged(list(summaries.values()))))
+    return Renewal(fresh, anchored(merge_summaries(list(summaries.values()))))

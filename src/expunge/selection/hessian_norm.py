@@ -32,13 +32,13 @@ from ..core.sums import BLOCK_ROWS
 from ..exceptions import NotPositiveDefinite
 from ..promise.radius import (
     curvature_floor,
-    direction,
     gradient_error,
     half_exponential,
     hessian_error,
     inverse_norm,
-    measured_on_rows,
     prediction_error,
+    residual_radius,
+    split_length,
 )
 from ..removal import Draft, State
 
@@ -168,7 +168,7 @@ def shrinkage(yardstick: Yardstick, state: State) -> float:
 
 def reach_of(state: State, draft: Draft, sight: Sight) -> Reach:
     """Return how far the minimiser may be from a draft that looked at the rows."""
-    euclidean, floor = measured_on_rows(state, draft), sight.floor
+    euclidean, floor = residual_radius(state, draft), sight.floor
     c = state.objective.loss.self_concordance
     if not (isfinite(c) and floor > 0.0):
         return Reach(euclidean, inf, inf, floor, inf, sight.factor)
@@ -177,8 +177,8 @@ def reach_of(state: State, draft: Draft, sight: Sight) -> Reach:
     size, R = norm(s), state.scales.row_norm
     stretch = half_exponential(c * (sight.move + prediction_error(state, s) * R))
     z = sight.factor.solve(draft.measured)
-    pull = inverse_norm(state, draft.measured, floor, z)
-    pull += gradient_error(state, draft, size) / sqrt(floor)
+    pull = inverse_norm(state, draft.measured, floor=floor, z=z)
+    pull += gradient_error(state, draft, step=size) / sqrt(floor)
     energy = _energy(c * stretch * sight.spread, stretch * pull * SAFETY)
     return Reach(
         radius=min(euclidean, energy * stretch / sqrt(floor) + UNDERFLOW),
@@ -192,7 +192,7 @@ def reach_of(state: State, draft: Draft, sight: Sight) -> Reach:
 
 def largest_step(yardstick: Yardstick, s: Vector) -> float:
     """Return a bound on how far a step from the anchor moves a training predictor."""
-    size, s = direction(s)
+    size, s = split_length(s)
     square = float(s @ (yardstick.hessian @ s))
     rounding = 4.0 * UNIT_ROUNDOFF * s.size * float(yardstick.hessian.diagonal.sum())
     # Infinity times zero would be no number.

@@ -47,8 +47,8 @@ from ..exceptions import InvalidInput
 from ..private_model.unlearn import REFUSALS
 from ..promise.radius import gradient_error, prediction_error
 from ..removal import Draft, State
-from ..removal.retrain import retrained
-from ..removal.state import initial_state, with_sums
+from ..removal.retrain import retrain
+from ..removal.state import initial_state, keep_sums
 from ..removal.summary import summarise
 from .loo_bounds import (
     Ground,
@@ -97,7 +97,7 @@ def look_closer(shared: Common, rows: Rows, gone: Removals, found: Answers) -> A
         tried = answers(shared, replace(some, gradient=here))
         tried = measured(shared, rows, some, tried)
         better = lengths(tried.residual) < SHORTER * lengths(before.residual)
-        best = best.having(going[better], tried.take(np.flatnonzero(better)))
+        best = best.replace(going[better], tried.take(np.flatnonzero(better)))
         going = going[better & (lengths(tried.residual) > tried.slack)]
     return best
 
@@ -118,7 +118,7 @@ def measured(shared: Common, rows: Rows, gone: Removals, found: Answers) -> Answ
     largest = Draft(np.abs(theta).max(axis=0), np.abs(found.subgradient).max(axis=0))
     # Twice: a row's slope is computed again to be subtracted.
     slack = 2.0 * gradient_error(
-        shared.lighter, largest, float(lengths(found.step).max())
+        shared.lighter, largest, step=float(lengths(found.step).max())
     )
     residual = slopes + quadratic + found.subgradient
     return replace(found, residual=residual, slack=np.full(len(theta), slack))
@@ -171,12 +171,14 @@ def refitted(
     """
     state = shared.state
     rest = rows.without(np.array([place]))
-    lighter = state.having(weight=rest.total_weight, n_rows=len(rest))
+    lighter = state.replace(weight=rest.total_weight, n_rows=len(rest))
     try:
         objective = state.objective.after(lighter.kept)
-        solution = retrained(objective, rest, state.last)
-        summary = summarise(objective, rest, solution.theta, solution.subgradient)
-        fresh = with_sums(initial_state(summary), summary, moment=True)
+        solution = retrain(objective, rest, start=state.last)
+        summary = summarise(
+            objective, rest, solution.theta, subgradient=solution.subgradient
+        )
+        fresh = keep_sums(initial_state(summary), summary, moment=True)
         again = common(fresh, rest)
     except REFUSALS:
         return state.anchor, inf

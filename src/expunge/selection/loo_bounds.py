@@ -52,7 +52,7 @@ from ..promise.radius import (
     hessian_error,
     prediction_error,
     product_error,
-    underflow,
+    underflow_error,
     weight_error,
 )
 from .loo_problems import Answers, Common, Removals, directions, dots, lengths
@@ -331,7 +331,7 @@ def _global(shared: Common, gone: Removals, found: Answers) -> Vector:
 
 
 def third_orders(shared: Common, gone: Removals, S: Matrix) -> Vector:
-    """Return bounds on T_i, as ``radius.ingredients.third_order`` does for one step.
+    """Return bounds on T_i, as ``radius.third_order_bound`` does for one step.
 
     The row itself is taken off the moment; near kinks it may stay, which errs to the
     safe side.
@@ -343,7 +343,9 @@ def third_orders(shared: Common, gone: Removals, S: Matrix) -> Vector:
         rounded = prediction_error(state, state.anchor)
         edges = np.maximum(KINK_EDGES * (1.0 - 1e-12) - rounded, 0.0)
         mass = np.maximum(size[:, None] - edges, 0.0) @ state.kinks
-        rounding = weight_error(state) * state.scales.square_norm + underflow(state)
+        rounding = weight_error(state) * state.scales.square_norm + underflow_error(
+            state
+        )
         return loss.curvature_jump * (mass + rounding * size) * SAFETY
     if loss.third_bound == 0.0:
         return np.zeros(len(S))
@@ -351,7 +353,7 @@ def third_orders(shared: Common, gone: Removals, S: Matrix) -> Vector:
     form = dots(unit, (state.moment @ unit.T).T)
     form -= gone.share * lengths(gone.X) * dots(gone.X, unit) ** 2
     rounding = weight_error(state) * state.scales.moment
-    rounding += (1.0 + state.scales.row_norm) * underflow(state)
+    rounding += (1.0 + state.scales.row_norm) * underflow_error(state)
     form = np.maximum(form, 0.0) + rounding
     return 0.5 * loss.third_bound * size * form * size
 

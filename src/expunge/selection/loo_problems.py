@@ -34,8 +34,8 @@ from ..core.sums import predict
 from ..exceptions import NotPositiveDefinite, Unsupported
 from ..promise.radius import gradient_error, hessian_error, product_error
 from ..removal import Draft, Newton, State
-from ..removal.retrain import required_rows, weighed
-from ..removal.state import at_kinkless, factored_inverse, what_remains
+from ..removal.retrain import measure_weight, require_rows
+from ..removal.state import count_remaining, invert, smooth_minimum
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -122,7 +122,7 @@ class Answers(Private):
         parts = (getattr(self, name)[places] for name in Answers.__slots__)
         return Answers(*parts)
 
-    def having(self, places: Index, others: "Answers") -> "Answers":
+    def replace(self, places: Index, others: "Answers") -> "Answers":
         """Return the answers with those at these places taken from others."""
         parts = [getattr(self, name).copy() for name in Answers.__slots__]
         for part, name in zip(parts, Answers.__slots__, strict=True):
@@ -133,14 +133,14 @@ class Answers(Private):
 def common(state: State, rows: Rows) -> Common:
     """Return what the removal of each of these rows shares, or say what is missing."""
     _require_supported(state)
-    state = weighed(state, required_rows(state, rows))
+    state = measure_weight(state, require_rows(state, rows))
     heaviest = rows.take(np.array([int(np.argmax(rows.weight))]))
-    weight, n_rows = what_remains(state, heaviest)
-    lighter = state.having(weight=weight, n_rows=n_rows, n_updates=state.n_updates + 1)
+    weight, n_rows = count_remaining(state, heaviest)
+    lighter = state.replace(weight=weight, n_rows=n_rows, n_updates=state.n_updates + 1)
     B = lighter.smooth_hessian()
     if state.objective.smooth:
-        inverse = factored_inverse(B)
-        return Common(state, lighter, B, inverse, inverse, at_kinkless(state.anchor))
+        inverse = invert(B)
+        return Common(state, lighter, B, inverse, inverse, smooth_minimum(state.anchor))
     answer = Newton().model(state)(state.anchor, state.smooth_gradient)
     stepping = _inverse_on(B, support(state, answer.x))
     return Common(state, lighter, B, _inverse_if_any(B), stepping, answer)
@@ -189,7 +189,7 @@ def residual_errors(shared: Common, S: Matrix, subgradient: Matrix) -> Vector:
     # Where nothing moves no error of the Hessian counts, not even an infinite one.
     sizes = lengths(S)
     moving = np.where(sizes > 0.0, matrix * np.maximum(sizes, UNDERFLOW), 0.0)
-    return gradient_error(lighter, largest, 0.0) + moving
+    return gradient_error(lighter, largest, step=0.0) + moving
 
 
 def support(state: State, theta: Vector) -> Index:
@@ -221,14 +221,14 @@ def _inverse_on(B: Symmetric, support: Index) -> Symmetric:
     """Return the inverse of B on a support, zero elsewhere."""
     inverse = np.zeros((B.size, B.size))
     if support.size:
-        part = factored_inverse(B.submatrix(support))
+        part = invert(B.submatrix(support))
         inverse[np.ix_(support, support)] = part.dense()
     return Symmetric.from_dense(inverse)
 
 
 def _inverse_if_any(B: Symmetric) -> Symmetric | None:
     try:
-        return factored_inverse(B)
+        return invert(B)
     except NotPositiveDefinite:
         return None
 
@@ -325,7 +325,7 @@ def _mended(shared: Common, gone: Removals, found: Answers, moved: Index) -> Ans
     step, subgradient = _descended(shared, some, before)
     residual = images(shared.state, some, step) + some.gradient + subgradient
     slack = residual_errors(shared, step, subgradient)
-    return found.having(moved, Answers(step, subgradient, residual, slack))
+    return found.replace(moved, Answers(step, subgradient, residual, slack))
 
 
 def _descended(

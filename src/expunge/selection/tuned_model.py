@@ -19,7 +19,7 @@ from ..core.rows import Rows
 from ..private_model.holdings import Holdings
 from ..private_model.labels import fewer
 from ..private_model.unlearn import Custody, Scored, forget, refit
-from ..promise.noise import Noise, noise_for, on_grid
+from ..promise.noise import Noise, noise_for, round_to_grid
 from .choice import Choice, Rule, Split
 from .tune import LooTuning, Tuning, loo_retune, loo_tune, retune, tune
 
@@ -164,7 +164,7 @@ def noised(choice: Choice, noise: Noise | None, rule: Rule, number: int) -> int:
     assert rule.budget is not None
     scores = np.array([interval.value for interval in choice.intervals])
     grid = rule.budget.for_choice().grid
-    return int(np.argmin(on_grid(scores, grid) + noise.draw(scores.size)))
+    return int(np.argmin(round_to_grid(scores, grid) + noise.draw(scores.size)))
 
 
 def bounds_among(alive: NDArray[np.bool], bounds: Index) -> Index:

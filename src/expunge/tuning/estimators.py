@@ -32,11 +32,11 @@ from ..promise.noise import (
     SECRET_BYTES,
     Noise,
     SecureNoise,
+    make_noise,
     random_bytes,
-    release_noise,
 )
 from ..removal import Mechanism
-from ..removal.state import initial_state, with_sums
+from ..removal.state import initial_state, keep_sums
 from ..removal.summary import summarise
 from ..selection.choice import Method, Rule, Split, folds_of, grid
 from ..selection.loo import LeftOut, leave_one_out
@@ -265,7 +265,7 @@ class Tuned(Forgetful):
         """Return the noise of releases and that of choices."""
         if self.budget is None:
             return None, None
-        noise = release_noise(self.budget, self.random_state)
+        noise = make_noise(self.budget, self.random_state)
         if self.budget.choice_sigma is None:
             return noise, None
         return noise, choice_noise(self.budget, self.random_state)
@@ -274,7 +274,7 @@ class Tuned(Forgetful):
 def choice_noise(budget: Budget, random_state: int | None) -> Noise:
     """Return the noise of choices: never the sequence that releases get."""
     seed = None if random_state is None else random_state + 1
-    return release_noise(budget.for_choice(), seed)
+    return make_noise(budget.for_choice(), seed)
 
 
 def _sorted_by_fold(
@@ -316,4 +316,4 @@ def loo_error(model: Forgetful) -> LeftOut:
             "every row; fit with keep_data=True, or call leave_one_out(state, rows)"
         )
     summary = summarise(custody.objective_for(rows), rows, custody.draft.theta)
-    return leave_one_out(with_sums(initial_state(summary), summary, moment=True), rows)
+    return leave_one_out(keep_sums(initial_state(summary), summary, moment=True), rows)
