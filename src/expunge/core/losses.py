@@ -37,6 +37,14 @@ class Loss(Protocol):
         """Whether a constant added to all predictors of a row changes nothing."""
 
     @property
+    def margin(self) -> bool:
+        """Whether it falls for ever as the predictors move to the label's side.
+
+        Then rows of one class alone have no minimiser beside a free intercept. A loss
+        of distances, which grows on both sides of the label, has one always.
+        """
+
+    @property
     def slope_bound(self) -> float:
         """Largest norm of the slope."""
 
@@ -153,6 +161,7 @@ class Logistic(_Smooth):
 
     outputs: ClassVar[int] = 1
     shift_invariant: ClassVar[bool] = False
+    margin: ClassVar[bool] = True
     slope_bound: ClassVar[float] = 1.0
     curvature_bound: ClassVar[float] = 0.25
     third_bound: ClassVar[float] = 1.0 / (6.0 * sqrt(3.0))
@@ -182,6 +191,7 @@ class HalfSquared(_Smooth):
 
     outputs: int = 1
     shift_invariant: ClassVar[bool] = False
+    margin: ClassVar[bool] = False
     slope_bound: ClassVar[float] = inf
     curvature_bound: ClassVar[float] = 1.0
     third_bound: ClassVar[float] = 0.0
@@ -219,6 +229,7 @@ class Huber:
     threshold: float = 1.35
     outputs: ClassVar[int] = 1
     shift_invariant: ClassVar[bool] = False
+    margin: ClassVar[bool] = False
     curvature_bound: ClassVar[float] = 1.0
     third_bound: ClassVar[float] = inf
     self_concordance: ClassVar[float] = inf
@@ -264,6 +275,7 @@ class SquaredHinge:
 
     outputs: ClassVar[int] = 1
     shift_invariant: ClassVar[bool] = False
+    margin: ClassVar[bool] = True
     slope_bound: ClassVar[float] = inf
     curvature_bound: ClassVar[float] = 2.0
     third_bound: ClassVar[float] = inf
@@ -301,6 +313,7 @@ class Multinomial(_Smooth):
 
     classes: int
     shift_invariant: ClassVar[bool] = True
+    margin: ClassVar[bool] = True
     slope_bound: ClassVar[float] = sqrt(2.0)
     curvature_bound: ClassVar[float] = 0.5
     # The third central moment of a variable of unit norm under a distribution
@@ -351,6 +364,7 @@ class OneVsRest(_Smooth):
 
     classes: int
     shift_invariant: ClassVar[bool] = False
+    margin: ClassVar[bool] = True
     curvature_bound: ClassVar[float] = Logistic.curvature_bound
     third_bound: ClassVar[float] = Logistic.third_bound
     self_concordance: ClassVar[float] = Logistic.self_concordance
@@ -391,3 +405,14 @@ class OneVsRest(_Smooth):
     def _signs(self, y: Vector) -> Vector:
         """Return +1 for a row's own class and -1 for the others."""
         return np.where(y[:, None] == np.arange(self.classes), 1.0, -1.0)
+
+
+LOSSES: tuple[type[Loss], ...] = (
+    Logistic,
+    HalfSquared,
+    Huber,
+    SquaredHinge,
+    Multinomial,
+    OneVsRest,
+)
+"""Every loss of this package, for what reads one back by its name."""

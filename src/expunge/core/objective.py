@@ -90,6 +90,15 @@ class Objective:
         return self.penalty.smooth
 
     @property
+    def needs_every_class(self) -> bool:
+        """Whether there is one minimiser only if every class has rows.
+
+        A free intercept runs off to infinity, or is not determined, where a loss of
+        margins sees one side alone.
+        """
+        return self.n_free > 0 and self.loss.margin
+
+    @property
     def quadratic(self) -> float:
         """mu: the factor of |theta|^2 / 2 over the penalised coefficients."""
         return self.alpha * self.penalty.strong_convexity + self.ridge

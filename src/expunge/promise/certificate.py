@@ -97,7 +97,6 @@ CHOSEN = (
 )
 SEEDED = "anyone who knows or guesses the seed of the noise: they can subtract it"
 
-DISTANCE_LOSSES = frozenset({"HalfSquared", "Huber"})
 STANDARD = frozenset(
     {
         *NOT_COVERED,
@@ -192,18 +191,8 @@ def may_refuse_classes(classes: Classes, description: Mapping[str, Any]) -> bool
     where there is no minimiser without rows of every class.
     """
     if classes == "declared":
-        return needs_every_class(description)
+        return bool(description.get("needs_every_class", True))
     return classes == "learnt"
-
-
-def needs_every_class(description: Mapping[str, Any]) -> bool:
-    """Return whether there is one minimiser only if every class has rows.
-
-    A free intercept runs off to infinity, or is not determined, where a loss of margins
-    sees one side alone; a loss of distances has a minimiser always.
-    """
-    free = description.get("intercept") and not description.get("penalize_intercept")
-    return bool(free) and description["loss"]["name"] not in DISTANCE_LOSSES
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -442,10 +431,11 @@ def _exclusions(accountant: Accountant, noise_source: Source | None) -> tuple[st
 def describe(objective: Objective) -> dict[str, Any]:
     """Return an objective as plain JSON data.
 
-    Its fields by name. A loss or a penalty becomes its own fields and its class as
-    "name"; being a dataclass is all that a new one needs.
+    Its fields by name, and whether it needs rows of every class. A loss or a penalty
+    becomes its own fields and its class as "name"; being a dataclass is all that a new
+    one needs.
     """
-    return _fields(objective)
+    return _fields(objective) | {"needs_every_class": objective.needs_every_class}
 
 
 def _fields(part: Any) -> dict[str, Any]:
