@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every error that expunge raises on purpose.
+"""The errors that callers may want to catch.
 
-A message says what was wrong, the value, and what to do next. It never holds a
-figure computed from a removed row: an error is as public as a release.
+A message says what was wrong, the value, and what to do next. It never holds a figure
+computed from a removed row: an error is as public as a release. Errors of one module
+alone, such as a corrupt file or an unusable key, are defined there and derive from
+``ExpungeError`` too.
 """
 
 

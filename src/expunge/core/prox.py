@@ -1,22 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""The proximal operator of a kink in the norm of a matrix B.
+"""The proximal operator of a kink in the norm of a matrix B.
 
     scaled_prox = argmin_x  x'Bx/2 - b'x + kink(x),
 
-the paper's prox at v = B^-1 b, written so that B is never inverted. The answer
-comes with a subgradient of the kink *at* x, taken from the last application of
-its shrink operator: for z = shrink(v, t), (v - z)/t is a subgradient at z. The
-residual B x - b + subgradient is therefore computed, never assumed.
+the paper's prox at v = B^-1 b, written so that B is never inverted. The answer comes
+with a subgradient of the kink *at* x, taken from the last application of its shrink
+operator: for z = shrink(v, t), (v - z)/t is a subgradient at z. The residual
+B x - b + subgradient is therefore computed, never assumed.
 
-Separable kinks (L1, elastic net): solve on the support of the start, check
-optimality, mend the support; coordinate descent if that does not settle.
-Others (group, nuclear norm): ADMM with B factored once.
-
-Fixed points of a non-expansive map, by Anderson's extrapolation.
-
-Each step combines the last few images so that the combined change is smallest
-(Walker and Ni, SIAM J. Numer. Anal. 49, 2011). An extrapolation that makes the
-change larger is dropped for the plain step, which cannot.
+Separable kinks (L1, elastic net) are solved on the support of the start: check
+optimality, correct the support, and fall back on coordinate descent if that does not
+settle. Others (group, nuclear norm) use ADMM with B factored once. ADMM is a
+fixed-point iteration of a non-expansive map, sped up by Anderson's extrapolation: each
+step combines the last few images so that the combined change is smallest (Walker and
+Ni, SIAM J. Numer. Anal. 49, 2011). An extrapolation that makes the change larger is
+dropped for the plain step, which cannot.
 """
 
 from collections.abc import Callable
@@ -29,6 +27,11 @@ from ..exceptions import NotPositiveDefinite
 from .arrays import SMALLEST, UNIT_ROUNDOFF, Matrix, Vector, catch_lapack_errors, norm
 from .linalg import NOT_IN_TRAINING_DATA, Symmetric
 
+Shrink: TypeAlias = Callable[[Vector, float | Vector], Vector]
+SUPPORT_TRIES = 12
+SWEEPS = 500
+# What is less curved than the shortest row counts as flat.
+FLAT = SMALLEST**2
 MEMORY = 20
 MAX_STEPS = 5000
 CHECK_EVERY = 5
@@ -82,14 +85,6 @@ def _extrapolate(points: list[Vector], images: list[Vector]) -> Vector:
         combination = np.linalg.lstsq(changes.T, change[-1], rcond=1e-12)
     extrapolated: Vector = image[-1] - combination[0] @ np.diff(image, axis=0)
     return extrapolated
-
-
-Shrink: TypeAlias = Callable[[Vector, float | Vector], Vector]
-
-SUPPORT_TRIES = 12
-SWEEPS = 500
-# What is less curved than the shortest row counts as flat.
-FLAT = SMALLEST**2
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Damped Newton and proximal Newton, which are one algorithm here.
+"""The solver: damped Newton and proximal Newton, which are one algorithm here.
 
-Each step minimises a quadratic model of the smooth part plus the kink, then
-searches along the way there until the objective falls. The model's Hessian is
-kept for as long as the steps contract (a chord) and computed afresh when they do
-not: a Hessian costs tens of gradients.
-
-The optimality residual |gradient + subgradient| is measured at the point that is
-returned. The loop runs on until it stops falling, so that rounding is what is
-left; the tolerance is only what ``require_converged`` insists on.
-
-Quadratic models of an objective: what one Newton step minimises.
-
-A model maps a point theta and the smooth gradient g there to
+Each step minimises a quadratic model of the smooth part plus the kink, then searches
+along the way there until the objective falls. A model maps a point theta and the smooth
+gradient g there to
 
     argmin_x  g'(x - theta) + (x - theta)'B(x - theta)/2 + scale alpha kink(x)
 
-and a subgradient of the scaled kink at the answer (zero if there is no kink).
+and a subgradient of the scaled kink at the answer (zero if there is no kink). Its
+Hessian B is kept for as long as the steps contract (a chord) and computed again when
+they do not: a Hessian costs tens of gradients.
+
+The optimality residual |gradient + subgradient| is measured at the point that is
+returned. The loop runs until it stops falling, so only rounding is left; the tolerance
+is what ``require_converged`` insists on.
 """
 
 from collections.abc import Callable
@@ -34,6 +31,13 @@ from .rows import Rows
 from .sums import largest_hessian, loss_gradient, loss_hessian, slope_scale
 
 Model: TypeAlias = Callable[[Vector, Vector], Minimum]
+TOLERANCE = 1e-10
+STEP_TOLERANCE = 1e-6  # relative to 1 + |theta|
+MAX_STEPS = 200
+MAX_HALVINGS = 40
+REFRESH_ABOVE = 0.1  # a chord must contract the residual by more than this
+ARMIJO = 1e-4
+LARGEST_HESSIAN = 2**32  # bytes: 23170 parameters
 
 
 def scaled_kink(objective: Objective, scale: float = 1.0) -> Kink:
@@ -111,15 +115,6 @@ def _require_curved_intercept(objective: Objective, B: Symmetric) -> None:
     """Raise if a parameter that nothing penalises has no curvature either."""
     if objective.n_free and not (B.diagonal[-objective.n_free :] > 0.0).all():
         raise NotPositiveDefinite("the intercept has no curvature here")
-
-
-TOLERANCE = 1e-10
-STEP_TOLERANCE = 1e-6  # relative to 1 + |theta|
-MAX_STEPS = 200
-MAX_HALVINGS = 40
-REFRESH_ABOVE = 0.1  # a chord must contract the residual by more than this
-ARMIJO = 1e-4
-LARGEST_HESSIAN = 2**32  # bytes: 23170 parameters
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

@@ -1,36 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Accountant: from events to what has been spent and what is left.
+"""Accountant: from events to what has been spent and what is left.
 
-A release under a budget may cost mu = ``budget.gdp``. Gaussian costs compose exactly,
-mu^2 = mu_1^2 + mu_2^2 + ..., also when each release is chosen in the light of those
-before it, as long as every cost stays below a cap fixed in advance. Hence two claims:
-
-- "each release" (``releases=None``): each costs at most mu(epsilon, delta), and
-  nothing is said about several together;
-- "all releases jointly" (``releases=T``): each costs at most mu(epsilon, delta) /
-  sqrt(T), at most T are made, and together they are (epsilon, delta). The accountant
-  is the filter: it refuses release T + 1, whatever the data.
-
-It counts what was promised, never what a removal turned out to cost: realised costs
-are functions of the removed rows, and their sum is not a guarantee. It draws no noise
-and sees no model.
-
-Events: what happened to a model, as frozen facts without judgement.
-
-An accountant reads events and says what may be claimed; a ledger keeps them. Since
-ledgers outlive code, this page is a constitution:
+*Events* are frozen facts about a model. A ledger keeps them and outlives code, hence:
 
 - an event is never removed and its meaning never changes;
 - a field added later has a default under which old events mean what they meant;
-- whoever meets an event it does not know refuses it; nothing is guessed;
+- an event of an unknown kind is refused; nothing is guessed;
 - no field depends on a removed row: no radius, no number of rows, no timing.
 
-Costs are those of Gaussian differential privacy: a mu of 0 costs nothing and composes
-by sqrt(mu_1^2 + mu_2^2). They are planned figures, fixed before the data is seen.
+*Costs* are those of Gaussian differential privacy: planned figures, fixed before the
+data is seen. A release under a budget may cost mu = ``budget.gdp``. Costs compose
+exactly, mu^2 = mu_1^2 + mu_2^2 + ..., also when each release is chosen in the light of
+earlier ones, as long as every cost stays below a cap fixed in advance. Hence two
+claims:
 
-For two events the *occurrence* says something about the removed rows: whether an
-answer had to be polished or retrained depends on its radius. These are not
-``public``: they may be kept beside the private record and shown nowhere else.
+- "each release" (``releases=None``): each costs at most mu(epsilon, delta), and nothing
+  is said about several together;
+- "all releases jointly" (``releases=T``): each costs at most mu(epsilon, delta) /
+  sqrt(T), at most T are made, and together they are (epsilon, delta). The accountant is
+  the filter: it refuses release T + 1, whatever the data.
+
+It counts what was promised, never what a removal turned out to cost: realised costs are
+functions of the removed rows, and their sum is no guarantee. It draws no noise and sees
+no model.
 """
 
 from dataclasses import dataclass, replace
@@ -42,6 +34,13 @@ from ..exceptions import InvalidInput, NotCertifiable, ScheduleExhausted, Unsupp
 from .budget import Budget
 from .gaussian import epsilon_of
 from .noise import Source
+
+Claim: TypeAlias = Literal["each release", "all releases jointly"]
+Selection: TypeAlias = Literal[
+    "none", "certified", "recomputed", "noised", "not covered"
+]
+# A cost may exceed its cap by this much, relatively: the cap is itself rounded.
+ROUNDING = 1e-12
 
 
 class Event:
@@ -155,15 +154,6 @@ def _require_cost(gdp: float) -> None:
             f"gdp={gdp}; it must be a finite mu, zero or positive; a release that "
             "promises nothing is Unprotected()"
         )
-
-
-Claim: TypeAlias = Literal["each release", "all releases jointly"]
-Selection: TypeAlias = Literal[
-    "none", "certified", "recomputed", "noised", "not covered"
-]
-
-# A cost may exceed its cap by this much, relatively: the cap is itself rounded.
-ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True)

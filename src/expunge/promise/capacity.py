@@ -1,36 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Capacity: how many rows can go before noise costs more than it may.
+"""Capacity: how many rows can go before noise costs more than it may.
 
-The paper's plan: noise is sized beforehand from the a-priori radius r of m removals,
-sigma = (r + tau) / mu(epsilon, delta), and the capacity is the largest m at which the
-expected excess risk stays below gamma. The risk is split along the way from the
-release back to the population's minimiser,
-
-    release -> noise-free model -> retrained model -> fitted model -> population.
-
-The paper takes its four steps with one Lipschitz constant, which no strongly convex
-objective has. Here noise and radius pay for the curvature they meet instead, and
-the constant L = 2 k1 R is used between minimisers alone, where it holds.
-
-Regularity: the constants of an objective, and what they bound before any data.
-
-With k1, k2, k3 the loss's bounds, R a bound on the norm of every row (the
-intercept's one included) and mu the strong convexity of the objective, the paper's
-constants are
+``Regularity`` holds the constants of an objective. With k1, k2, k3 the loss's bounds, R
+a bound on the norm of every row (the intercept's one included) and mu the strong
+convexity of the objective, the paper's constants are
 
     L = 2 k1 R           row gradients of the objective at the retrained model,
     C = k2 R^2 + mu      largest eigenvalue of a row's Hessian,
     M = k3 R^3           Lipschitz constant of a row's Hessian.
 
-L cannot hold everywhere, for the quadratic's gradient grows without end. At a
+L cannot hold everywhere, because the quadratic's gradient grows without end. At a
 minimiser it does: there the pull of the whole regulariser is minus the *mean* loss
 gradient, so it is at most k1 R long, and k1 R more come from the row itself.
 
-The bounds below are the paper's Lemma 1 with these constants, without its spare
-factor of two, and with a solver that stopped early paid for. They need neither data
-nor state, serve plans and theory, and are loose at small alpha. They hold under
-both scalings ("sum" would do with k1 R and k2 R^2), for weighted rows if removed
-and total *weights* are given, and with a kink beside a positive ridge.
+The a-priori radii are the paper's Lemma 1 with these constants, without its spare
+factor of two, and with a solver that stopped early paid for. They need neither data nor
+state, serve plans and theory, and are loose at small alpha. They hold under both
+scalings ("sum" would do with k1 R and k2 R^2), for weighted rows if you give removed
+and total *weights*, and with a kink beside a positive ridge.
+
+The paper's plan sizes the noise beforehand from the radius r of m removals, sigma = (r
++ tau) / mu(epsilon, delta). The capacity is the largest m at which the expected excess
+risk stays below gamma. The risk is split along the way from the release back to the
+population's minimiser,
+
+    release -> noise-free model -> retrained model -> fitted model -> population.
+
+The paper takes its four steps with one Lipschitz constant, which no strongly convex
+objective has. Here noise and radius pay for the curvature they meet instead, and L is
+used between minimisers alone, where it holds.
 """
 
 from bisect import bisect_right

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Radii: sound upper bounds on the distance to the retrained model.
+"""Radii: sound upper bounds on the distance to the retrained model.
 
-Each starts from one computed residual and none assumes anything about the
-mechanism. With theta* = argmin G_U and grad G_U(theta_bar) = q(s) + T(s):
+Each starts from one computed residual, and none assumes anything about the mechanism.
+With theta* = argmin G_U and grad G_U(theta_bar) = q(s) + T(s), s the step from the
+anchor:
 
 measured        (|q| + |T|) / mu_U: strong convexity, no rows needed.
 measured-local  the same in the norm of H_U, for self-concordant losses; also where
@@ -11,13 +12,11 @@ residual        |r| / mu_U with r the gradient measured on the remaining rows.
 residual-local  the local bound from r, and from the largest move of a predictor.
 two-step        |s2| + the radius of theta_bar + s2, s2 a further Newton step.
 
-(The sixth kind, a-priori, knows constants alone: see ``regularity``.)
+(The sixth kind, a-priori, knows constants alone: see ``capacity``.)
 
-What every radius is made of: curvature floor, third-order term, rounding.
-
-All of it is computed from a certified state and bounds from the safe side: floors
-from below, norms and errors from above. Notation as in ``mechanisms.state``; s is
-the step from the anchor.
+The ingredients come first: the curvature floor, the third-order term and what rounding
+can add. All are computed from a certified state and err on the safe side: floors are
+bounded from below, norms and errors from above. Notation as in ``removal.state``.
 """
 
 from collections.abc import Callable
@@ -42,6 +41,9 @@ from ..core.sums import KINK_EDGES, largest_move
 from ..exceptions import NotPositiveDefinite
 from ..removal import Draft, State, residual
 
+RadiusKind: TypeAlias = Literal[
+    "measured", "measured-local", "residual", "residual-local", "two-step", "a-priori"
+]
 # Of the smallest eigenvalue as guessed, what the Cholesky test is tried with.
 SHARES = (0.98, 0.9, *(0.5**k for k in range(1, 40)))
 
@@ -285,11 +287,6 @@ def growth(b: float) -> float:
 def half_exponential(b: float) -> float:
     """Return e^(b/2), infinite where it overflows."""
     return exp(0.5 * b) if b < 1400.0 else inf
-
-
-RadiusKind: TypeAlias = Literal[
-    "measured", "measured-local", "residual", "residual-local", "two-step", "a-priori"
-]
 
 
 @dataclass(frozen=True, slots=True, repr=False)

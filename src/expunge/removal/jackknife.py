@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Jackknife: one step with the Hessian of *all* rows, factored once at fit.
+"""Jackknife: one step with the Hessian of *all* rows, factored once at the fit.
 
     s = -H^-1 c_U,    or the prox of f alpha kink in the norm of H.
 
-Removing a row costs O(d) and reading the model one product with H^-1. The paper's
-Algorithm 1, with the regularised term and the proximal start put right.
+Removing a row costs O(d), and reading the model one product with H^-1. This is the
+paper's Algorithm 1 with its regulariser and its proximal start corrected
+(docs/paper.md).
 
-Rescaled: the jackknife with each removed gradient divided by 1 - leverage.
-
-For one row under "sum" scaling this is the Newton step, by Woodbury's identity:
-(H - x c x')^-1 x g = H^-1 x (1 - c x'H^-1 x)^-1 g. With k outputs the leverage is
-the k x k matrix C_i X_i H^-1 X_i'. Rows are corrected one by one, so a batch is
-still a sum; what their interplay leaves over shows in the residual.
+``Rescaled`` divides the gradient of each removed row by 1 - its leverage first. For one
+row under "sum" scaling that is the Newton step, by Woodbury's identity: (H - x c x')^-1
+x g = H^-1 x (1 - c x'H^-1 x)^-1 g. With k outputs the leverage is the k x k matrix C_i
+X_i H^-1 X_i'. Rows are corrected one by one, so a batch is still a sum; what their
+interplay leaves over shows in the residual.
 """
 
 from collections.abc import Callable

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Newton: one step with the Hessian of the *remaining* rows, kept exactly.
+"""Newton: one step with the Hessian of the *remaining* rows, kept exactly.
 
     H_U s = -c_U,    or the prox of f alpha kink in the norm of H_U.
 
-H_U is downdated by the removed rows; under "mean" scaling it also loses a multiple
-of the identity, which no low-rank formula covers. Conjugate gradients solve with
-the exact H_U, preconditioned by a downdated inverse that is never trusted: the
-paper's TA in O(d^2) a row instead of O(d^3) a request.
+Each removed row is subtracted from H_U; under "mean" scaling H_U also loses a multiple
+of the identity, which no low-rank formula covers. Conjugate gradients therefore solve
+with the exact H_U, preconditioned by an updated inverse that is never trusted. This is
+the paper's TA in O(d^2) a row instead of O(d^3) a request.
 """
 
 from dataclasses import dataclass

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Retrain: solve again on the remaining rows, started from the last answer.
+"""Mechanisms that look at the remaining rows: retraining and polishing.
 
-The target of every other mechanism, and the only one that cannot be refused. Its
-state knows how much is left and where to start, and no matrix.
+``Retrain`` solves again on the remaining rows, from the last answer. It is the target
+of every other mechanism and the only one that always has an answer. Its state knows how
+much is left and where to start, and holds no matrix.
 
-Polish: a mechanism's answer improved on the remaining rows.
+``Polish`` improves another mechanism's answer on the remaining rows,
 
     theta <- argmin of the base's model around theta with the *true* gradient,
 
-a chord step of O(n d) each. The solver searches along every step, refreshes the
-Hessian when the base's no longer contracts, and stops after ``steps``: undamped
-chord steps fail on heavy-tailed rows.
+a chord step of O(n d) each. The solver searches along every step, computes a new
+Hessian when the base's no longer contracts, and stops after ``steps``. Undamped chord
+steps fail on heavy-tailed rows.
 """
 
 from dataclasses import dataclass, field

@@ -1,29 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""State and Draft: what a removal keeps, and what it answers.
+r"""State and draft: what a removal keeps, what it answers, and what mechanisms share.
 
-With S the rows at the anchor theta_hat, U those removed since, W0 the weight of S,
-kept = W_{S\U}/W0 and f = kept under "mean" scaling or 1 under "sum", the removal
+Let S be the rows at the anchor theta_hat, U those removed since, W0 the weight of S,
+kept = W_{S\U}/W0, and f = kept under "mean" scaling or 1 under "sum". A removal
 minimises
 
     G_U(theta) = (1/W0) sum_{S\U} w_i loss_i(theta) + f quadratic + f alpha kink .
 
-A state holds the derivatives of G_U at the anchor, d- and d x d-sized arrays that
-removed rows are subtracted from; it never holds rows. Both types are private and
-noise-free: their reprs show no figure, and neither may leave the process.
+A ``State`` holds the derivatives of G_U at the anchor: d- and d x d-sized arrays from
+which removed rows are subtracted, never rows. A few rows are subtracted by rank-one
+updates, O(d^2) each; a batch by one block sum, at a fraction of that per row. A
+``Draft`` is the noise-free answer. Both are private: their reprs show no figure, and
+neither may leave the process.
 
-Subtracting removed rows from the sums of a state.
-
-A few rows go by rank-one updates, O(d^2) each; a batch by one block sum, which
-costs a fraction of that per row.
-
-The protocol of a removal mechanism, and what its implementations share.
+A ``Mechanism`` turns one into the other:
 
     state = mechanism.init(summary)             # all that depends on the fit alone
     state = mechanism.update(state, removed)    # cheap, without training rows
     state, draft = mechanism.step(state)        # read the model
 
-Updates commute and a batch equals a stream: a state is a sum. ``step`` looks at
-the sums, not at earlier answers, so it may be called as often as one likes.
+Updates commute, and a batch equals a stream, because a state is a sum. ``step`` looks
+at the sums, not at earlier answers, so you may call it as often as you like.
 """
 
 from collections.abc import Callable
@@ -52,6 +49,12 @@ from .summary import Scales, Summary
 
 SPENT = ("gradient", "hessian", "moment", "inverse", "metric", "tilted", "last")
 """What an emptied state has lost."""
+# A leverage this close to one leaves the downdated inverse without digits.
+LEVERAGE_MARGIN = 1e-6
+# A prox that leaves more than this of the gradient has no minimum to find.
+UNSETTLED = 1e-6
+# The gradient of a row at zero over the smallest curvature is shorter than this.
+LARGEST_ANSWER = LARGEST**3
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -207,6 +210,27 @@ class Draft(Private):
     measured: Vector | None = None
 
 
+class Mechanism(Protocol):
+    """A way to answer a removal; see the module docstring."""
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether ``step`` looks at the remaining rows."""
+
+    def init(self, summary: Summary) -> State:
+        """Return the state with nobody removed."""
+
+    def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
+        """Return the state without these rows; raise and change nothing if bad.
+
+        With ``spend`` the old state's matrices may be overwritten. It is emptied
+        then: what it knew of the removed rows is gone, and using it raises.
+        """
+
+    def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
+        """Return the answer, and the state with it as the next start."""
+
+
 def residual(state: State, draft: Draft) -> Vector:
     """Return q(s) = c_U + H_U s + f alpha nu for s = theta - anchor.
 
@@ -230,10 +254,6 @@ def state_size(state: State) -> int:
     parts = (getattr(state, name) for name in State.__slots__)
     arrays = (part.lower if isinstance(part, Symmetric) else part for part in parts)
     return sum(array.size for array in arrays if isinstance(array, np.ndarray))
-
-
-# A leverage this close to one leaves the downdated inverse without digits.
-LEVERAGE_MARGIN = 1e-6
 
 
 def initial_state(summary: Summary) -> State:
@@ -362,33 +382,6 @@ def woodbury_rows(inverse: Symmetric, Z: Matrix) -> Matrix | None:
 def invert(matrix: Symmetric) -> Symmetric:
     """Return the inverse, by a Cholesky factor."""
     return matrix.cholesky().inverse()
-
-
-# A prox that leaves more than this of the gradient has no minimum to find.
-UNSETTLED = 1e-6
-# The gradient of a row at zero over the smallest curvature is shorter than this.
-LARGEST_ANSWER = LARGEST**3
-
-
-class Mechanism(Protocol):
-    """A way to answer a removal; see the module docstring."""
-
-    @property
-    def needs_rows(self) -> bool:
-        """Whether ``step`` looks at the remaining rows."""
-
-    def init(self, summary: Summary) -> State:
-        """Return the state with nobody removed."""
-
-    def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
-        """Return the state without these rows; raise and change nothing if bad.
-
-        With ``spend`` the old state's matrices may be overwritten. It is emptied
-        then: what it knew of the removed rows is gone, and using it raises.
-        """
-
-    def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
-        """Return the answer, and the state with it as the next start."""
 
 
 def smooth_minimum(theta: Vector) -> Minimum:
