@@ -83,7 +83,7 @@ def row_norms(X: Design) -> Vector:
     squares = row_squares(X)
     norms = np.sqrt(squares)
     if len(norms) == 1 and LEAST_SQUARE < float(squares[0]) < LARGEST_SQUARE:
-        return norms  # what most requests are; sooner than by the arrays below
+        return norms  # most requests are one row: faster than by the arrays below
     odd = (squares <= LEAST_SQUARE) | ~(squares < LARGEST_SQUARE)
     if odd.any():
         norms[odd] = _scaled_norms(X[odd])

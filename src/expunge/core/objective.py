@@ -224,7 +224,7 @@ def _require_representable(X: Design, intercept: bool) -> None:
     """
     squares = row_squares(X)
     if len(squares) == 1 and SMALLEST**2 < float(squares[0]) < LARGEST**2:
-        return  # what most requests are; sooner than by the arrays below
+        return  # most requests are one row: faster than by the arrays below
     good = (squares > SMALLEST**2) & (squares < LARGEST**2)
     if good.all():
         return

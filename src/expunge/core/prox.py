@@ -154,7 +154,7 @@ def _solve_on_support(B: Symmetric, b: Vector, at: Minimum) -> Vector:
 def _try_supports(
     B: Symmetric, b: Vector, kink: Kink, at: Minimum, tries: int
 ) -> tuple[Minimum, bool]:
-    """Solve on the support of ``at``, mend it; say whether it was optimal."""
+    """Solve on the support of ``at`` and correct it; return if it was optimal."""
     step = _coordinate_steps(B)
     for _ in range(tries):
         try:
@@ -182,7 +182,7 @@ def _solve_by_support(B: Symmetric, b: Vector, kink: Kink, start: Vector) -> Min
         if optimal:
             return at
     # On a flat direction no support solve settles: the sweeps' own answer stands,
-    # and whoever asked sees how good it is in the residual.
+    # and the caller sees in the residual how good it is.
     return sweep_coordinates(B, b, kink=kink, start=x)
 
 

@@ -91,7 +91,7 @@ class Fresh(NamedTuple):
 def hessian_model(objective: Objective, rows: Rows, theta: Vector) -> Fresh:
     """Return the model with the Hessian of these rows at theta.
 
-    Where that is flat (every row beyond Huber's threshold, say), the largest Hessian
+    Where that is flat (if every row is beyond Huber's threshold), the largest Hessian
     the loss can have takes its place: its steps are short, and always descend.
     """
     loss = loss_hessian(objective.loss, rows, theta) / rows.total_weight
@@ -184,7 +184,7 @@ def minimise(
     chord
         A model to use until it stops contracting, instead of a first Hessian.
     max_steps
-        After so many steps the best point so far is returned as it is.
+        After this many steps the best point so far is returned as it is.
     """
     here = _evaluate(objective, rows, _choose_start(objective, rows, start))
     best, model, exact, step = here, chord, True, np.inf
@@ -229,7 +229,7 @@ def require_converged(objective: Objective, rows: Rows, solution: Solution) -> N
         # No figure: after a removal each would be one of the removed rows.
         raise NotConverged(
             "the solver stopped before its residual was small; a minimiser may not "
-            "exist (one class left beside an unpenalised intercept, say) or features "
+            "exist (for example, one class left beside an unpenalised intercept) or features "
             "may differ too much in scale: standardise them, or raise alpha or ridge"
         )
 

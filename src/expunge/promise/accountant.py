@@ -52,7 +52,7 @@ class Event:
 @final
 @dataclass(frozen=True, slots=True)
 class Fitted(Event):
-    """A model of so many parameters was fitted; nobody is removed from it yet.
+    """A model was fitted; nobody has been removed from it yet.
 
     Costs nothing: the fitted model is private until it is released.
     """
@@ -67,7 +67,7 @@ class Fitted(Event):
 @final
 @dataclass(frozen=True, slots=True)
 class Removed(Event):
-    """So many people, who were in the model, asked to be removed and were.
+    """People who were in the model asked to be removed, and were.
 
     Costs nothing: requests are public, and an operator who retrains gets the same.
     """
@@ -110,7 +110,7 @@ class TunedOnData(Event):
     """Something was chosen by looking at the data, and removal does not undo it.
 
     Costs infinity: the choice may tell who was there (the paper's Proposition 1).
-    ``how`` names the procedure, "grid search" say, never its outcome.
+    ``how`` names the procedure, for example "grid search", never its outcome.
     """
 
     how: str

@@ -223,7 +223,7 @@ class APrioriRadius(Protocol):
         n_samples: float,
         residual: float = 0.0,
     ) -> float:
-        """Return the bound after so many removals."""
+        """Return the bound after this many removals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +296,7 @@ def excess_risk_bound(
     plan
         Constants, sizes and promise.
     n_removed
-        m: the bound holds for every set of at most so many rows.
+        m: the bound holds for every set of at most m rows.
     radius
         ``jackknife_radius`` or ``newton_radius``.
     """
@@ -370,8 +370,8 @@ def capacity_by_privacy(
 
         L m / (mu n) + 2 tau <= radius budget.
 
-    Whoever releases the fit on all n rows answers as if retrained on any n - m of
-    them, up to the distance that ``drift_radius`` bounds. With noise sigma one row
+    An operator who releases the fit on all n rows answers as if retrained on any n - m
+    of them, up to the distance that ``drift_radius`` bounds. With noise sigma one row
     costs L/(mu n sigma) as Gaussian privacy and m rows m times that, so that the
     count is linear in sigma where a removal's is like its root: its radius grows with
     m^2. Sized for a risk gamma instead, the figure is at least

@@ -58,7 +58,7 @@ ASSUMPTIONS = (
     "looking at the data",
     "the rows handed over for removal are all the rows of the people who asked",
     "requests depend on what was released, never on private state",
-    "the noise cannot be read or predicted by whoever sees the release",
+    "nobody who sees the release can read or predict the noise",
     "sums are rounded as IEEE 754 double precision requires",
 )
 # A certificate with a selection says this too.
@@ -76,7 +76,7 @@ PREPROCESSING = (
 BEFORE_PIPELINE = "anything fitted to the data before they entered this pipeline"
 # What the circumstances of a model add.
 ROWS_NOT_KEPT = (
-    "a refusal for want of the remaining rows, which are not kept: it is itself visible"
+    "a refusal because the remaining rows are needed and not kept: it is itself visible"
 )
 CLASS_REFUSED = (
     "a refusal of a request that would leave a class without rows, where retraining "
@@ -92,8 +92,8 @@ UNPROTECTED = (
     "which the budget does not allow"
 )
 CHOSEN = (
-    "a choice made by looking at the data, of alpha or of features say, which removal "
-    "does not undo"
+    "a choice made by looking at the data, for example of alpha or of features, which "
+    "removal does not undo"
 )
 SEEDED = "anyone who knows or guesses the seed of the noise: they can subtract it"
 
@@ -233,7 +233,7 @@ class Certificate(Document):
         "measured" at the fit.
     classes
         Whether a classifier's classes were "declared" in advance, so that a release
-        names them whoever left, or "learnt" from the rows; "none" for other models.
+        names them no matter who left, or "learnt" from the rows; "none" for other models.
     selection
         How what was tuned was chosen: "none", "certified" equal to tuning again on the
         remaining rows, "recomputed" on them, by "noised" scores, or "not covered". The

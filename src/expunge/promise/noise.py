@@ -159,7 +159,7 @@ class SecureNoise:
         self._failure: Exception = RuntimeError("no sampler has run")
 
     def _refill(self, n_parameters: int) -> None:
-        """See to it that a thread fills the pool with this size; the lock is held."""
+        """Make sure that a thread fills the pool with this size; the lock is held."""
         if n_parameters != self._size:
             self._pool.clear()
             self._size = n_parameters
@@ -307,7 +307,7 @@ def round_to_grid(theta: Vector, grid: float) -> Vector:
 
 
 def random_bytes(n_bytes: int) -> bytes:
-    """Return so many fresh secret bytes: for a key, a salt, a nonce or an id."""
+    """Return this many fresh secret bytes, for a key, a salt, a nonce or an id."""
     return secrets.token_bytes(n_bytes)
 
 

@@ -77,7 +77,7 @@ class Newton:
         rows = None
         if is_small_batch(state, removed):
             rows = woodbury_rows(state.inverse, scaled_rows(state, removed))
-        if rows is None:  # a fresh factor may not exist: keep the old state till then
+        if rows is None:  # a fresh factor may not exist: keep the old state until then
             lighter = refresh_preconditioner(
                 drop_matrices(lighter, removed, spend=False)
             )
@@ -113,7 +113,7 @@ class Newton:
 
 
 def refresh_preconditioner(state: State) -> State:
-    """Return the state with its preconditioner made anew: the inverse of H_U."""
+    """Return the state with a new preconditioner, the inverse of H_U."""
     try:
         inverse = invert(state.smooth_hessian())
     except NotPositiveDefinite as error:
@@ -122,7 +122,7 @@ def refresh_preconditioner(state: State) -> State:
 
 
 def _solve(state: State, right: Vector, start: Vector) -> CgSolution:
-    """Solve H_U x = right down to rounding, or say that it took too long."""
+    """Solve H_U x = right down to rounding, or return that it took too long."""
     inverse = state.inverse
     assert inverse is not None
     return conjugate_gradients(

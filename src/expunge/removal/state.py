@@ -181,7 +181,7 @@ _all_attributes = attrgetter(*State.__slots__)
 def succeed(new: State, old: State, *, spend: bool) -> State:
     """Return the new state; empty the old one if its matrices were overwritten.
 
-    The one place that reaches into a frozen value: whoever spends a state has
+    The one place that reaches into a frozen value: a caller who spends a state has
     given it up, and a later use must fail rather than mix old and new.
     """
     if spend:
@@ -365,7 +365,7 @@ def _drop_kinks(state: State, removed: Rows) -> Vector | None:
 def woodbury_rows(inverse: Symmetric, Z: Matrix) -> Matrix | None:
     """Return V with (A - Z'Z)^-1 = A^-1 + V'V, by Woodbury's identity.
 
-    None where a leverage is too near one, or beyond: the caller factors anew.
+    None where a leverage is too near one, or beyond: the caller factors again.
     """
     if len(Z) == 1:
         image = inverse @ Z[0]
