@@ -39,8 +39,8 @@ from expunge.core.arrays import Index, Vector
 from expunge.promise.budget import Budget
 from expunge.promise.capacity import jackknife_radius, regularity_of
 from expunge.promise.noise import Noise, SeededNoise
-from expunge.promise.radius import best_radius, strong_convexity, third_order
-from expunge.removal import Newton, State, look
+from expunge.promise.radius import best_radius, strong_convexity, third_order_bound
+from expunge.removal import Newton, State, measure_gradient
 from expunge.removal.state import scaled_rows, woodbury_rows
 
 from .report import Section, Table, Target, number
@@ -107,7 +107,7 @@ def printed_noise(seed: int, n_draws: int) -> Found:
     """Audit noise that accumulates as printed, and noise of the size it claims."""
     case = dissenters(seed)
     known = regularity_of(case.objective, row_norm=1.0)
-    step = jackknife_radius(known, 1, len(case.rows)) / Budget().gdp
+    step = jackknife_radius(known, 1, n_samples=len(case.rows)) / Budget().gdp
     needed = PRINTED_REMOVALS**2 * step  # what the increments add up to
     budget = Budget(sigma=needed, allow_seeded=True)
     worlds = models(case, budget).worlds
@@ -133,8 +133,8 @@ def answered(case: Case) -> tuple[State, float]:
     state = case.mechanism.init(learn(case.objective, case.rows))
     state = case.mechanism.update(state, case.rows.take(case.removed))
     state, draft = case.mechanism.step(state)
-    seen = look(state, draft, case.remaining)
-    return state, best_radius(state, seen, case.remaining).value
+    seen = measure_gradient(state, draft, case.remaining)
+    return state, best_radius(state, seen, remaining=case.remaining).value
 
 
 def half_the_noise(seed: int, n_draws: int, share: float = 0.5) -> Found:
@@ -161,7 +161,7 @@ def rank_one(seed: int, n_draws: int) -> Found:
     case = cluster(seed, Objective(Logistic(), L2(), alpha=1.0))
     state, _ = answered(case)
     s = rank_one_step(state, case.rows.take(case.removed))
-    budget = contract(third_order(state, s) / strong_convexity(state))
+    budget = contract(third_order_bound(state, s) / strong_convexity(state))
     trial = Trial(budget, seeded(budget, seed), n_draws)
     newton = replace(case, mechanism=Newton())
     retrained = models(newton, budget).retrained

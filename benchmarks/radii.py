@@ -19,13 +19,13 @@ from expunge.core.solver import minimise
 from expunge.core.sums import largest_move
 from expunge.promise.capacity import jackknife_radius, newton_radius, regularity_of
 from expunge.promise.radius import (
-    measured,
-    measured_local,
-    measured_on_rows,
-    residual_local,
-    two_step,
+    measured_local_radius,
+    measured_radius,
+    residual_local_radius,
+    residual_radius,
+    two_step_radius,
 )
-from expunge.removal import Draft, Mechanism, State, look
+from expunge.removal import Draft, Mechanism, State, measure_gradient
 from tests.evidence import Outcome, outcome, ratios
 from tests.instances import FITTING, MECHANISMS
 
@@ -55,11 +55,11 @@ def all_radii(state: State, draft: Draft, remaining: Rows) -> dict[str, float]:
     step = draft.theta - state.anchor
     move = largest_move(state.objective.loss, remaining, step)
     return {
-        "measured": measured(state, draft),
-        "measured-local": measured_local(state, draft, R),
-        "residual": measured_on_rows(state, draft),
-        "residual-local": residual_local(state, draft, move, R),
-        "two-step": two_step(state, draft),
+        "measured": measured_radius(state, draft),
+        "measured-local": measured_local_radius(state, draft, row_norm=R),
+        "residual": residual_radius(state, draft),
+        "residual-local": residual_local_radius(state, draft, move=move, row_norm=R),
+        "two-step": two_step_radius(state, draft),
     }
 
 
@@ -74,14 +74,18 @@ def compare(
         progress(f"radii with {n_removed} removed, alpha {objective.alpha:g}")
         gone = order[:n_removed]
         remaining = rows.without(gone)
-        target = minimise(objective, remaining, summary.theta).theta
+        target = minimise(objective, remaining, start=summary.theta).theta
         for name, mechanism in NAMED.items():
             state = mechanism.update(mechanism.init(summary), rows.take(gone))
             state, draft = mechanism.step(state)
             error = float(np.linalg.norm(draft.theta - target))
-            radii = all_radii(state, look(state, draft, remaining), remaining)
+            radii = all_radii(
+                state, measure_gradient(state, draft, remaining), remaining
+            )
             if constants.strong_convexity > 0.0:
-                radii["a-priori"] = A_PRIORI[name](constants, n_removed, len(rows))
+                radii["a-priori"] = A_PRIORI[name](
+                    constants, n_removed, n_samples=len(rows)
+                )
             yield name, n_removed, error, radii
 
 

@@ -19,7 +19,7 @@ from expunge import L1, L2, Logistic, Newton, Objective, Rows
 from expunge.core.solver import minimise
 from expunge.private_model.model import PrivateModel
 from expunge.promise.budget import Budget
-from expunge.promise.noise import SeededNoise, on_grid
+from expunge.promise.noise import SeededNoise, round_to_grid
 from expunge.promise.verification import verify
 
 from .data import Dataset, mnist_3_vs_8, warfarin
@@ -49,7 +49,7 @@ def noised_accuracy(custody: PrivateModel, test: Rows) -> float:
     """Return the mean accuracy of what releases of this custody look like."""
     budget, theta = custody.budget, custody.answer.draft.theta
     assert budget is not None
-    centre = on_grid(theta, budget.grid)
+    centre = round_to_grid(theta, budget.grid)
     noises = (SeededNoise(budget.sigma, budget.grid, seed) for seed in range(DRAWS))
     return float(
         np.mean([accuracy(centre + noise.draw(theta.size), test) for noise in noises])

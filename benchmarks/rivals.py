@@ -107,7 +107,7 @@ def retrainings(summary: Summary) -> list[Rival]:
         Rival(
             "expunge minimise from the old model",
             False,
-            lambda rest, _: minimise(objective, rest, theta).theta,
+            lambda rest, _: minimise(objective, rest, start=theta).theta,
         ),
         Rival("expunge Newton, then Polish on the rows", False, polished),
     ]

@@ -20,7 +20,7 @@ from expunge import L2, Jackknife, Logistic, Newton, Objective, Rows, Summary, s
 from expunge.core.solver import minimise
 from expunge.private_model.model import PrivateModel
 from expunge.promise.budget import Budget
-from expunge.promise.noise import SecureNoise, release_noise
+from expunge.promise.noise import SecureNoise, make_noise
 from expunge.removal import Mechanism
 
 from . import blas_calls
@@ -189,7 +189,7 @@ def time_releases(bench: Bench) -> dict[str, Measurement]:
     objective, size = bench.summary.objective, bench.summary.theta.size
     times: dict[str, Measurement] = {}
     for seed, kind in ((None, "secure noise"), (0, "seeded noise")):
-        noise = release_noise(contract, seed)
+        noise = make_noise(contract, seed)
         custody = PrivateModel.fit(
             objective, bench.rows, mechanism=Newton(), budget=contract
         )

@@ -55,7 +55,7 @@ def run(data_dir: Path | None = None) -> Iterator[Section]:
     for n_removed, references in REFERENCE.items():
         progress(f"{n_removed} removed, against retraining")
         gone = order[:n_removed]
-        target = minimise(objective, rows.without(gone), solution.theta)
+        target = minimise(objective, rows.without(gone), start=solution.theta)
         residuals.append(target.residual)
         cells = [f"{n_removed}"]
         for mechanism, state, reference in zip(

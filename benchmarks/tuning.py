@@ -146,7 +146,7 @@ def brute_force(
             start = (
                 None if before is None else before.fold_models[fold][place].draft.theta
             )
-            theta = minimise(objective, training, start).theta
+            theta = minimise(objective, training, start=start).theta
             losses = Logistic().value(rows.y, predict(Logistic(), rows, theta))
             totals.append(float(rows.weight @ losses))
         return totals

@@ -106,7 +106,7 @@ def retrained(
     """Yield each request with the true minimiser, found by our own solver."""
     for row in requests.tolist():
         rest = rows.without(row)
-        truth = minimise(summary.objective, rest, summary.theta).theta
+        truth = minimise(summary.objective, rest, start=summary.theta).theta
         yield Request(rows.take(slice(row, row + 1)), rest, truth)
 
 

@@ -57,7 +57,7 @@ def certificate(
     return certify(
         account(budget, noise_source, events),
         OBJECTIVE,
-        Scope(),
+        scope=Scope(),
         noise_source=noise_source,
         commitment=record().commitment(),
     )

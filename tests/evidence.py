@@ -17,13 +17,13 @@ from expunge.core.solver import minimise, require_converged
 from expunge.core.sums import largest_move
 from expunge.exceptions import ExpungeError
 from expunge.promise.radius import (
-    measured,
-    measured_local,
-    measured_on_rows,
-    residual_local,
-    two_step,
+    measured_local_radius,
+    measured_radius,
+    residual_local_radius,
+    residual_radius,
+    two_step_radius,
 )
-from expunge.removal import Draft, State, look
+from expunge.removal import Draft, State, measure_gradient
 from tests.instances import LOSSES, MECHANISMS, N_FEATURES, PENALTIES, Combination
 
 WITHOUT_ROWS = ("measured", "measured-local")
@@ -58,7 +58,11 @@ def outcome(each: Combination, seed: int) -> Outcome | None:
         state, draft = _answer(each, summary, rows, gone, rng)
     except ExpungeError:
         return None
-    draft = draft if draft.measured is not None else look(state, draft, remaining)
+    draft = (
+        draft
+        if draft.measured is not None
+        else measure_gradient(state, draft, remaining)
+    )
     error = float(np.linalg.norm(draft.theta - target.theta))
     # The oracle is a solver too: what it may be off by is not the radius's fault.
     doubt = target.residual / max(objective.after(kept).quadratic, 1e-12)
@@ -139,7 +143,7 @@ def _fitted(objective: Objective, rows: Rows, rng: np.random.Generator) -> Summa
     """Return a summary, sometimes at a point where the solver stopped early."""
     steps = 4 if rng.random() < 0.2 else 200
     solution = minimise(objective, rows, max_steps=steps)
-    return summarise(objective, rows, solution.theta, solution.subgradient)
+    return summarise(objective, rows, solution.theta, subgradient=solution.subgradient)
 
 
 def _answer(
@@ -159,17 +163,19 @@ def _answer(
 
 def _radii(state: State, draft: Draft, remaining: Rows) -> dict[str, float]:
     """Return every radius that this state allows."""
-    radii = {"residual": measured_on_rows(state, draft)}
+    radii = {"residual": residual_radius(state, draft)}
     if state.moment is not None:
         blind = replace(draft, measured=None)
         R = state.scales.row_norm
         step = draft.theta - state.anchor
         move = largest_move(state.objective.loss, remaining, step)
         radii |= {
-            "measured": measured(state, blind),
-            "measured-local": measured_local(state, blind, R),
-            "two-step": two_step(state, draft),
-            "residual-local": residual_local(state, draft, move, R),
+            "measured": measured_radius(state, blind),
+            "measured-local": measured_local_radius(state, blind, row_norm=R),
+            "two-step": two_step_radius(state, draft),
+            "residual-local": residual_local_radius(
+                state, draft, move=move, row_norm=R
+            ),
         }
     return radii
 

@@ -19,14 +19,14 @@ from expunge.core.penalties import GroupLasso
 from expunge.core.sums import largest_move
 from expunge.exceptions import ExpungeError
 from expunge.promise.radius import (
-    measured,
-    measured_local,
-    measured_on_rows,
-    residual_local,
-    two_step,
+    measured_local_radius,
+    measured_radius,
+    residual_local_radius,
+    residual_radius,
+    two_step_radius,
 )
-from expunge.removal import Draft, State, look
-from expunge.removal.state import initial_state, with_sums
+from expunge.removal import Draft, State, measure_gradient
+from expunge.removal.state import initial_state, keep_sums
 from expunge.selection.choice import Split, choose
 from expunge.selection.loo import leave_one_out
 from expunge.selection.tune import Tuning, retune, tune
@@ -99,7 +99,7 @@ def _judged(each: Combination, rng: np.random.Generator) -> Verdict:
     state = mechanism.update(mechanism.init(summary), rows.take(gone))
     state, draft = mechanism.step(state, remaining)
     if draft.measured is None:
-        draft = look(state, draft, remaining)
+        draft = measure_gradient(state, draft, remaining)
     radii = _radii(state, draft, remaining)
     target = _target(objective, rows, remaining)
     with np.errstate(all="ignore"):
@@ -125,16 +125,19 @@ def _target(objective: Objective, rows: Rows, remaining: Rows) -> Objective:
 
 
 def _radii(state: State, draft: Draft, remaining: Rows) -> list[tuple[str, float]]:
-    radii = [("residual", measured_on_rows(state, draft))]
+    radii = [("residual", residual_radius(state, draft))]
     if state.moment is not None:
         blind, R = replace(draft, measured=None), state.scales.row_norm
         step = draft.theta - state.anchor
         move = largest_move(state.objective.loss, remaining, step)
         radii += [
-            ("measured", measured(state, blind)),
-            ("measured-local", measured_local(state, blind, R)),
-            ("two-step", two_step(state, draft)),
-            ("residual-local", residual_local(state, draft, move, R)),
+            ("measured", measured_radius(state, blind)),
+            ("measured-local", measured_local_radius(state, blind, row_norm=R)),
+            ("two-step", two_step_radius(state, draft)),
+            (
+                "residual-local",
+                residual_local_radius(state, draft, move=move, row_norm=R),
+            ),
         ]
     return radii
 
@@ -226,7 +229,7 @@ def _bars_judged(each: Combination, rng: np.random.Generator) -> Verdict:
     objective = _objective(each, rng)
     rows = _rows(each, objective, rng)
     summary = learn(objective, rows)
-    state = with_sums(initial_state(summary), summary, moment=True)
+    state = keep_sums(initial_state(summary), summary, moment=True)
     found = leave_one_out(state, rows)
     broken, known = [], np.flatnonzero(np.isfinite(found.error_bounds))
     for place in map(int, known):

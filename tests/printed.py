@@ -46,7 +46,7 @@ def smooth_update(
 def prox(objective: Objective, H: Matrix, v: Vector) -> Vector:
     """Equation (3): the prox of lambda pi in the norm of H."""
     B = Symmetric.from_dense(H)
-    return scaled_prox(B, B @ v, scaled_kink(objective), v).x
+    return scaled_prox(B, B @ v, kink=scaled_kink(objective), start=v).x
 
 
 def proximal_update(

@@ -58,8 +58,8 @@ from expunge.promise.budget import Budget
 from expunge.promise.capacity import jackknife_radius, regularity_of
 from expunge.promise.gaussian import delta_of, epsilon_of
 from expunge.promise.noise import SeededNoise
-from expunge.promise.radius import best_radius, strong_convexity, third_order
-from expunge.removal import Draft, look
+from expunge.promise.radius import best_radius, strong_convexity, third_order_bound
+from expunge.removal import Draft, measure_gradient
 from tests.instances import labelled
 
 BUDGET = Budget(sigma=0.5, allow_seeded=True)
@@ -110,7 +110,7 @@ def test_printed_noise_is_on_trial_where_the_lemma_nearly_is_attained() -> None:
     known = regularity_of(case.objective, row_norm=1.0)
     worlds = models(case, Budget(sigma=1.0)).worlds
     error = float(np.linalg.norm(worlds.first - worlds.second))
-    claimed = jackknife_radius(known, 50, len(case.rows))
+    claimed = jackknife_radius(known, 50, n_samples=len(case.rows))
     assert 0.4 * claimed < error <= claimed  # the claimed radius itself holds
     noise = PrintedNoise(1.0, 2.0**-20, seed=0).draw(20_000)
     assert np.std(noise) == pytest.approx(2500 / 6.12, rel=0.02)  # E5
@@ -121,9 +121,11 @@ def test_rank_one_is_refused_by_the_computed_residual() -> None:
     case = cluster(0, Objective(Logistic(), L2(), alpha=1.0))
     state, _ = answered(case)
     s = rank_one_step(state, case.rows.take(case.removed))
-    draft = look(state, Draft(state.anchor + s, np.zeros(4)), case.remaining)
-    claimed = third_order(state, s) / strong_convexity(state)
-    radius = best_radius(state, draft, case.remaining).value
+    draft = measure_gradient(
+        state, Draft(state.anchor + s, np.zeros(4)), case.remaining
+    )
+    claimed = third_order_bound(state, s) / strong_convexity(state)
+    radius = best_radius(state, draft, remaining=case.remaining).value
     assert radius > 10.0 * contract(claimed).radius_budget(4)
 
 

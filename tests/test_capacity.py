@@ -49,7 +49,7 @@ def test_noise_cost_is_attained_by_a_quadratic(rng: np.random.Generator) -> None
     # Noise at +-sigma along orthogonal axes has the covariance of Gaussian noise.
     axes = sigma * np.sqrt(3.0) * np.vstack([np.eye(3), -np.eye(3)])
     mean = np.mean([risk(objective, rows, axis) for axis in axes])
-    bound = noise_cost(regularity_of(objective, 1.0), 3, sigma)
+    bound = noise_cost(regularity_of(objective, 1.0), 3, sigma=sigma)
     assert mean - risk(objective, rows, np.zeros(3)) == pytest.approx(bound)
 
 
@@ -58,7 +58,7 @@ def test_noise_cost_counts_every_output() -> None:
     known = regularity_of(objective, 1.0)
     trace = float(np.trace(Multinomial(4).curvature(np.zeros(1), np.zeros((1, 4)))[0]))
     assert trace == pytest.approx(0.75)  # above k2 = 1/2: one output would not do
-    assert noise_cost(known, 8, 1.0) >= 0.5 * (trace + 8 * 0.1)
+    assert noise_cost(known, 8, sigma=1.0) >= 0.5 * (trace + 8 * 0.1)
 
 
 def test_noise_cost_holds_for_logistic_models(rng: np.random.Generator) -> None:
@@ -69,7 +69,9 @@ def test_noise_cost_holds_for_logistic_models(rng: np.random.Generator) -> None:
     ]
     cost = np.mean(draws) - risk(RIDGED, population, theta)
     error = np.std(draws) / 20.0
-    assert 0.0 < cost <= noise_cost(regularity_of(RIDGED, 1.0), 2, sigma) + 3 * error
+    assert (
+        0.0 < cost <= noise_cost(regularity_of(RIDGED, 1.0), 2, sigma=sigma) + 3 * error
+    )
 
 
 def test_excess_risk_holds_on_a_population(rng: np.random.Generator) -> None:
@@ -77,7 +79,7 @@ def test_excess_risk_holds_on_a_population(rng: np.random.Generator) -> None:
     n, n_removed = 60, 6
     plan = Plan(regularity_of(RIDGED, 1.0), n, 2, epsilon=1.0, delta=1e-5)
     least = risk(RIDGED, population, minimise(RIDGED, population).theta)
-    sigma = jackknife_radius(plan.regularity, n_removed, n) / mu_of(1.0, 1e-5)
+    sigma = jackknife_radius(plan.regularity, n_removed, n_samples=n) / mu_of(1.0, 1e-5)
     learned, released = [], []
     for _ in range(60):
         rows = population.take(rng.integers(0, 12, size=n))
@@ -95,7 +97,7 @@ def test_excess_risk_grows_with_everything_that_costs() -> None:
     assert base < excess_risk_bound(replace(PLAN, n_parameters=40), 10)
     assert base < excess_risk_bound(replace(PLAN, epsilon=0.5), 10)
     assert base < excess_risk_bound(replace(PLAN, residual=1e-3), 10)
-    assert base > excess_risk_bound(PLAN, 10, newton_radius)
+    assert base > excess_risk_bound(PLAN, 10, radius=newton_radius)
 
 
 def test_capacity_is_the_last_that_fits() -> None:
@@ -104,7 +106,9 @@ def test_capacity_is_the_last_that_fits() -> None:
         assert 0 < capacity < PLAN.n_samples - 1
         within, beyond = (excess_risk_bound(PLAN, capacity + i) for i in (0, 1))
         assert within <= gamma < beyond
-    assert deletion_capacity(PLAN, 1.0, newton_radius) > deletion_capacity(PLAN, 1.0)
+    assert deletion_capacity(PLAN, 1.0, radius=newton_radius) > deletion_capacity(
+        PLAN, 1.0
+    )
     assert deletion_capacity(PLAN, 1e9) == PLAN.n_samples - 1
 
 

@@ -127,7 +127,7 @@ def test_certificate_shows_nothing_of_the_record() -> None:
         certify(
             account,
             OBJECTIVE,
-            Scope(),
+            scope=Scope(),
             noise_source="secure",
             commitment=record.commitment(),
         )
@@ -142,7 +142,7 @@ def test_seeded_release_before_a_secure_one_breaks_a_joint_claim() -> None:
     certificate = certify(
         account,
         OBJECTIVE,
-        Scope(),
+        scope=Scope(),
         noise_source="secure",
         commitment=EACH.commitment,
     )
@@ -234,7 +234,8 @@ def test_every_objective_is_described(loss: str, penalty: str) -> None:
     described = describe(objective)
     assert described["loss"]["name"] == type(objective.loss).__name__
     assert described["penalty"]["name"] == type(objective.penalty).__name__
-    assert {*described} == {field.name for field in fields(objective)}
+    names = {field.name for field in fields(objective)}
+    assert {*described} == names | {"needs_every_class"}
     assert replace(EACH, objective=described).to_json()
 
 
@@ -250,6 +251,7 @@ def test_description_holds_every_parameter() -> None:
         "scaling": "sum",
         "intercept": False,
         "penalize_intercept": False,
+        "needs_every_class": False,
     }
 
 

@@ -164,7 +164,7 @@ def test_error_is_of_second_order_and_within_the_noise(contender: Contender) -> 
 def test_apriori_noise_is_the_corrected_lemma() -> None:
     given = problem(L2())
     session = after(Apriori(), given)
-    radius = jackknife_radius(known(given), GONE.size, len(given.train))
+    radius = jackknife_radius(known(given), GONE.size, n_samples=len(given.train))
     wanted = radius / mu_of(PROMISE.epsilon, PROMISE.delta)
     assert session.noise(PROMISE) == pytest.approx(wanted, rel=1e-6)
     assert session.noise(PROMISE) > 10.0 * after(JACKKNIFE, given).noise(PROMISE)

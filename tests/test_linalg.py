@@ -11,10 +11,10 @@ from expunge.core.penalties import L1, GroupLasso, NuclearNorm, Penalty
 from expunge.core.prox import (
     Kink,
     Minimum,
-    anderson,
-    coordinate_sweep,
+    find_fixed_point,
     model_residual,
     scaled_prox,
+    sweep_coordinates,
 )
 from expunge.exceptions import NotPositiveDefinite
 
@@ -54,13 +54,13 @@ def test_symmetric_reads_the_lower_triangle_alone(rng: np.random.Generator) -> N
     assert np.allclose(S @ V, A @ V)
     assert np.allclose(S.update(-0.1, Z).dense(), A - 0.1 * Z.T @ Z)
     assert np.allclose(S.update(2.0, Z[:1]).dense(), A + 2.0 * np.outer(Z[0], Z[0]))
-    assert np.allclose(S.minus(A).dense(), 0.0)
-    assert np.allclose(S.plus_diagonal(v).dense(), A + np.diag(v))
+    assert np.allclose(S.subtract(A).dense(), 0.0)
+    assert np.allclose(S.add_diagonal(v).dense(), A + np.diag(v))
     assert np.allclose(S.submatrix(index).dense(), A[np.ix_(index, index)])
     assert np.allclose(S.cholesky().solve(v), np.linalg.solve(A, v))
     assert np.allclose(S.cholesky().inverse().dense(), np.linalg.inv(A))
     assert np.allclose(S.dense(), A)  # nothing above wrote into S
-    made = (S.copy(), S.minus(0.1 * A), S.plus_diagonal(v), S.cholesky().inverse())
+    made = (S.copy(), S.subtract(0.1 * A), S.add_diagonal(v), S.cholesky().inverse())
     for matrix in (S, *made, S.update(-0.1, Z), S.update(0.1, Z[:1], spend=True)):
         assert not np.triu(matrix.lower, 1).any()
 
@@ -140,7 +140,7 @@ def test_scaled_prox_is_optimal(
         B = Symmetric.from_dense(_definite(rng, condition))
         b, start = B @ rng.normal(size=SIZE), rng.normal(size=SIZE)
         kink = _kink(penalty, weight * np.abs(b).max(), columns)
-        minimum = scaled_prox(B, b, kink, start)
+        minimum = scaled_prox(B, b, kink=kink, start=start)
         assert model_residual(B, b, minimum) <= 1e-12 * np.linalg.norm(b)
 
         def cost(x: Vector, weight: float = weight, b: Vector = b) -> float:
@@ -172,13 +172,13 @@ def test_scaled_prox_settles_on_hard_random_cases(
         b = B @ rng.normal(size=SIZE)
         weight = 10.0 ** rng.uniform(-4, 0) * np.abs(b).max()
         kink = _kink(penalties[groups], weight, columns)
-        minimum = scaled_prox(B, b, kink, rng.normal(size=SIZE))
+        minimum = scaled_prox(B, b, kink=kink, start=rng.normal(size=SIZE))
         assert model_residual(B, b, minimum) <= 1e-10 * np.linalg.norm(b)
 
 
 def test_scaled_prox_keeps_exact_zeros(rng: np.random.Generator) -> None:
     B, b = Symmetric.from_dense(_definite(rng)), rng.normal(size=SIZE)
-    x = scaled_prox(B, b, _kink(L1(), 0.8), np.zeros(SIZE)).x
+    x = scaled_prox(B, b, kink=_kink(L1(), 0.8), start=np.zeros(SIZE)).x
     assert 0 < np.count_nonzero(x) < SIZE
 
 
@@ -188,17 +188,17 @@ def test_scaled_prox_falls_back_to_coordinate_descent(
     # Nearly collinear columns: guessing supports cycles, the sweeps settle it.
     sweeps = 0
 
-    def counted(B: Symmetric, b: Vector, kink: Kink, x: Vector) -> Minimum:
+    def counted(B: Symmetric, b: Vector, *, kink: Kink, start: Vector) -> Minimum:
         nonlocal sweeps
         sweeps += 1
-        return coordinate_sweep(B, b, kink, x)
+        return sweep_coordinates(B, b, kink=kink, start=start)
 
-    monkeypatch.setattr(prox_module, "coordinate_sweep", counted)
+    monkeypatch.setattr(prox_module, "sweep_coordinates", counted)
     for _ in range(20):
         X = rng.normal(size=(200, 6)) @ rng.normal(size=(6, 40))
         X += 1e-3 * rng.normal(size=X.shape)
         B, b = Symmetric.from_dense(X.T @ X / 200), X.T @ rng.normal(size=200) / 200
-        minimum = scaled_prox(B, b, _kink(L1(), 1e-3), np.zeros(40))
+        minimum = scaled_prox(B, b, kink=_kink(L1(), 1e-3), start=np.zeros(40))
         assert model_residual(B, b, minimum) <= 1e-11
     assert sweeps > 0
 
@@ -208,7 +208,7 @@ def test_scaled_prox_on_a_singular_matrix(rng: np.random.Generator) -> None:
     X = rng.normal(size=(50, 5))
     X[:, 1] = X[:, 0]
     B, b = Symmetric.from_dense(X.T @ X / 50), X.T @ X[:, 0] / 50
-    minimum = scaled_prox(B, b, _kink(L1(), 0.05), np.ones(5))
+    minimum = scaled_prox(B, b, kink=_kink(L1(), 0.05), start=np.ones(5))
     assert model_residual(B, b, minimum) <= 1e-9
 
 
@@ -218,7 +218,7 @@ def test_coordinate_sweep_never_raises_the_objective(rng: np.random.Generator) -
     values = []
     for _ in range(15):
         values.append(x @ A @ x / 2.0 - b @ x + 0.2 * np.abs(x).sum())
-        x = coordinate_sweep(B, b, kink, x).x
+        x = sweep_coordinates(B, b, kink=kink, start=x).x
     assert (np.diff(values) <= 1e-14).all()
     assert values[-1] < values[0]
 
@@ -235,8 +235,8 @@ def test_anderson_finds_a_fixed_point_faster_than_iteration(
         return A @ x + b
 
     exact = np.linalg.solve(np.eye(SIZE) - A, b)
-    found = anderson(
-        advance, np.zeros(SIZE), lambda x: bool(np.allclose(x, exact, rtol=1e-10))
+    found = find_fixed_point(
+        advance, np.zeros(SIZE), stop=lambda x: bool(np.allclose(x, exact, rtol=1e-10))
     )
     assert np.allclose(found, exact, rtol=1e-10)
     assert calls < 200  # plain iteration needs about 1000 per digit over ln 10
@@ -244,5 +244,7 @@ def test_anderson_finds_a_fixed_point_faster_than_iteration(
 
 def test_anderson_gives_up_with_the_best_point() -> None:
     rotation = np.array([[0.0, -1.0], [1.0, 0.0]])
-    found = anderson(lambda x: rotation @ x + 1.0, np.zeros(2), lambda x: False)
+    found = find_fixed_point(
+        lambda x: rotation @ x + 1.0, np.zeros(2), stop=lambda x: False
+    )
     assert np.allclose(rotation @ found + 1.0, found, atol=1e-8)

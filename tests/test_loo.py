@@ -28,12 +28,12 @@ from expunge.core.arrays import Matrix, Vector
 from expunge.core.linalg import Symmetric
 from expunge.core.losses import Loss
 from expunge.core.objective import Scaling
-from expunge.core.solver import minimise, require_converged, with_quadratic
+from expunge.core.solver import add_quadratic, minimise, require_converged
 from expunge.core.sums import loss_hessian
 from expunge.exceptions import CannotRemove, ExpungeError, InvalidInput, Unsupported
 from expunge.linear_model.tuned import loo_error
 from expunge.removal import State
-from expunge.removal.state import initial_state, with_sums
+from expunge.removal.state import initial_state, keep_sums
 from expunge.removal.summary import Summary
 from expunge.selection import loo, loo_bounds, loo_problems
 from expunge.selection.loo import LooResult, leave_one_out
@@ -45,7 +45,7 @@ SEPARABLE = ("l2", "l1", "elastic_net")
 
 def fitted(summary: Summary) -> State:
     """Return the state with nobody removed."""
-    return with_sums(initial_state(summary), summary, moment=True)
+    return keep_sums(initial_state(summary), summary, moment=True)
 
 
 def exact(state: State, rows: Rows) -> tuple[Vector, Vector]:
@@ -62,13 +62,13 @@ def _exact(state: State, rows: Rows, place: int) -> tuple[float, float]:
     row, rest = rows.take(np.array([place])), rows.without(np.array([place]))
     objective = state.objective.after(rest.total_weight / state.anchor_weight)
     try:
-        solution = minimise(objective, rest, state.anchor)
+        solution = minimise(objective, rest, start=state.anchor)
         require_converged(objective, rest, solution)
     except ExpungeError:
         return np.nan, 0.0
     loss, theta = objective.loss, solution.theta
     curvature = loss_hessian(loss, rest, theta) / rest.total_weight
-    H = with_quadratic(objective, Symmetric.from_dense(curvature)).dense()
+    H = add_quadratic(objective, Symmetric.from_dense(curvature)).dense()
     t = row.dense() @ theta
     # The oracle is a solver too; to first order it is this far from the minimiser.
     off = solution.residual * float(row.norms()[0]) / np.linalg.eigvalsh(H)[0]

@@ -10,7 +10,7 @@ from scipy import sparse
 from expunge.core.arrays import (
     LARGEST,
     SMALLEST,
-    decomposition,
+    catch_lapack_errors,
     norm,
     require_magnitude,
     row_norms,
@@ -70,5 +70,5 @@ def test_a_factor_beyond_the_range_is_refused(value: float) -> None:
 
 
 def test_what_lapack_gives_up_is_our_error() -> None:
-    with pytest.raises(NotConverged, match="scale the columns"), decomposition():
+    with pytest.raises(NotConverged, match="scale the columns"), catch_lapack_errors():
         np.linalg.svd(np.full((2, 2), nan))

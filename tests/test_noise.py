@@ -34,9 +34,9 @@ from expunge.promise.noise import (
     Noise,
     SecureNoise,
     SeededNoise,
-    on_grid,
+    make_noise,
     random_bytes,
-    release_noise,
+    round_to_grid,
 )
 
 BUDGET = Budget(sigma=0.3)
@@ -149,7 +149,7 @@ def test_grid_that_is_no_power_of_two_is_refused(grid: float) -> None:
     with pytest.raises(InvalidInput, match=r"grid=.* power of two"):
         SeededNoise(1.0, grid, seed=0)
     with pytest.raises(InvalidInput, match=r"grid=.* power of two"):
-        on_grid(np.zeros(1), grid)
+        round_to_grid(np.zeros(1), grid)
 
 
 @pytest.mark.parametrize("sigma", [0.1, 0.0, -1.0, 2.0**41, inf, nan])
@@ -311,15 +311,15 @@ def test_missing_opendp_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None
     for name in ("opendp", *(m for m in sys.modules if m.startswith("opendp."))):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingExtra, match=r"pip install expunge\[secure\]") as caught:
-        release_noise(BUDGET, None)
+        make_noise(BUDGET, None)
     assert isinstance(caught.value, ExpungeError)
     assert isinstance(caught.value, ImportError)
-    assert release_noise(BUDGET, 0).source == "seeded"
+    assert make_noise(BUDGET, 0).source == "seeded"
 
 
 def test_release_noise_is_secure_unless_seeded() -> None:
-    secure = release_noise(BUDGET, None)
-    seeded = release_noise(BUDGET, 7)
+    secure = make_noise(BUDGET, None)
+    seeded = make_noise(BUDGET, 7)
     assert (secure.source, seeded.source) == ("secure", "seeded")
     expected = SeededNoise(SIGMA, GRID, 7).draw(5)
     np.testing.assert_array_equal(seeded.draw(5), expected)
@@ -336,23 +336,23 @@ def test_seeded_noise_repeats_itself() -> None:
 @pytest.mark.parametrize("seed", [-1, 0.5, "seed"])
 def test_wrong_seed_is_refused(seed: Any) -> None:
     with pytest.raises(InvalidInput, match="random_state="):
-        release_noise(BUDGET, seed)
+        make_noise(BUDGET, seed)
 
 
 @given(st.lists(st.floats(-1e5, 1e5), min_size=1, max_size=20))
 def test_rounding_moves_a_model_by_half_a_step_at_most(values: list[float]) -> None:
     theta = np.array(values)
-    rounded = on_grid(theta, GRID)
+    rounded = round_to_grid(theta, GRID)
     for before, after in zip(theta, rounded, strict=True):
         assert Fraction(after) % Fraction(GRID) == 0
         assert abs(Fraction(after) - Fraction(before)) <= Fraction(GRID) / 2
-    np.testing.assert_array_equal(on_grid(rounded, GRID), rounded)
+    np.testing.assert_array_equal(round_to_grid(rounded, GRID), rounded)
     assert not np.signbit(rounded[rounded == 0.0]).any()
 
 
 def test_release_is_exact_at_the_largest_parameter() -> None:
     largest = 2.0**52 * GRID
-    rounded = on_grid(np.array([largest, -largest]), GRID)
+    rounded = round_to_grid(np.array([largest, -largest]), GRID)
     for noise in SecureNoise(SIGMA, GRID).draw(50):
         for value in rounded:
             assert Fraction(value + noise) == Fraction(value) + Fraction(noise)
@@ -361,7 +361,7 @@ def test_release_is_exact_at_the_largest_parameter() -> None:
 @pytest.mark.parametrize("value", [1e30, -1e30])
 def test_parameter_too_large_for_the_grid_is_put_at_its_end(value: float) -> None:
     largest = 2.0**52 * GRID
-    rounded = on_grid(np.array([0.123456, value]), GRID)
+    rounded = round_to_grid(np.array([0.123456, value]), GRID)
     assert rounded[1] == np.copysign(largest, value)
     assert abs(rounded[0] - 0.123456) <= 0.5 * GRID
 
@@ -369,7 +369,7 @@ def test_parameter_too_large_for_the_grid_is_put_at_its_end(value: float) -> Non
 @pytest.mark.parametrize("value", [inf, nan])
 def test_model_that_is_not_finite_is_refused_unseen(value: float) -> None:
     with pytest.raises(InvalidInput, match="no model to release") as why:
-        on_grid(np.array([0.123456, value]), GRID)
+        round_to_grid(np.array([0.123456, value]), GRID)
     assert "0.123456" not in str(why.value)
 
 

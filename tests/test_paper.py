@@ -26,7 +26,7 @@ from expunge import (
 from expunge.core.arrays import Matrix, Vector
 from expunge.core.linalg import Symmetric
 from expunge.core.prox import scaled_prox
-from expunge.core.solver import scaled_kink, with_quadratic
+from expunge.core.solver import add_quadratic, scaled_kink
 from expunge.exceptions import CannotRemove, InvalidInput
 from expunge.promise.capacity import (
     Plan,
@@ -112,7 +112,9 @@ def test_equation_3_is_the_scaled_prox(penalty: L1 | GroupLasso) -> None:
         gap = float((v - x) @ H @ (v - x))
         return 0.5 * gap + 0.8 * penalty.kink(x[:, None])
 
-    x = scaled_prox(Symmetric.from_dense(H), H @ v, scaled_kink(objective), v).x
+    x = scaled_prox(
+        Symmetric.from_dense(H), H @ v, kink=scaled_kink(objective), start=v
+    ).x
     for step in rng.normal(size=(200, 4)) * 10.0 ** rng.uniform(-5, 0, size=(200, 1)):
         assert value(x + step) >= value(x)
 
@@ -135,7 +137,7 @@ def test_algorithm_sets_the_hessian_of_all_rows() -> None:
     H_loss = (X * weight[:, None]).T @ X / 300
     H_f = H_loss + 0.1 * np.eye(6)
     np.testing.assert_allclose(case.summary.hessian.dense(), H_loss, atol=1e-12)
-    ours = with_quadratic(case.objective, case.summary.hessian)
+    ours = add_quadratic(case.objective, case.summary.hessian)
     np.testing.assert_allclose(ours.dense(), H_f, atol=1e-12)
 
 
@@ -176,14 +178,14 @@ def test_assumption_2_needs_a_ridge_beside_the_kink() -> None:
 @pytest.mark.parametrize("case", [smooth_case(), kinked_case()], ids=["l2", "l1"])
 def test_lemma_1_both_inequalities(case: Removal) -> None:
     known = case.regularity
-    assert 0.0 < case.moved() <= drift_radius(known, 20, 300)
+    assert 0.0 < case.moved() <= drift_radius(known, 20, n_samples=300)
     error = case.error(case.answer(Jackknife()))
     assert error < 0.3 * case.moved()
-    assert error <= jackknife_radius(known, 20, 300)
+    assert error <= jackknife_radius(known, 20, n_samples=300)
 
 
 def test_lemma_1_rate_is_quadratic_in_the_share() -> None:
-    halves = [jackknife_radius(UNIT, m, 1000) for m in (20, 40)]
+    halves = [jackknife_radius(UNIT, m, n_samples=1000) for m in (20, 40)]
     assert halves[1] == pytest.approx(4 * halves[0])
     X, y = logistic_data(np.random.default_rng(5), 500, 3)
     errors = []
@@ -197,7 +199,7 @@ def test_lemma_1_rate_is_quadratic_in_the_share() -> None:
 
 def test_theorem_1_noise_makes_the_worlds_close() -> None:
     case = smooth_case(5, alpha=0.5)
-    radius = jackknife_radius(case.regularity, 5, 300)
+    radius = jackknife_radius(case.regularity, 5, n_samples=300)
     for epsilon, delta in ((0.1, 1e-6), (1.0, 1e-5), (8.0, 1e-3)):
         sigma = radius / mu_of(epsilon, delta)
         gap = case.error(case.answer(Jackknife()))
@@ -248,7 +250,7 @@ def test_remark_newton_serves_kinks() -> None:
     case = kinked_case(60)
     newton, jackknife = (case.error(case.answer(m)) for m in (Newton(), Jackknife()))
     assert newton < 0.2 * jackknife
-    assert newton <= newton_radius(case.regularity, 60, 300)
+    assert newton <= newton_radius(case.regularity, 60, n_samples=300)
 
 
 @pytest.mark.parametrize("case", [smooth_case(), kinked_case()], ids=["l2", "l1"])

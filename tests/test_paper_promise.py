@@ -43,14 +43,14 @@ def test_e3_noise_constant_of_the_algorithm_is_below_the_error() -> None:
     case = lone_row(50, 0.1, alpha=0.1**2 / 50)
     error = case.error(case.answer(Jackknife()))
     assert error > 5.0 * printed.algorithm_radius(case.regularity, 1, 50)
-    assert error <= jackknife_radius(case.regularity, 1, 50, 1e-10)
+    assert error <= jackknife_radius(case.regularity, 1, n_samples=50, residual=1e-10)
 
 
 def test_e3_lemma_needs_the_regulariser_in_c() -> None:
     case = lone_row(50, 0.1, alpha=1.0)
     error = case.error(case.answer(Jackknife()))
     assert error > 5.0 * printed.lemma_radius(case.regularity, 1, 50)
-    assert error <= jackknife_radius(case.regularity, 1, 50, 1e-10)
+    assert error <= jackknife_radius(case.regularity, 1, n_samples=50, residual=1e-10)
 
 
 def test_e3_lemma_needs_a_slope_that_holds_at_the_optimum() -> None:
@@ -59,7 +59,7 @@ def test_e3_lemma_needs_a_slope_that_holds_at_the_optimum() -> None:
     y = np.full(20, 9.0)
     y[:2] = -9.0
     case = removal(objective, np.ones((20, 1)), y, 2)
-    ours = drift_radius(case.regularity, 2, 20)
+    ours = drift_radius(case.regularity, 2, n_samples=20)
     assert case.moved() > 1.99 * printed.lemma_drift(case.regularity, 2, 20)
     assert case.moved() == pytest.approx(ours)  # attained: 2 k1 R cannot be improved
 
@@ -68,7 +68,7 @@ def test_e3_lemma_is_twice_what_its_proof_gives() -> None:
     known = Regularity(1.0, 0.25, 0.1, row_norm=2.0, strong_convexity=0.3)
     C, L, M = known.hessian_bound, known.lipschitz, known.hessian_lipschitz
     lemma = 0.1**2 * (2 * C * L / 0.3**2 + M * L**2 / 0.3**3)
-    assert jackknife_radius(known, 10, 100) == pytest.approx(0.5 * lemma)
+    assert jackknife_radius(known, 10, n_samples=100) == pytest.approx(0.5 * lemma)
 
 
 def test_e4_c_is_a_standard_deviation() -> None:
@@ -246,7 +246,7 @@ def test_e14_strongly_convex_objective_is_not_lipschitz() -> None:
     objective = ridge_logistic(1e-3)
     known = regularity_of(objective, row_norm=1.0)
     plan = Plan(known, n_samples=1000, n_parameters=5, epsilon=1.0, delta=1e-5)
-    sigma = jackknife_radius(known, 100, 1000) / mu_of(1.0, 1e-5)
+    sigma = jackknife_radius(known, 100, n_samples=1000) / mu_of(1.0, 1e-5)
     spread = sqrt(5) / mu_of(1.0, 1e-5)
     # The loss is convex: noise adds at least the quadratic's d mu sigma^2 / 2.
     least = 0.5 * 5 * known.strong_convexity * sigma**2
@@ -291,7 +291,7 @@ def test_e23_noise_pays_for_an_inexact_learner() -> None:
     mechanism = Jackknife()
     state = mechanism.update(mechanism.init(summary), case.removed)
     ours = mechanism.step(state)[1].theta
-    radius = jackknife_radius(case.regularity, 1, n, residual)
+    radius = jackknife_radius(case.regularity, 1, n_samples=n, residual=residual)
     tau = float(np.linalg.norm(way))
     assert case.error(ours) <= radius
     sigma = (radius + tau) / mu_of(EPSILON, DELTA)

@@ -72,12 +72,12 @@ def test_e10_logistic_loss_alone_is_not_strongly_convex() -> None:
     assert np.linalg.matrix_rank(H) == 15  # the printed inverse does not exist
     assert Logistic().curvature(y[:1], np.array([40.0])) < 1e-17  # nor any mu > 0
     with pytest.raises(Unsupported, match="ridge > 0"):
-        drift_radius(bare.regularity, 1, 15)
+        drift_radius(bare.regularity, 1, n_samples=15)
 
     ridged = removal(lasso(ridge=0.5), X, y, 1)
     error = ridged.error(ridged.answer(Jackknife()))
     assert error < 0.5 * ridged.moved()
-    assert error <= jackknife_radius(ridged.regularity, 1, 15, 1e-10)
+    assert error <= jackknife_radius(ridged.regularity, 1, n_samples=15, residual=1e-10)
 
 
 def test_e11_state_does_not_grow_with_the_rows() -> None:
@@ -129,7 +129,7 @@ def test_e16_c_bounds_the_hessian_and_not_its_change() -> None:
     assert printed.lemma_radius(literal, 8, 80) == 0.0 < error
     slopes = HalfSquared().slope(case.rows.y, X @ case.target)
     ours = replace(case.regularity, slope_bound=float(np.abs(slopes).max()))
-    assert error <= jackknife_radius(ours, 8, 80)
+    assert error <= jackknife_radius(ours, 8, n_samples=80)
 
 
 def test_e17_hinge_has_no_hessian_and_least_squares_no_lipschitz_constant() -> None:
@@ -147,7 +147,7 @@ def test_e17_hinge_has_no_hessian_and_least_squares_no_lipschitz_constant() -> N
         Objective(HalfSquared(), L2(), alpha=1.0), np.ones((3, 1)), np.ones(3), 1
     ).regularity
     with pytest.raises(Unsupported, match="slope is unbounded"):
-        jackknife_radius(known, 1, 3)
+        jackknife_radius(known, 1, n_samples=3)
 
 
 def test_e18_printed_psi_3_steps_half_as_far_the_wrong_way() -> None:
@@ -169,7 +169,7 @@ def test_e18_printed_psi_3_forgets_lambda() -> None:
     assert state.metric is not None
     right = state.metric @ state.anchor - state.smooth_gradient
     unscaled = scaled_kink(replace(case.objective, alpha=1.0))  # + pi(theta)
-    theirs = scaled_prox(state.metric, right, unscaled, state.anchor).x
+    theirs = scaled_prox(state.metric, right, kink=unscaled, start=state.anchor).x
     assert not theirs.any()
     assert case.error(case.answer(Jackknife())) < 0.25 * case.moved()
 

@@ -351,7 +351,7 @@ def test_the_largest_effect_is_that_of_leaving_one_out(name: str) -> None:
     rows, (custody, orders) = _rows(name), _begun(name)
     objective = custody.objective.after(1.0 - 1.0 / N_ROWS)
     theta, alone = custody.answer.draft.theta, np.arange(N_ROWS)[:, None]
-    others = [minimise(objective, rows.without(i), theta).theta for i in alone]
+    others = [minimise(objective, rows.without(i), start=theta).theta for i in alone]
     moves = np.linalg.norm(np.array(others) - theta, axis=1)
     ranks = np.argsort(np.argsort(-moves))[orders["largest"]]
     assert np.corrcoef(ranks, np.arange(N_ROWS))[0, 1] > 0.999
@@ -472,11 +472,11 @@ def test_ignoring_requests_is_linear_in_the_noise() -> None:
     counts = []
     for sigma in (1.0, 2.0, 4.0):
         room = replace(BUDGET, sigma=sigma).radius_budget(20)
-        count = capacity.capacity_by_privacy(REGULAR, 100_000, room)
+        count = capacity.capacity_by_privacy(REGULAR, 100_000, radius_budget=room)
         # L m / (mu n) <= room
         assert count == floor(room * 0.5 * 100_000 / 2.0)
-        assert capacity.drift_radius(REGULAR, count, 100_000) <= room
-        assert capacity.drift_radius(REGULAR, count + 1, 100_000) > room
+        assert capacity.drift_radius(REGULAR, count, n_samples=100_000) <= room
+        assert capacity.drift_radius(REGULAR, count + 1, n_samples=100_000) > room
         counts.append(count)
     assert counts[2] == pytest.approx(2 * counts[1], abs=2)
     assert counts[1] == pytest.approx(2 * counts[0], abs=2)
@@ -487,7 +487,9 @@ def test_ignored_removals_are_hidden_by_the_noise(rng: np.random.Generator) -> N
     X, y = labelled("logistic", rng, 400)
     X /= np.linalg.norm(X, axis=1)[:, None]
     rows, budget = objective.rows(X, y), Budget(sigma=0.2)
-    count = capacity.capacity_by_privacy(REGULAR, 400, budget.radius_budget(6))
+    count = capacity.capacity_by_privacy(
+        REGULAR, 400, radius_budget=budget.radius_budget(6)
+    )
     assert 2 <= count < 40
     theta = minimise(objective, rows).theta
     custody = PrivateModel.fit(objective, rows)
@@ -499,23 +501,26 @@ def test_ignored_removals_are_hidden_by_the_noise(rng: np.random.Generator) -> N
 
 
 def test_two_inexact_fits_leave_less_to_ignore() -> None:
-    exact = capacity.capacity_by_privacy(REGULAR, 10_000, 0.1)
-    assert capacity.capacity_by_privacy(REGULAR, 10_000, 0.1, tau=0.01) < exact
-    assert capacity.capacity_by_privacy(REGULAR, 10, 1e9) == 9
+    exact = capacity.capacity_by_privacy(REGULAR, 10_000, radius_budget=0.1)
+    assert (
+        capacity.capacity_by_privacy(REGULAR, 10_000, radius_budget=0.1, tau=0.01)
+        < exact
+    )
+    assert capacity.capacity_by_privacy(REGULAR, 10, radius_budget=1e9) == 9
     with pytest.raises(InvalidInput, match="both fits"):
-        capacity.capacity_by_privacy(REGULAR, 10_000, 0.1, tau=0.06)
+        capacity.capacity_by_privacy(REGULAR, 10_000, radius_budget=0.1, tau=0.06)
     squared = capacity.regularity_of(Objective(HalfSquared(), L2(), alpha=1.0), 1.0)
     with pytest.raises(Unsupported, match="slope is unbounded"):
-        capacity.capacity_by_privacy(squared, 10_000, 0.1)
+        capacity.capacity_by_privacy(squared, 10_000, radius_budget=0.1)
 
 
 def test_risk_under_a_budget_is_the_papers_at_its_own_sigma() -> None:
     known = capacity.Plan(REGULAR, 10_000, 20, epsilon=1.0, delta=1e-5)
-    radius = capacity.drift_radius(REGULAR, 7, 10_000)
+    radius = capacity.drift_radius(REGULAR, 7, n_samples=10_000)
     sigma = radius / mu_of(1.0, 1e-5)
     bound = capacity.budget_risk_bound(known, 7, radius=radius, sigma=sigma)
     assert bound == pytest.approx(
-        capacity.excess_risk_bound(known, 7, capacity.drift_radius)
+        capacity.excess_risk_bound(known, 7, radius=capacity.drift_radius)
     )
     assert bound < capacity.budget_risk_bound(known, 7, radius=radius, sigma=2 * sigma)
 
@@ -526,7 +531,9 @@ def test_the_report_holds_what_constants_say() -> None:
     rows = objective.rows(X / np.linalg.norm(X, axis=1)[:, None], y)
     report = plan(objective, rows, budget=budget, options=QUIET)
     room, tau = budget.radius_budget(6), budget.solver_error(6)
-    assert report.ignored == capacity.capacity_by_privacy(REGULAR, N_ROWS, room, tau)
+    assert report.ignored == capacity.capacity_by_privacy(
+        REGULAR, N_ROWS, radius_budget=room, tau=tau
+    )
     assert 0 < report.ignored < _limit(report, "worst").without_rows
     most = max(limit.without_rows for limit in report.limits)
     known = capacity.Plan(REGULAR, N_ROWS, 6, epsilon=1.0, delta=1e-5)

@@ -11,8 +11,8 @@ import pytest
 from expunge import L2, HalfSquared, Jackknife, Logistic, Newton, Objective, learn
 from expunge.core.sums import KINK_EDGES, kink_masses, largest_move, largest_norm
 from expunge.promise import radius
-from expunge.promise.radius import best_radius, measured, measured_local
-from expunge.removal import Draft, State, look
+from expunge.promise.radius import best_radius, measured_local_radius, measured_radius
+from expunge.removal import Draft, State, measure_gradient
 from tests.evidence import Outcome, outcome
 from tests.instances import FITTING, LOSSES, Combination, labelled, learned, retrained
 
@@ -41,7 +41,7 @@ def _removed(
     state = mechanism.update(mechanism.init(summary), rows.take(GONE))
     state, draft = mechanism.step(state)
     error = np.linalg.norm(draft.theta - retrained(summary, rows.without(GONE)))
-    return state, look(state, draft, rows.without(GONE)), float(error)
+    return state, measure_gradient(state, draft, rows.without(GONE)), float(error)
 
 
 @pytest.mark.parametrize("mechanism", [Jackknife(), Newton()], ids=repr)
@@ -49,15 +49,15 @@ def test_radii_are_within_a_small_factor(mechanism: Jackknife | Newton) -> None:
     state, draft, error = _removed(mechanism)
     R = state.scales.row_norm
     # Measured here, the larger of the two mechanisms: 17, 70, 4.4 and 2.8.
-    assert error <= measured(state, draft) <= 30.0 * error
-    assert error <= measured_local(state, draft, R) <= 100.0 * error
-    assert error <= radius.measured_on_rows(state, draft) <= 10.0 * error
-    assert error <= radius.two_step(state, draft) <= 4.0 * error
+    assert error <= measured_radius(state, draft) <= 30.0 * error
+    assert error <= measured_local_radius(state, draft, row_norm=R) <= 100.0 * error
+    assert error <= radius.residual_radius(state, draft) <= 10.0 * error
+    assert error <= radius.two_step_radius(state, draft) <= 4.0 * error
 
 
 def test_a_free_intercept_is_certified_locally() -> None:
     state, draft, error = _removed(Newton(), intercept=True)
-    assert measured(state, draft) == radius.measured_on_rows(state, draft) == inf
+    assert measured_radius(state, draft) == radius.residual_radius(state, draft) == inf
     assert error <= best_radius(state, draft).value < inf
     assert best_radius(state, draft).kind == "measured-local"
 
@@ -81,7 +81,7 @@ def test_squared_loss_needs_no_third_order_and_no_strong_convexity() -> None:
 
 
 MUTANTS: dict[str, tuple[str, str, Any]] = {
-    "no third-order term": ("kinds", "third_order", lambda *_: 0.0),
+    "no third-order term": ("kinds", "third_order_bound", lambda *_: 0.0),
     "no residual": ("kinds", "residual", lambda state, _: np.zeros(state.anchor.size)),
     "no growth": ("kinds", "growth", lambda _: 0.0),
     "curvature that never jumps": (
@@ -109,7 +109,7 @@ def test_mutants_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_dropping_the_rounding_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     # Squared loss: Newton is exact, so that rounding is all there is to bound.
     for error in ("residual_error", "gradient_error"):
-        monkeypatch.setattr(radius, error, lambda *_: 0.0)
+        monkeypatch.setattr(radius, error, lambda *_, **__: 0.0)
     monkeypatch.setattr(radius, "product_error", lambda _: 0.0)
     chosen = [
         each

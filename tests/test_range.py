@@ -78,7 +78,7 @@ def _removed(objective: Objective, rows: Rows, mechanism: Mechanism) -> Any:
     with np.errstate(all="ignore"):
         target = exact_minimiser(objective, rest, draft.theta)
     error = length(draft.theta - target.theta)
-    return best_radius(state, draft, None).value, float(error)
+    return best_radius(state, draft, remaining=None).value, float(error)
 
 
 def test_what_gave_a_radius_of_zero_is_refused() -> None:
@@ -227,9 +227,9 @@ def test_short_bars_do_not_fit_into_a_shorter_budget() -> None:
 
 def test_constants_alone_bound_from_above_at_both_ends() -> None:
     tiny = Regularity(1.0, 1.0, 1.0, row_norm=1e-50, strong_convexity=1e50)
-    assert newton_radius(tiny, 1, 10**9) > 0.0
-    assert newton_radius(tiny, 0, 10**9) == 0.0
-    assert noise_cost(tiny, 3, 1e250) == np.inf
+    assert newton_radius(tiny, 1, n_samples=10**9) > 0.0
+    assert newton_radius(tiny, 0, n_samples=10**9) == 0.0
+    assert noise_cost(tiny, 3, sigma=1e250) == np.inf
 
 
 @pytest.mark.parametrize("scale", [1e-170, 1e-150, 1e-100, 1e100, 1e150, 1e170])

@@ -65,7 +65,7 @@ def violations(case: Removal, share: float, rng: np.random.Generator) -> list[st
     if case.objective.smooth:
         pull = case.objective.quadratic_gradient(stopped)
         residual += float(np.linalg.norm(summary.gradient + pull))
-    sizes = len(case.removed), len(case.rows), residual
+    sizes = {"n_samples": len(case.rows), "residual": residual}
     bounds = {
         "drift": (drift_radius, stopped),
         "jackknife": (jackknife_radius, forgotten(Jackknife(), summary, case.removed)),
@@ -74,7 +74,8 @@ def violations(case: Removal, share: float, rng: np.random.Generator) -> list[st
     return [
         name
         for name, (bound, theta) in bounds.items()
-        if not case.error(theta) <= bound(case.regularity, *sizes) + ROUNDING
+        if not case.error(theta)
+        <= bound(case.regularity, len(case.removed), **sizes) + ROUNDING
     ]
 
 
@@ -111,7 +112,7 @@ def test_jackknife_bound_is_nearly_attained() -> None:
     slopes = np.abs(HalfSquared().slope(y, np.full(50, case.target[0])))
     known = replace(case.regularity, slope_bound=float(slopes.max()))
     error = case.error(case.answer(Jackknife()))
-    bound = jackknife_radius(known, 5, 50)
+    bound = jackknife_radius(known, 5, n_samples=50)
     assert 0.95 * bound < error <= bound
 
 
@@ -121,11 +122,11 @@ def test_weights_count_as_rows(rng: np.random.Generator) -> None:
     weight = rng.integers(1, 5, size=20).astype(np.float64)
     objective = Objective(Logistic(), L2(), alpha=0.3)
     case = Removal(objective, objective.rows(X, y, weight), np.arange(4))
-    sizes = case.removed.total_weight, case.rows.total_weight
-    assert case.moved() <= drift_radius(case.regularity, *sizes)
-    assert case.error(case.answer(Jackknife())) <= jackknife_radius(
-        case.regularity, *sizes
-    )
+    removed, total = case.removed.total_weight, case.rows.total_weight
+    drift = drift_radius(case.regularity, removed, n_samples=total)
+    radius = jackknife_radius(case.regularity, removed, n_samples=total)
+    assert case.moved() <= drift
+    assert case.error(case.answer(Jackknife())) <= radius
 
 
 def test_constants_of_an_objective() -> None:
@@ -154,32 +155,44 @@ def test_constants_bound_rows_at_the_minimiser(rng: np.random.Generator) -> None
 
 
 def test_bounds_grow_from_nothing() -> None:
-    assert drift_radius(KNOWN, 0, 10) == jackknife_radius(KNOWN, 0, 10) == 0.0
-    assert newton_radius(KNOWN, 0, 10) == 0.0 < newton_radius(KNOWN, 1, 10)
-    assert newton_radius(KNOWN, 1, 10) < jackknife_radius(KNOWN, 1, 10)
-    assert jackknife_radius(KNOWN, 1, 10) < jackknife_radius(KNOWN, 1, 10, 1e-3)
+    assert (
+        drift_radius(KNOWN, 0, n_samples=10)
+        == jackknife_radius(KNOWN, 0, n_samples=10)
+        == 0.0
+    )
+    assert (
+        newton_radius(KNOWN, 0, n_samples=10)
+        == 0.0
+        < newton_radius(KNOWN, 1, n_samples=10)
+    )
+    assert newton_radius(KNOWN, 1, n_samples=10) < jackknife_radius(
+        KNOWN, 1, n_samples=10
+    )
+    assert jackknife_radius(KNOWN, 1, n_samples=10) < jackknife_radius(
+        KNOWN, 1, n_samples=10, residual=1e-3
+    )
 
 
 @pytest.mark.parametrize("bound", [drift_radius, jackknife_radius, newton_radius])
 def test_what_cannot_be_bounded_is_refused(bound: Callable[..., float]) -> None:
     with pytest.raises(Unsupported, match="slope is unbounded"):
-        bound(replace(KNOWN, slope_bound=inf), 1, 10)
+        bound(replace(KNOWN, slope_bound=inf), 1, n_samples=10)
     with pytest.raises(Unsupported, match="ridge > 0"):
-        bound(replace(KNOWN, strong_convexity=0.0), 1, 10)
+        bound(replace(KNOWN, strong_convexity=0.0), 1, n_samples=10)
     for n_removed in (10, 11, -1):
         with pytest.raises(InvalidInput, match="rows removed"):
-            bound(KNOWN, n_removed, 10)
+            bound(KNOWN, n_removed, n_samples=10)
     for residual in (-1.0, nan, inf):
         with pytest.raises(InvalidInput, match="residual"):
-            bound(KNOWN, 1, 10, residual)
+            bound(KNOWN, 1, n_samples=10, residual=residual)
 
 
 def test_jumping_curvature_is_refused_where_it_matters() -> None:
     known = regularity_of(Objective(Huber(), L2(), alpha=1.0), row_norm=1.0)
-    assert drift_radius(known, 1, 10) == pytest.approx(0.27)
+    assert drift_radius(known, 1, n_samples=10) == pytest.approx(0.27)
     for bound in (jackknife_radius, newton_radius):
         with pytest.raises(Unsupported, match="curvature jumps"):
-            bound(known, 1, 10)
+            bound(known, 1, n_samples=10)
 
 
 def test_free_intercept_has_no_strong_convexity() -> None:

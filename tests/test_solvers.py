@@ -167,7 +167,7 @@ def test_a_start_at_the_minimiser_stays_there() -> None:
     objective = objective_of("logistic", "l1")
     rows = objective.rows(*labelled("logistic", np.random.default_rng(6)))
     cold = minimise(objective, rows)
-    warm = minimise(objective, rows, cold.theta)
+    warm = minimise(objective, rows, start=cold.theta)
     assert warm.n_hessians <= cold.n_hessians
     assert np.linalg.norm(warm.theta - cold.theta) <= 1e-12
 
@@ -176,7 +176,7 @@ def test_a_far_start_is_damped() -> None:
     # Undamped Newton diverges for logistic loss from here.
     objective = Objective(Logistic(), L2(), 1e-3)
     rows = objective.rows(*labelled("logistic", np.random.default_rng(8)))
-    far = minimise(objective, rows, np.full(6, 30.0))
+    far = minimise(objective, rows, start=np.full(6, 30.0))
     assert far.residual <= 1e-12
     assert np.allclose(far.theta, minimise(objective, rows).theta, atol=1e-10)
 
@@ -187,7 +187,7 @@ def test_few_steps_still_report_the_truth(penalty: str) -> None:
     rows = objective.rows(*labelled("logistic", np.random.default_rng(9)))
     for max_steps in (0, 1, 2):
         start = np.full(7, 20.0)
-        solution = minimise(objective, rows, start, max_steps=max_steps)
+        solution = minimise(objective, rows, start=start, max_steps=max_steps)
         assert solution.n_steps <= max_steps
         measured = _measured(objective, rows, solution)
         assert np.isclose(measured, solution.residual, rtol=1e-10)
@@ -214,7 +214,7 @@ def test_a_flat_start_is_left_behind() -> None:
     rows = objective.rows(X, 40.0 * y + 300.0)
     far = minimise(objective, rows)
     assert far.residual <= 1e-12
-    near = minimise(objective, rows, far.theta)
+    near = minimise(objective, rows, start=far.theta)
     assert np.allclose(far.theta, near.theta, atol=1e-9)
     require_converged(objective, rows, far)
 
@@ -234,7 +234,7 @@ def test_flat_directions_are_refused(rng: np.random.Generator) -> None:
     y = np.where(rng.random(40) < 0.5, 1.0, -1.0)
     objective = Objective(Logistic(), GroupLasso([0, 1]), 1e-9, intercept=True)
     with pytest.raises(InvalidInput, match="start has shape"):
-        minimise(objective, objective.rows(X, y), np.zeros(5))
+        minimise(objective, objective.rows(X, y), start=np.zeros(5))
 
 
 def test_a_hessian_too_large_is_refused_with_its_size() -> None:

@@ -101,7 +101,7 @@ def test_tilted_slopes_are_a_newton_step_for_one_row(name: str) -> None:
     H = _slow_hessian(loss, rows, theta) + np.eye(theta.size)
     row = rows.take(slice(3, 4))
     tilted, beyond = sums.tilted_slopes(
-        loss, row, theta, lambda V: np.asarray(np.linalg.solve(H, V)), 0.999
+        loss, row, theta, solve=lambda V: np.asarray(np.linalg.solve(H, V)), limit=0.999
     )
     without = H - _slow_hessian(loss, row, theta)
     plain = sums.loss_slopes(loss, row, theta)
@@ -123,7 +123,7 @@ def test_several_models_are_looked_at_as_one_by_one(
     monkeypatch.setattr(sums, "BLOCK_ROWS", 16)
     loss, rows, theta = _case(name, kind)
     thetas = np.array([theta, -theta, 0.5 * theta])
-    gradients, values = sums.slopes_at_each(loss, rows, thetas, np.array([0, 2]))
+    gradients, values = sums.slopes_at_each(loss, rows, thetas, valued=np.array([0, 2]))
     moves = sums.largest_moves(loss, rows, thetas)
     for place, each in enumerate(thetas):
         value, gradient = sums.loss_gradient(loss, rows, each)

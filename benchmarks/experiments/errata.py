@@ -90,7 +90,9 @@ def noise_constant() -> tuple[float, float]:
     case = removal(ridge_logistic(0.1**2 / 50), X, np.ones(50), 1)
     error = case.error(case.answer(Jackknife()))
     theirs = printed.algorithm_radius(case.regularity, 1, 50)
-    return error / theirs, error / jackknife_radius(case.regularity, 1, 50, 1e-10)
+    return error / theirs, error / jackknife_radius(
+        case.regularity, 1, n_samples=50, residual=1e-10
+    )
 
 
 def variance() -> tuple[float, float]:
@@ -175,7 +177,7 @@ def lipschitz() -> tuple[float, float]:
     """E14: noise's least cost over the bound on it."""
     known = regularity_of(ridge_logistic(1e-3), row_norm=1.0)
     plan = Plan(known, n_samples=1000, n_parameters=5, epsilon=1.0, delta=1e-5)
-    sigma = jackknife_radius(known, 100, 1000) / mu_of(1.0, 1e-5)
+    sigma = jackknife_radius(known, 100, n_samples=1000) / mu_of(1.0, 1e-5)
     least = 0.5 * 5 * known.strong_convexity * sigma**2
     spread = sqrt(5) / mu_of(1.0, 1e-5)
     theirs = printed.excess_risk(known, 100, 1000, spread)
@@ -191,7 +193,7 @@ def bounded_hessian() -> tuple[float, float]:
     slopes = HalfSquared().slope(case.rows.y, X @ case.target)
     ours = replace(case.regularity, slope_bound=float(np.abs(slopes).max()))
     theirs = printed.lemma_radius(literal, 8, 80)
-    return theirs / error, jackknife_radius(ours, 8, 80) / error
+    return theirs / error, jackknife_radius(ours, 8, n_samples=80) / error
 
 
 def model_of_the_proof() -> tuple[float, float]:
@@ -253,7 +255,7 @@ def inexact_learner() -> tuple[float, float]:
     residual = float(np.linalg.norm(summary.gradient + stopped))  # alpha = 1
     state = mechanism.update(mechanism.init(summary), case.removed)
     ours = mechanism.step(state)[1].theta
-    radius = jackknife_radius(case.regularity, 1, n, residual)
+    radius = jackknife_radius(case.regularity, 1, n_samples=n, residual=residual)
     sigma = (radius + float(np.linalg.norm(way))) / mu_of(EPSILON, DELTA)
     return (
         delta_of(distance(theirs, other) / noise, EPSILON),

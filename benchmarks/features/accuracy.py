@@ -121,7 +121,7 @@ def accuracies(features: Features, alphas: Sequence[float]) -> list[float]:
     for alpha in alphas:
         objective = Objective(Logistic(), L2(), alpha=alpha)
         rows = objective.rows(features.train.X, features.train.y)
-        solution = minimise(objective, rows, theta)
+        solution = minimise(objective, rows, start=theta)
         require_converged(objective, rows, solution)
         theta = solution.theta
         signs = np.where(features.test.X @ theta > 0.0, 1.0, -1.0)

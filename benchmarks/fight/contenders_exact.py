@@ -22,11 +22,11 @@ from expunge.core.linalg import Symmetric
 from expunge.core.prox import Minimum
 from expunge.core.solver import (
     Solution,
+    add_quadratic,
     minimise,
     proximal_model,
     require_converged,
     scaled_kink,
-    with_quadratic,
 )
 from expunge.core.sums import loss_hessian, loss_slopes
 from expunge.removal import Draft
@@ -60,10 +60,10 @@ def by_newton_cg(objective: Objective, rows: Rows) -> Solution:
         # A failed line search at rounding level; the residual judges the answer.
         warnings.simplefilter("ignore")
         theta = scikit_learn("newton-cg", objective, rows, rows)
-    solution = minimise(objective, rows, theta, max_steps=0)
+    solution = minimise(objective, rows, start=theta, max_steps=0)
     if solution.residual <= min(COMPETENT, WITHIN * objective.quadratic):
         return solution
-    return minimise(objective, rows, theta)
+    return minimise(objective, rows, start=theta)
 
 
 def fastest_solver(problem: Problem) -> Solver:
@@ -98,7 +98,7 @@ class RetrainSession:
         self._remaining.remove(removed)
         objective, rows = self._target(), self._remaining.rows
         if self._warm:
-            self._solution = minimise(objective, rows, self._solution.theta)
+            self._solution = minimise(objective, rows, start=self._solution.theta)
             require_converged(objective, rows, self._solution)
         else:
             self._solution = self._solver(objective, rows)
@@ -175,14 +175,14 @@ class FreshHessianSession:
         self._twin.follow(removed)
         rows, objective = self._remaining.rows, self._objective.after(self._kept)
         mean = loss_hessian(loss, rows, theta) / rows.total_weight
-        H = with_quadratic(objective, Symmetric.from_dense(mean))
+        H = add_quadratic(objective, Symmetric.from_dense(mean))
         gradient = self._slopes / rows.total_weight
         gradient += objective.quadratic_gradient(theta)
         if objective.smooth:
             step = H.cholesky().inverse() @ gradient
             self._minimum = Minimum(theta - step, np.zeros_like(theta))
         else:
-            model = proximal_model(H, scaled_kink(objective), self._minimum.x)
+            model = proximal_model(H, scaled_kink(objective), start=self._minimum.x)
             self._minimum = model(theta, gradient)
 
     def theta(self) -> Vector:

@@ -30,7 +30,7 @@ from expunge.private_model.model import PrivateModel
 from expunge.promise.capacity import jackknife_radius, regularity_of
 from expunge.promise.gaussian import mu_of
 from expunge.promise.radius import best_radius
-from expunge.removal import Draft, Mechanism, look, state_size
+from expunge.removal import Draft, Mechanism, measure_gradient, state_size
 
 from .contenders_rows import Remaining, row_bytes
 from .protocol import Problem, Promise, noised
@@ -57,9 +57,13 @@ def fitted(objective: Objective, rows: Rows) -> Fit:
 def certified(objective: Objective, rows: Rows, solution: Solution) -> Fit:
     """Return a solution's sums and how far it may be from the minimiser."""
     draft = Draft(solution.theta, solution.subgradient)
-    summary = summarise(objective, rows, solution.theta, solution.subgradient)
+    summary = summarise(
+        objective, rows, solution.theta, subgradient=solution.subgradient
+    )
     state = Newton().init(summary)
-    error = best_radius(state, look(state, draft, rows), rows).value
+    error = best_radius(
+        state, measure_gradient(state, draft, rows), remaining=rows
+    ).value
     return Fit(summary, solution.residual, error)
 
 
@@ -162,7 +166,7 @@ class AprioriSession(StatefulSession):
         gone = state.anchor_weight - state.weight
         try:
             return jackknife_radius(
-                known, gone, state.anchor_weight, self._fit.residual
+                known, gone, n_samples=state.anchor_weight, residual=self._fit.residual
             )
         except Unsupported:
             return inf

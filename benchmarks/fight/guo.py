@@ -33,7 +33,7 @@ from expunge import Objective, Rows
 from expunge.core.arrays import Index, Matrix, Vector
 from expunge.core.linalg import Symmetric
 from expunge.core.losses import Loss
-from expunge.core.solver import with_quadratic
+from expunge.core.solver import add_quadratic
 from expunge.core.sums import (
     largest_norm,
     loss_gradient,
@@ -87,7 +87,7 @@ def mean_gradient(objective: Objective, rows: Rows, theta: Vector, b: Vector) ->
 def newton_step(objective: Objective, rows: Rows, theta: Vector, b: Vector) -> Vector:
     """Return the Newton step of L_b, its Hessian summed and factored anew."""
     mean = loss_hessian(objective.loss, rows, theta) / rows.total_weight
-    H = with_quadratic(objective, Symmetric.from_dense(mean))
+    H = add_quadratic(objective, Symmetric.from_dense(mean))
     return -H.cholesky().solve(mean_gradient(objective, rows, theta, b))
 
 

@@ -55,7 +55,7 @@ class PrintedSession:
         if not self._objective.smooth:
             # Equation (3), looked for near the last answer: the same prox, sooner.
             kink, right = scaled_kink(self._objective), self._H @ self._stored
-            self._answer = scaled_prox(self._H, right, kink, last).x
+            self._answer = scaled_prox(self._H, right, kink=kink, start=last).x
         self._requests.append(len(rows))
 
     def theta(self) -> Vector:

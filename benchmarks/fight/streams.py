@@ -14,7 +14,7 @@ import numpy as np
 from expunge import Summary, learn
 from expunge.core.arrays import Index, Matrix
 from expunge.core.linalg import Symmetric
-from expunge.core.solver import with_quadratic
+from expunge.core.solver import add_quadratic
 from expunge.core.sums import norm_moment, predict
 from expunge.exceptions import InvalidInput
 
@@ -134,7 +134,7 @@ def influences(problem: Problem, summary: Summary) -> Matrix:
     support = np.flatnonzero(theta) if on_support else np.arange(theta.size)
     moved: Matrix = np.zeros_like(gradients)
     if support.size:
-        H = with_quadratic(objective, summary.hessian).submatrix(support)
+        H = add_quadratic(objective, summary.hessian).submatrix(support)
         moved[:, support] = _solved(H, gradients[:, support])
     return moved
 
@@ -142,7 +142,7 @@ def influences(problem: Problem, summary: Summary) -> Matrix:
 def _solved(H: Symmetric, gradients: Matrix) -> Matrix:
     """Return H^-1 applied to each row, H held up where it is flat."""
     shift = np.full(H.size, SHIFT * float(H.diagonal.mean()))
-    solved: Matrix = H.plus_diagonal(shift).cholesky().solve(gradients.T).T
+    solved: Matrix = H.add_diagonal(shift).cholesky().solve(gradients.T).T
     return solved
 
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every error that expunge raises on purpose.
+"""The errors that callers may want to catch.
 
-A message says what was wrong, the value, and what to do next. It never holds a
-figure computed from a removed row: an error is as public as a release.
+A message says what was wrong, the value, and what to do next. It never holds a figure
+computed from a removed row: an error is as public as a release. Errors of one module
+alone, such as a corrupt file or an unusable key, are defined there and derive from
+``ExpungeError`` too.
 """
 
 
@@ -15,7 +17,7 @@ class InvalidInput(ExpungeError, ValueError):
 
 
 class Unsupported(ExpungeError, ValueError):
-    """These parts do not fit together (a mechanism and a penalty, say)."""
+    """These parts do not fit together, such as a mechanism and a penalty."""
 
 
 class CannotRemove(ExpungeError, ValueError):
@@ -55,7 +57,7 @@ class MissingExtra(ExpungeError, ImportError):
 
 
 class UnknownSubject(ExpungeError, KeyError):
-    """A person who is not in the model, or no longer; nothing was removed."""
+    """A person who is not, or no longer, in the model; nothing was removed."""
 
     def __str__(self) -> str:
         """Return the message as it is: KeyError would quote it."""
@@ -63,15 +65,15 @@ class UnknownSubject(ExpungeError, KeyError):
 
 
 class UnknownRows(ExpungeError, ValueError):
-    """Rows that are not in the model, or no longer; nothing was removed."""
+    """Rows that are not, or no longer, in the model; nothing was removed."""
 
 
 class NoPrivateState(ExpungeError, RuntimeError):
-    """Only the release travelled here; removal needs the private state."""
+    """This copy carries the release alone; removal needs the private state."""
 
 
 class UnknownRequest(ExpungeError, KeyError):
-    """A request that was never accepted here."""
+    """A request that was never accepted by this registry."""
 
     def __str__(self) -> str:
         """Return the message as it is: KeyError would quote it."""
@@ -83,7 +85,7 @@ class NoRegistry(ExpungeError, FileNotFoundError):
 
 
 class Busy(ExpungeError, TimeoutError):
-    """Somebody else is at work; what was accepted stays accepted."""
+    """Another process is working; what was accepted stays accepted."""
 
 
 class StoreFailed(ExpungeError, OSError):
@@ -91,7 +93,7 @@ class StoreFailed(ExpungeError, OSError):
 
 
 class JournalDamaged(StoreFailed):
-    """The journal is missing, shorter or another than it was; nothing was done."""
+    """The journal is missing, cut short or not the same one; nothing was done."""
 
 
 class OlderSchema(ExpungeError, RuntimeError):
@@ -99,7 +101,7 @@ class OlderSchema(ExpungeError, RuntimeError):
 
 
 class NeedsRestore(ExpungeError, RuntimeError):
-    """The store is older than what lies beside it: it was put back from a backup."""
+    """The store is older than the files beside it: it was restored from a backup."""
 
 
 class LedgerCorrupt(ExpungeError, ValueError):

@@ -29,13 +29,13 @@ from expunge import (
 from expunge.core.sums import largest_move
 from expunge.promise.radius import (
     best_radius,
-    measured,
-    measured_local,
-    measured_on_rows,
-    residual_local,
-    two_step,
+    measured_local_radius,
+    measured_radius,
+    residual_local_radius,
+    residual_radius,
+    two_step_radius,
 )
-from expunge.removal import Draft, State, look
+from expunge.removal import Draft, State, measure_gradient
 
 from . import draws
 from .draws import Generator, Task
@@ -131,12 +131,15 @@ def radii(state: State, draft: Draft, left: Rows) -> Iterator[tuple[str, float]]
     yield "best", best_radius(state, draft).value
     if state.moment is not None:
         R = state.scales.row_norm
-        yield "measured", measured(state, draft)
-        yield "measured-local", measured_local(state, draft, R)
-    seen = look(state, draft, left)
-    yield "best on rows", best_radius(state, seen, left).value
-    yield "residual", measured_on_rows(state, seen)
+        yield "measured", measured_radius(state, draft)
+        yield "measured-local", measured_local_radius(state, draft, row_norm=R)
+    seen = measure_gradient(state, draft, left)
+    yield "best on rows", best_radius(state, seen, remaining=left).value
+    yield "residual", residual_radius(state, seen)
     if state.moment is not None:
-        yield "two-step", two_step(state, seen)
+        yield "two-step", two_step_radius(state, seen)
         move = largest_move(state.objective.loss, left, draft.theta - state.anchor)
-        yield "residual-local", residual_local(state, seen, move, R)
+        yield (
+            "residual-local",
+            residual_local_radius(state, seen, move=move, row_norm=R),
+        )

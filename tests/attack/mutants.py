@@ -102,35 +102,34 @@ def _scaled(place: str, name: str, factor: float) -> Callable[[], None]:
 
     def put_in() -> None:
         real = getattr(import_module(f"expunge.{place}"), name)
-        _put(place, name, lambda *given: factor * real(*given))
+        _put(place, name, lambda *given, **more: factor * real(*given, **more))
 
     return put_in
 
 
 def _constant(place: str, name: str, value: float) -> Callable[[], None]:
     """Return what makes a function's result a constant."""
-    return lambda: _put(place, name, lambda *given: value)
+    return lambda: _put(place, name, lambda *given, **more: value)
 
 
 def drop_the_residual() -> None:
     """Take every answer for the minimiser of its model."""
-    _put("radius.kinds", "residual", lambda state, draft: 0.0 * draft.theta)
+    _put("promise.radius", "residual", lambda state, draft: 0.0 * draft.theta)
 
 
 def drop_rounding() -> None:
     """Take gradients for exact."""
-    for place in ("radius.kinds", "radius.ingredients"):
-        _put(place, "gradient_error", lambda *given: 0.0)
+    _put("promise.radius", "gradient_error", lambda *given, **more: 0.0)
 
 
 def keep_the_regulariser() -> None:
     """Let f be one under both scalings."""
-    _put("objective:Objective", "scale", lambda self, kept: 1.0)
+    _put("core.objective:Objective", "scale", lambda self, kept: 1.0)
 
 
 def shrink_the_regulariser() -> None:
     """Let f be the share of the weight under both scalings."""
-    _put("objective:Objective", "scale", lambda self, kept: kept)
+    _put("core.objective:Objective", "scale", lambda self, kept: kept)
 
 
 def scale_as_at_the_last_anchor() -> None:
@@ -150,14 +149,14 @@ def scale_as_at_the_last_anchor() -> None:
 def count_rows_for_weight() -> None:
     """Subtract the number of rows where their weight should be subtracted."""
     downdate = import_module("expunge.removal.state")
-    real = downdate.what_remains
+    real = downdate.count_remaining
 
-    def what_remains(state: Any, removed: Any) -> tuple[float, int]:
+    def count_remaining(state: Any, removed: Any) -> tuple[float, int]:
         _, n_rows = real(state, removed)
         return max(state.weight - len(removed), 1e-3), n_rows
 
-    for place in ("downdate", "newton", "jackknife", "retrain"):
-        _put(f"mechanisms.{place}", "what_remains", what_remains)
+    for place in ("newton", "jackknife", "retrain"):
+        _put(f"removal.{place}", "count_remaining", count_remaining)
 
 
 def keep_the_scaler() -> None:
@@ -250,7 +249,7 @@ def release_after_it_counts() -> None:
 
 def write_without_a_lock() -> None:
     """Let every thread have a lock of its own."""
-    _put("private:OneWriter", "_writing", property(lambda self: threading.RLock()))
+    _put("core.arrays:OneWriter", "_writing", property(lambda self: threading.RLock()))
 
 
 def undo_a_failed_fit() -> None:
@@ -274,7 +273,7 @@ def undo_a_failed_fit() -> None:
 def take_any_magnitude() -> None:
     """Take numbers of any size, and square them as they are."""
     draws.EXPONENTS = (140.0, 170.0)
-    for place in ("magnitude", "objective", "losses"):
+    for place in ("core.arrays", "core.objective", "core.losses"):
         _put(place, "SMALLEST", 1e-250)
         _put(place, "LARGEST", 1e150)
     for name, module in list(sys.modules.items()):
@@ -403,7 +402,7 @@ def name_steps_that_forget() -> None:
     def exclusions(self: Any, description: Any) -> Any:
         return real(replace(self, in_pipeline=False), description)
 
-    _put("certificate:Scope", "exclusions", exclusions)
+    _put("promise.certificate:Scope", "exclusions", exclusions)
 
 
 def forget_declarations() -> None:
@@ -424,7 +423,7 @@ def take_anybodys_row() -> None:
 
 def repeat_seeded_noise() -> None:
     """Let a seed give a sequence, wherever it is begun again."""
-    _put("noise:SeededNoise", "at", lambda self, number: self)
+    _put("promise.noise:SeededNoise", "at", lambda self, number: self)
 
 
 CORE = ("core",)
@@ -434,17 +433,21 @@ FORGETFUL = "linear_model.base:Forgetful"
 
 MUTANTS: Mapping[str, Mutant] = {
     "drop-the-residual": Mutant(drop_the_residual, CORE),
-    "drop-the-third-order": Mutant(_constant("radius.kinds", "third_order", 0.0), CORE),
-    "shrink-the-third-order": Mutant(_scaled("radius.kinds", "third_order", 0.3), CORE),
-    "shrink-the-moment": Mutant(
-        _scaled("radius.ingredients", "moment_form", 0.4), CORE
+    "drop-the-third-order": Mutant(
+        _constant("promise.radius", "third_order_bound", 0.0), CORE
     ),
-    "drop-the-growth": Mutant(_constant("radius.kinds", "growth", 0.0), CORE),
+    "shrink-the-third-order": Mutant(
+        _scaled("promise.radius", "third_order_bound", 0.3), CORE
+    ),
+    "shrink-the-moment": Mutant(_scaled("promise.radius", "moment_form", 0.4), CORE),
+    "drop-the-growth": Mutant(_constant("promise.radius", "growth", 0.0), CORE),
     "drop-the-exponential": Mutant(
-        _constant("radius.kinds", "half_exponential", 1.0), CORE
+        _constant("promise.radius", "half_exponential", 1.0), CORE
     ),
-    "raise-the-floor": Mutant(_scaled("radius.kinds", "curvature_floor", 1.1), CORE),
-    "raise-the-modulus": Mutant(_scaled("radius.kinds", "strong_convexity", 1.1), CORE),
+    "raise-the-floor": Mutant(_scaled("promise.radius", "curvature_floor", 1.1), CORE),
+    "raise-the-modulus": Mutant(
+        _scaled("promise.radius", "strong_convexity", 1.1), CORE
+    ),
     # That of matrices and weights is smaller, and hides behind that of gradients.
     "drop-rounding": Mutant(drop_rounding, CORE),
     "keep-the-regulariser": Mutant(keep_the_regulariser, CORE),

@@ -117,3 +117,19 @@ def test_extreme_predictors_stay_finite(name: str, rng: np.random.Generator) -> 
     far = 1e4 * np.sign(eta)
     for quantity in (loss.value, loss.slope, loss.curvature):
         assert np.isfinite(quantity(y, far)).all()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_margin_losses_fall_for_ever_towards_the_label(
+    name: str, rng: np.random.Generator
+) -> None:
+    loss, y, eta = _points(name, rng)
+    near = loss.value(y, np.zeros_like(eta))
+    ways = [sign * unit for unit in np.eye(loss.outputs) for sign in (-1.0, 1.0)]
+    far = [loss.value(y, np.zeros_like(eta) + 1e3 * _flat(way)) for way in ways]
+    assert (np.min(far, axis=0) <= near).all() == loss.margin
+
+
+def _flat(way: Vector) -> Vector:
+    """Return a direction as the predictors of a loss with one output have it."""
+    return way[0] if way.size == 1 else way

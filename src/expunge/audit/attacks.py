@@ -23,7 +23,7 @@ from ..core.arrays import Matrix, Vector
 from ..core.linalg import Symmetric
 from ..core.objective import Objective
 from ..core.rows import Rows
-from ..core.solver import with_quadratic
+from ..core.solver import add_quadratic
 from ..core.sums import loss_hessian
 from ..exceptions import InvalidInput
 from .trial import Pair, Trial, difference, judged, releases, source_of
@@ -213,7 +213,7 @@ def _metric(objective: Objective, theta: Vector, known: Rows) -> Symmetric:
     """Return the Hessian of the objective's smooth part at theta on known rows."""
     total = loss_hessian(objective.loss, known, theta)
     hessian = Symmetric.from_dense(total / known.total_weight)
-    return with_quadratic(objective, hessian)
+    return add_quadratic(objective, hessian)
 
 
 def _losses(objective: Objective, person: Rows, some: Matrix) -> Vector:

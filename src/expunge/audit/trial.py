@@ -43,7 +43,7 @@ from ..exceptions import InvalidInput
 from ..private_model.model import PrivateModel
 from ..promise.budget import Budget
 from ..promise.gaussian import epsilon_of
-from ..promise.noise import Noise, on_grid, release_noise
+from ..promise.noise import Noise, make_noise, round_to_grid
 from ..removal import Mechanism, Newton, Retrain
 
 Bound: TypeAlias = Callable[[Vector, Vector], Vector]
@@ -421,7 +421,7 @@ def examine(worlds: Pair, trial: Trial) -> AuditReport:
 
 def releases(theta: Vector, trial: Trial, noise: Noise) -> Iterator[Matrix]:
     """Yield releases of a model in blocks, (some, d k): on the grid, with noise."""
-    centre, size = on_grid(theta, trial.budget.grid), theta.size
+    centre, size = round_to_grid(theta, trial.budget.grid), theta.size
     left, block = trial.n_draws, max(1, BLOCK // theta.size)
     while left:
         some = min(block, left)
@@ -431,7 +431,7 @@ def releases(theta: Vector, trial: Trial, noise: Noise) -> Iterator[Matrix]:
 
 def source_of(trial: Trial) -> Noise:
     """Return the noise of a trial: as given, or the contract's own."""
-    return release_noise(trial.budget, None) if trial.noise is None else trial.noise
+    return make_noise(trial.budget, None) if trial.noise is None else trial.noise
 
 
 def _scores(worlds: Pair, trial: Trial) -> Worlds:

@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names for the arrays that travel between modules; nothing else lives here.
+"""Arrays: the types that travel between modules, their norms, and what stays private.
 
-Magnitude: norms that cannot underflow or overflow, and the range of what is taken.
+The square of 1e-163 is zero in floating point, so a bound made of such squares would be
+zero too, and wrong. Norms are therefore scaled before squaring where that matters, and
+rows, factors and weights beyond 1e-50 and 1e50 are refused. Inside that range, every
+product in a bound stays far from the ends of the range of floats, or ``UNDERFLOW`` pays
+for what it can lose there. Derived in docs/decisions/0021-range-of-numbers.md.
 
-The square of 1e-163 is zero in floating point, and a bound made of such squares is
-zero as well: wrong. So norms are scaled before they are squared where that matters, and
-rows, factors and weights beyond 1e-50 and 1e50 are refused. Inside that range every
-product in a bound stays far from the ends of the range of floats, or what it can lose
-there is paid for by ``UNDERFLOW``. Derived in docs/decisions/0021-range-of-numbers.md.
-
-Private: what noise-free values, and those who hold them, have in common.
-
-Values show no figure when printed and cannot be pickled or deep-copied, so that none
-travels by accident in a log line, an error, a cache or a queue.
+``Private`` is the base of noise-free values. They show no figure when printed and
+cannot be pickled or deep-copied, so none slips out in a log line, an error, a cache or
+a queue.
 """
 
 import threading
@@ -32,6 +29,15 @@ Index: TypeAlias = NDArray[np.intp]
 Vector: TypeAlias = NDArray[np.float64]
 Matrix: TypeAlias = NDArray[np.float64]
 Design: TypeAlias = NDArray[np.float64] | csr_array[Any, tuple[int, int]]
+SMALLEST, LARGEST = 1e-50, 1e50
+UNIT_ROUNDOFF = 2.0**-53
+# A bound times this is not lowered by the few roundings in computing it.
+SAFETY = 1.0 + 1e-12
+# The smallest normal number. A product that falls below it is off by 2^-1075 at most,
+# so that this pays for 2^53 of them.
+UNDERFLOW = 2.0**-1022
+# Squares in between were computed without an underflow or overflow that matters.
+LEAST_SQUARE, LARGEST_SQUARE = 1e-200, 1e200
 
 
 def write_lock(shared: Any) -> threading.RLock:
@@ -57,17 +63,6 @@ class Private:
         )
 
 
-SMALLEST, LARGEST = 1e-50, 1e50
-UNIT_ROUNDOFF = 2.0**-53
-# A bound times this is not lowered by the few roundings in computing it.
-SAFETY = 1.0 + 1e-12
-# The smallest normal number. A product that falls below it is off by 2^-1075 at most,
-# so that this pays for 2^53 of them.
-UNDERFLOW = 2.0**-1022
-# Squares in between were computed without an underflow or overflow that matters.
-LEAST_SQUARE, LARGEST_SQUARE = 1e-200, 1e200
-
-
 def norm(v: Vector) -> float:
     """Return |v| rounded up: never zero unless v is, infinite where v is not finite."""
     square = float(np.vdot(v, v))
@@ -84,7 +79,7 @@ def row_norms(X: Design) -> Vector:
     squares = row_squares(X)
     norms = np.sqrt(squares)
     if len(norms) == 1 and LEAST_SQUARE < float(squares[0]) < LARGEST_SQUARE:
-        return norms  # what most requests are; sooner than by the arrays below
+        return norms  # most requests are one row: faster than by the arrays below
     odd = (squares <= LEAST_SQUARE) | ~(squares < LARGEST_SQUARE)
     if odd.any():
         norms[odd] = _scaled_norms(X[odd])
@@ -111,7 +106,7 @@ def require_magnitude(name: str, value: float) -> None:
 
 
 @contextmanager
-def decomposition() -> Iterator[None]:
+def catch_lapack_errors() -> Iterator[None]:
     """Raise NotConverged where LAPACK gives up: numbers have left their range."""
     try:
         yield

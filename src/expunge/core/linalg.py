@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Symmetric matrices: products, low-rank updates, factors, all by BLAS.
+"""Symmetric matrices: products, low-rank updates, factors and linear solves, by BLAS.
 
-A ``Symmetric`` is stored in Fortran order and only its lower triangle is
-meaningful, so that a product reads half the memory (dsymv) and a rank-one
-update writes half (dsyr). The class exists so that nobody multiplies the other
-half by mistake. The other half is zero: left as it was, it would tell what has been
-subtracted since. An update returns a copy unless its owner spends the original.
+A ``Symmetric`` is stored in Fortran order and only its lower triangle counts: a product
+reads half the memory (dsymv) and a rank-one update writes half (dsyr). The class exists
+so that nobody multiplies by the other half by mistake. The other half is zero: if it
+kept its old values, it would reveal what has been subtracted since. An update returns a
+copy unless its caller spends the original.
 
-Conjugate gradients with a preconditioner that is never trusted.
-
-The preconditioner only shapes the search; what is returned is judged by the
-residual of the true matrix.
+``conjugate_gradients`` solves with a matrix known by its products alone. It never
+trusts its preconditioner, which only shapes the search: the residual of the true matrix
+decides when to stop.
 """
 
 from collections.abc import Callable
@@ -22,6 +21,12 @@ from scipy.linalg import blas, lapack
 
 from ..exceptions import NotPositiveDefinite
 from .arrays import SMALLEST, UNIT_ROUNDOFF, Index, Matrix, Vector, norm
+
+Linear: TypeAlias = Callable[[Vector], Vector]
+NOT_IN_TRAINING_DATA = (
+    "the Hessian of the remaining rows is not positive definite; were all removed "
+    "rows really in the training data? If so, retrain, or set ridge > 0"
+)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -87,11 +92,11 @@ class Symmetric:
             )
         return Symmetric(updated)
 
-    def minus(self, other: Matrix) -> "Symmetric":
+    def subtract(self, other: Matrix) -> "Symmetric":
         """Return self - other, for a symmetric array."""
         return Symmetric(np.asfortranarray(self.lower - np.tril(other)))
 
-    def plus_diagonal(self, diagonal: Vector) -> "Symmetric":
+    def add_diagonal(self, diagonal: Vector) -> "Symmetric":
         """Return self + diag(diagonal)."""
         shifted = self.copy()
         np.einsum("ii->i", shifted.lower)[:] += diagonal
@@ -144,14 +149,6 @@ class Cholesky:
         return Symmetric(inverse)
 
 
-Linear: TypeAlias = Callable[[Vector], Vector]
-
-NOT_THERE = (
-    "the Hessian of the remaining rows is not positive definite; were all removed "
-    "rows really in the training data? If so, retrain, or set ridge > 0"
-)
-
-
 class CgSolution(NamedTuple):
     """What conjugate gradients found, and whether it got down to rounding."""
 
@@ -192,7 +189,7 @@ def conjugate_gradients(
         curved = product(direction)
         curvature = float(direction @ curved)
         if not curvature > 0.0:
-            raise NotPositiveDefinite(NOT_THERE)
+            raise NotPositiveDefinite(NOT_IN_TRAINING_DATA)
         span = norm(direction)
         steepest = max(steepest, curvature / span / span)
         length = energy / curvature

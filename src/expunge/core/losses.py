@@ -38,6 +38,14 @@ class Loss(Protocol):
         """Whether a constant added to all predictors of a row changes nothing."""
 
     @property
+    def margin(self) -> bool:
+        """Whether it falls for ever as the predictors move to the label's side.
+
+        Then rows of one class alone have no minimiser beside a free intercept. A loss
+        of distances, which grows on both sides of the label, has one always.
+        """
+
+    @property
     def slope_bound(self) -> float:
         """Largest norm of the slope."""
 
@@ -155,6 +163,7 @@ class Logistic(_Smooth):
 
     outputs: ClassVar[int] = 1
     shift_invariant: ClassVar[bool] = False
+    margin: ClassVar[bool] = True
     slope_bound: ClassVar[float] = 1.0
     curvature_bound: ClassVar[float] = 0.25
     third_bound: ClassVar[float] = 1.0 / (6.0 * sqrt(3.0))
@@ -185,6 +194,7 @@ class HalfSquared(_Smooth):
 
     outputs: int = 1
     shift_invariant: ClassVar[bool] = False
+    margin: ClassVar[bool] = False
     slope_bound: ClassVar[float] = inf
     curvature_bound: ClassVar[float] = 1.0
     third_bound: ClassVar[float] = 0.0
@@ -223,6 +233,7 @@ class Huber:
     threshold: float = 1.35
     outputs: ClassVar[int] = 1
     shift_invariant: ClassVar[bool] = False
+    margin: ClassVar[bool] = False
     curvature_bound: ClassVar[float] = 1.0
     third_bound: ClassVar[float] = inf
     self_concordance: ClassVar[float] = inf
@@ -269,6 +280,7 @@ class SquaredHinge:
 
     outputs: ClassVar[int] = 1
     shift_invariant: ClassVar[bool] = False
+    margin: ClassVar[bool] = True
     slope_bound: ClassVar[float] = inf
     curvature_bound: ClassVar[float] = 2.0
     third_bound: ClassVar[float] = inf
@@ -307,6 +319,7 @@ class Multinomial(_Smooth):
 
     classes: int
     shift_invariant: ClassVar[bool] = True
+    margin: ClassVar[bool] = True
     slope_bound: ClassVar[float] = sqrt(2.0)
     curvature_bound: ClassVar[float] = 0.5
     # The third central moment of a variable of unit norm under a distribution
@@ -358,6 +371,7 @@ class OneVsRest(_Smooth):
 
     classes: int
     shift_invariant: ClassVar[bool] = False
+    margin: ClassVar[bool] = True
     curvature_bound: ClassVar[float] = Logistic.curvature_bound
     third_bound: ClassVar[float] = Logistic.third_bound
     self_concordance: ClassVar[float] = Logistic.self_concordance
@@ -398,3 +412,14 @@ class OneVsRest(_Smooth):
     def _signs(self, y: Vector) -> Vector:
         """Return +1 for a row's own class and -1 for the others."""
         return np.where(y[:, None] == np.arange(self.classes), 1.0, -1.0)
+
+
+LOSSES: tuple[type[Loss], ...] = (
+    Logistic,
+    HalfSquared,
+    Huber,
+    SquaredHinge,
+    Multinomial,
+    OneVsRest,
+)
+"""Every loss of this package, for what reads one back by its name."""

@@ -92,6 +92,15 @@ class Objective:
         return self.penalty.smooth
 
     @property
+    def needs_every_class(self) -> bool:
+        """Whether there is one minimiser only if every class has rows.
+
+        A free intercept runs off to infinity, or is not determined, where a loss of
+        margins sees one side alone.
+        """
+        return self.n_free > 0 and self.loss.margin
+
+    @property
     def quadratic(self) -> float:
         """mu: the factor of |theta|^2 / 2 over the penalised coefficients."""
         return self.alpha * self.penalty.strong_convexity + self.ridge
@@ -217,7 +226,7 @@ def _require_representable(X: Design, intercept: bool) -> None:
     """
     squares = row_squares(X)
     if len(squares) == 1 and SMALLEST**2 < float(squares[0]) < LARGEST**2:
-        return  # what most requests are; sooner than by the arrays below
+        return  # most requests are one row: faster than by the arrays below
     good = (squares > SMALLEST**2) & (squares < LARGEST**2)
     if good.all():
         return

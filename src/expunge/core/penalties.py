@@ -20,7 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..exceptions import InvalidInput
-from .arrays import LARGEST_SQUARE, LEAST_SQUARE, Matrix, Vector, decomposition, norm
+from .arrays import (
+    LARGEST_SQUARE,
+    LEAST_SQUARE,
+    Matrix,
+    Vector,
+    catch_lapack_errors,
+    norm,
+)
 from .packing import stored
 
 
@@ -209,12 +216,12 @@ class NuclearNorm(Penalty):
 
     def kink(self, theta: Matrix) -> float:
         """Return the sum of singular values."""
-        with decomposition():
+        with catch_lapack_errors():
             return float(np.linalg.svd(theta, compute_uv=False).sum())
 
     def shrink(self, v: Matrix, step: float | Vector) -> Matrix:
         """Return v with its singular values soft-thresholded."""
-        with decomposition():
+        with catch_lapack_errors():
             left, values, right = np.linalg.svd(v, full_matrices=False)
         shrunk: Matrix = (left * np.maximum(values - step, 0.0)) @ right
         return shrunk
@@ -228,3 +235,7 @@ class NuclearNorm(Penalty):
                 "HalfSquared(outputs=k); for one output GroupLasso with one group "
                 "is the same up to a factor"
             )
+
+
+PENALTIES: tuple[type[Penalty], ...] = (L2, L1, ElasticNet, GroupLasso, NuclearNorm)
+"""Every penalty of this package, for what reads one back by its name."""

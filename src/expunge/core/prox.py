@@ -1,22 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""The proximal operator of a kink in the norm of a matrix B.
+"""The proximal operator of a kink in the norm of a matrix B.
 
     scaled_prox = argmin_x  x'Bx/2 - b'x + kink(x),
 
-the paper's prox at v = B^-1 b, written so that B is never inverted. The answer
-comes with a subgradient of the kink *at* x, taken from the last application of
-its shrink operator: for z = shrink(v, t), (v - z)/t is a subgradient at z. The
-residual B x - b + subgradient is therefore computed, never assumed.
+the paper's prox at v = B^-1 b, written so that B is never inverted. The answer comes
+with a subgradient of the kink *at* x, taken from the last application of its shrink
+operator: for z = shrink(v, t), (v - z)/t is a subgradient at z. The residual
+B x - b + subgradient is therefore computed, never assumed.
 
-Separable kinks (L1, elastic net): solve on the support of the start, check
-optimality, mend the support; coordinate descent if that does not settle.
-Others (group, nuclear norm): ADMM with B factored once.
-
-Fixed points of a non-expansive map, by Anderson's extrapolation.
-
-Each step combines the last few images so that the combined change is smallest
-(Walker and Ni, SIAM J. Numer. Anal. 49, 2011). An extrapolation that makes the
-change larger is dropped for the plain step, which cannot.
+Separable kinks (L1, elastic net) are solved on the support of the start: check
+optimality, correct the support, and fall back on coordinate descent if that does not
+settle. Others (group, nuclear norm) use ADMM with B factored once. ADMM is a
+fixed-point iteration of a non-expansive map, sped up by Anderson's extrapolation: each
+step combines the last few images so that the combined change is smallest (Walker and
+Ni, SIAM J. Numer. Anal. 49, 2011). An extrapolation that makes the change larger is
+dropped for the plain step, which cannot.
 """
 
 from collections.abc import Callable
@@ -26,18 +24,24 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from ..exceptions import NotPositiveDefinite
-from .arrays import SMALLEST, UNIT_ROUNDOFF, Matrix, Vector, decomposition, norm
-from .linalg import NOT_THERE, Symmetric
+from .arrays import SMALLEST, UNIT_ROUNDOFF, Matrix, Vector, catch_lapack_errors, norm
+from .linalg import NOT_IN_TRAINING_DATA, Symmetric
 
+Shrink: TypeAlias = Callable[[Vector, float | Vector], Vector]
+SUPPORT_TRIES = 12
+SWEEPS = 500
+# What is less curved than the shortest row counts as flat.
+FLAT = SMALLEST**2
 MEMORY = 20
 MAX_STEPS = 5000
 CHECK_EVERY = 5
 PATIENCE = 300
 
 
-def anderson(
+def find_fixed_point(
     advance: Callable[[Vector], Vector],
     start: Vector,
+    *,
     stop: Callable[[Vector], bool],
 ) -> Vector:
     """Return a point that ``advance`` leaves (nearly) where it is.
@@ -88,17 +92,9 @@ def anderson_mixture(change: Vector, differences: Matrix) -> Vector:
     ``differences`` are those of earlier changes, a row each. The same mixture of the
     points' differences is what Anderson's method subtracts.
     """
-    with decomposition():
+    with catch_lapack_errors():
         solution = np.linalg.lstsq(differences.T, change, rcond=1e-12)
     return np.asarray(solution[0], dtype=np.float64)
-
-
-Shrink: TypeAlias = Callable[[Vector, float | Vector], Vector]
-
-SUPPORT_TRIES = 12
-SWEEPS = 500
-# What is less curved than the shortest row counts as flat.
-FLAT = SMALLEST**2
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +112,11 @@ class Minimum(NamedTuple):
     subgradient: Vector
 
 
-def scaled_prox(B: Symmetric, b: Vector, kink: Kink, start: Vector) -> Minimum:
+def scaled_prox(B: Symmetric, b: Vector, *, kink: Kink, start: Vector) -> Minimum:
     """Return the minimiser of x'Bx/2 - b'x + kink(x), B positive semidefinite."""
     if kink.separable:
-        return _by_support(B, b, kink, start)
-    return _by_admm(B, b, kink, start)
+        return _solve_by_support(B, b, kink, start)
+    return _solve_by_admm(B, b, kink, start)
 
 
 def model_residual(B: Symmetric, b: Vector, minimum: Minimum) -> float:
@@ -128,7 +124,7 @@ def model_residual(B: Symmetric, b: Vector, minimum: Minimum) -> float:
     return norm(B @ minimum.x - b + minimum.subgradient)
 
 
-def _rounding(B: Symmetric, b: Vector, x: Vector) -> float:
+def _rounding_level(B: Symmetric, b: Vector, x: Vector) -> float:
     """Return the residual at which rounding in B x - b takes over."""
     scale = norm(b) + norm(B.lower.ravel(order="K")) * norm(x)
     return UNIT_ROUNDOFF * (B.size + 8) * scale
@@ -141,7 +137,7 @@ def _settle(B: Symmetric, b: Vector, kink: Kink, x: Vector, step: Vector) -> Min
     return Minimum(z, (v - z) / step)
 
 
-def _as_it_is(kink: Kink, x: Vector, step: Vector) -> Minimum:
+def _read_slopes(kink: Kink, x: Vector, step: Vector) -> Minimum:
     """Return x with the kink's slopes on its support, read off a short shrink.
 
     A full step from a point that is not optimal would spoil its support.
@@ -155,7 +151,7 @@ def _coordinate_steps(B: Symmetric) -> Vector:
     return 1.0 / np.maximum(diagonal, 1e-12 * max(float(diagonal.max()), FLAT))
 
 
-def _on_support(B: Symmetric, b: Vector, at: Minimum) -> Vector:
+def _solve_on_support(B: Symmetric, b: Vector, at: Minimum) -> Vector:
     """Solve exactly on the support of ``at``, its subgradient held fixed."""
     x = np.zeros_like(b)
     support = np.flatnonzero(at.x)
@@ -168,48 +164,48 @@ def _on_support(B: Symmetric, b: Vector, at: Minimum) -> Vector:
 def _try_supports(
     B: Symmetric, b: Vector, kink: Kink, at: Minimum, tries: int
 ) -> tuple[Minimum, bool]:
-    """Solve on the support of ``at``, mend it; say whether it was optimal."""
+    """Solve on the support of ``at`` and correct it; return if it was optimal."""
     step = _coordinate_steps(B)
     for _ in range(tries):
         try:
-            x = _on_support(B, b, at)
+            x = _solve_on_support(B, b, at)
         except NotPositiveDefinite:  # a support too large to be the answer's
             return at, False
         at = _settle(B, b, kink, x, step)
-        if model_residual(B, b, at) <= _rounding(B, b, at.x):
+        if model_residual(B, b, at) <= _rounding_level(B, b, at.x):
             return at, True
     return at, False
 
 
-def _by_support(B: Symmetric, b: Vector, kink: Kink, start: Vector) -> Minimum:
+def _solve_by_support(B: Symmetric, b: Vector, kink: Kink, start: Vector) -> Minimum:
     """Separable kinks: the support of the start, then coordinate descent."""
     step = _coordinate_steps(B)
-    guess = _as_it_is(kink, start, 1e-3 * step)
+    guess = _read_slopes(kink, start, 1e-3 * step)
     at, optimal = _try_supports(B, b, kink, guess, SUPPORT_TRIES)
     if optimal:
         return at
     _require_semidefinite(B)
     x = at.x
     for _ in range(SWEEPS):
-        x = _orthant_minimum(B, b, coordinate_sweep(B, b, kink, x))
+        x = _orthant_minimum(B, b, sweep_coordinates(B, b, kink=kink, start=x))
         at, optimal = _try_supports(B, b, kink, _settle(B, b, kink, x, step), 1)
         if optimal:
             return at
     # On a flat direction no support solve settles: the sweeps' own answer stands,
-    # and whoever asked sees how good it is in the residual.
-    return coordinate_sweep(B, b, kink, x)
+    # and the caller sees in the residual how good it is.
+    return sweep_coordinates(B, b, kink=kink, start=x)
 
 
 def _require_semidefinite(B: Symmetric) -> None:
     """Raise NotPositiveDefinite where sweeps would fall for ever."""
     lift = np.full(B.size, 1e-10 * float(np.abs(B.diagonal).max()) + 1e-300)
     try:
-        B.plus_diagonal(lift).cholesky()
+        B.add_diagonal(lift).cholesky()
     except NotPositiveDefinite as error:
-        raise NotPositiveDefinite(NOT_THERE) from error
+        raise NotPositiveDefinite(NOT_IN_TRAINING_DATA) from error
 
 
-def coordinate_sweep(B: Symmetric, b: Vector, kink: Kink, start: Vector) -> Minimum:
+def sweep_coordinates(B: Symmetric, b: Vector, *, kink: Kink, start: Vector) -> Minimum:
     """Return the start after exact minimisation over each coordinate in turn."""
     dense, step = B.dense(), _coordinate_steps(B)
     x, subgradient = start.copy(), np.zeros_like(start)
@@ -233,7 +229,7 @@ def _orthant_minimum(B: Symmetric, b: Vector, at: Minimum) -> Vector:
     """
     for _ in range(at.x.size):
         try:
-            way = _on_support(B, b, at) - at.x
+            way = _solve_on_support(B, b, at) - at.x
         except NotPositiveDefinite:
             return at.x
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -247,23 +243,23 @@ def _orthant_minimum(B: Symmetric, b: Vector, at: Minimum) -> Vector:
     return at.x
 
 
-def _by_admm(B: Symmetric, b: Vector, kink: Kink, start: Vector) -> Minimum:
+def _solve_by_admm(B: Symmetric, b: Vector, kink: Kink, start: Vector) -> Minimum:
     """Any kink: alternate a solve with B + rho I and a shrink at 1/rho.
 
     B is decomposed once. rho = sqrt(smallest largest) suits most answers; where it
     does not settle (an answer at or near zero), larger and smaller ones are tried.
     """
-    with decomposition():
+    with catch_lapack_errors():
         values, vectors = np.linalg.eigh(B.dense())
     largest = max(float(values[-1]), FLAT)
     if values[0] < -1e-10 * largest:
-        raise NotPositiveDefinite(NOT_THERE)
+        raise NotPositiveDefinite(NOT_IN_TRAINING_DATA)
     smallest = max(float(values[0]), 1e-8 * largest)
     found: list[Minimum] = []
     for rho in (np.sqrt(smallest * largest), largest, smallest):
         at = found[-1].x if found else start
-        found.append(_split(B, b, kink, at, _Resolvent(values, vectors, float(rho))))
-        if model_residual(B, b, found[-1]) <= 10.0 * _rounding(B, b, found[-1].x):
+        found.append(_run_admm(B, b, kink, at, _Resolvent(values, vectors, float(rho))))
+        if model_residual(B, b, found[-1]) <= 10.0 * _rounding_level(B, b, found[-1].x):
             return found[-1]
     return min(found, key=lambda minimum: model_residual(B, b, minimum))
 
@@ -281,7 +277,7 @@ class _Resolvent(NamedTuple):
         return product
 
 
-def _split(
+def _run_admm(
     B: Symmetric, b: Vector, kink: Kink, start: Vector, resolvent: _Resolvent
 ) -> Minimum:
     """Run ADMM at one rho.
@@ -302,6 +298,6 @@ def _split(
 
     def stop(v: Vector) -> bool:
         at = split(v)
-        return model_residual(B, b, at) <= _rounding(B, b, at.x)
+        return model_residual(B, b, at) <= _rounding_level(B, b, at.x)
 
-    return split(anderson(advance, start + (b - B @ start) / rho, stop))
+    return split(find_fixed_point(advance, start + (b - B @ start) / rho, stop=stop))

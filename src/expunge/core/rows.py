@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows: a checked design matrix with its labels and weights.
 
-The only container of training rows. It is made by ``Objective.rows``, which
-checks values and appends the intercept's column of ones; its repr shows no data.
+The only container of training rows. ``Objective.rows`` makes it: it checks the values
+and appends the intercept's column of ones. Its repr shows no data.
 """
 
 from collections.abc import Iterator

@@ -1,22 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Damped Newton and proximal Newton, which are one algorithm here.
+"""The solver: damped Newton and proximal Newton, which are one algorithm here.
 
-Each step minimises a quadratic model of the smooth part plus the kink, then
-searches along the way there until the objective falls. The model's Hessian is
-kept for as long as the steps contract (a chord) and computed afresh when they do
-not: a Hessian costs tens of gradients.
-
-The optimality residual |gradient + subgradient| is measured at the point that is
-returned. The loop runs on until it stops falling, so that rounding is what is
-left; the tolerance is only what ``require_converged`` insists on.
-
-Quadratic models of an objective: what one Newton step minimises.
-
-A model maps a point theta and the smooth gradient g there to
+Each step minimises a quadratic model of the smooth part plus the kink, then searches
+along the way there until the objective falls. A model maps a point theta and the smooth
+gradient g there to
 
     argmin_x  g'(x - theta) + (x - theta)'B(x - theta)/2 + scale alpha kink(x)
 
-and a subgradient of the scaled kink at the answer (zero if there is no kink).
+and a subgradient of the scaled kink at the answer (zero if there is no kink). Its
+Hessian B is kept for as long as the steps contract (a chord) and computed again when
+they do not: a Hessian costs tens of gradients.
+
+The optimality residual |gradient + subgradient| is measured at the point that is
+returned. The loop runs until it stops falling, so only rounding is left; the tolerance
+is what ``require_converged`` insists on.
 """
 
 from collections.abc import Callable
@@ -34,6 +31,13 @@ from .rows import Rows
 from .sums import largest_hessian, loss_gradient, loss_hessian, slope_scale
 
 Model: TypeAlias = Callable[[Vector, Vector], Minimum]
+TOLERANCE = 1e-10
+STEP_TOLERANCE = 1e-6  # relative to 1 + |theta|
+MAX_STEPS = 200
+MAX_HALVINGS = 40
+REFRESH_ABOVE = 0.1  # a chord must contract the residual by more than this
+ARMIJO = 1e-4
+LARGEST_HESSIAN = 2**32  # bytes: 23170 parameters
 
 
 def scaled_kink(objective: Objective, scale: float = 1.0) -> Kink:
@@ -55,7 +59,7 @@ def smooth_model(B: Symmetric) -> Model:
     return argmin
 
 
-def proximal_model(B: Symmetric, kink: Kink, start: Vector | None = None) -> Model:
+def proximal_model(B: Symmetric, kink: Kink, *, start: Vector | None = None) -> Model:
     """Return the model with a kink: one B-norm prox a step.
 
     The prox looks for its answer near ``start``, or near theta if not given.
@@ -63,17 +67,17 @@ def proximal_model(B: Symmetric, kink: Kink, start: Vector | None = None) -> Mod
 
     def argmin(theta: Vector, gradient: Vector) -> Minimum:
         near = theta if start is None else start
-        return scaled_prox(B, B @ theta - gradient, kink, near)
+        return scaled_prox(B, B @ theta - gradient, kink=kink, start=near)
 
     return argmin
 
 
-def with_quadratic(
-    objective: Objective, hessian: Symmetric, scale: float = 1.0
+def add_quadratic(
+    objective: Objective, hessian: Symmetric, *, scale: float = 1.0
 ) -> Symmetric:
     """Return the loss's Hessian plus scale times the objective's quadratic."""
     diagonal, gauge = objective.quadratic_form(hessian.size)
-    shifted = hessian.plus_diagonal(scale * diagonal)
+    shifted = hessian.add_diagonal(scale * diagonal)
     return shifted if gauge is None else shifted.update(scale, gauge[None, :])
 
 
@@ -87,17 +91,17 @@ class Fresh(NamedTuple):
 def hessian_model(objective: Objective, rows: Rows, theta: Vector) -> Fresh:
     """Return the model with the Hessian of these rows at theta.
 
-    Where that is flat (every row beyond Huber's threshold, say), the largest Hessian
+    Where that is flat (if every row is beyond Huber's threshold), the largest Hessian
     the loss can have takes its place: its steps are short, and always descend.
     """
     loss = loss_hessian(objective.loss, rows, theta) / rows.total_weight
-    B = with_quadratic(objective, Symmetric.from_dense(loss))
+    B = add_quadratic(objective, Symmetric.from_dense(loss))
     try:
-        _require_held(objective, B)
+        _require_curved_intercept(objective, B)
         return Fresh(_model(objective, B), exact=True)
     except NotPositiveDefinite:
         steepest = largest_hessian(objective.loss, rows) / rows.total_weight
-        bound = with_quadratic(objective, Symmetric.from_dense(steepest))
+        bound = add_quadratic(objective, Symmetric.from_dense(steepest))
         return Fresh(_model(objective, bound), exact=False)
 
 
@@ -107,19 +111,10 @@ def _model(objective: Objective, B: Symmetric) -> Model:
     return proximal_model(B, scaled_kink(objective))
 
 
-def _require_held(objective: Objective, B: Symmetric) -> None:
+def _require_curved_intercept(objective: Objective, B: Symmetric) -> None:
     """Raise if a parameter that nothing penalises has no curvature either."""
     if objective.n_free and not (B.diagonal[-objective.n_free :] > 0.0).all():
         raise NotPositiveDefinite("the intercept has no curvature here")
-
-
-TOLERANCE = 1e-10
-STEP_TOLERANCE = 1e-6  # relative to 1 + |theta|
-MAX_STEPS = 200
-MAX_HALVINGS = 40
-REFRESH_ABOVE = 0.1  # a chord must contract the residual by more than this
-ARMIJO = 1e-4
-LARGEST_HESSIAN = 2**32  # bytes: 23170 parameters
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -173,8 +168,8 @@ class _Point:
 def minimise(
     objective: Objective,
     rows: Rows,
-    start: Vector | None = None,
     *,
+    start: Vector | None = None,
     chord: Model | None = None,
     max_steps: int = MAX_STEPS,
 ) -> Solution:
@@ -189,9 +184,9 @@ def minimise(
     chord
         A model to use until it stops contracting, instead of a first Hessian.
     max_steps
-        After so many steps the best point so far is returned as it is.
+        After this many steps the best point so far is returned as it is.
     """
-    here = _evaluate(objective, rows, _origin(objective, rows, start))
+    here = _evaluate(objective, rows, _choose_start(objective, rows, start))
     best, model, exact, step = here, chord, True, np.inf
     n_hessians, n_steps, stalled = 0, 0, 0
     while n_steps < max_steps and stalled < _patience(best):
@@ -206,16 +201,16 @@ def minimise(
         if there is None and fresh:
             break
         if there is not None and not exact:
-            there = _stretched(objective, rows, here, there)
+            there = _stretch(objective, rows, here, there)
         n_steps += 1
         there = there or here
-        if _slow(here, there):
+        if _is_slow(here, there):
             model = None
-        stalled = 0 if _progress(here, there, best) else stalled + 1
+        stalled = 0 if _made_progress(here, there, best) else stalled + 1
         best = min(best, there, key=lambda point: point.residual)
         here = there
     best = here if np.isinf(best.residual) else best
-    best = _with_subgradient(objective, rows, best)
+    best = _find_subgradient(objective, rows, best)
     assert best.subgradient is not None
     return Solution(
         best.theta, best.gradient, best.subgradient, step, n_steps, n_hessians
@@ -234,12 +229,12 @@ def require_converged(objective: Objective, rows: Rows, solution: Solution) -> N
         # No figure: after a removal each would be one of the removed rows.
         raise NotConverged(
             "the solver stopped before its residual was small; a minimiser may not "
-            "exist (one class left beside an unpenalised intercept, say) or features "
+            "exist (for example, one class left beside an unpenalised intercept) or features "
             "may differ too much in scale: standardise them, or raise alpha or ridge"
         )
 
 
-def _progress(here: _Point, there: _Point, best: _Point) -> bool:
+def _made_progress(here: _Point, there: _Point, best: _Point) -> bool:
     """Whether a step got somewhere: in residual or, far from the end, in value."""
     if there.residual <= 0.5 * best.residual or np.isinf(best.residual):
         return True
@@ -247,7 +242,7 @@ def _progress(here: _Point, there: _Point, best: _Point) -> bool:
     return best.residual > TOLERANCE and fallen > 1e-12 * abs(here.value)
 
 
-def _slow(here: _Point, there: _Point) -> bool:
+def _is_slow(here: _Point, there: _Point) -> bool:
     """Whether the step contracted the residual too little to keep its Hessian."""
     if np.isinf(there.residual):
         return True
@@ -259,7 +254,7 @@ def _patience(best: _Point) -> int:
     return 2 if best.residual <= TOLERANCE else 10
 
 
-def _origin(objective: Objective, rows: Rows, start: Vector | None) -> Vector:
+def _choose_start(objective: Objective, rows: Rows, start: Vector | None) -> Vector:
     """Return the start, or zeros of the right length."""
     size = rows.X.shape[1] * objective.loss.outputs
     if 8 * size**2 > LARGEST_HESSIAN:
@@ -318,7 +313,7 @@ def _search(
     return None
 
 
-def _stretched(objective: Objective, rows: Rows, here: _Point, there: _Point) -> _Point:
+def _stretch(objective: Objective, rows: Rows, here: _Point, there: _Point) -> _Point:
     """Go on along a cautious step, doubling it for as long as the objective falls."""
     way = there.theta - here.theta
     for _ in range(MAX_HALVINGS):
@@ -330,7 +325,7 @@ def _stretched(objective: Objective, rows: Rows, here: _Point, there: _Point) ->
     return there
 
 
-def _with_subgradient(objective: Objective, rows: Rows, point: _Point) -> _Point:
+def _find_subgradient(objective: Objective, rows: Rows, point: _Point) -> _Point:
     """Return a point whose subgradient is known, by a proximal gradient step.
 
     Whatever its length, (v - z)/step is a subgradient at z = shrink(v, step), so

@@ -34,7 +34,7 @@ import numpy as np
 from scipy import sparse
 
 from ..exceptions import InvalidInput
-from .arrays import Index, Matrix, Vector, decomposition, row_norms
+from .arrays import Index, Matrix, Vector, catch_lapack_errors, row_norms
 from .losses import Loss
 from .rows import Rows
 
@@ -113,7 +113,7 @@ def loss_slopes(loss: Loss, rows: Rows, theta: Vector) -> Vector:
 
 
 def slopes_at_each(
-    loss: Loss, rows: Rows, thetas: Matrix, valued: Index
+    loss: Loss, rows: Rows, thetas: Matrix, *, valued: Index
 ) -> tuple[Matrix, Vector]:
     """Return the gradient of sum w loss at each of several thetas, (a, d k).
 
@@ -228,7 +228,7 @@ def curvature_rows(loss: Loss, rows: Rows, theta: Vector) -> Matrix:
     if loss.outputs == 1:
         scaled: Matrix = X * np.sqrt(rows.weight * curvature)[:, None]
         return scaled
-    with decomposition():
+    with catch_lapack_errors():
         values, vectors = np.linalg.eigh(curvature)
     values = np.sqrt(np.maximum(values, 0.0) * rows.weight[:, None])
     roots = vectors * values[:, None, :]
@@ -240,6 +240,7 @@ def tilted_slopes(
     loss: Loss,
     rows: Rows,
     theta: Vector,
+    *,
     solve: Callable[[Matrix], Matrix],
     limit: float,
 ) -> tuple[Vector, float]:
@@ -259,7 +260,7 @@ def tilted_slopes(
         spread = np.einsum("icab,ieab->ice", design, image)
         leverage = block.weight[:, None, None] * (curvature @ spread)
         slope = loss.slope(block.y, eta)
-        with decomposition():
+        with catch_lapack_errors():
             beyond = np.linalg.eigvals(leverage).real.max(axis=1) >= limit
             core = np.eye(k) - np.where(beyond[:, None, None], 0.0, leverage)
             tilted = np.asarray(np.linalg.solve(core, slope.reshape(-1, k, 1)), float)

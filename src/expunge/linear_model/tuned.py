@@ -27,7 +27,7 @@ from ..promise.budget import Budget
 from ..promise.certificate import Scope
 from ..promise.noise import SECRET_BYTES, noise_for, random_bytes
 from ..removal import Mechanism
-from ..removal.state import initial_state, with_sums
+from ..removal.state import initial_state, keep_sums
 from ..removal.summary import summarise
 from ..selection.choice import Method, Rule, Split, grid
 from ..selection.loo import LooResult, leave_one_out
@@ -293,4 +293,4 @@ def loo_error(model: Forgetful) -> LooResult:
             "every row; fit with keep_data=True, or call leave_one_out(state, rows)"
         )
     summary = summarise(private.objective_for(rows), rows, private.answer.draft.theta)
-    return leave_one_out(with_sums(initial_state(summary), summary, moment=True), rows)
+    return leave_one_out(keep_sums(initial_state(summary), summary, moment=True), rows)

@@ -21,18 +21,18 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from ..core.arrays import Index, Matrix, Private, Vector, decomposition, row_norms
+from ..core.arrays import Index, Matrix, Private, Vector, catch_lapack_errors, row_norms
 from ..core.linalg import Symmetric
 from ..core.losses import Loss
 from ..core.rows import Rows
-from ..core.solver import with_quadratic
+from ..core.solver import add_quadratic
 from ..core.sums import BLOCK_ROWS, block_sum, loss_hessian, predict
 from ..exceptions import CannotRemove, ExpungeError, InvalidInput, NotPositiveDefinite
 from ..private_model.model import PrivateModel
 from ..promise.budget import Budget
-from ..promise.noise import SeededNoise, on_grid
+from ..promise.noise import SeededNoise, round_to_grid
 from ..promise.radius import best_radius
-from ..removal import look
+from ..removal import measure_gradient
 
 Kind: TypeAlias = Literal["typical", "worst", "clustered"]
 Accepts: TypeAlias = Callable[[float], bool]
@@ -156,9 +156,11 @@ def follow_order(
         after, remaining = remove(count), rows.without(order[:count])
         if after is None or model.budget is None:
             return inf
-        seen = look(after.answer.state, after.answer.draft, remaining)
+        seen = measure_gradient(after.answer.state, after.answer.draft, remaining)
         row_norm = model.budget.row_norm
-        return best_radius(after.answer.state, seen, remaining, row_norm).value
+        return best_radius(
+            after.answer.state, seen, remaining=remaining, row_norm=row_norm
+        ).value
 
     def describe_answer(count: int) -> str:
         tell(f"{count} of {len(rows)} rows removed, the others at hand")
@@ -251,7 +253,7 @@ def score_releases(
     """
     seed, draws = seeds
     noise = SeededNoise(budget.sigma, budget.grid, seed)
-    rounded = on_grid(theta, budget.grid)
+    rounded = round_to_grid(theta, budget.grid)
     thetas = [rounded + noise.draw(theta.size) for _ in range(draws)]
     found = np.array([_score(loss, rows, theta=each) for each in thetas])
     return ReleaseScore(
@@ -327,7 +329,7 @@ def removal_orders(
         vectors = effects(block)
         return (vectors.T @ vectors,)
 
-    with decomposition():
+    with catch_lapack_errors():
         leading: Vector = np.linalg.eigh(block_sum(term, rows)[0])[1][:, -1]
     sizes = by_row(row_norms)
     along = by_row(lambda vectors: vectors @ leading)
@@ -354,9 +356,9 @@ def _effects(model: PrivateModel, rows: Rows) -> Callable[[Rows], Matrix]:
     objective, draft = model.objective, model.answer.draft
     loss, theta = objective.loss, draft.theta
     total = Symmetric.from_dense(loss_hessian(loss, rows, theta) / rows.total_weight)
-    H = with_quadratic(objective, total)
+    H = add_quadratic(objective, total)
     shift = np.full(H.size, SHIFT * float(H.diagonal.mean()))
-    factor = H.plus_diagonal(shift).cholesky()
+    factor = H.add_diagonal(shift).cholesky()
     # Under "mean" scaling a row takes its share of the penalty with it.
     penalty = objective.quadratic_gradient(theta) + draft.subgradient
     shared = penalty if objective.scaling == "mean" else np.zeros_like(theta)

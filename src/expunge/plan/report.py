@@ -434,7 +434,7 @@ def _bound_by_constants(
     room, tau = budget.radius_budget(size), budget.solver_error(size)
     known = regularity_of(objective, budget.row_norm or largest_norm(rows))
     try:
-        ignored = capacity_by_privacy(known, len(rows), room, tau)
+        ignored = capacity_by_privacy(known, len(rows), radius_budget=room, tau=tau)
     except (InvalidInput, Unsupported):
         return None, None
     if not objective.smooth or objective.scaling == "sum":

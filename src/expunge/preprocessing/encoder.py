@@ -36,7 +36,7 @@ class Counts(Private):
     total: int
     columns: tuple[Mapping[Category, int], ...]
 
-    def minus(self, gone: "Counts") -> "Counts":
+    def subtract(self, gone: "Counts") -> "Counts":
         """Return the counts without these; a category that nobody has is gone.
 
         Raises UnknownRows if a category is not there so often.

@@ -73,7 +73,7 @@ class ColumnSums(Private):
                 powers[p] += present.sums(p)
         return cls(total, tuple(tuple(sums) for sums in powers))
 
-    def minus(self, gone: "ColumnSums") -> "ColumnSums":
+    def subtract(self, gone: "ColumnSums") -> "ColumnSums":
         """Return the sums without these rows.
 
         Raises UnknownRows if no rows could have the sums that would be left, and

@@ -48,7 +48,7 @@ class Tally(Protocol):
     def total(self) -> int:
         """The weight of all rows."""
 
-    def minus(self, gone: Any, /) -> Self:
+    def subtract(self, gone: Any, /) -> Self:
         """Return the sums without these, or refuse."""
 
 
@@ -153,7 +153,7 @@ class Removable(TransformerMixin, BaseEstimator, ABC):
             )
         checked = self._checked(X, reset=False)
         gone = self._count(checked, _weights(sample_weight, checked))
-        return tally.minus(gone)
+        return tally.subtract(gone)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what may travel: parameters and what was learned."""

@@ -30,9 +30,9 @@ from ..exceptions import (
 )
 from ..promise.budget import Budget
 from ..promise.radius import Radius, best_radius
-from ..removal import Draft, Mechanism, Newton, State, look
-from ..removal.retrain import in_units_of_rows, required_rows, retrained, weighed
-from ..removal.state import initial_state, with_sums
+from ..removal import Draft, Mechanism, Newton, State, measure_gradient
+from ..removal.retrain import measure_weight, require_rows, rescale_model, retrain
+from ..removal.state import initial_state, keep_sums
 from ..removal.summary import summarise
 
 POLISHING_STEPS = 3
@@ -135,7 +135,7 @@ def fit_answer(agreement: Agreement, rows: Rows, start: Vector | None) -> Answer
             f"a row is longer than the budget's row_norm={declared:g} (intercept "
             "included); scale or clip the rows before fitting, or declare more"
         )
-    solution = minimise(agreement.objective, rows, start)
+    solution = minimise(agreement.objective, rows, start=start)
     require_converged(agreement.objective, rows, solution)
     answer = _answer_at(agreement, rows, solution, "fitted")
     return _require_within_tau(answer, agreement.budget)
@@ -148,7 +148,7 @@ def retrain_answer(agreement: Agreement, rows: Rows, start: Vector | None) -> An
             "no row with weight would be left, and a model needs at least one; delete "
             "the model instead"
         )
-    solution = retrained(agreement.objective_for(rows), rows, start)
+    solution = retrain(agreement.objective_for(rows), rows, start=start)
     answer = _answer_at(agreement, rows, solution, "retrained")
     return _require_within_tau(answer, agreement.budget)
 
@@ -180,7 +180,7 @@ def remove_rows(
     if mechanism.needs_rows and remaining is not None:
         rows = remaining()
     state, draft = mechanism.step(state, rows)
-    radius = best_radius(state, draft, rows, agreement.row_norm)
+    radius = best_radius(state, draft, remaining=rows, row_norm=agreement.row_norm)
     return Answer(state, draft, radius, ("accepted",))
 
 
@@ -193,10 +193,10 @@ def improve_answer(
     the next request would need the rows too: polishing moves the anchor, after which
     many requests fit without them.
     """
-    rows = required_rows(answer.state, remaining)
-    state = weighed(answer.state, rows)
-    draft = look(state, answer.draft, rows)
-    radius = best_radius(state, draft, rows, agreement.row_norm)
+    rows = require_rows(answer.state, remaining)
+    state = measure_weight(answer.state, rows)
+    draft = measure_gradient(state, answer.draft, rows)
+    radius = best_radius(state, draft, remaining=rows, row_norm=agreement.row_norm)
     measured = replace(answer, draft=draft, radius=radius, decisions=(MEASURED,))
     if measured.fits(agreement.budget) and not again:
         return measured
@@ -205,7 +205,7 @@ def improve_answer(
         solution = minimise(
             agreement.objective_for(rows),
             rows,
-            theta,
+            start=theta,
             chord=_chord(state),
             max_steps=POLISHING_STEPS,
         )
@@ -220,9 +220,9 @@ def improve_answer(
 
 def anchor_answer(agreement: Agreement, answer: Answer, remaining: Rows) -> Answer:
     """Return the answer one step further, its sums rebuilt from the remaining rows."""
-    rows = required_rows(answer.state, remaining)
+    rows = require_rows(answer.state, remaining)
     objective, start = agreement.objective_for(rows), answer.draft.theta
-    solution = minimise(objective, rows, start, max_steps=1)
+    solution = minimise(objective, rows, start=start, max_steps=1)
     return _answer_at(agreement, rows, solution, "re-anchored")
 
 
@@ -231,11 +231,13 @@ def _answer_at(
 ) -> Answer:
     """Return the answer anchored at a solution on these rows: nothing is removed."""
     objective = agreement.objective_for(rows)
-    summary = summarise(objective, rows, solution.theta, solution.subgradient)
+    summary = summarise(
+        objective, rows, solution.theta, subgradient=solution.subgradient
+    )
     measured = solution.gradient + solution.subgradient
     draft = Draft(summary.theta, solution.subgradient, measured)
-    whole = with_sums(initial_state(summary), summary, moment=True)
-    radius = best_radius(whole, draft, rows, agreement.row_norm)
+    whole = keep_sums(initial_state(summary), summary, moment=True)
+    radius = best_radius(whole, draft, remaining=rows, row_norm=agreement.row_norm)
     state = agreement.mechanism.init(summary)
     return Answer(state, draft, radius, (decision,))
 
@@ -257,4 +259,4 @@ def _chord(state: State) -> Model | None:
     """Return the model of the remaining rows' own objective, if H_U is kept."""
     if state.hessian is None:
         return None
-    return in_units_of_rows(Newton().model(state), state.kept)
+    return rescale_model(Newton().model(state), state.kept)

@@ -28,7 +28,7 @@ from ..core.objective import Objective
 from ..core.packing import stored
 from ..core.rows import Rows
 from ..exceptions import EmptyClass, InvalidInput, Unsupported
-from ..promise.certificate import Classes, describe, needs_every_class
+from ..promise.certificate import Classes
 
 
 @stored
@@ -141,7 +141,7 @@ class Labels(Private):
                 "declare the classes in advance (classes=...), with "
                 "penalize_intercept=True"
             )
-        if n_present < len(self.classes) and needs_every_class(describe(objective)):
+        if n_present < len(self.classes) and objective.needs_every_class:
             raise EmptyClass(
                 "a class has no rows with weight, and then a free intercept has no "
                 "minimiser; set penalize_intercept=True"

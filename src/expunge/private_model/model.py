@@ -40,10 +40,10 @@ from ..promise.noise import (
     Noise,
     SecureNoise,
     Source,
+    make_noise,
     noise_for,
-    on_grid,
     random_bytes,
-    release_noise,
+    round_to_grid,
 )
 from ..promise.record import Record, Release, Scored
 from ..removal import Mechanism, Newton
@@ -331,12 +331,12 @@ class PrivateModel(Private):
         certificate = certify(
             accountant,
             self.objective,
-            scope,
+            scope=scope,
             noise_source=source,
             commitment=record.commitment(),
         )
         if budget is not None and noise is not None:
-            theta = on_grid(theta, budget.grid) + noise.draw(theta.size)
+            theta = round_to_grid(theta, budget.grid) + noise.draw(theta.size)
         made = (Release(theta.copy(), certificate), record)
         after = replace(
             self,
@@ -455,7 +455,7 @@ class PrivateModel(Private):
         """Return noise for releases; None without a budget."""
         if self.budget is None:
             return None
-        noise = release_noise(self.budget, self.seed)
+        noise = make_noise(self.budget, self.seed)
         if isinstance(noise, SecureNoise):
             noise.prepare(self.accountant.n_parameters)
         return noise

@@ -28,7 +28,7 @@ from ..core.packing import Arrays, pack, stored, unpack
 from ..core.rows import Rows
 from ..exceptions import InvalidInput
 from ..promise.accountant import TunedOnData
-from ..promise.budget import Budget, made_here
+from ..promise.budget import Budget, is_made_here
 from ..promise.certificate import Scope, certify
 from ..promise.record import Record, Release
 from .model import (
@@ -147,7 +147,7 @@ class Snapshot:
         certificate = certify(
             private.certified,
             private.objective,
-            private.scope,
+            scope=private.scope,
             noise_source=before.certificate.noise_source,
             commitment=before.certificate.commitment,
         )
@@ -253,7 +253,7 @@ def note_use(budget: Budget | None) -> bool:
     if budget is None:
         return False
     with _COUNTING:
-        used = _USED.get(id(budget)) is budget or not made_here(budget)
+        used = _USED.get(id(budget)) is budget or not is_made_here(budget)
         _USED[id(budget)] = budget
     return used
 

@@ -1,36 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Accountant: from events to what has been spent and what is left.
+"""Accountant: from events to what has been spent and what is left.
 
-A release under a budget may cost mu = ``budget.gdp``. Gaussian costs compose exactly,
-mu^2 = mu_1^2 + mu_2^2 + ..., also when each release is chosen in the light of those
-before it, as long as every cost stays below a cap fixed in advance. Hence two claims:
-
-- "each release" (``releases=None``): each costs at most mu(epsilon, delta), and
-  nothing is said about several together;
-- "all releases jointly" (``releases=T``): each costs at most mu(epsilon, delta) /
-  sqrt(T), at most T are made, and together they are (epsilon, delta). The accountant
-  is the filter: it refuses release T + 1, whatever the data.
-
-It counts what was promised, never what a removal turned out to cost: realised costs
-are functions of the removed rows, and their sum is not a guarantee. It draws no noise
-and sees no model.
-
-Events: what happened to a model, as frozen facts without judgement.
-
-An accountant reads events and says what may be claimed; a ledger keeps them. Since
-ledgers outlive code, this page is a constitution:
+*Events* are frozen facts about a model. A ledger keeps them and outlives code, hence:
 
 - an event is never removed and its meaning never changes;
 - a field added later has a default under which old events mean what they meant;
-- whoever meets an event it does not know refuses it; nothing is guessed;
+- an event of an unknown kind is refused; nothing is guessed;
 - no field depends on a removed row: no radius, no number of rows, no timing.
 
-Costs are those of Gaussian differential privacy: a mu of 0 costs nothing and composes
-by sqrt(mu_1^2 + mu_2^2). They are planned figures, fixed before the data is seen.
+*Costs* are those of Gaussian differential privacy: planned figures, fixed before the
+data is seen. A release under a budget may cost mu = ``budget.gdp``. Costs compose
+exactly, mu^2 = mu_1^2 + mu_2^2 + ..., also when each release is chosen in the light of
+earlier ones, as long as every cost stays below a cap fixed in advance. Hence two
+claims:
 
-For two events the *occurrence* says something about the removed rows: whether an
-answer had to be polished or retrained depends on its radius. These are not
-``public``: they may be kept beside the private record and shown nowhere else.
+- "each release" (``releases=None``): each costs at most mu(epsilon, delta), and nothing
+  is said about several together;
+- "all releases jointly" (``releases=T``): each costs at most mu(epsilon, delta) /
+  sqrt(T), at most T are made, and together they are (epsilon, delta). The accountant is
+  the filter: it refuses release T + 1, whatever the data.
+
+It counts what was promised, never what a removal turned out to cost: realised costs are
+functions of the removed rows, and their sum is no guarantee. It draws no noise and sees
+no model.
 """
 
 from dataclasses import dataclass, replace
@@ -44,6 +36,13 @@ from .budget import Budget
 from .gaussian import epsilon_of
 from .noise import Source
 
+Claim: TypeAlias = Literal["each release", "all releases jointly"]
+Selection: TypeAlias = Literal[
+    "none", "certified", "recomputed", "noised", "not covered"
+]
+# A cost may exceed its cap by this much, relatively: the cap is itself rounded.
+ROUNDING = 1e-12
+
 
 class Event:
     """Anything that happened to a model."""
@@ -54,7 +53,7 @@ class Event:
 @final
 @dataclass(frozen=True, slots=True)
 class Fitted(Event):
-    """A model of so many parameters was fitted; nobody is removed from it yet.
+    """A model was fitted; nobody has been removed from it yet.
 
     Costs nothing: the fitted model is private until it is released.
     """
@@ -69,7 +68,7 @@ class Fitted(Event):
 @final
 @dataclass(frozen=True, slots=True)
 class Removed(Event):
-    """So many people, who were in the model, asked to be removed and were.
+    """People who were in the model asked to be removed, and were.
 
     Costs nothing: requests are public, and an operator who retrains gets the same.
     """
@@ -112,7 +111,7 @@ class TunedOnData(Event):
     """Something was chosen by looking at the data, and removal does not undo it.
 
     Costs infinity: the choice may tell who was there (the paper's Proposition 1).
-    ``how`` names the procedure, "grid search" say, never its outcome.
+    ``how`` names the procedure, for example "grid search", never its outcome.
     """
 
     how: str
@@ -156,15 +155,6 @@ def _require_cost(gdp: float) -> None:
             f"gdp={gdp}; it must be a finite mu, zero or positive; a release that "
             "promises nothing is Unprotected()"
         )
-
-
-Claim: TypeAlias = Literal["each release", "all releases jointly"]
-Selection: TypeAlias = Literal[
-    "none", "certified", "recomputed", "noised", "not covered"
-]
-
-# A cost may exceed its cap by this much, relatively: the cap is itself rounded.
-ROUNDING = 1e-12
 
 
 @stored
@@ -230,7 +220,7 @@ class Accountant:
             The release may cost more than the budget grants it.
         """
         # Looked up by exact type: what derives from a known event may mean more.
-        after = _after.registry.get(type(event), _unknown)
+        after = _count.registry.get(type(event), _refuse_unknown)
         return after(event, self)
 
     def spent(self, delta: float) -> float:
@@ -248,7 +238,7 @@ class Accountant:
         return self.budget.releases - self.n_releases
 
 
-def permitted(budget: Budget | None, noise_source: Source | None) -> bool:
+def is_permitted(budget: Budget | None, noise_source: Source | None) -> bool:
     """Return whether noise from this source can bear the promise of the budget."""
     if budget is None or noise_source is None:
         return False
@@ -259,12 +249,12 @@ def release_event(
     budget: Budget | None, noise_source: Source | None
 ) -> Released | Unprotected:
     """Return the event of a release under this budget with noise of this source."""
-    if budget is None or not permitted(budget, noise_source):
+    if budget is None or not is_permitted(budget, noise_source):
         return Unprotected()
     return Released(budget.release_gdp)
 
 
-def _unknown(event: Event, before: Accountant) -> Accountant:
+def _refuse_unknown(event: Event, before: Accountant) -> Accountant:
     """Refuse an event whose cost could only be guessed."""
     del before
     raise Unsupported(
@@ -273,35 +263,35 @@ def _unknown(event: Event, before: Accountant) -> Accountant:
     )
 
 
-_after = singledispatch(_unknown)
+_count = singledispatch(_refuse_unknown)
 
 
-@_after.register
-def _fitted(event: Fitted, before: Accountant) -> Accountant:
+@_count.register
+def _count_fit(event: Fitted, before: Accountant) -> Accountant:
     return replace(before, n_parameters=event.n_parameters, n_subjects_removed=0)
 
 
-@_after.register
-def _removed(event: Removed, before: Accountant) -> Accountant:
+@_count.register
+def _count_removal(event: Removed, before: Accountant) -> Accountant:
     total = before.n_subjects_removed + event.n_subjects
     return replace(before, n_subjects_removed=total)
 
 
-@_after.register
-def _tuned_on_data(event: TunedOnData, before: Accountant) -> Accountant:
+@_count.register
+def _count_tuning_on_data(event: TunedOnData, before: Accountant) -> Accountant:
     del event
     return replace(before, selection="not covered", joint=inf, largest=inf)
 
 
-@_after.register
-def _tuned_removably(event: TunedRemovably, before: Accountant) -> Accountant:
+@_count.register
+def _count_removable_tuning(event: TunedRemovably, before: Accountant) -> Accountant:
     if before.selection == "not covered":  # a later choice does not undo an earlier
         return before
     return replace(before, selection="certified" if event.certified else "recomputed")
 
 
-@_after.register
-def _noisy_tuning(event: NoisyTuning, before: Accountant) -> Accountant:
+@_count.register
+def _count_noisy_tuning(event: NoisyTuning, before: Accountant) -> Accountant:
     """Charge the choice to the release that follows."""
     _require_schedule(before)
     pending = hypot(before.pending, event.gdp)
@@ -312,23 +302,23 @@ def _noisy_tuning(event: NoisyTuning, before: Accountant) -> Accountant:
     return replace(before, selection=selection, joint=joint, pending=pending)
 
 
-@_after.register
-def _released(event: Released, before: Accountant) -> Accountant:
+@_count.register
+def _count_release(event: Released, before: Accountant) -> Accountant:
     _require_schedule(before)
     cost = hypot(before.pending, event.gdp)
     _require_within(before, cost)
     joint = hypot(before.joint, event.gdp)
-    return _next(before, joint, max(before.largest, cost))
+    return _add_release(before, joint, max(before.largest, cost))
 
 
-@_after.register
-def _unprotected(event: Unprotected, before: Accountant) -> Accountant:
+@_count.register
+def _count_unprotected_release(event: Unprotected, before: Accountant) -> Accountant:
     del event
     _require_schedule(before)
-    return _next(before, inf, inf)
+    return _add_release(before, inf, inf)
 
 
-def _next(before: Accountant, joint: float, largest: float) -> Accountant:
+def _add_release(before: Accountant, joint: float, largest: float) -> Accountant:
     """Return the account with one more release made."""
     made = before.n_releases + 1
     return replace(before, n_releases=made, joint=joint, largest=largest, pending=0.0)

@@ -60,7 +60,7 @@ class Budget:
         of the radius budget.
     releases
         ``None`` promises (epsilon, delta) for each release on its own; a number
-        promises it jointly for so many releases.
+        promises it for that many releases jointly.
     allow_seeded
         Whether seeded noise may be called certified, for benchmarks. Anyone who knows
         the seed can subtract it.
@@ -111,7 +111,9 @@ class Budget:
         _MADE[os.getpid(), id(self)] = self
         self._require_releases()
         if not isinstance(self.allow_seeded, bool):
-            raise InvalidInput(f"allow_seeded={self.allow_seeded!r}; say True or False")
+            raise InvalidInput(
+                f"allow_seeded={self.allow_seeded!r}; give True or False"
+            )
         if not self.gdp > 0.0:
             raise InvalidInput(
                 f"epsilon={self.epsilon}, delta={self.delta}: no noise is enough for "
@@ -158,7 +160,7 @@ class Budget:
         if n_parameters < 1:
             raise InvalidInput(f"n_parameters={n_parameters}; a model has at least one")
         radius = _room(self.sigma, self.release_gdp, n_parameters)
-        if not radius > 0.0:  # whatever sigma, for the grid follows it
+        if not radius > 0.0:  # whatever sigma is, because the grid follows it
             raise InvalidInput(
                 f"n_parameters={n_parameters}: rounding to the noise grid alone uses "
                 f"up epsilon={self.epsilon}, delta={self.delta} over "
@@ -249,7 +251,7 @@ class Budget:
 _MADE: WeakValueDictionary[tuple[int, int], Budget] = WeakValueDictionary()
 
 
-def made_here(budget: Budget) -> bool:
+def is_made_here(budget: Budget) -> bool:
     """Return whether this very budget was made in this process."""
     return _MADE.get((os.getpid(), id(budget))) is budget
 

@@ -8,7 +8,7 @@ nor infinity. Any language that has this standard can therefore check our signat
 
 JSON does not tell 1 from 1.0, so the *check* of a field decides its type: ``number``
 always returns a float, ``count`` always an integer. Integers beyond 2^53 - 1, which a
-double cannot hold exactly, are refused; longer ones belong into strings.
+double cannot hold exactly, are refused; write longer ones as strings.
 
 Reading is strict: a field that is missing, unknown, given twice or of the wrong kind is
 refused, as is another version. What is read and written again has the same bytes.
@@ -268,7 +268,7 @@ def optional(check: Check) -> Check:
 
 
 def count(least: int) -> Spelled:
-    """Return a check for an integer that is at least so large."""
+    """Return a check for an integer that is at least ``least``."""
 
     def normalise(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
@@ -312,7 +312,7 @@ def number(above: float = -inf, below: float = inf, *, closed: bool = False) -> 
 
 
 def hexadecimal(n_bytes: int) -> Spelled:
-    """Return a check for the lower-case hexadecimal of so many bytes."""
+    """Return a check for this many bytes in lower-case hexadecimal."""
     pattern = re.compile(rf"[0-9a-f]{{{2 * n_bytes}}}")
 
     def normalise(value: Any) -> str:

@@ -1,43 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Capacity: how many rows can go before noise costs more than it may.
+"""Capacity: how many rows can go before noise costs more than it may.
 
-The paper's plan: noise is sized beforehand from the a-priori radius r of m removals,
-sigma = (r + tau) / mu(epsilon, delta), and the capacity is the largest m at which the
-expected excess risk stays below gamma. The risk is split along the way from the
-release back to the population's minimiser,
-
-    release -> noise-free model -> retrained model -> fitted model -> population.
-
-The paper takes its four steps with one Lipschitz constant, which no strongly convex
-objective has. Here noise and radius pay for the curvature they meet instead, and
-the constant L = 2 k1 R is used between minimisers alone, where it holds.
-
-Regularity: the constants of an objective, and what they bound before any data.
-
-With k1, k2, k3 the loss's bounds, R a bound on the norm of every row (the
-intercept's one included) and mu the strong convexity of the objective, the paper's
-constants are
+``Regularity`` holds the constants of an objective. With k1, k2, k3 the loss's bounds, R
+a bound on the norm of every row (the intercept's one included) and mu the strong
+convexity of the objective, the paper's constants are
 
     L = 2 k1 R           row gradients of the objective at the retrained model,
     C = k2 R^2 + mu      largest eigenvalue of a row's Hessian,
     M = k3 R^3           Lipschitz constant of a row's Hessian.
 
-L cannot hold everywhere, for the quadratic's gradient grows without end. At a
+L cannot hold everywhere, because the quadratic's gradient grows without end. At a
 minimiser it does: there the pull of the whole regulariser is minus the *mean* loss
 gradient, so it is at most k1 R long, and k1 R more come from the row itself.
 
-The bounds below are the paper's Lemma 1 with these constants, without its spare
-factor of two, and with a solver that stopped early paid for. They need neither data
-nor state, serve plans and theory, and are loose at small alpha. They hold under
-both scalings ("sum" would do with k1 R and k2 R^2), for weighted rows if removed
-and total *weights* are given, and with a kink beside a positive ridge.
+The a-priori radii are the paper's Lemma 1 with these constants, without its spare
+factor of two, and with a solver that stopped early paid for. They need neither data nor
+state, serve plans and theory, and are loose at small alpha. They hold under both
+scalings ("sum" would do with k1 R and k2 R^2), for weighted rows if you give removed
+and total *weights*, and with a kink beside a positive ridge.
+
+The paper's plan sizes the noise beforehand from the radius r of m removals, sigma = (r
++ tau) / mu(epsilon, delta). The capacity is the largest m at which the expected excess
+risk stays below gamma. The risk is split along the way from the release back to the
+population's minimiser,
+
+    release -> noise-free model -> retrained model -> fitted model -> population.
+
+The paper takes its four steps with one Lipschitz constant, which no strongly convex
+objective has. Here noise and radius pay for the curvature they meet instead, and L is
+used between minimisers alone, where it holds.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, isfinite, isnan
-from typing import TypeAlias
+from typing import Protocol
 
 from ..core.arrays import UNDERFLOW, require_magnitude
 from ..core.objective import Objective
@@ -113,6 +110,7 @@ def regularity_of(objective: Objective, row_norm: float) -> Regularity:
 def drift_radius(
     regularity: Regularity,
     n_removed: float,
+    *,
     n_samples: float,
     residual: float = 0.0,
 ) -> float:
@@ -140,12 +138,13 @@ def drift_radius(
     if not (isfinite(residual) and residual >= 0.0):
         raise InvalidInput(f"residual={residual}; it must be zero or positive")
     pull = regularity.lipschitz * (n_removed / n_samples) + residual
-    return _above(pull / regularity.strong_convexity, pull)
+    return _round_up(pull / regularity.strong_convexity, pull)
 
 
 def jackknife_radius(
     regularity: Regularity,
     n_removed: float,
+    *,
     n_samples: float,
     residual: float = 0.0,
 ) -> float:
@@ -158,15 +157,18 @@ def jackknife_radius(
     (m/n)^2 (C L / mu^2 + M L^2 / (2 mu^3)). Parameters as for ``drift_radius``; a
     finite third bound is needed too.
     """
-    drift = drift_radius(regularity, n_removed, n_samples, residual)
+    drift = drift_radius(regularity, n_removed, n_samples=n_samples, residual=residual)
     stale = (n_removed / n_samples) * regularity.hessian_bound * drift
-    newton = newton_radius(regularity, n_removed, n_samples, residual)
-    return _above(stale / regularity.strong_convexity, stale) + newton
+    newton = newton_radius(
+        regularity, n_removed, n_samples=n_samples, residual=residual
+    )
+    return _round_up(stale / regularity.strong_convexity, stale) + newton
 
 
 def newton_radius(
     regularity: Regularity,
     n_removed: float,
+    *,
     n_samples: float,
     residual: float = 0.0,
 ) -> float:
@@ -183,12 +185,14 @@ def newton_radius(
             "the loss's curvature jumps, so constants alone bound no error; use a "
             "loss with a finite third_bound, or a radius measured at the model"
         )
-    drift = drift_radius(regularity, n_removed, n_samples, residual)
+    drift = drift_radius(regularity, n_removed, n_samples=n_samples, residual=residual)
     change = 0.5 * regularity.hessian_lipschitz * drift * drift
-    return _above(change / regularity.strong_convexity, drift * regularity.third_bound)
+    return _round_up(
+        change / regularity.strong_convexity, drift * regularity.third_bound
+    )
 
 
-def _above(bound: float, cause: float) -> float:
+def _round_up(bound: float, cause: float) -> float:
     """Return a bound with what may have underflowed in it, if there is a cause."""
     return bound + UNDERFLOW if cause > 0.0 else bound
 
@@ -208,7 +212,18 @@ def _require_moderate(regularity: Regularity) -> None:
         )
 
 
-Radius: TypeAlias = Callable[[Regularity, float, float, float], float]
+class APrioriRadius(Protocol):
+    """A bound on a mechanism's error, known before any data."""
+
+    def __call__(
+        self,
+        regularity: Regularity,
+        n_removed: float,
+        *,
+        n_samples: float,
+        residual: float = 0.0,
+    ) -> float:
+        """Return the bound after this many removals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +258,7 @@ class Plan:
             )
 
 
-def noise_cost(regularity: Regularity, n_parameters: int, sigma: float) -> float:
+def noise_cost(regularity: Regularity, n_parameters: int, *, sigma: float) -> float:
     """Return what noise adds to the expected value of a smooth objective, at most.
 
         E F(theta + sigma xi) - F(theta) <= (k k2 R^2 + d mu) sigma^2 / 2
@@ -266,7 +281,7 @@ def noise_cost(regularity: Regularity, n_parameters: int, sigma: float) -> float
 
 
 def excess_risk_bound(
-    plan: Plan, n_removed: int, radius: Radius = jackknife_radius
+    plan: Plan, n_removed: int, *, radius: APrioriRadius = jackknife_radius
 ) -> float:
     """Return a bound on the expected excess risk after any m removals.
 
@@ -281,12 +296,12 @@ def excess_risk_bound(
     plan
         Constants, sizes and promise.
     n_removed
-        m: the bound holds for every set of at most so many rows.
+        m: the bound holds for every set of at most m rows.
     radius
         ``jackknife_radius`` or ``newton_radius``.
     """
     known = plan.regularity
-    r = radius(known, n_removed, plan.n_samples, plan.residual)
+    r = radius(known, n_removed, n_samples=plan.n_samples, residual=plan.residual)
     tau = plan.residual / known.strong_convexity
     sigma = (r + tau) / mu_of(plan.epsilon, plan.delta)
     return budget_risk_bound(plan, n_removed, radius=r, sigma=sigma)
@@ -313,14 +328,14 @@ def budget_risk_bound(
     """
     known, n = plan.regularity, plan.n_samples
     lipschitz, mu = known.lipschitz, known.strong_convexity
-    moved = lipschitz * drift_radius(known, n_removed, n, 0.0)
+    moved = lipschitz * drift_radius(known, n_removed, n_samples=n, residual=0.0)
     learned = lipschitz / (2.0 * mu * n) * lipschitz
-    noise = noise_cost(known, plan.n_parameters, sigma)
+    noise = noise_cost(known, plan.n_parameters, sigma=sigma)
     return noise + lipschitz * radius + 0.5 * mu * radius * radius + moved + learned
 
 
 def deletion_capacity(
-    plan: Plan, gamma: float, radius: Radius = jackknife_radius
+    plan: Plan, gamma: float, *, radius: APrioriRadius = jackknife_radius
 ) -> int:
     """Return the largest m whose ``excess_risk_bound`` is at most ``gamma``.
 
@@ -335,7 +350,7 @@ def deletion_capacity(
     """
 
     def cost(n_removed: int) -> float:
-        return excess_risk_bound(plan, n_removed, radius)
+        return excess_risk_bound(plan, n_removed, radius=radius)
 
     capacity = bisect_right(range(plan.n_samples), gamma, key=cost) - 1
     if capacity < 0:
@@ -347,7 +362,7 @@ def deletion_capacity(
 
 
 def capacity_by_privacy(
-    regularity: Regularity, n_samples: int, radius_budget: float, tau: float = 0.0
+    regularity: Regularity, n_samples: int, *, radius_budget: float, tau: float = 0.0
 ) -> int:
     """Return how many removals may simply be ignored: unlearning by privacy alone.
 
@@ -355,8 +370,8 @@ def capacity_by_privacy(
 
         L m / (mu n) + 2 tau <= radius budget.
 
-    Whoever releases the fit on all n rows answers as if retrained on any n - m of
-    them, up to the distance that ``drift_radius`` bounds. With noise sigma one row
+    An operator who releases the fit on all n rows answers as if retrained on any n - m
+    of them, up to the distance that ``drift_radius`` bounds. With noise sigma one row
     costs L/(mu n sigma) as Gaussian privacy and m rows m times that, so that the
     count is linear in sigma where a removal's is like its root: its radius grows with
     m^2. Sized for a risk gamma instead, the figure is at least
@@ -375,7 +390,7 @@ def capacity_by_privacy(
     """
 
     def distance(n_removed: int) -> float:
-        return drift_radius(regularity, n_removed, n_samples) + 2.0 * tau
+        return drift_radius(regularity, n_removed, n_samples=n_samples) + 2.0 * tau
 
     capacity = bisect_right(range(n_samples), radius_budget, key=distance) - 1
     if capacity < 0:

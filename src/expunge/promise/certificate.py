@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 from ..core.objective import Objective
 from ..core.packing import stored
 from ..exceptions import InvalidInput, Unsupported
-from .accountant import Accountant, Claim, Selection, permitted
+from .accountant import Accountant, Claim, Selection, is_permitted
 from .canonical import (
     Check,
     Document,
@@ -59,7 +59,7 @@ ASSUMPTIONS = (
     "looking at the data",
     "the rows handed over for removal are all the rows of the people who asked",
     "requests depend on what was released, never on private state",
-    "the noise cannot be read or predicted by whoever sees the release",
+    "nobody who sees the release can read or predict the noise",
     "sums are rounded as IEEE 754 double precision requires",
 )
 # A certificate with a selection says this too.
@@ -77,7 +77,7 @@ PREPROCESSING = (
 BEFORE_PIPELINE = "anything fitted to the data before they entered this pipeline"
 # What the circumstances of a model add.
 ROWS_NOT_KEPT = (
-    "a refusal for want of the remaining rows, which are not kept: it is itself visible"
+    "a refusal because the remaining rows are needed and not kept: it is itself visible"
 )
 CLASS_REFUSED = (
     "a refusal of a request that would leave a class without rows, where retraining "
@@ -93,8 +93,8 @@ UNPROTECTED = (
     "which the budget does not allow"
 )
 CHOSEN = (
-    "a choice made by looking at the data, of alpha or of features say, which removal "
-    "does not undo"
+    "a choice made by looking at the data, for example of alpha or of features, which "
+    "removal does not undo"
 )
 SEEDED = "anyone who knows or guesses the seed of the noise: they can subtract it"
 
@@ -114,7 +114,6 @@ BALANCED = "class_weight='balanced'"
 # What certain declarations add.
 NOTES = {BALANCED: f"{BALANCED}: weights that were computed from everyone's labels"}
 
-DISTANCE_LOSSES = frozenset({"HalfSquared", "Huber"})
 # A certificate with one of these is "radius-only", and without them "certified".
 VOIDS = frozenset({WITHOUT_BUDGET, UNPROTECTED, CHOSEN})
 
@@ -211,18 +210,8 @@ def may_refuse_classes(classes: Classes, description: Mapping[str, Any]) -> bool
     where there is no minimiser without rows of every class.
     """
     if classes == "declared":
-        return needs_every_class(description)
+        return bool(description.get("needs_every_class", True))
     return classes == "learnt"
-
-
-def needs_every_class(description: Mapping[str, Any]) -> bool:
-    """Return whether there is one minimiser only if every class has rows.
-
-    A free intercept runs off to infinity, or is not determined, where a loss of margins
-    sees one side alone; a loss of distances has a minimiser always.
-    """
-    free = description.get("intercept") and not description.get("penalize_intercept")
-    return bool(free) and description["loss"]["name"] not in DISTANCE_LOSSES
 
 
 @stored
@@ -264,7 +253,7 @@ class Certificate(Document):
         "measured" at the fit.
     classes
         Whether a classifier's classes were "declared" in advance, so that a release
-        names them whoever left, or "learnt" from the rows; "none" for other models.
+        names them no matter who left, or "learnt" from the rows; "none" for other models.
     selection
         How what was tuned was chosen: "none", "certified" equal to tuning again on the
         remaining rows, "recomputed" on them, by "noised" scores, or "not covered". The
@@ -366,8 +355,8 @@ class Certificate(Document):
 def certify(
     accountant: Accountant,
     objective: Objective,
-    scope: Scope,
     *,
+    scope: Scope,
     noise_source: Source | None,
     commitment: str,
 ) -> Certificate:
@@ -448,7 +437,7 @@ def _exclusions(accountant: Accountant, noise_source: Source | None) -> tuple[st
     if accountant.budget is None:
         unprotected = False
     else:
-        sound = permitted(accountant.budget, noise_source)
+        sound = is_permitted(accountant.budget, noise_source)
         unprotected = not sound or not (accountant.holds or chosen)
     reasons = {
         WITHOUT_BUDGET: accountant.budget is None,
@@ -462,10 +451,11 @@ def _exclusions(accountant: Accountant, noise_source: Source | None) -> tuple[st
 def describe(objective: Objective) -> dict[str, Any]:
     """Return an objective as plain JSON data.
 
-    Its fields by name. A loss or a penalty becomes its own fields and its class as
-    "name"; being a dataclass is all that a new one needs.
+    Its fields by name, and whether it needs rows of every class. A loss or a penalty
+    becomes its own fields and its class as "name"; being a dataclass is all that a new
+    one needs.
     """
-    return _fields(objective)
+    return _fields(objective) | {"needs_every_class": objective.needs_every_class}
 
 
 def _fields(part: Any) -> dict[str, Any]:

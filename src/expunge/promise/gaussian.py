@@ -79,7 +79,7 @@ def mu_of(epsilon: float, delta: float) -> float:
     high = 2.0 * low
     while delta_of(high, epsilon) <= delta:
         low, high = high, 2.0 * high
-    return _bisected(low, high, lambda mu: delta_of(mu, epsilon) <= delta)[0]
+    return _bisect(low, high, lambda mu: delta_of(mu, epsilon) <= delta)[0]
 
 
 def epsilon_of(mu: float, delta: float) -> float:
@@ -102,10 +102,10 @@ def epsilon_of(mu: float, delta: float) -> float:
         low, high = high, 2.0 * high
     if high == inf:
         return inf
-    return _bisected(low, high, lambda epsilon: delta_of(mu, epsilon) > delta)[1]
+    return _bisect(low, high, lambda epsilon: delta_of(mu, epsilon) > delta)[1]
 
 
-def _bisected(
+def _bisect(
     low: float, high: float, belongs_low: Callable[[float], bool]
 ) -> tuple[float, float]:
     """Return the ends of a narrow interval between low's side and high's."""

@@ -159,7 +159,7 @@ class SecureNoise:
         self._failure: Exception = RuntimeError("no sampler has run")
 
     def _refill(self, n_parameters: int) -> None:
-        """See to it that a thread fills the pool with this size; the lock is held."""
+        """Make sure that a thread fills the pool with this size; the lock is held."""
         if n_parameters != self._size:
             self._pool.clear()
             self._size = n_parameters
@@ -243,7 +243,7 @@ class _Gate:
             self._changed.notify_all()
 
 
-def _start_afresh() -> None:
+def _reset_after_fork() -> None:
     """In a forked child: share no noise with the parent, and wait for no thread."""
     _gate.reset()
     for noise in _in_process:
@@ -254,11 +254,11 @@ _gate = _Gate()
 _in_process: WeakSet[SecureNoise] = WeakSet()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_gate.close, after_in_parent=_gate.open, after_in_child=_start_afresh
+        before=_gate.close, after_in_parent=_gate.open, after_in_child=_reset_after_fork
     )
 
 
-def release_noise(budget: Budget, random_state: int | None) -> Noise:
+def make_noise(budget: Budget, random_state: int | None) -> Noise:
     """Return the noise of a budget: secure, or seeded if a seed is given.
 
     Parameters
@@ -282,7 +282,7 @@ def noise_for(noise: Noise | None, number: int) -> Noise | None:
     return noise.at(number) if isinstance(noise, SeededNoise) else noise
 
 
-def on_grid(theta: Vector, grid: float) -> Vector:
+def round_to_grid(theta: Vector, grid: float) -> Vector:
     """Return the nearest vector whose entries are multiples of the grid, exactly.
 
     It moves theta by at most sqrt(d) grid / 2, which the radius budget pays for.
@@ -307,7 +307,7 @@ def on_grid(theta: Vector, grid: float) -> Vector:
 
 
 def random_bytes(n_bytes: int) -> bytes:
-    """Return so many fresh secret bytes: for a key, a salt, a nonce or an id."""
+    """Return this many fresh secret bytes, for a key, a salt, a nonce or an id."""
     return secrets.token_bytes(n_bytes)
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Radii: sound upper bounds on the distance to the retrained model.
+"""Radii: sound upper bounds on the distance to the retrained model.
 
-Each starts from one computed residual and none assumes anything about the
-mechanism. With theta* = argmin G_U and grad G_U(theta_bar) = q(s) + T(s):
+Each starts from one computed residual, and none assumes anything about the mechanism.
+With theta* = argmin G_U and grad G_U(theta_bar) = q(s) + T(s), s the step from the
+anchor:
 
 measured        (|q| + |T|) / mu_U: strong convexity, no rows needed.
 measured-local  the same in the norm of H_U, for self-concordant losses; also where
@@ -11,13 +12,11 @@ residual        |r| / mu_U with r the gradient measured on the remaining rows.
 residual-local  the local bound from r, and from the largest move of a predictor.
 two-step        |s2| + the radius of theta_bar + s2, s2 a further Newton step.
 
-(The sixth kind, a-priori, knows constants alone: see ``regularity``.)
+(The sixth kind, a-priori, knows constants alone: see ``capacity``.)
 
-What every radius is made of: curvature floor, third-order term, rounding.
-
-All of it is computed from a certified state and bounds from the safe side: floors
-from below, norms and errors from above. Notation as in ``mechanisms.state``; s is
-the step from the anchor.
+The ingredients come first: the curvature floor, the third-order term and what rounding
+can add. All are computed from a certified state and err on the safe side: floors are
+bounded from below, norms and errors from above. Notation as in ``removal.state``.
 """
 
 from collections.abc import Callable
@@ -43,6 +42,9 @@ from ..core.sums import KINK_EDGES, largest_move
 from ..exceptions import NotPositiveDefinite
 from ..removal import Draft, State, residual
 
+RadiusKind: TypeAlias = Literal[
+    "measured", "measured-local", "residual", "residual-local", "two-step", "a-priori"
+]
 # Of the smallest eigenvalue as guessed, what the Cholesky test is tried with.
 SHARES = (0.98, 0.9, *(0.5**k for k in range(1, 40)))
 
@@ -57,7 +59,7 @@ def strong_convexity(state: State) -> float:
 
 def weight_error(state: State) -> float:
     """Return the rounding of f, whose weights are found by subtraction."""
-    return 2.0 * UNIT_ROUNDOFF * _counts(state)
+    return 2.0 * UNIT_ROUNDOFF * _rounding_count(state)
 
 
 def curvature_floor(state: State) -> float:
@@ -79,7 +81,7 @@ def curvature_floor(state: State) -> float:
         if shift <= error:
             break
         try:
-            H.plus_diagonal(np.full(H.size, -shift)).cholesky()
+            H.add_diagonal(np.full(H.size, -shift)).cholesky()
         except NotPositiveDefinite:
             continue
         return shift - error
@@ -104,7 +106,7 @@ def _smallest_eigenvalue(state: State, H: Symmetric) -> float:
     return 1.0 / inverse if inverse > 0.0 else 0.0
 
 
-def third_order(state: State, s: Vector) -> float:
+def third_order_bound(state: State, s: Vector) -> float:
     """Return a bound on |T(s)|, the gradient that the quadratic model misses.
 
     (k3/2) s'K_U s for a Lipschitz curvature, summed over outputs; where it jumps by
@@ -118,8 +120,10 @@ def third_order(state: State, s: Vector) -> float:
         # that rows were subtracted from, like every other.
         edges = KINK_EDGES * (1.0 - 1e-12) - prediction_error(state, state.anchor)
         mass = float(state.kinks @ np.maximum(size - np.maximum(edges, 0.0), 0.0))
-        rounding = 2.0 * UNIT_ROUNDOFF * _counts(state) * state.scales.square_norm
-        rounding += underflow(state)
+        rounding = (
+            2.0 * UNIT_ROUNDOFF * _rounding_count(state) * state.scales.square_norm
+        )
+        rounding += underflow_error(state)
         return loss.curvature_jump * (mass + rounding * size) * SAFETY
     if loss.third_bound == 0.0:
         return 0.0
@@ -130,37 +134,37 @@ def third_order(state: State, s: Vector) -> float:
 def moment_form(state: State, s: Vector) -> float:
     """Return sqrt(s'K_U s), its rounding included."""
     assert state.moment is not None
-    size, s = direction(s)
+    size, s = split_length(s)
     columns = s.reshape(-1, state.objective.loss.outputs)
     products = np.column_stack([state.moment @ c for c in columns.T])
     form = float(np.vdot(columns, products))
-    error = 2.0 * UNIT_ROUNDOFF * _counts(state) * state.scales.moment
-    error += (1.0 + state.scales.row_norm) * underflow(state)
+    error = 2.0 * UNIT_ROUNDOFF * _rounding_count(state) * state.scales.moment
+    error += (1.0 + state.scales.row_norm) * underflow_error(state)
     return size * sqrt(max(form, 0.0) + error)
 
 
 def hessian_form(state: State, s: Vector) -> float:
     """Return |s| in the norm of the loss's part of H_U, its rounding included."""
-    size, s = direction(s)
+    size, s = split_length(s)
     form = float(s @ (state.loss_hessian @ s))
     return size * sqrt(max(form, 0.0) + hessian_error(state))
 
 
-def direction(v: Vector) -> tuple[float, Vector]:
+def split_length(v: Vector) -> tuple[float, Vector]:
     """Return |v| and v / |v|, whose squares cannot underflow; zero stays zero."""
     size = norm(v)
     return size, v / size if size else v
 
 
 def inverse_norm(
-    state: State, v: Vector, floor: float, z: Vector | None = None
+    state: State, v: Vector, *, floor: float, z: Vector | None = None
 ) -> float:
     """Return an upper bound on |v| in the norm of H_U^-1.
 
     |v|^2 <= v'z + |v - H_U z| |v| / floor for *any* z, so that it does not matter
     how well z solves H_U z = v; without one it is looked for here.
     """
-    size, v = direction(v)
+    size, v = split_length(v)
     if size == 0.0:
         return 0.0
     if floor <= 0.0:
@@ -193,7 +197,7 @@ def approximate_solution(state: State, v: Vector) -> Vector:
     ).x
 
 
-def _counts(state: State) -> float:
+def _rounding_count(state: State) -> float:
     """Return how many roundings a sum over the rows, then downdated, may hold.
 
     n terms are added at the anchor and those of the removed rows subtracted again;
@@ -207,7 +211,7 @@ def _counts(state: State) -> float:
     )
 
 
-def underflow(state: State) -> float:
+def underflow_error(state: State) -> float:
     """Return what products below the smallest normal number can hide from a sum.
 
     Of gradients, Hessians and masses near kinks alike: in each term a factor of at most
@@ -215,7 +219,7 @@ def underflow(state: State) -> float:
     """
     reach = 1.0 + state.scales.row_norm
     shares = 1.0 + 1.0 / state.anchor_weight
-    return UNDERFLOW * _counts(state) * reach * reach * shares
+    return UNDERFLOW * _rounding_count(state) * reach * reach * shares
 
 
 def prediction_error(state: State, theta: Vector) -> float:
@@ -230,7 +234,9 @@ def prediction_error(state: State, theta: Vector) -> float:
 def hessian_error(state: State) -> float:
     """Return a bound on the error of the kept Hessian, by rounding alone."""
     loss, scales = state.objective.loss, state.scales
-    error = 2.0 * UNIT_ROUNDOFF * _counts(state) * scales.hessian + underflow(state)
+    error = 2.0 * UNIT_ROUNDOFF * _rounding_count(
+        state
+    ) * scales.hessian + underflow_error(state)
     moved = prediction_error(state, state.anchor)
     if loss.curvature_jump > 0.0:
         # Rows that rounding moves across a kink lie in the first bin, whose
@@ -246,11 +252,13 @@ def product_error(state: State) -> float:
     return 2.0 * (size + 4) * UNIT_ROUNDOFF * norm
 
 
-def gradient_error(state: State, draft: Draft, step: float) -> float:
+def gradient_error(state: State, draft: Draft, *, step: float) -> float:
     """Return the rounding of a gradient over the rows at a step from the anchor."""
     loss, scales, theta = state.objective.loss, state.scales, draft.theta
     slopes = scales.slope + loss.curvature_bound * scales.square_norm * step
-    error = 2.0 * UNIT_ROUNDOFF * _counts(state) * slopes + underflow(state)
+    error = 2.0 * UNIT_ROUNDOFF * _rounding_count(state) * slopes + underflow_error(
+        state
+    )
     error += (
         loss.curvature_bound
         * scales.square_norm
@@ -267,7 +275,7 @@ def residual_error(state: State, draft: Draft, s: Vector) -> float:
     """Return the rounding in q(s) and in the bound on T(s)."""
     size = norm(s)
     matrix = hessian_error(state) + product_error(state)
-    return gradient_error(state, draft, 0.0) + matrix * size
+    return gradient_error(state, draft, step=0.0) + matrix * size
 
 
 def growth(b: float) -> float:
@@ -318,11 +326,6 @@ def half_exponential(b: float) -> float:
     return exp(0.5 * b) if b < 1400.0 else inf
 
 
-RadiusKind: TypeAlias = Literal[
-    "measured", "measured-local", "residual", "residual-local", "two-step", "a-priori"
-]
-
-
 @stored
 @dataclass(frozen=True, slots=True, repr=False)
 class Radius(Private):
@@ -332,17 +335,19 @@ class Radius(Private):
     kind: RadiusKind
 
 
-def measured(state: State, draft: Draft) -> float:
+def measured_radius(state: State, draft: Draft) -> float:
     """Return (|q| + |T| + rounding) / mu_U, or over the floor for squared loss."""
     floor = strong_convexity(state)
     if floor == 0.0 and state.objective.loss.third_bound == 0.0:
         floor = curvature_floor(state)
     s = draft.theta - state.anchor
     pull = norm(residual(state, draft))
-    return _over(pull + third_order(state, s) + residual_error(state, draft, s), floor)
+    return _over(
+        pull + third_order_bound(state, s) + residual_error(state, draft, s), floor
+    )
 
 
-def measured_local(state: State, draft: Draft, row_norm: float) -> float:
+def measured_local_radius(state: State, draft: Draft, *, row_norm: float) -> float:
     """Return the local radius from q(s), for self-concordant losses."""
     concordance = state.objective.loss.self_concordance
     if not isfinite(concordance):
@@ -352,26 +357,28 @@ def measured_local(state: State, draft: Draft, row_norm: float) -> float:
     if floor <= 0.0:
         return inf
     rounding = residual_error(state, draft, s) / sqrt(floor)
-    pull = inverse_norm(state, residual(state, draft), floor) + rounding
+    pull = inverse_norm(state, residual(state, draft), floor=floor) + rounding
     missed = min(
-        growth(b) * hessian_form(state, s), third_order(state, s) / sqrt(floor)
+        growth(b) * hessian_form(state, s), third_order_bound(state, s) / sqrt(floor)
     )
     decrement = half_exponential(b) * (pull + missed)
     return _local(decrement, R, _floor_after(state, floor, b))
 
 
-def measured_on_rows(state: State, draft: Draft) -> float:
+def residual_radius(state: State, draft: Draft) -> float:
     """Return |r| / mu_U from the gradient that the draft's mechanism measured."""
     if draft.measured is None:
         return inf
     return _over(_measured_norm(state, draft), strong_convexity(state))
 
 
-def residual_local(state: State, draft: Draft, move: float, row_norm: float) -> float:
+def residual_local_radius(
+    state: State, draft: Draft, *, move: float, row_norm: float
+) -> float:
     """Return the local radius from r and the largest move of a predictor.
 
     ``move`` is how far the step from the anchor moves any remaining row's predictors,
-    as ``blocks.largest_move`` computes it.
+    as ``sums.largest_move`` computes it.
     """
     loss = state.objective.loss
     if draft.measured is None or not isfinite(loss.self_concordance):
@@ -381,14 +388,14 @@ def residual_local(state: State, draft: Draft, move: float, row_norm: float) -> 
         return inf
     move = move + prediction_error(state, s) * row_norm
     b = loss.self_concordance * move * SAFETY
-    rounding = gradient_error(state, draft, norm(s)) / sqrt(floor)
-    pull = inverse_norm(state, draft.measured, floor) + rounding
+    rounding = gradient_error(state, draft, step=norm(s)) / sqrt(floor)
+    pull = inverse_norm(state, draft.measured, floor=floor) + rounding
     decrement = half_exponential(b) * pull
     R = loss.self_concordance * row_norm
     return _local(decrement, R, _floor_after(state, floor, b))
 
 
-def two_step(state: State, draft: Draft) -> float:
+def two_step_radius(state: State, draft: Draft) -> float:
     """Return |s2| plus the radius of theta_bar + s2, without a second pass.
 
     Smooth objectives only: a subgradient at theta_bar is none at theta_bar + s2.
@@ -405,13 +412,14 @@ def two_step(state: State, draft: Draft) -> float:
     moved = norm(draft.theta - state.anchor)
     pull = norm(left) + k3 * second * (first + 0.5 * second)
     matrix = hessian_error(state) + product_error(state)
-    pull += gradient_error(state, draft, moved) + matrix * size
+    pull += gradient_error(state, draft, step=moved) + matrix * size
     return size + _over(pull, floor)
 
 
 def best_radius(
     state: State,
     draft: Draft,
+    *,
     remaining: Rows | None = None,
     row_norm: float | None = None,
 ) -> Radius:
@@ -429,17 +437,22 @@ def best_radius(
         norm among the rows at the anchor.
     """
     R = state.scales.row_norm if row_norm is None else row_norm
-    found = [Radius(measured_on_rows(state, draft), "residual")]
+    found = [Radius(residual_radius(state, draft), "residual")]
     if state.moment is not None:
         found += [
-            Radius(measured(state, draft), "measured"),
-            Radius(measured_local(state, draft, R), "measured-local"),
-            Radius(two_step(state, draft), "two-step"),
+            Radius(measured_radius(state, draft), "measured"),
+            Radius(measured_local_radius(state, draft, row_norm=R), "measured-local"),
+            Radius(two_step_radius(state, draft), "two-step"),
         ]
     if remaining is not None and state.hessian is not None:
         step = draft.theta - state.anchor
         move = largest_move(state.objective.loss, remaining, step)
-        found.append(Radius(residual_local(state, draft, move, R), "residual-local"))
+        found.append(
+            Radius(
+                residual_local_radius(state, draft, move=move, row_norm=R),
+                "residual-local",
+            )
+        )
     return min(found, key=lambda radius: radius.value)
 
 
@@ -447,7 +460,7 @@ def _measured_norm(state: State, draft: Draft) -> float:
     """Return |r| with its rounding."""
     assert draft.measured is not None
     moved = norm(draft.theta - state.anchor)
-    return norm(draft.measured) + gradient_error(state, draft, moved)
+    return norm(draft.measured) + gradient_error(state, draft, step=moved)
 
 
 def _floor_after(state: State, floor: float, b: float) -> float:

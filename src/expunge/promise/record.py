@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Record: what stands behind a release and must not be published with it.
+"""Records: what stands behind a release and must not be published with it.
 
-The radius is a function of the removed rows, and so are the decisions, counts and
-timings: on real data nearly every row has a radius of its own. They are kept here, and
-the public certificate holds the hash of them with 32 random bytes of salt. Who made the
-record cannot change it afterwards, who has only the hash learns nothing, and the record
+The radius is a function of the removed rows, and so are decisions, counts and timings:
+on real data nearly every row has a radius of its own. They are kept here, and the
+public certificate holds the hash of them with 32 random bytes of salt. The operator
+cannot change the record afterwards, a reader of the hash learns nothing, and the record
 can be opened to an auditor: the SHA-256 of its canonical JSON is the commitment.
 """
 

@@ -24,7 +24,7 @@ SPELLING = (
 
 
 def load_schema(name: str) -> dict[str, Any]:
-    """Return the JSON Schema that ships for a kind of document, "certificate" say."""
+    """Return the JSON Schema that ships for "certificate" or "receipt"."""
     file = resources.files("expunge") / "schemas" / f"{name}.json"
     found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return found

@@ -43,9 +43,9 @@ UNDERIVED: Mapping[str, str] = MappingProxyType(
         "n_subjects_removed": "any number",
         "n_releases": "any number that the schedule allows",
         "tau": "any number below the radius budget",
-        "row_norm": "either word",
-        "classes": "any word that calls for the same exclusions",
-        "selection": "any word for a choice that is covered",
+        "row_norm": "either value",
+        "classes": "any value that calls for the same exclusions",
+        "selection": "any value for a choice that is covered",
         "choice_sigma": "any number, where a choice is noised",
         "mechanism": "any name",
         "objective": "any description",
@@ -117,20 +117,20 @@ def verify(
     found = [(finding, check(certificate)) for finding, check in WORDS.items()]
     found += _check_budget(certificate)
     if record is not None:
-        found += _opened(certificate, record)
+        found += _check_record(certificate, record)
     if radius is not None:
-        found += _recomputed(record, radius)
+        found += _check_recomputed(record, radius)
     findings = tuple(finding for finding, failure in found if not failure)
     failures = tuple(failure for _, failure in found if failure)
     if failures:
         says = "The certificate does not stand: " + "; ".join(failures) + "."
     else:
         evidence = (record is not None) + (radius is not None)
-        says = f"{_promise(certificate)} {SHOWN[evidence]}"
+        says = f"{_state_promise(certificate)} {SHOWN[evidence]}"
     return Verdict(findings, failures, says)
 
 
-def _promise(certificate: Certificate) -> str:
+def _state_promise(certificate: Certificate) -> str:
     """Return what the operator states, in a sentence."""
     if certificate.status == "radius-only":
         return "The operator promises nothing about what the release reveals."
@@ -174,7 +174,7 @@ def _check_budget(certificate: Certificate) -> Found:
     ]
 
 
-def _opened(certificate: Certificate, record: Record) -> Found:
+def _check_record(certificate: Certificate, record: Record) -> Found:
     """Hold the record against the commitment and the budget."""
     same = record.commitment() == certificate.commitment
     found = [
@@ -183,7 +183,7 @@ def _opened(certificate: Certificate, record: Record) -> Found:
             "" if same else "the record is not the one that the certificate commits to",
         )
     ]
-    found.append(("the choice is the record's", _chosen(certificate, record)))
+    found.append(("the choice is the record's", _check_choice(certificate, record)))
     if certificate.radius_budget is None or certificate.tau is None:
         return found
     fits = (
@@ -197,7 +197,7 @@ def _opened(certificate: Certificate, record: Record) -> Found:
     return found
 
 
-def _chosen(certificate: Certificate, record: Record) -> str:
+def _check_choice(certificate: Certificate, record: Record) -> str:
     """Hold the selection and the alpha against the record."""
     stated = certificate.selection
     if stated not in (record.selection, "not covered"):
@@ -206,11 +206,11 @@ def _chosen(certificate: Certificate, record: Record) -> str:
         return ""
     if not record.choice or record.choice[0][0] != certificate.objective.get("alpha"):
         return "the record's choice is not the certificate's alpha"
-    proved = stated != "certified" or _separated(record)
+    proved = stated != "certified" or _is_separated(record)
     return "" if proved else "the record does not prove the choice"
 
 
-def _separated(record: Record) -> bool:
+def _is_separated(record: Record) -> bool:
     """Whether the chosen candidate's interval lies below all others."""
     (_, _, reach), *rivals = record.choice
     return all(
@@ -218,7 +218,7 @@ def _separated(record: Record) -> bool:
     )
 
 
-def _recomputed(record: Record | None, radius: float) -> Found:
+def _check_recomputed(record: Record | None, radius: float) -> Found:
     """Hold a recomputed radius against the record's."""
     if record is None:
         raise InvalidInput(
@@ -229,7 +229,7 @@ def _recomputed(record: Record | None, radius: float) -> Found:
     return [("the record's radius is no smaller than the recomputed one", failure)]
 
 
-def _schedule(certificate: Certificate) -> str:
+def _check_schedule(certificate: Certificate) -> str:
     """Hold the claim and the number of releases against the schedule."""
     planned, made = certificate.releases, certificate.n_releases
     if planned is not None and made > planned:
@@ -240,7 +240,7 @@ def _schedule(certificate: Certificate) -> str:
     return ""
 
 
-def _selection(certificate: Certificate) -> str:
+def _check_selection(certificate: Certificate) -> str:
     """Check that the budget provides for a noised choice."""
     terms = (certificate.choice_sigma, certificate.choice_share)
     if (terms[0] is None) != (terms[1] is None):
@@ -252,7 +252,7 @@ def _selection(certificate: Certificate) -> str:
     return ""
 
 
-def _standard(certificate: Certificate) -> str:
+def _check_sentences(certificate: Certificate) -> str:
     """Look for every standard sentence."""
     standard = assumptions_of(certificate.selection)
     missing = [text for text in standard if text not in certificate.assumptions]
@@ -262,7 +262,7 @@ def _standard(certificate: Certificate) -> str:
     return f"left unsaid: {'; '.join(missing)}" if missing else ""
 
 
-def _exclusions(certificate: Certificate) -> str:
+def _check_exclusions(certificate: Certificate) -> str:
     """Hold what is not covered against the facts that force it."""
     forced = {
         WITHOUT_BUDGET: certificate.epsilon is None,
@@ -277,7 +277,7 @@ def _exclusions(certificate: Certificate) -> str:
     return ""
 
 
-def _status(certificate: Certificate) -> str:
+def _check_status(certificate: Certificate) -> str:
     """Hold the status against what is not covered."""
     voids = sorted(VOIDS.intersection(certificate.not_covered))
     if certificate.status == "certified" and voids:
@@ -289,10 +289,10 @@ def _status(certificate: Certificate) -> str:
 
 WORDS: Mapping[str, Callable[[Certificate], str]] = MappingProxyType(
     {
-        "the releases made and claimed are those of the schedule": _schedule,
-        "the budget provides for the kind of selection": _selection,
-        "every standard assumption and exclusion is stated": _standard,
-        "what is not covered matches budget, noise and selection": _exclusions,
-        "the status follows from what is not covered": _status,
+        "the releases made and claimed are those of the schedule": _check_schedule,
+        "the budget provides for the kind of selection": _check_selection,
+        "every standard assumption and exclusion is stated": _check_sentences,
+        "what is not covered matches budget, noise and selection": _check_exclusions,
+        "the status follows from what is not covered": _check_status,
     }
 )

@@ -4,9 +4,19 @@
 from .jackknife import Jackknife, Rescaled
 from .newton import Newton
 from .retrain import Polish, Retrain
-from .state import Draft, Mechanism, State, look, residual, state_size
+from .state import Draft, Mechanism, State, measure_gradient, residual, state_size
+
+MECHANISMS: tuple[type[Mechanism], ...] = (
+    Jackknife,
+    Newton,
+    Polish,
+    Rescaled,
+    Retrain,
+)
+"""Every mechanism of this package, for what reads one back by its name."""
 
 __all__ = [
+    "MECHANISMS",
     "Draft",
     "Jackknife",
     "Mechanism",
@@ -15,7 +25,7 @@ __all__ = [
     "Rescaled",
     "Retrain",
     "State",
-    "look",
+    "measure_gradient",
     "residual",
     "state_size",
 ]

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Jackknife: one step with the Hessian of *all* rows, factored once at fit.
+"""Jackknife: one step with the Hessian of *all* rows, factored once at the fit.
 
     s = -H^-1 c_U,    or the prox of f alpha kink in the norm of H.
 
-Removing a row costs O(d) and reading the model one product with H^-1. The paper's
-Algorithm 1, with the regularised term and the proximal start put right.
+Removing a row costs O(d), and reading the model one product with H^-1. This is the
+paper's Algorithm 1 with its regulariser and its proximal start corrected
+(docs/paper.md).
 
-Rescaled: the jackknife with each removed gradient divided by 1 - leverage.
-
-For one row under "sum" scaling this is the Newton step, by Woodbury's identity:
-(H - x c x')^-1 x g = H^-1 x (1 - c x'H^-1 x)^-1 g. With k outputs the leverage is
-the k x k matrix C_i X_i H^-1 X_i'. Rows are corrected one by one, so a batch is
-still a sum; what their interplay leaves over shows in the residual.
+``Rescaled`` divides the gradient of each removed row by 1 - its leverage first. For one
+row under "sum" scaling that is the Newton step, by Woodbury's identity: (H - x c x')^-1
+x g = H^-1 x (1 - c x'H^-1 x)^-1 g. With k outputs the leverage is the k x k matrix C_i
+X_i H^-1 X_i'. Rows are corrected one by one, so a batch is still a sum; what their
+interplay leaves over shows in the residual.
 """
 
 from collections.abc import Callable
@@ -25,24 +25,24 @@ from ..core.linalg import Symmetric
 from ..core.objective import Objective
 from ..core.packing import stored
 from ..core.rows import Rows
-from ..core.solver import Model, with_quadratic
+from ..core.solver import Model, add_quadratic
 from ..core.sums import tilted_slopes
 from ..exceptions import CannotRemove, Unsupported
 from .state import (
     LEVERAGE_MARGIN,
     Draft,
     State,
-    answer,
-    draft,
+    count_remaining,
     drop_gradient,
     drop_matrices,
-    factored_inverse,
     initial_state,
     inverse_model,
-    kinked_model,
-    successor,
-    what_remains,
-    with_sums,
+    invert,
+    keep_sums,
+    kink_model,
+    make_answer,
+    make_draft,
+    succeed,
 )
 from .summary import Summary
 
@@ -66,38 +66,38 @@ class Jackknife:
     def init(self, summary: Summary) -> State:
         """Factor the Hessian at the anchor."""
         state = initial_state(summary)
-        H = with_quadratic(summary.objective, summary.hessian)
+        H = add_quadratic(summary.objective, summary.hessian)
         if summary.objective.smooth:
-            state = state.having(inverse=factored_inverse(H))
+            state = state.replace(inverse=invert(H))
         else:
-            state = state.having(metric=H)
+            state = state.replace(metric=H)
         if self.certified:
-            state = with_sums(state, summary, moment=True)
+            state = keep_sums(state, summary, moment=True)
         return state
 
     def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
         """Subtract the rows' gradients, and their Hessian if certified."""
-        weight, n_rows = what_remains(state, removed)
+        weight, n_rows = count_remaining(state, removed)
         if not len(removed):
             return state
         gradient = drop_gradient(state, removed)
-        lighter = state.having(weight=weight, n_rows=n_rows, gradient=gradient)
+        lighter = state.replace(weight=weight, n_rows=n_rows, gradient=gradient)
         if state.hessian is not None:
             lighter = drop_matrices(lighter, removed, spend=spend)
-        return successor(lighter, state, spend=spend)
+        return succeed(lighter, state, spend=spend)
 
     def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
         """Return the minimiser of the model with the anchor's Hessian."""
         del remaining
         minimum = self.model(state)(state.anchor, state.smooth_gradient)
         if state.metric is None:  # a product needs no start
-            return state, draft(minimum)
-        return answer(state, minimum)
+            return state, make_draft(minimum)
+        return make_answer(state, minimum)
 
     def model(self, state: State) -> Model:
         """Return the quadratic model: H as it was at the anchor."""
         if state.metric is not None:
-            return kinked_model(state, state.metric)
+            return kink_model(state, state.metric)
         assert state.inverse is not None
         return inverse_model(state.inverse)
 
@@ -121,26 +121,26 @@ class Rescaled:
         require_separable(summary.objective)
         state = Jackknife(self.certified).init(summary)
         if state.inverse is None:
-            H = with_quadratic(summary.objective, summary.hessian)
+            H = add_quadratic(summary.objective, summary.hessian)
             support = np.flatnonzero(summary.theta)
-            state = state.having(inverse=support_inverse(H, support))
-        return state.having(tilted=state.gradient)
+            state = state.replace(inverse=support_inverse(H, support))
+        return state.replace(tilted=state.gradient)
 
     def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
         """Subtract the rows' rescaled gradients beside the plain ones."""
-        what_remains(state, removed)
+        count_remaining(state, removed)
         if not len(removed):
             return state
         tilted = _drop_tilted(state, removed)
         lighter = Jackknife(self.certified).update(state, removed, spend=spend)
-        return lighter.having(tilted=tilted)
+        return lighter.replace(tilted=tilted)
 
     def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
         """Return the minimiser of the jackknife's model at the rescaled gradient."""
         del remaining
         assert state.tilted is not None
         gradient = state.tilted + state.scale * state.pull
-        return answer(state, self.model(state)(state.anchor, gradient))
+        return make_answer(state, self.model(state)(state.anchor, gradient))
 
     def model(self, state: State) -> Model:
         """Return the jackknife's model."""
@@ -161,7 +161,7 @@ def support_inverse(H: Symmetric, support: Index) -> Symmetric:
     """Return the inverse of H on a support, zero elsewhere."""
     padded = np.zeros((H.size, H.size))
     if support.size:
-        inverse = factored_inverse(H.submatrix(support)).dense()
+        inverse = invert(H.submatrix(support)).dense()
         padded[np.ix_(support, support)] = inverse
     return Symmetric.from_dense(padded)
 
@@ -173,8 +173,8 @@ def _drop_tilted(state: State, removed: Rows) -> Vector:
         state.objective.loss,
         removed,
         state.anchor,
-        _sum_inverse(state),
-        1.0 - LEVERAGE_MARGIN,
+        solve=_sum_inverse(state),
+        limit=1.0 - LEVERAGE_MARGIN,
     )
     if beyond:
         raise CannotRemove(

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Retrain: solve again on the remaining rows, started from the last answer.
+"""Mechanisms that look at the remaining rows: retraining and polishing.
 
-The target of every other mechanism, and the only one that cannot be refused. Its
-state knows how much is left and where to start, and no matrix.
+``Retrain`` solves again on the remaining rows, from the last answer. It is the target
+of every other mechanism and the only one that always has an answer. Its state knows how
+much is left and where to start, and holds no matrix.
 
-Polish: a mechanism's answer improved on the remaining rows.
+``Polish`` improves another mechanism's answer on the remaining rows,
 
     theta <- argmin of the base's model around theta with the *true* gradient,
 
-a chord step of O(n d) each. The solver searches along every step, refreshes the
-Hessian when the base's no longer contracts, and stops after ``steps``: undamped
-chord steps fail on heavy-tailed rows.
+a chord step of O(n d) each. The solver searches along every step, computes a new
+Hessian when the base's no longer contracts, and stops after ``steps``. Undamped chord
+steps fail on heavy-tailed rows.
 """
 
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from ..core.rows import Rows
 from ..core.solver import MAX_STEPS, Model, Solution, minimise, require_converged
 from ..exceptions import InvalidInput, NotConverged, NotPositiveDefinite, RowsRequired
 from .newton import Newton
-from .state import Draft, Mechanism, State, initial_state, what_remains
+from .state import Draft, Mechanism, State, count_remaining, initial_state
 from .summary import Summary
 
 
@@ -42,18 +43,18 @@ class Retrain:
     def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
         """Count the rows off; the remaining ones come with ``step``."""
         del spend  # there is nothing to overwrite
-        weight, n_rows = what_remains(state, removed)
-        return state.having(weight=weight, n_rows=n_rows)
+        weight, n_rows = count_remaining(state, removed)
+        return state.replace(weight=weight, n_rows=n_rows)
 
     def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
         """Return the minimiser over the remaining rows."""
-        rows = required_rows(state, remaining)
-        state = weighed(state, rows)
+        rows = require_rows(state, remaining)
+        state = measure_weight(state, rows)
         objective = state.objective.after(state.kept)
-        return measured_answer(state, retrained(objective, rows, state.last))
+        return make_measured_answer(state, retrain(objective, rows, start=state.last))
 
 
-def required_rows(state: State, remaining: Rows | None) -> Rows:
+def require_rows(state: State, remaining: Rows | None) -> Rows:
     """Return the remaining rows, or raise if they are not what must remain."""
     if remaining is None:
         raise RowsRequired(
@@ -69,18 +70,18 @@ def required_rows(state: State, remaining: Rows | None) -> Rows:
     return remaining
 
 
-def weighed(state: State, rows: Rows) -> State:
+def measure_weight(state: State, rows: Rows) -> State:
     """Return the state with the weight of its remaining rows, exactly."""
-    return state.having(weight=rows.total_weight)
+    return state.replace(weight=rows.total_weight)
 
 
-def retrained(objective: Objective, rows: Rows, start: Vector | None) -> Solution:
+def retrain(objective: Objective, rows: Rows, *, start: Vector | None) -> Solution:
     """Return the minimiser over the remaining rows, or raise NotConverged.
 
     From the start given and, should that lead nowhere, from nothing.
     """
     try:
-        solution = minimise(objective, rows, start)
+        solution = minimise(objective, rows, start=start)
         require_converged(objective, rows, solution)
     except (NotConverged, NotPositiveDefinite):
         solution = minimise(objective, rows)
@@ -93,15 +94,15 @@ def resolve(
 ) -> Solution:
     """Minimise the objective of the remaining rows, from the last answer."""
     objective = state.objective.after(state.kept)
-    return minimise(objective, rows, state.last, chord=chord, max_steps=max_steps)
+    return minimise(objective, rows, start=state.last, chord=chord, max_steps=max_steps)
 
 
-def measured_answer(state: State, solution: Solution) -> tuple[State, Draft]:
+def make_measured_answer(state: State, solution: Solution) -> tuple[State, Draft]:
     """Return a solution on the remaining rows as a draft in units of G_U."""
     kept = state.kept  # G_U is kept times the objective of the remaining rows
     measured = kept * (solution.gradient + solution.subgradient)
     draft = Draft(solution.theta, kept * solution.subgradient, measured)
-    return state.having(last=solution.theta), draft
+    return state.replace(last=solution.theta), draft
 
 
 class ModelMechanism(Mechanism, Protocol):
@@ -138,14 +139,14 @@ class Polish:
 
     def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
         """Return the base's answer, polished on the remaining rows."""
-        rows = required_rows(state, remaining)
-        state, _ = self.base.step(weighed(state, rows))
-        chord = in_units_of_rows(self.base.model(state), state.kept)
+        rows = require_rows(state, remaining)
+        state, _ = self.base.step(measure_weight(state, rows))
+        chord = rescale_model(self.base.model(state), state.kept)
         solution = resolve(state, rows, chord=chord, max_steps=self.steps)
-        return measured_answer(state, solution)
+        return make_measured_answer(state, solution)
 
 
-def in_units_of_rows(model: Model, kept: float) -> Model:
+def rescale_model(model: Model, kept: float) -> Model:
     """Return a model of G_U as one of the remaining rows' own objective.
 
     G_U is ``kept`` times that objective: gradients go in times kept, subgradients

@@ -1,29 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""State and Draft: what a removal keeps, and what it answers.
+r"""State and draft: what a removal keeps, what it answers, and what mechanisms share.
 
-With S the rows at the anchor theta_hat, U those removed since, W0 the weight of S,
-kept = W_{S\U}/W0 and f = kept under "mean" scaling or 1 under "sum", the removal
+Let S be the rows at the anchor theta_hat, U those removed since, W0 the weight of S,
+kept = W_{S\U}/W0, and f = kept under "mean" scaling or 1 under "sum". A removal
 minimises
 
     G_U(theta) = (1/W0) sum_{S\U} w_i loss_i(theta) + f quadratic + f alpha kink .
 
-A state holds the derivatives of G_U at the anchor, d- and d x d-sized arrays that
-removed rows are subtracted from; it never holds rows. Both types are private and
-noise-free: their reprs show no figure, and neither may leave the process.
+A ``State`` holds the derivatives of G_U at the anchor: d- and d x d-sized arrays from
+which removed rows are subtracted, never rows. A few rows are subtracted by rank-one
+updates, O(d^2) each; a batch by one block sum, at a fraction of that per row. A
+``Draft`` is the noise-free answer. Both are private: their reprs show no figure, and
+neither may leave the process.
 
-Subtracting removed rows from the sums of a state.
-
-A few rows go by rank-one updates, O(d^2) each; a batch by one block sum, which
-costs a fraction of that per row.
-
-The protocol of a removal mechanism, and what its implementations share.
+A ``Mechanism`` turns one into the other:
 
     state = mechanism.init(summary)             # all that depends on the fit alone
     state = mechanism.update(state, removed)    # cheap, without training rows
     state, draft = mechanism.step(state)        # read the model
 
-Updates commute and a batch equals a stream: a state is a sum. ``step`` looks at
-the sums, not at earlier answers, so it may be called as often as one likes.
+Updates commute, and a batch equals a stream, because a state is a sum. ``step`` looks
+at the sums, not at earlier answers, so you may call it as often as you like.
 """
 
 from collections.abc import Callable
@@ -34,13 +31,13 @@ from typing import NoReturn, Protocol
 
 import numpy as np
 
-from ..core.arrays import LARGEST, Matrix, Private, Vector, decomposition, norm
-from ..core.linalg import NOT_THERE, Symmetric
+from ..core.arrays import LARGEST, Matrix, Private, Vector, catch_lapack_errors, norm
+from ..core.linalg import NOT_IN_TRAINING_DATA, Symmetric
 from ..core.objective import Objective
 from ..core.packing import stored
 from ..core.prox import Minimum
 from ..core.rows import Rows
-from ..core.solver import Model, proximal_model, scaled_kink, with_quadratic
+from ..core.solver import Model, add_quadratic, proximal_model, scaled_kink
 from ..core.sums import (
     curvature_rows,
     kink_masses,
@@ -53,6 +50,12 @@ from .summary import Scales, Summary
 
 SPENT = ("gradient", "hessian", "moment", "inverse", "metric", "tilted", "last")
 """What an emptied state has lost."""
+# A leverage this close to one leaves the downdated inverse without digits.
+LEVERAGE_MARGIN = 1e-6
+# A prox that leaves more than this of the gradient has no minimum to find.
+UNSETTLED = 1e-6
+# The gradient of a row at zero over the smallest curvature is shorter than this.
+LARGEST_ANSWER = LARGEST**3
 
 
 @stored
@@ -108,21 +111,21 @@ class State(Private):
     kinks: Vector | None = None
     n_updates: int = 0
 
-    def having(self, **changes: object) -> "State":
+    def replace(self, **changes: object) -> "State":
         """Return the state with these attributes changed.
 
         What ``dataclasses.replace`` does, at a third of the time: a removal is as fast
         as the few microseconds around its one product.
         """
         new, put = object.__new__(State), object.__setattr__
-        for name, value in zip(State.__slots__, _everything(self), strict=True):
+        for name, value in zip(State.__slots__, _all_attributes(self), strict=True):
             put(new, name, value)
         for name in changes:
             put(new, name, changes[name])
         return new
 
     def __getattr__(self, name: str) -> NoReturn:
-        # Only reached for what is missing: a slot emptied by ``successor``.
+        # Only reached for what is missing: a slot emptied by ``succeed``.
         if name in SPENT:
             raise InvalidInput(
                 "this state was spent by an update: go on with the state that the "
@@ -150,7 +153,7 @@ class State(Private):
 
     def smooth_hessian(self) -> Symmetric:
         """Return H_U: the Hessian of the smooth part of G_U at the anchor."""
-        return with_quadratic(self.objective, self.loss_hessian, self.scale)
+        return add_quadratic(self.objective, self.loss_hessian, scale=self.scale)
 
     @property
     def loss_hessian(self) -> Symmetric:
@@ -174,13 +177,13 @@ class State(Private):
         return product
 
 
-_everything = attrgetter(*State.__slots__)
+_all_attributes = attrgetter(*State.__slots__)
 
 
-def successor(new: State, old: State, *, spend: bool) -> State:
+def succeed(new: State, old: State, *, spend: bool) -> State:
     """Return the new state; empty the old one if its matrices were overwritten.
 
-    The one place that reaches into a frozen value: whoever spends a state has
+    The one place that reaches into a frozen value: a caller who spends a state has
     given it up, and a later use must fail rather than mix old and new.
     """
     if spend:
@@ -210,6 +213,27 @@ class Draft(Private):
     measured: Vector | None = None
 
 
+class Mechanism(Protocol):
+    """A way to answer a removal; see the module docstring."""
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether ``step`` looks at the remaining rows."""
+
+    def init(self, summary: Summary) -> State:
+        """Return the state with nobody removed."""
+
+    def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
+        """Return the state without these rows; raise and change nothing if bad.
+
+        With ``spend`` the old state's matrices may be overwritten. It is emptied
+        then: what it knew of the removed rows is gone, and using it raises.
+        """
+
+    def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
+        """Return the answer, and the state with it as the next start."""
+
+
 def residual(state: State, draft: Draft) -> Vector:
     """Return q(s) = c_U + H_U s + f alpha nu for s = theta - anchor.
 
@@ -220,7 +244,7 @@ def residual(state: State, draft: Draft) -> Vector:
     return state.smooth_gradient + state.hessian_operator()(s) + draft.subgradient
 
 
-def look(state: State, draft: Draft, remaining: Rows) -> Draft:
+def measure_gradient(state: State, draft: Draft, remaining: Rows) -> Draft:
     """Return the draft with the gradient of G_U measured on the remaining rows."""
     slopes = loss_slopes(state.objective.loss, remaining, draft.theta)
     quadratic = state.scale * state.objective.quadratic_gradient(draft.theta)
@@ -233,10 +257,6 @@ def state_size(state: State) -> int:
     parts = (getattr(state, name) for name in State.__slots__)
     arrays = (part.lower if isinstance(part, Symmetric) else part for part in parts)
     return sum(array.size for array in arrays if isinstance(array, np.ndarray))
-
-
-# A leverage this close to one leaves the downdated inverse without digits.
-LEVERAGE_MARGIN = 1e-6
 
 
 def initial_state(summary: Summary) -> State:
@@ -255,17 +275,17 @@ def initial_state(summary: Summary) -> State:
     )
 
 
-def with_sums(state: State, summary: Summary, *, moment: bool) -> State:
+def keep_sums(state: State, summary: Summary, *, moment: bool) -> State:
     """Return the state with Hessian and moment in memory of its own, to be spent."""
-    state = state.having(hessian=summary.hessian.copy())
+    state = state.replace(hessian=summary.hessian.copy())
     if not moment:
         return state
     if summary.moment is None:
         raise InvalidInput("a certified state needs a summary with its moment")
-    return state.having(moment=summary.moment.copy(), kinks=summary.kinks)
+    return state.replace(moment=summary.moment.copy(), kinks=summary.kinks)
 
 
-def what_remains(state: State, removed: Rows) -> tuple[float, int]:
+def count_remaining(state: State, removed: Rows) -> tuple[float, int]:
     """Return weight and number of the rows that are left without these.
 
     Raises, and changes nothing, if the rows cannot all have been there.
@@ -287,7 +307,7 @@ def what_remains(state: State, removed: Rows) -> tuple[float, int]:
     return weight, n_rows
 
 
-def few(state: State, removed: Rows) -> bool:
+def is_small_batch(state: State, removed: Rows) -> bool:
     """Whether rank-one updates are cheaper than sums over the batch."""
     width = state.anchor.size // state.objective.loss.outputs
     return len(removed) <= max(1, width // 8)
@@ -311,17 +331,17 @@ def drop_matrices(state: State, removed: Rows, *, spend: bool) -> State:
     A few rows go by rank-one updates; with ``spend`` those overwrite the old
     matrices instead of copying them first.
     """
-    state = state.having(
+    state = state.replace(
         n_updates=state.n_updates + 1, kinks=_drop_kinks(state, removed)
     )
-    if few(state, removed):
+    if is_small_batch(state, removed):
         return _drop_few(state, removed, spend=spend)
     total = loss_hessian(state.objective.loss, removed, state.anchor)
-    hessian = state.loss_hessian.minus(total / state.anchor_weight)
+    hessian = state.loss_hessian.subtract(total / state.anchor_weight)
     if state.moment is None:
-        return state.having(hessian=hessian)
-    moment = state.moment.minus(norm_moment(removed) / state.anchor_weight)
-    return state.having(hessian=hessian, moment=moment)
+        return state.replace(hessian=hessian)
+    moment = state.moment.subtract(norm_moment(removed) / state.anchor_weight)
+    return state.replace(hessian=hessian, moment=moment)
 
 
 def _drop_few(state: State, removed: Rows, *, spend: bool) -> State:
@@ -329,10 +349,10 @@ def _drop_few(state: State, removed: Rows, *, spend: bool) -> State:
     Z = scaled_rows(state, removed)
     hessian = state.loss_hessian.update(-1.0, Z, spend=spend)
     if state.moment is None:
-        return state.having(hessian=hessian)
+        return state.replace(hessian=hessian)
     scale = np.sqrt(removed.weight * removed.norms() / state.anchor_weight)
     X = removed.dense() * scale[:, None]
-    return state.having(
+    return state.replace(
         hessian=hessian, moment=state.moment.update(-1.0, X, spend=spend)
     )
 
@@ -348,53 +368,26 @@ def _drop_kinks(state: State, removed: Rows) -> Vector | None:
 def woodbury_rows(inverse: Symmetric, Z: Matrix) -> Matrix | None:
     """Return V with (A - Z'Z)^-1 = A^-1 + V'V, by Woodbury's identity.
 
-    None where a leverage is too near one, or beyond: the caller factors anew.
+    None where a leverage is too near one, or beyond: the caller factors again.
     """
     if len(Z) == 1:
         image = inverse @ Z[0]
         left = 1.0 - float(Z[0] @ image)
         return None if left <= LEVERAGE_MARGIN else image[None, :] / sqrt(left)
     images = inverse @ Z.T
-    with decomposition():
+    with catch_lapack_errors():
         values, vectors = np.linalg.eigh(np.eye(len(Z)) - Z @ images)
     if values[0] <= LEVERAGE_MARGIN:
         return None
     return np.ascontiguousarray((vectors / np.sqrt(values)).T @ images.T)
 
 
-def factored_inverse(matrix: Symmetric) -> Symmetric:
+def invert(matrix: Symmetric) -> Symmetric:
     """Return the inverse, by a Cholesky factor."""
     return matrix.cholesky().inverse()
 
 
-# A prox that leaves more than this of the gradient has no minimum to find.
-UNSETTLED = 1e-6
-# The gradient of a row at zero over the smallest curvature is shorter than this.
-LARGEST_ANSWER = LARGEST**3
-
-
-class Mechanism(Protocol):
-    """A way to answer a removal; see the module docstring."""
-
-    @property
-    def needs_rows(self) -> bool:
-        """Whether ``step`` looks at the remaining rows."""
-
-    def init(self, summary: Summary) -> State:
-        """Return the state with nobody removed."""
-
-    def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
-        """Return the state without these rows; raise and change nothing if bad.
-
-        With ``spend`` the old state's matrices may be overwritten. It is emptied
-        then: what it knew of the removed rows is gone, and using it raises.
-        """
-
-    def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
-        """Return the answer, and the state with it as the next start."""
-
-
-def at_kinkless(theta: Vector) -> Minimum:
+def smooth_minimum(theta: Vector) -> Minimum:
     """Return a minimum of a smooth objective: the subgradient is zero."""
     return Minimum(theta, np.zeros(theta.size))
 
@@ -403,27 +396,27 @@ def inverse_model(inverse: Symmetric) -> Model:
     """Return the model of a smooth objective whose inverse Hessian is at hand."""
 
     def argmin(theta: Vector, gradient: Vector) -> Minimum:
-        return at_kinkless(theta - inverse @ gradient)
+        return smooth_minimum(theta - inverse @ gradient)
 
     return argmin
 
 
-def kinked_model(state: State, B: Symmetric) -> Model:
+def kink_model(state: State, B: Symmetric) -> Model:
     """Return the proximal model of G_U in the norm of B, started at the last answer."""
     kink = scaled_kink(state.objective, state.scale)
-    prox = proximal_model(B, kink, state.last)
+    prox = proximal_model(B, kink, start=state.last)
 
     def argmin(theta: Vector, gradient: Vector) -> Minimum:
         minimum = prox(theta, gradient)
         left = B @ (minimum.x - theta) + gradient + minimum.subgradient
         if not norm(left) <= UNSETTLED * norm(gradient):
-            raise NotPositiveDefinite(NOT_THERE)
+            raise NotPositiveDefinite(NOT_IN_TRAINING_DATA)
         return minimum
 
     return argmin
 
 
-def draft(minimum: Minimum) -> Draft:
+def make_draft(minimum: Minimum) -> Draft:
     """Return a model's minimum as an answer, if it is a finite one."""
     if not norm(minimum.x) < LARGEST_ANSWER:
         raise NotPositiveDefinite(
@@ -433,6 +426,6 @@ def draft(minimum: Minimum) -> Draft:
     return Draft(minimum.x, minimum.subgradient)
 
 
-def answer(state: State, minimum: Minimum) -> tuple[State, Draft]:
+def make_answer(state: State, minimum: Minimum) -> tuple[State, Draft]:
     """Return the minimum as a draft, remembered as the next start."""
-    return state.having(last=minimum.x), draft(minimum)
+    return state.replace(last=minimum.x), make_draft(minimum)

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Summary: T(S), all that removal may know of the training set.
+"""Summary: T(S), everything that removal may know of the training set.
 
-Sums over the rows at one point theta, the anchor: d- and d x d-sized, never
-rows. Everything is in units of the weight W at the anchor and covers the *loss*
-alone; the quadratic of the objective is added where it is used, because under
-"mean" scaling a removal changes it by a full-rank term.
+It holds sums over the rows at one point theta, the anchor: d- and d x d-sized, never
+rows. All sums are in units of the weight W at the anchor and cover the *loss* alone.
+The quadratic of the objective is added where it is used, because under "mean" scaling a
+removal changes it by a full-rank term.
 
-Learn: fit an objective to rows and keep what removal needs to know.
-
-The first verb. It refuses a solution whose measured residual is above the
-tolerance: every later claim is about the minimiser.
+``learn`` fits an objective and returns its summary. It refuses a solution whose
+measured residual is above the tolerance: every later claim is about the minimiser.
 """
 
 from collections.abc import Sequence
@@ -97,8 +95,8 @@ def summarise(
     objective: Objective,
     rows: Rows,
     theta: Vector,
-    subgradient: Vector | None = None,
     *,
+    subgradient: Vector | None = None,
     moment: bool = True,
 ) -> Summary:
     """Return the sums over these rows with theta as the anchor.
@@ -141,7 +139,7 @@ def summarise(
     )
 
 
-def merged(summaries: Sequence[Summary]) -> Summary:
+def merge_summaries(summaries: Sequence[Summary]) -> Summary:
     """Return the summary of several sets of rows together, without moments.
 
     All must be of the same objective at the same anchor.
@@ -170,8 +168,8 @@ def merged(summaries: Sequence[Summary]) -> Summary:
     )
 
 
-def learn(objective: Objective, rows: Rows, start: Vector | None = None) -> Summary:
+def learn(objective: Objective, rows: Rows, *, start: Vector | None = None) -> Summary:
     """Fit the objective to the rows and return the Summary at the minimiser."""
-    solution = minimise(objective, rows, start)
+    solution = minimise(objective, rows, start=start)
     require_converged(objective, rows, solution)
-    return summarise(objective, rows, solution.theta, solution.subgradient)
+    return summarise(objective, rows, solution.theta, subgradient=solution.subgradient)

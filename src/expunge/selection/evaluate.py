@@ -209,7 +209,7 @@ def sum_over_rows(
 
     def sum_over_fold(fold: int) -> tuple[Matrix, Vector]:
         own = np.flatnonzero(folds == fold)
-        return slopes_at_each(loss, split.validation(fold), thetas, own)
+        return slopes_at_each(loss, split.validation(fold), thetas, valued=own)
 
     found = run_in_threads(sum_over_fold, range(split.n_folds))
     gradients = np.array([gradient for gradient, _ in found])
@@ -286,7 +286,7 @@ def bound_validation_loss(
     second = sizes.square * distance.radius * distance.radius
     if isfinite(distance.local_radius):
         z = distance.factor.solve(slopes)
-        length = inverse_norm(state, slopes, distance.floor, z)
+        length = inverse_norm(state, slopes, floor=distance.floor, z=z)
         length += error / sqrt(distance.floor)
         first = min(first, distance.norm_ratio * length * distance.local_radius)
         moved = distance.local_radius * distance.norm_ratio

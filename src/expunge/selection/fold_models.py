@@ -31,16 +31,16 @@ from ..private_model.answers import REFUSALS
 from ..promise.radius import gradient_error
 from ..removal import Draft, State
 from ..removal.state import (
-    answer,
-    at_kinkless,
+    count_remaining,
     drop_gradient,
     drop_matrices,
     initial_state,
-    kinked_model,
-    what_remains,
-    with_sums,
+    keep_sums,
+    kink_model,
+    make_answer,
+    smooth_minimum,
 )
-from ..removal.summary import Summary, merged, summarise
+from ..removal.summary import Summary, merge_summaries, summarise
 from .choice import ErrorInterval
 from .hessian_norm import DistanceBound
 
@@ -144,10 +144,10 @@ class SharedAnchor(Private):
 
 def solve(objective: Objective, rows: Rows, *, start: Vector | None) -> CandidateFit:
     """Return the fit anchored at the minimiser on these rows."""
-    solution = minimise(objective, rows, start)
+    solution = minimise(objective, rows, start=start)
     require_converged(objective, rows, solution)
     theta, subgradient = solution.theta, solution.subgradient
-    summary = summarise(objective, rows, theta, subgradient, moment=False)
+    summary = summarise(objective, rows, theta, subgradient=subgradient, moment=False)
     measured = solution.gradient + solution.subgradient
     draft, state = Draft(summary.theta, subgradient, measured), make_state(summary)
     factor = state.smooth_hessian().cholesky(spend=True)
@@ -165,16 +165,16 @@ def solve_again(fit: CandidateFit, rows: Rows) -> CandidateFit:
 
 def make_state(summary: Summary) -> State:
     """Return the state of a summary, with a Hessian and no moment."""
-    return with_sums(initial_state(summary), summary, moment=False)
+    return keep_sums(initial_state(summary), summary, moment=False)
 
 
 def drop_rows(state: State, removed: Rows) -> State:
     """Return the state without these rows; the given one stays as it is."""
     if not len(removed):
         return state
-    weight, n_rows = what_remains(state, removed)
+    weight, n_rows = count_remaining(state, removed)
     gradient = drop_gradient(state, removed)
-    lighter = state.having(weight=weight, n_rows=n_rows, gradient=gradient)
+    lighter = state.replace(weight=weight, n_rows=n_rows, gradient=gradient)
     return drop_matrices(lighter, removed, spend=False)
 
 
@@ -182,7 +182,7 @@ def step_from_anchor(state: State, origin: HessianOrigin) -> CandidateFit:
     """Return the fit whose answer minimises the state's model around its anchor."""
     factor = state.smooth_hessian().cholesky(spend=True)
     minimum = _quadratic_model(state, factor)(state.anchor, state.smooth_gradient)
-    state, draft = answer(state, minimum)
+    state, draft = make_answer(state, minimum)
     return CandidateFit(state, draft, factor, origin)
 
 
@@ -217,7 +217,7 @@ def reanchor_alone(fit: CandidateFit, parts: Sequence[Rows]) -> CandidateFit:
     """
     objective, theta = fit.state.objective.after(fit.state.kept), fit.draft.theta
     sums = [summarise(objective, rows, theta, moment=False) for rows in parts]
-    return step_from_anchor(make_state(merged(sums)), "own")
+    return step_from_anchor(make_state(merge_summaries(sums)), "own")
 
 
 def reanchor_together(
@@ -238,7 +238,7 @@ def reanchor_together(
 
     def reanchor(fold: int) -> CandidateFit | None:
         others = [part for other, part in summaries.items() if other != fold]
-        state, fit = make_state(merged(others)), fits[fold]
+        state, fit = make_state(merge_summaries(others)), fits[fold]
         try:
             if fit.norm_ratio > FAR:
                 return step_from_anchor(state, "shared")
@@ -247,7 +247,7 @@ def reanchor_together(
             return None
 
     fresh = tuple(map(reanchor, range(len(fits))))
-    return SharedAnchor(fresh, make_state(merged(list(summaries.values()))))
+    return SharedAnchor(fresh, make_state(merge_summaries(list(summaries.values()))))
 
 
 def _move_anchor(fit: CandidateFit, state: State) -> CandidateFit:
@@ -257,7 +257,7 @@ def _move_anchor(fit: CandidateFit, state: State) -> CandidateFit:
     measured = None if draft.measured is None else unit * draft.measured
     draft = Draft(draft.theta, unit * draft.subgradient, measured)
     factor = state.smooth_hessian().cholesky(spend=True)
-    return CandidateFit(state.having(last=draft.theta), draft, factor, "shared")
+    return CandidateFit(state.replace(last=draft.theta), draft, factor, "shared")
 
 
 def is_certified_zero(fit: CandidateFit) -> bool:
@@ -278,7 +278,7 @@ def is_certified_zero(fit: CandidateFit) -> bool:
     gradient = draft.measured - draft.subgradient
     steepness = objective.loss.curvature_bound * state.scales.square_norm
     slack = (steepness + objective.quadratic) * distance.radius
-    slack += gradient_error(state, draft, norm(draft.theta - state.anchor))
+    slack += gradient_error(state, draft, step=norm(draft.theta - state.anchor))
     worst = np.sign(gradient) * (np.abs(gradient) + slack)
     return not objective.shrink(worst, state.scale)[:end].any()
 
@@ -286,9 +286,9 @@ def is_certified_zero(fit: CandidateFit) -> bool:
 def _quadratic_model(state: State, factor: Cholesky) -> Model:
     """Return the quadratic model of G_U with the Hessian H_U."""
     if not state.objective.smooth:
-        return kinked_model(state, state.smooth_hessian())
+        return kink_model(state, state.smooth_hessian())
 
     def argmin(theta: Vector, gradient: Vector) -> Minimum:
-        return at_kinkless(theta - factor.solve(gradient))
+        return smooth_minimum(theta - factor.solve(gradient))
 
     return argmin

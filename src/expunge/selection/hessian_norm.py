@@ -33,14 +33,14 @@ from ..core.sums import BLOCK_ROWS
 from ..exceptions import NotPositiveDefinite
 from ..promise.radius import (
     curvature_floor,
-    direction,
     gradient_error,
     half_exponential,
     hessian_error,
     inverse_norm,
     local_distance,
-    measured_on_rows,
     prediction_error,
+    residual_radius,
+    split_length,
 )
 from ..removal import Draft, State
 
@@ -177,7 +177,7 @@ def bound_distance(
     state: State, draft: Draft, *, geometry: FoldGeometry
 ) -> DistanceBound:
     """Return how far the minimiser can be from a draft with a measured gradient."""
-    euclidean, floor = measured_on_rows(state, draft), geometry.floor
+    euclidean, floor = residual_radius(state, draft), geometry.floor
     c = state.objective.loss.self_concordance
     if not (isfinite(c) and floor > 0.0):
         return DistanceBound(euclidean, inf, inf, floor, inf, geometry.factor)
@@ -186,8 +186,8 @@ def bound_distance(
     size, R = norm(s), state.scales.row_norm
     ratio = half_exponential(c * (geometry.move + prediction_error(state, s) * R))
     z = geometry.factor.solve(draft.measured)
-    pull = inverse_norm(state, draft.measured, floor, z)
-    pull += gradient_error(state, draft, size) / sqrt(floor)
+    pull = inverse_norm(state, draft.measured, floor=floor, z=z)
+    pull += gradient_error(state, draft, step=size) / sqrt(floor)
     radius = _local_radius(ratio * pull * SAFETY, c * ratio * geometry.longest_row)
     return DistanceBound(
         radius=min(euclidean, radius * ratio / sqrt(floor) + UNDERFLOW),
@@ -201,7 +201,7 @@ def bound_distance(
 
 def largest_predictor_move(hessian_norm: HessianNorm, s: Vector) -> float:
     """Return a bound on how far a step from the anchor moves a training predictor."""
-    size, s = direction(s)
+    size, s = split_length(s)
     hessian = hessian_norm.hessian
     square = float(s @ (hessian @ s))
     rounding = 4.0 * UNIT_ROUNDOFF * s.size * float(hessian.diagonal.sum())

@@ -41,8 +41,8 @@ from ..exceptions import InvalidInput
 from ..private_model.answers import REFUSALS
 from ..promise.radius import gradient_error, prediction_error
 from ..removal import Draft, State
-from ..removal.retrain import retrained
-from ..removal.state import initial_state, with_sums
+from ..removal.retrain import retrain
+from ..removal.state import initial_state, keep_sums
 from ..removal.summary import summarise
 from .loo_bounds import (
     RowGeometry,
@@ -250,12 +250,14 @@ class _LooProblem(Private):
         """
         state, rows = self.shared.state, self.rows
         rest = rows.without(np.array([place]))
-        lighter = state.having(weight=rest.total_weight, n_rows=len(rest))
+        lighter = state.replace(weight=rest.total_weight, n_rows=len(rest))
         try:
             objective = state.objective.after(lighter.kept)
-            solution = retrained(objective, rest, state.last)
-            summary = summarise(objective, rest, solution.theta, solution.subgradient)
-            fresh = with_sums(initial_state(summary), summary, moment=True)
+            solution = retrain(objective, rest, start=state.last)
+            summary = summarise(
+                objective, rest, solution.theta, subgradient=solution.subgradient
+            )
+            fresh = keep_sums(initial_state(summary), summary, moment=True)
             shared = share_terms(fresh, rest)
         except REFUSALS:
             return state.anchor, inf
@@ -334,7 +336,7 @@ def _measure_gradients(
     largest = Draft(np.abs(theta).max(axis=0), np.abs(models.subgradient).max(axis=0))
     # Twice: a row's slope is computed again to be subtracted.
     rounding = 2.0 * gradient_error(
-        shared.lighter, largest, float(row_norms(models.step).max())
+        shared.lighter, largest, step=float(row_norms(models.step).max())
     )
     residual = slopes + quadratic + models.subgradient
     return replace(models, residual=residual, rounding=np.full(len(theta), rounding))

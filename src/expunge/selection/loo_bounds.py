@@ -50,7 +50,7 @@ from ..promise.radius import (
     local_distances,
     prediction_error,
     product_error,
-    underflow,
+    underflow_error,
     weight_error,
 )
 from .loo_problems import LeftOutRows, LooModels, SharedTerms, row_products, unit_rows
@@ -373,7 +373,9 @@ def _third_orders(shared: SharedTerms, gone: LeftOutRows, *, S: Matrix) -> Vecto
         rounded = prediction_error(state, state.anchor)
         edges = np.maximum(KINK_EDGES * (1.0 - 1e-12) - rounded, 0.0)
         mass = np.maximum(size[:, None] - edges, 0.0) @ state.kinks
-        rounding = weight_error(state) * state.scales.square_norm + underflow(state)
+        rounding = weight_error(state) * state.scales.square_norm + underflow_error(
+            state
+        )
         return loss.curvature_jump * (mass + rounding * size) * SAFETY
     if loss.third_bound == 0.0:
         return np.zeros(len(S))
@@ -381,7 +383,7 @@ def _third_orders(shared: SharedTerms, gone: LeftOutRows, *, S: Matrix) -> Vecto
     form = row_products(unit, (state.moment @ unit.T).T)
     form -= gone.share * row_norms(gone.X) * row_products(gone.X, unit) ** 2
     rounding = weight_error(state) * state.scales.moment
-    rounding += (1.0 + state.scales.row_norm) * underflow(state)
+    rounding += (1.0 + state.scales.row_norm) * underflow_error(state)
     form = np.maximum(form, 0.0) + rounding
     return 0.5 * loss.third_bound * size * form * size
 

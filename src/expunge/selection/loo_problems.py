@@ -34,8 +34,8 @@ from ..exceptions import NotPositiveDefinite, Unsupported
 from ..promise.radius import gradient_error, hessian_error, product_error
 from ..removal import Draft, Newton, State
 from ..removal.jackknife import support_inverse
-from ..removal.retrain import required_rows, weighed
-from ..removal.state import at_kinkless, factored_inverse, what_remains
+from ..removal.retrain import measure_weight, require_rows
+from ..removal.state import count_remaining, invert, smooth_minimum
 
 # Repeated steps end by themselves, after two or three where weights are equal.
 REPEATS = 12
@@ -138,14 +138,14 @@ class LooModels(Private):
 def share_terms(state: State, rows: Rows) -> SharedTerms:
     """Return what the problems share; raise Unsupported for states without them."""
     _require_supported(state)
-    state = weighed(state, required_rows(state, rows))
+    state = measure_weight(state, require_rows(state, rows))
     heaviest = rows.take(np.array([int(np.argmax(rows.weight))]))
-    weight, n_rows = what_remains(state, heaviest)
-    lighter = state.having(weight=weight, n_rows=n_rows, n_updates=state.n_updates + 1)
+    weight, n_rows = count_remaining(state, heaviest)
+    lighter = state.replace(weight=weight, n_rows=n_rows, n_updates=state.n_updates + 1)
     B = lighter.smooth_hessian()
     if state.objective.smooth:
-        inverse = factored_inverse(B)
-        start = at_kinkless(state.anchor)
+        inverse = invert(B)
+        start = smooth_minimum(state.anchor)
         return SharedTerms(state, lighter, B, inverse, inverse, start)
     answer = Newton().model(state)(state.anchor, state.smooth_gradient)
     step_inverse = support_inverse(B, support_of(state, answer.x))
@@ -215,7 +215,7 @@ def residual_rounding(
     # Where nothing moves, the Hessian's error does not count, not even an infinite one.
     sizes = row_norms(step)
     moving = np.where(sizes > 0.0, matrix * np.maximum(sizes, UNDERFLOW), 0.0)
-    return gradient_error(lighter, largest, 0.0) + moving
+    return gradient_error(lighter, largest, step=0.0) + moving
 
 
 def support_of(state: State, theta: Vector) -> Index:
@@ -240,7 +240,7 @@ def unit_rows(A: Matrix) -> tuple[Vector, Matrix]:
 
 def _inverse_if_any(B: Symmetric) -> Symmetric | None:
     try:
-        return factored_inverse(B)
+        return invert(B)
     except NotPositiveDefinite:
         return None
 

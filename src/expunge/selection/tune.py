@@ -30,7 +30,7 @@ from ..core.solver import minimise, require_converged
 from ..exceptions import CannotRemove, ExpungeError, InvalidInput, NotConverged
 from ..private_model.answers import REFUSALS
 from ..removal import State
-from ..removal.state import initial_state, with_sums
+from ..removal.state import initial_state, keep_sums
 from ..removal.summary import summarise
 from .choice import Choice, Chooser, ErrorInterval, Split
 from .evaluate import (
@@ -321,10 +321,12 @@ def _settle_loo(
 
 def _solve_state(objective: Objective, rows: Rows, *, start: Vector | None) -> State:
     """Return the state at the minimiser on these rows, with its moment."""
-    solution = minimise(objective, rows, start)
+    solution = minimise(objective, rows, start=start)
     require_converged(objective, rows, solution)
-    summary = summarise(objective, rows, solution.theta, solution.subgradient)
-    return with_sums(initial_state(summary), summary, moment=True)
+    summary = summarise(
+        objective, rows, solution.theta, subgradient=solution.subgradient
+    )
+    return keep_sums(initial_state(summary), summary, moment=True)
 
 
 def _loo_error(state: State, rows: Rows) -> ErrorInterval:

@@ -23,7 +23,7 @@ from ..private_model.model import PrivateModel, Remaining, require_rows
 from ..private_model.training_rows import TrainingRows
 from ..promise.accountant import Accountant
 from ..promise.budget import Budget
-from ..promise.noise import Noise, noise_for, on_grid, release_noise
+from ..promise.noise import Noise, make_noise, noise_for, round_to_grid
 from ..promise.record import Scored
 from .choice import Choice, Rule, Split, folds_of
 from .tune import LooTuning, Tuning, loo_retune, loo_tune, retune, tune
@@ -210,12 +210,12 @@ def choose_with_noise(choice: Choice, noise: Noise | None, rule: Rule) -> int:
     assert rule.budget is not None
     scores = np.array([interval.value for interval in choice.intervals])
     grid = rule.budget.for_choice().grid
-    return int(np.argmin(on_grid(scores, grid) + noise.draw(scores.size)))
+    return int(np.argmin(round_to_grid(scores, grid) + noise.draw(scores.size)))
 
 
 def make_choice_noise(budget: Budget, seed: int | None) -> Noise:
     """Return the noise of choices: never the sequence that releases get."""
-    return release_noise(budget.for_choice(), None if seed is None else seed + 1)
+    return make_noise(budget.for_choice(), None if seed is None else seed + 1)
 
 
 def bounds_among(alive: NDArray[np.bool], bounds: Index) -> Index:
