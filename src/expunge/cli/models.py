@@ -165,7 +165,7 @@ class Audit(OnRegistry):
 
 def tried(registry: "Registry", asked: Audit) -> "AuditReport":
     """Return what a trial of a removal from the model found."""
-    from ..audit import Trial, audit
+    from ..audit import AuditOptions, audit
 
     budget = registry.release(asked.name).budget
     if budget is None:
@@ -173,7 +173,9 @@ def tried(registry: "Registry", asked: Audit) -> "AuditReport":
             f"model {asked.name!r} was fitted without a contract, so there is nothing "
             "to try; leave --trials out"
         )
-    return audit(registry.case(asked.name), Trial(budget, n_draws=asked.trials or 0))
+    return audit(
+        registry.case(asked.name), AuditOptions(budget, n_draws=asked.trials or 0)
+    )
 
 
 def write_private(path: Path, text: str) -> None:
