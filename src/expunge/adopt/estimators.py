@@ -39,7 +39,7 @@ from ..private_model.subjects import owners_of
 from ..private_model.unlearn import Custody
 from ..promise.budget import Budget
 from ..removal import Mechanism
-from .objectives import coefficients_of, terms_of
+from .objectives import read_coefficients, read_objective
 
 Adopted: TypeAlias = LogisticRegression | LinearRegression | SoftmaxRegression
 
@@ -119,13 +119,13 @@ def from_sklearn(
     """
     check_is_fitted(estimator)
     _require_known(parameters)
-    terms = terms_of(estimator)
+    adopted = read_objective(estimator)
     given: dict[str, Any] = dict(parameters)
     weight = _weights(estimator, y, given.pop("sample_weight", None))
     total = float(np.shape(y)[0] if weight is None else np.add.reduce(weight))
     if not total > 0.0:
         raise InvalidInput("no rows with positive weight: there is nothing to adopt")
-    model = terms.face(**terms.parameters(total), **given)
+    model = adopted.estimator(**adopted.parameters(total), **given)
     # Of two classes scikit-learn makes one logistic model.
     prepared = model._prepare(X, y, weight).with_pair(Logistic())
     objective, rows = prepared.objective, prepared.rows
@@ -198,7 +198,7 @@ def _require_same(estimator: Any, model: Adopted, prepared: Prepared) -> None:
 
 def _start(estimator: Any, objective: Objective, rows: Rows) -> Vector:
     """Return the given coefficients as parameters, row by row."""
-    coef, intercept = coefficients_of(estimator)
+    coef, intercept = read_coefficients(estimator)
     width = rows.X.shape[1] - objective.intercept
     if coef.shape != (objective.loss.outputs, width):
         raise InvalidInput(

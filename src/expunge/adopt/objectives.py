@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Terms: what a fitted scikit-learn estimator minimised, in this package's words.
+r"""What a fitted scikit-learn estimator minimised, in this package's terms.
 
 With W the sum of the weights and R = l1_ratio |w|_1 + (1 - l1_ratio) |w|^2 / 2,
 
@@ -9,9 +9,9 @@ With W the sum of the weights and R = l1_ratio |w|_1 + (1 - l1_ratio) |w|^2 / 2,
     Lasso, ElasticNet     mean error^2 / 2 + a R       alpha = a         "mean"
     SGDClassifier         mean loss + a R              alpha = a         "mean"
 
-so that retraining with the same hyper-parameter is what a removal aims at. Estimators
-are known by their exact class: what derives from one may minimise something else. A
-setting that has no counterpart is refused, never approximated.
+so that a removal aims at retraining with the same hyper-parameter. Estimators are
+recognised by their exact class, because a subclass may minimise something else. A
+setting without a counterpart is refused, never approximated.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,29 +28,29 @@ from ..core.objective import Scaling
 from ..exceptions import Unsupported
 from ..linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
 
-Face: TypeAlias = (
+EstimatorClass: TypeAlias = (
     type[LogisticRegression] | type[LinearRegression] | type[SoftmaxRegression]
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """An estimator's objective, but for the rows.
+class AdoptedObjective:
+    """An estimator's objective, without the rows.
 
     Attributes
     ----------
-    face
-        The estimator that minimises the same.
+    estimator
+        The class of this package that minimises the same.
     strength
-        The factor of the penalty: beside the mean loss under "mean" scaling, beside
-        the sum under "sum".
+        The factor of the penalty, relative to the mean loss under "mean" scaling and to
+        the sum of losses under "sum".
     l1_ratio, scaling, fit_intercept
-        As the face takes them.
+        As that class takes them.
     further
-        What else the face is told.
+        Its other parameters.
     """
 
-    face: Face
+    estimator: EstimatorClass
     strength: float
     l1_ratio: float
     scaling: Scaling
@@ -58,7 +58,7 @@ class Terms:
     further: Mapping[str, Any] = field(default_factory=dict)
 
     def parameters(self, weight: float) -> dict[str, Any]:
-        """Return the face's parameters for rows of this total weight."""
+        """Return the estimator's parameters for rows of this total weight."""
         summed = self.scaling == "sum"
         return {
             "alpha": self.strength / weight if summed else self.strength,
@@ -69,30 +69,30 @@ class Terms:
         }
 
 
-def terms_of(estimator: Any) -> Terms:
+def read_objective(estimator: Any) -> AdoptedObjective:
     """Return what a fitted estimator minimised, or raise Unsupported."""
     kind = type(estimator)
     if kind not in READERS:
         known = ", ".join(sorted(known.__name__ for known in READERS))
         raise Unsupported(
-            f"{kind.__name__} cannot be adopted; {known} can. Of a pipeline adopt the "
-            "last step with the features it sees; of a search adopt best_estimator_ "
-            "and call declare_tuned(search)"
+            f"{kind.__name__} cannot be adopted; {known} can. For a pipeline, adopt "
+            "the last step with the features it sees; for a search, adopt "
+            "best_estimator_ and call declare_tuned(search)"
         )
-    terms = READERS[kind](estimator)
-    if not (isfinite(terms.strength) and terms.strength > 0.0):
+    objective = READERS[kind](estimator)
+    if not (isfinite(objective.strength) and objective.strength > 0.0):
         raise _refusal(
             estimator,
             "it has no penalty, and certified removal needs one",
             "fit it with a penalty, however small",
         )
-    return terms
+    return objective
 
 
-def coefficients_of(estimator: Any) -> tuple[Any, Any]:
-    """Return coefficients (k, d) and intercepts (k,) as they were given."""
+def read_coefficients(estimator: Any) -> tuple[Any, Any]:
+    """Return the fitted coefficients (k, d) and intercepts (k,)."""
     if isinstance(estimator, OneVsRestClassifier):
-        pairs = [coefficients_of(part) for part in estimator.estimators_]
+        pairs = [read_coefficients(part) for part in estimator.estimators_]
         return np.vstack([c for c, _ in pairs]), np.concatenate([b for _, b in pairs])
     coef = estimator.coef_
     coef = coef.toarray() if hasattr(coef, "toarray") else coef  # after sparsify()
@@ -101,10 +101,10 @@ def coefficients_of(estimator: Any) -> tuple[Any, Any]:
     return coef, np.broadcast_to(intercept, len(coef))
 
 
-def _logistic(estimator: Any) -> Terms:
+def _read_logistic(estimator: Any) -> AdoptedObjective:
     """Read LogisticRegression: C sum w loss + R."""
     several = len(estimator.classes_) > 2
-    # Both ways of one-vs-rest inside the estimator are gone since scikit-learn 1.8.
+    # scikit-learn 1.8 removed both ways of one-vs-rest inside the estimator.
     scheme = getattr(estimator, "multi_class", "auto")
     apart = scheme == "ovr" or estimator.solver == "liblinear"
     if scheme == "multinomial" and not several:
@@ -113,32 +113,32 @@ def _logistic(estimator: Any) -> Terms:
             "multi_class='multinomial' penalises two classes twice",
             "fit it without multi_class",
         )
-    return Terms(
-        face=SoftmaxRegression if several and not apart else LogisticRegression,
+    return AdoptedObjective(
+        estimator=SoftmaxRegression if several and not apart else LogisticRegression,
         strength=1.0 / float(estimator.C),
-        l1_ratio=_l1_ratio(estimator),
+        l1_ratio=_read_l1_ratio(estimator),
         scaling="sum",
         fit_intercept=bool(estimator.fit_intercept),
-        further=_intercept_of(estimator),
+        further=_read_intercept(estimator),
     )
 
 
-def _intercept_of(estimator: Any) -> dict[str, Any]:
-    """Return how the intercept is penalised: liblinear alone does so."""
+def _read_intercept(estimator: Any) -> dict[str, Any]:
+    """Return how the intercept is penalised, which only liblinear does."""
     if estimator.solver != "liblinear" or not estimator.fit_intercept:
         return {}
     if estimator.intercept_scaling != 1:
         raise _refusal(
             estimator,
             f"liblinear penalises the intercept, and intercept_scaling="
-            f"{estimator.intercept_scaling} penalises it otherwise than the rest",
+            f"{estimator.intercept_scaling} penalises it differently from the rest",
             "fit it with another solver, or with intercept_scaling=1",
         )
     return {"penalize_intercept": True}
 
 
-def _l1_ratio(estimator: Any) -> float:
-    """Return the share of L1, from ``penalty`` where that is still set."""
+def _read_l1_ratio(estimator: Any) -> float:
+    """Return the share of L1, from ``penalty`` if that is still set."""
     penalty = getattr(estimator, "penalty", "deprecated")
     if penalty is None:
         raise _refusal(
@@ -148,7 +148,7 @@ def _l1_ratio(estimator: Any) -> float:
     return ratios[penalty] if penalty in ratios else float(estimator.l1_ratio or 0.0)
 
 
-def _one_vs_rest(estimator: Any) -> Terms:
+def _read_one_vs_rest(estimator: Any) -> AdoptedObjective:
     """Read OneVsRestClassifier(LogisticRegression): binary models side by side."""
     parts = {type(part) for part in estimator.estimators_}
     if parts != {linear_model.LogisticRegression} or estimator.multilabel_:
@@ -163,11 +163,10 @@ def _one_vs_rest(estimator: Any) -> Terms:
             "class_weight weighs each row differently for each class",
             "fit it with sample_weight instead",
         )
-    terms = _logistic(estimator.estimators_[0])
-    return terms
+    return _read_logistic(estimator.estimators_[0])
 
 
-def _ridge(estimator: Any) -> Terms:
+def _read_ridge(estimator: Any) -> AdoptedObjective:
     """Read Ridge: sum w error^2 + alpha |w|^2."""
     _require_free_signs(estimator)
     strengths = np.unique(np.asarray(estimator.alpha, dtype=np.float64))
@@ -175,10 +174,10 @@ def _ridge(estimator: Any) -> Terms:
         raise _refusal(
             estimator,
             "alpha differs from target to target",
-            "fit and adopt one model a target",
+            "fit and adopt one model per target",
         )
-    return Terms(
-        face=LinearRegression,
+    return AdoptedObjective(
+        estimator=LinearRegression,
         strength=float(strengths[0]),
         l1_ratio=0.0,
         scaling="sum",
@@ -186,7 +185,7 @@ def _ridge(estimator: Any) -> Terms:
     )
 
 
-def _ridge_classifier(estimator: Any) -> Terms:
+def _read_ridge_classifier(estimator: Any) -> AdoptedObjective:
     """Read RidgeClassifier: squared error of the targets -1 and +1."""
     _require_free_signs(estimator)
     if len(estimator.classes_) != 2:
@@ -196,8 +195,8 @@ def _ridge_classifier(estimator: Any) -> Terms:
             "for two",
             "use LogisticRegression, or adopt a Ridge on targets -1 and +1",
         )
-    return Terms(
-        face=LogisticRegression,
+    return AdoptedObjective(
+        estimator=LogisticRegression,
         strength=float(estimator.alpha),
         l1_ratio=0.0,
         scaling="sum",
@@ -206,11 +205,11 @@ def _ridge_classifier(estimator: Any) -> Terms:
     )
 
 
-def _elastic_net(estimator: Any) -> Terms:
+def _read_elastic_net(estimator: Any) -> AdoptedObjective:
     """Read Lasso and ElasticNet: mean error^2 / 2 + alpha R."""
     _require_free_signs(estimator)
-    return Terms(
-        face=LinearRegression,
+    return AdoptedObjective(
+        estimator=LinearRegression,
         strength=float(estimator.alpha),
         l1_ratio=float(estimator.l1_ratio),
         scaling="mean",
@@ -218,7 +217,7 @@ def _elastic_net(estimator: Any) -> Terms:
     )
 
 
-def _descent(estimator: Any) -> Terms:
+def _read_sgd(estimator: Any) -> AdoptedObjective:
     """Read SGDClassifier: mean log loss + alpha R, classes one against the rest."""
     if estimator.loss != "log_loss":
         raise _refusal(
@@ -232,17 +231,17 @@ def _descent(estimator: Any) -> Terms:
             "class_weight weighs each row differently for each class",
             "fit it with sample_weight instead",
         )
-    return Terms(
-        face=LogisticRegression,
+    return AdoptedObjective(
+        estimator=LogisticRegression,
         strength=float(estimator.alpha),
-        l1_ratio=_l1_ratio(estimator),
+        l1_ratio=_read_l1_ratio(estimator),
         scaling="mean",
         fit_intercept=bool(estimator.fit_intercept),
     )
 
 
 def _require_free_signs(estimator: Any) -> None:
-    """Refuse coefficients that may not be negative."""
+    """Raise Unsupported if coefficients must not be negative."""
     if estimator.positive:
         raise _refusal(
             estimator,
@@ -252,16 +251,16 @@ def _require_free_signs(estimator: Any) -> None:
 
 
 def _refusal(estimator: Any, why: str, instead: str) -> Unsupported:
-    """Return the error of an estimator that has no counterpart."""
+    """Return the error for an estimator without a counterpart."""
     return Unsupported(f"{type(estimator).__name__}: {why}; {instead}")
 
 
-READERS: Mapping[type, Callable[[Any], Terms]] = {
-    linear_model.LogisticRegression: _logistic,
-    OneVsRestClassifier: _one_vs_rest,
-    linear_model.Ridge: _ridge,
-    linear_model.RidgeClassifier: _ridge_classifier,
-    linear_model.Lasso: _elastic_net,
-    linear_model.ElasticNet: _elastic_net,
-    linear_model.SGDClassifier: _descent,
+READERS: Mapping[type, Callable[[Any], AdoptedObjective]] = {
+    linear_model.LogisticRegression: _read_logistic,
+    OneVsRestClassifier: _read_one_vs_rest,
+    linear_model.Ridge: _read_ridge,
+    linear_model.RidgeClassifier: _read_ridge_classifier,
+    linear_model.Lasso: _read_elastic_net,
+    linear_model.ElasticNet: _read_elastic_net,
+    linear_model.SGDClassifier: _read_sgd,
 }
