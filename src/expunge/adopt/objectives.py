@@ -84,7 +84,7 @@ def read_objective(estimator: Any) -> AdoptedObjective:
         raise _refusal(
             estimator,
             "it has no penalty, and certified removal needs one",
-            "fit it with a penalty, however small",
+            instead="fit it with a penalty, however small",
         )
     return objective
 
@@ -111,7 +111,7 @@ def _read_logistic(estimator: Any) -> AdoptedObjective:
         raise _refusal(
             estimator,
             "multi_class='multinomial' penalises two classes twice",
-            "fit it without multi_class",
+            instead="fit it without multi_class",
         )
     return AdoptedObjective(
         estimator=SoftmaxRegression if several and not apart else LogisticRegression,
@@ -132,7 +132,7 @@ def _read_intercept(estimator: Any) -> dict[str, Any]:
             estimator,
             f"liblinear penalises the intercept, and intercept_scaling="
             f"{estimator.intercept_scaling} penalises it differently from the rest",
-            "fit it with another solver, or with intercept_scaling=1",
+            instead="fit it with another solver, or with intercept_scaling=1",
         )
     return {"penalize_intercept": True}
 
@@ -142,7 +142,7 @@ def _read_l1_ratio(estimator: Any) -> float:
     penalty = getattr(estimator, "penalty", "deprecated")
     if penalty is None:
         raise _refusal(
-            estimator, "penalty=None", "fit it with a penalty, however small"
+            estimator, "penalty=None", instead="fit it with a penalty, however small"
         )
     ratios = {"l2": 0.0, "l1": 1.0}
     return ratios[penalty] if penalty in ratios else float(estimator.l1_ratio or 0.0)
@@ -155,13 +155,13 @@ def _read_one_vs_rest(estimator: Any) -> AdoptedObjective:
         raise _refusal(
             estimator,
             "it must hold a LogisticRegression for each of several classes",
-            "adopt its estimators_ one by one",
+            instead="adopt its estimators_ one by one",
         )
     if estimator.estimator.class_weight is not None:
         raise _refusal(
             estimator,
             "class_weight weighs each row differently for each class",
-            "fit it with sample_weight instead",
+            instead="fit it with sample_weight instead",
         )
     return _read_logistic(estimator.estimators_[0])
 
@@ -174,7 +174,7 @@ def _read_ridge(estimator: Any) -> AdoptedObjective:
         raise _refusal(
             estimator,
             "alpha differs from target to target",
-            "fit and adopt one model per target",
+            instead="fit and adopt one model per target",
         )
     return AdoptedObjective(
         estimator=LinearRegression,
@@ -193,7 +193,7 @@ def _read_ridge_classifier(estimator: Any) -> AdoptedObjective:
             estimator,
             f"it has {len(estimator.classes_)} classes, and squared error is adopted "
             "for two",
-            "use LogisticRegression, or adopt a Ridge on targets -1 and +1",
+            instead="use LogisticRegression, or adopt a Ridge on targets -1 and +1",
         )
     return AdoptedObjective(
         estimator=LogisticRegression,
@@ -223,13 +223,13 @@ def _read_sgd(estimator: Any) -> AdoptedObjective:
         raise _refusal(
             estimator,
             f"loss={estimator.loss!r}; of its losses 'log_loss' can be adopted",
-            "fit it with loss='log_loss'",
+            instead="fit it with loss='log_loss'",
         )
     if len(estimator.classes_) > 2 and estimator.class_weight is not None:
         raise _refusal(
             estimator,
             "class_weight weighs each row differently for each class",
-            "fit it with sample_weight instead",
+            instead="fit it with sample_weight instead",
         )
     return AdoptedObjective(
         estimator=LogisticRegression,
@@ -246,11 +246,11 @@ def _require_free_signs(estimator: Any) -> None:
         raise _refusal(
             estimator,
             "positive=True constrains the coefficients",
-            "fit it with positive=False",
+            instead="fit it with positive=False",
         )
 
 
-def _refusal(estimator: Any, why: str, instead: str) -> Unsupported:
+def _refusal(estimator: Any, why: str, *, instead: str) -> Unsupported:
     """Return the error for an estimator without a counterpart."""
     return Unsupported(f"{type(estimator).__name__}: {why}; {instead}")
 
