@@ -25,15 +25,15 @@ import numpy as np
 
 from expunge import L2, HalfSquared, Jackknife, Logistic, Objective, Rows, learn
 from expunge.audit import (
+    AuditOptions,
     AuditReport,
     Case,
-    Pair,
-    Trial,
+    ModelPair,
+    attack_membership,
+    attack_reconstruction,
     audit,
     examine,
-    membership,
-    models,
-    reconstruction,
+    fit_models,
 )
 from expunge.core.arrays import Index, Vector
 from expunge.promise.budget import Budget
@@ -110,8 +110,8 @@ def printed_noise(seed: int, n_draws: int) -> Found:
     step = jackknife_radius(known, 1, n_samples=len(case.rows)) / Budget().gdp
     needed = PRINTED_REMOVALS**2 * step  # what the increments add up to
     budget = Budget(sigma=needed, allow_seeded=True)
-    worlds = models(case, budget).worlds
-    sound = Trial(budget, seeded(budget, seed), n_draws)
+    worlds = fit_models(case, budget).worlds
+    sound = AuditOptions(budget, seeded(budget, seed), n_draws)
     broken = replace(sound, noise=PrintedNoise(step, budget.grid, seed))
     return Found(examine(worlds, broken), examine(worlds, sound))
 
@@ -141,9 +141,9 @@ def half_the_noise(seed: int, n_draws: int, share: float = 0.5) -> Found:
     """Audit a sampler that draws a share of its sigma, and one that draws it all."""
     case = cluster(seed, Objective(HalfSquared(), L2(), alpha=0.1))
     budget = contract(answered(case)[1])
-    sound = Trial(budget, seeded(budget, seed), n_draws)
+    sound = AuditOptions(budget, seeded(budget, seed), n_draws)
     broken = replace(sound, noise=seeded(budget, seed, share))
-    worlds = models(case, budget).worlds
+    worlds = fit_models(case, budget).worlds
     return Found(examine(worlds, broken), examine(worlds, sound))
 
 
@@ -162,11 +162,11 @@ def rank_one(seed: int, n_draws: int) -> Found:
     state, _ = answered(case)
     s = rank_one_step(state, case.rows.take(case.removed))
     budget = contract(third_order_bound(state, s) / strong_convexity(state))
-    trial = Trial(budget, seeded(budget, seed), n_draws)
+    options = AuditOptions(budget, seeded(budget, seed), n_draws)
     newton = replace(case, mechanism=Newton())
-    retrained = models(newton, budget).retrained
-    broken = examine(Pair(state.anchor + s, retrained), trial)
-    return Found(broken, audit(newton, trial))
+    retrained = fit_models(newton, budget).retrained
+    broken = examine(ModelPair(state.anchor + s, retrained), options)
+    return Found(broken, audit(newton, options))
 
 
 BUILDS: dict[str, Callable[[int, int], Found]] = {
@@ -240,14 +240,18 @@ def uncovered() -> Section:
     for sigma in (0.3, 0.1, 0.03):
         progress(f"attacks on earlier releases, sigma {sigma:g}")
         case, budget = outsider(0), Budget(sigma=sigma, allow_seeded=True)
-        found, person = models(case, budget), case.rows.take(case.removed)
-        trial = Trial(budget, seeded(budget, 0))
-        attack = partial(membership, objective=case.objective, person=person)
+        found, person = fit_models(case, budget), case.rows.take(case.removed)
+        options = AuditOptions(budget, seeded(budget, 0))
+        attack = partial(attack_membership, objective=case.objective, person=person)
         before, after = (
-            attack(pair, trial=trial) for pair in (found.presence, found.worlds)
+            attack(pair, options=options) for pair in (found.presence, found.worlds)
         )
-        traced = reconstruction(
-            found.history, case.objective, person, outsider(1).rows, trial
+        traced = attack_reconstruction(
+            found.history,
+            case.objective,
+            person=person,
+            known=outsider(1).rows,
+            options=options,
         )
         directions.append(traced.exact)
         cells = [f"{x:.3f}" for x in (before.advantage, after.advantage)]

@@ -221,11 +221,11 @@ def _design(rng: np.random.Generator, n_samples: int, objective: Objective) -> M
 
 
 def bar_verdict(seed: int) -> Verdict:
-    """Return what one random case shows of the bars of leave-one-out losses."""
-    return _verdict(np.random.default_rng([seed, 7]), LEFT_OUT, _bars_judged)
+    """Return what one random case shows of the bounds on leave-one-out losses."""
+    return _verdict(np.random.default_rng([seed, 7]), LEFT_OUT, _loo_bounds_judged)
 
 
-def _bars_judged(each: Combination, rng: np.random.Generator) -> Verdict:
+def _loo_bounds_judged(each: Combination, rng: np.random.Generator) -> Verdict:
     objective = _objective(each, rng)
     rows = _rows(each, objective, rng)
     summary = learn(objective, rows)
@@ -239,7 +239,7 @@ def _bars_judged(each: Combination, rng: np.random.Generator) -> Verdict:
             value, doubt = exact_loss(objective, own, oracle)
         gap = abs(LD(found.losses[place]) - value) - doubt
         if gap > found.error_bounds[place]:
-            broken.append(f"{each} bar {found.error_bounds[place]:.3g} < {gap:.3g}")
+            broken.append(f"{each} bound {found.error_bounds[place]:.3g} < {gap:.3g}")
     return Verdict("", known.size, tuple(broken))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leave-one-out: against a fit without each row, and bars that no case breaks."""
+"""Leave-one-out errors: within their bounds, and the bounds are needed.
 
 import copy
 from dataclasses import replace
@@ -76,10 +76,12 @@ def _exact(state: State, rows: Rows, place: int) -> tuple[float, float]:
     return float(loss.value(row.y, t)[0]), 2.0 * doubt + 1e-15
 
 
-def judged(oracle: tuple[Vector, Vector], found: LooResult) -> tuple[Vector, Vector]:
-    """Return errors and bars of the rows without which there is a model.
+def errors_and_bounds(
+    oracle: tuple[Vector, Vector], found: LooResult
+) -> tuple[Vector, Vector]:
+    """Return errors and their bounds, for the rows without which there is a model.
 
-    What the oracle may be off by is not the bar's fault.
+    The bound does not have to pay for the oracle's own error.
     """
     losses, doubts = oracle
     there = np.isfinite(losses)
@@ -88,9 +90,9 @@ def judged(oracle: tuple[Vector, Vector], found: LooResult) -> tuple[Vector, Vec
 
 
 def violated(state: State, rows: Rows, found: LooResult) -> int:
-    """Return how many losses are further off than their bars say."""
-    errors, bars = judged(exact(state, rows), found)
-    return int((errors > bars).sum())
+    """Return how many losses are further off than their bounds allow."""
+    errors, bounds = errors_and_bounds(exact(state, rows), found)
+    return int((errors > bounds).sum())
 
 
 def problem(
@@ -219,7 +221,7 @@ def test_ridge_regression_agrees_with_the_hat_matrix_over_several_blocks(
 
 
 def random_case(loss: str, penalty: str, seed: int) -> tuple[State, Rows]:
-    """Return a small problem that draws all that could break a bar."""
+    """Return a small random problem with all that could break an error bound."""
     rng = np.random.default_rng([seed, *f"{loss}-{penalty}".encode()])
     mu, kinked = float(10.0 ** rng.uniform(-4.0, -1.0)), penalty != "l2"
     intercept = bool(rng.random() < 0.5)
@@ -260,31 +262,31 @@ def _design(rng: np.random.Generator, loss: str) -> tuple[Matrix, Vector]:
 
 @pytest.mark.parametrize("penalty", SEPARABLE)
 @pytest.mark.parametrize("loss", ONE_OUTPUT)
-def test_no_random_case_breaks_a_bar(
+def test_no_random_case_breaks_an_error_bound(
     loss: str, penalty: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs = []
     for seed in range(18):
         state, rows = random_case(loss, penalty, seed)
         oracle = exact(state, rows)
-        # By the first look alone, with the second, and with refits.
+        # Solved only, then refined, then refitted.
         for most, refits in ((0, 0), (512, 0), (512, 32)):
             monkeypatch.setattr(loo, "MOST_REFINED", most)
             monkeypatch.setattr(loo, "MOST_REFITTED", refits)
-            errors, bars = judged(oracle, leave_one_out(state, rows))
-            assert (errors <= bars).all()
-        pairs.append((errors, bars))
-    errors, bars = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
+            errors, bounds = errors_and_bounds(oracle, leave_one_out(state, rows))
+            assert (errors <= bounds).all()
+        pairs.append((errors, bounds))
+    errors, bounds = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
     assert errors.size > 200
-    assert np.median(bars) < 1e-6
-    # Of bars that are not rounding alone, how loose.
+    assert np.median(bounds) < 1e-6
+    # How loose the bounds are that do not consist of rounding alone.
     seen = errors > 1e-10
     if np.count_nonzero(seen) > 20:
-        assert np.median(bars[seen] / errors[seen]) < 30.0
+        assert np.median(bounds[seen] / errors[seen]) < 30.0
 
 
-def _first_look_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no row have another look, so that the first one's bars stand."""
+def _solve_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refine and refit no row."""
     monkeypatch.setattr(loo, "MOST_REFINED", 0)
     monkeypatch.setattr(loo, "MOST_REFITTED", 0)
 
@@ -309,7 +311,7 @@ MUTANTS: dict[str, tuple[str, Any, str, Any]] = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     loss, module, attribute, value = MUTANTS[name]
-    _first_look_alone(monkeypatch)
+    _solve_only(monkeypatch)
     # One step alone: with weights under "mean" scaling it leaves a residual.
     monkeypatch.setattr(loo_problems, "REPEATS", 1)
     objective = Objective(LOSSES[loss][0], L2(), 0.05, intercept=True)
@@ -337,14 +339,16 @@ def test_a_measured_gradient_must_count(monkeypatch: pytest.MonkeyPatch) -> None
     assert violated(state, rows, leave_one_out(state, rows)) >= 10
 
 
-def test_each_look_narrows_the_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refining_and_refitting_narrow_the_bounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     objective = Objective(Huber(), L2(), 0.01, intercept=True)
     rows = problem(objective, np.random.default_rng(6), 60)
     state = fitted(learn(objective, rows))
     every = leave_one_out(state, rows)
     monkeypatch.setattr(loo, "MOST_REFITTED", 0)
     without_refits = leave_one_out(state, rows)
-    _first_look_alone(monkeypatch)
+    _solve_only(monkeypatch)
     first = leave_one_out(state, rows)
     assert every.error_bound <= without_refits.error_bound <= first.error_bound
     assert every.error_bound < 1e-3 * first.error_bound
@@ -398,7 +402,7 @@ def test_rows_must_be_those_that_remain(rng: np.random.Generator) -> None:
         leave_one_out(fitted(learn(objective, alone)), alone)
 
 
-def test_a_row_without_which_there_is_no_model_has_no_bar() -> None:
+def test_a_row_without_which_there_is_no_model_has_no_bound() -> None:
     # The last of its class: without it the free intercept runs away.
     X, y = np.linspace(-1.0, 1.0, 12)[:, None], np.ones(12)
     y[0] = -1.0
@@ -448,14 +452,16 @@ def test_sparse_rows_give_the_same(rng: np.random.Generator) -> None:
     assert other.error_bound < 1e-4
 
 
-def test_a_promised_norm_widens_first_bars(monkeypatch: pytest.MonkeyPatch) -> None:
-    _first_look_alone(monkeypatch)
+def test_a_declared_norm_widens_the_first_bounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _solve_only(monkeypatch)
     objective = Objective(Logistic(), L2(), 0.5)
     rows = problem(objective, np.random.default_rng(7), 80)
     state = fitted(learn(objective, rows))
     own = leave_one_out(state, rows)
-    promised = leave_one_out(state, rows, row_norm=2.0 * float(rows.norms().max()))
-    assert (promised.error_bounds >= own.error_bounds).all()
+    declared = leave_one_out(state, rows, row_norm=2.0 * float(rows.norms().max()))
+    assert (declared.error_bounds >= own.error_bounds).all()
 
 
 def test_nothing_is_shown_or_travels(rng: np.random.Generator) -> None:

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""From a fitted scikit-learn estimator and its rows to a model that can forget.
+r"""Fitted scikit-learn estimators become models that can forget.
 
 The coefficients given are a start, not the answer: a certificate speaks of the
 minimiser, and scikit-learn stops short of it. The problem is solved again from there,
-and ``adoption_`` tells how far that moved the model.
-
-Terms: what a fitted scikit-learn estimator minimised, in this package's words.
+and ``adoption_`` tells how far that moved the model. ``model.to_sklearn()`` goes the
+other way, for serving.
 
 With W the sum of the weights and R = l1_ratio |w|_1 + (1 - l1_ratio) |w|^2 / 2,
 
@@ -15,9 +14,9 @@ With W the sum of the weights and R = l1_ratio |w|_1 + (1 - l1_ratio) |w|^2 / 2,
     Lasso, ElasticNet     mean error^2 / 2 + a R       alpha = a         "mean"
     SGDClassifier         mean loss + a R              alpha = a         "mean"
 
-so that retraining with the same hyper-parameter is what a removal aims at. Estimators
-are known by their exact class: what derives from one may minimise something else. A
-setting that has no counterpart is refused, never approximated.
+so that a removal aims at retraining with the same hyper-parameter. Estimators are
+recognised by their exact class, because a subclass may minimise something else. A
+setting without a counterpart is refused, never approximated.
 """
 
 import warnings
@@ -49,29 +48,29 @@ from .promise.budget import Budget
 from .promise.certificate import BALANCED, Scope
 from .removal import Mechanism
 
-Face: TypeAlias = (
+EstimatorClass: TypeAlias = (
     type[LogisticRegression] | type[LinearRegression] | type[SoftmaxRegression]
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """An estimator's objective, but for the rows.
+class AdoptedObjective:
+    """An estimator's objective, without the rows.
 
     Attributes
     ----------
-    face
-        The estimator that minimises the same.
+    estimator
+        The class of this package that minimises the same.
     strength
-        The factor of the penalty: beside the mean loss under "mean" scaling, beside
-        the sum under "sum".
+        The factor of the penalty, relative to the mean loss under "mean" scaling and to
+        the sum of losses under "sum".
     l1_ratio, scaling, fit_intercept
-        As the face takes them.
+        As that class takes them.
     further
-        What else the face is told.
+        Its other parameters.
     """
 
-    face: Face
+    estimator: EstimatorClass
     strength: float
     l1_ratio: float
     scaling: Scaling
@@ -79,7 +78,7 @@ class Terms:
     further: Mapping[str, Any] = field(default_factory=dict)
 
     def parameters(self, weight: float) -> dict[str, Any]:
-        """Return the face's parameters for rows of this total weight."""
+        """Return the estimator's parameters for rows of this total weight."""
         summed = self.scaling == "sum"
         return {
             "alpha": self.strength / weight if summed else self.strength,
@@ -90,30 +89,30 @@ class Terms:
         }
 
 
-def terms_of(estimator: Any) -> Terms:
+def read_objective(estimator: Any) -> AdoptedObjective:
     """Return what a fitted estimator minimised, or raise Unsupported."""
     kind = type(estimator)
     if kind not in READERS:
         known = ", ".join(sorted(known.__name__ for known in READERS))
         raise Unsupported(
-            f"{kind.__name__} cannot be adopted; {known} can. Of a pipeline adopt the "
-            "last step with the features it sees; of a search adopt best_estimator_ "
-            "and call declare_tuned(search)"
+            f"{kind.__name__} cannot be adopted; {known} can. For a pipeline, adopt "
+            "the last step with the features it sees; for a search, adopt "
+            "best_estimator_ and call declare_tuned(search)"
         )
-    terms = READERS[kind](estimator)
-    if not (isfinite(terms.strength) and terms.strength > 0.0):
+    objective = READERS[kind](estimator)
+    if not (isfinite(objective.strength) and objective.strength > 0.0):
         raise _refusal(
             estimator,
             "it has no penalty, and certified removal needs one",
-            "fit it with a penalty, however small",
+            instead="fit it with a penalty, however small",
         )
-    return terms
+    return objective
 
 
-def coefficients_of(estimator: Any) -> tuple[Any, Any]:
-    """Return coefficients (k, d) and intercepts (k,) as they were given."""
+def read_coefficients(estimator: Any) -> tuple[Any, Any]:
+    """Return the fitted coefficients (k, d) and intercepts (k,)."""
     if isinstance(estimator, OneVsRestClassifier):
-        pairs = [coefficients_of(part) for part in estimator.estimators_]
+        pairs = [read_coefficients(part) for part in estimator.estimators_]
         return np.vstack([c for c, _ in pairs]), np.concatenate([b for _, b in pairs])
     coef = estimator.coef_
     coef = coef.toarray() if hasattr(coef, "toarray") else coef  # after sparsify()
@@ -122,73 +121,72 @@ def coefficients_of(estimator: Any) -> tuple[Any, Any]:
     return coef, np.broadcast_to(intercept, len(coef))
 
 
-def _logistic(estimator: Any) -> Terms:
+def _read_logistic(estimator: Any) -> AdoptedObjective:
     """Read LogisticRegression: C sum w loss + R."""
     several = len(estimator.classes_) > 2
-    # Both ways of one-vs-rest inside the estimator are gone since scikit-learn 1.8.
+    # scikit-learn 1.8 removed both ways of one-vs-rest inside the estimator.
     scheme = getattr(estimator, "multi_class", "auto")
     apart = scheme == "ovr" or estimator.solver == "liblinear"
     if scheme == "multinomial" and not several:
         raise _refusal(
             estimator,
             "multi_class='multinomial' penalises two classes twice",
-            "fit it without multi_class",
+            instead="fit it without multi_class",
         )
-    return Terms(
-        face=SoftmaxRegression if several and not apart else LogisticRegression,
+    return AdoptedObjective(
+        estimator=SoftmaxRegression if several and not apart else LogisticRegression,
         strength=1.0 / float(estimator.C),
-        l1_ratio=_l1_ratio(estimator),
+        l1_ratio=_read_l1_ratio(estimator),
         scaling="sum",
         fit_intercept=bool(estimator.fit_intercept),
-        further=_intercept_of(estimator),
+        further=_read_intercept(estimator),
     )
 
 
-def _intercept_of(estimator: Any) -> dict[str, Any]:
-    """Return how the intercept is penalised: liblinear alone does so."""
+def _read_intercept(estimator: Any) -> dict[str, Any]:
+    """Return how the intercept is penalised, which only liblinear does."""
     if estimator.solver != "liblinear" or not estimator.fit_intercept:
         return {}
     if estimator.intercept_scaling != 1:
         raise _refusal(
             estimator,
             f"liblinear penalises the intercept, and intercept_scaling="
-            f"{estimator.intercept_scaling} penalises it otherwise than the rest",
-            "fit it with another solver, or with intercept_scaling=1",
+            f"{estimator.intercept_scaling} penalises it differently from the rest",
+            instead="fit it with another solver, or with intercept_scaling=1",
         )
     return {"penalize_intercept": True}
 
 
-def _l1_ratio(estimator: Any) -> float:
-    """Return the share of L1, from ``penalty`` where that is still set."""
+def _read_l1_ratio(estimator: Any) -> float:
+    """Return the share of L1, from ``penalty`` if that is still set."""
     penalty = getattr(estimator, "penalty", "deprecated")
     if penalty is None:
         raise _refusal(
-            estimator, "penalty=None", "fit it with a penalty, however small"
+            estimator, "penalty=None", instead="fit it with a penalty, however small"
         )
     ratios = {"l2": 0.0, "l1": 1.0}
     return ratios[penalty] if penalty in ratios else float(estimator.l1_ratio or 0.0)
 
 
-def _one_vs_rest(estimator: Any) -> Terms:
+def _read_one_vs_rest(estimator: Any) -> AdoptedObjective:
     """Read OneVsRestClassifier(LogisticRegression): binary models side by side."""
     parts = {type(part) for part in estimator.estimators_}
     if parts != {linear_model.LogisticRegression} or estimator.multilabel_:
         raise _refusal(
             estimator,
             "it must hold a LogisticRegression for each of several classes",
-            "adopt its estimators_ one by one",
+            instead="adopt its estimators_ one by one",
         )
     if estimator.estimator.class_weight is not None:
         raise _refusal(
             estimator,
             "class_weight weighs each row differently for each class",
-            "fit it with sample_weight instead",
+            instead="fit it with sample_weight instead",
         )
-    terms = _logistic(estimator.estimators_[0])
-    return terms
+    return _read_logistic(estimator.estimators_[0])
 
 
-def _ridge(estimator: Any) -> Terms:
+def _read_ridge(estimator: Any) -> AdoptedObjective:
     """Read Ridge: sum w error^2 + alpha |w|^2."""
     _require_free_signs(estimator)
     strengths = np.unique(np.asarray(estimator.alpha, dtype=np.float64))
@@ -196,10 +194,10 @@ def _ridge(estimator: Any) -> Terms:
         raise _refusal(
             estimator,
             "alpha differs from target to target",
-            "fit and adopt one model a target",
+            instead="fit and adopt one model per target",
         )
-    return Terms(
-        face=LinearRegression,
+    return AdoptedObjective(
+        estimator=LinearRegression,
         strength=float(strengths[0]),
         l1_ratio=0.0,
         scaling="sum",
@@ -207,7 +205,7 @@ def _ridge(estimator: Any) -> Terms:
     )
 
 
-def _ridge_classifier(estimator: Any) -> Terms:
+def _read_ridge_classifier(estimator: Any) -> AdoptedObjective:
     """Read RidgeClassifier: squared error of the targets -1 and +1."""
     _require_free_signs(estimator)
     if len(estimator.classes_) != 2:
@@ -215,10 +213,10 @@ def _ridge_classifier(estimator: Any) -> Terms:
             estimator,
             f"it has {len(estimator.classes_)} classes, and squared error is adopted "
             "for two",
-            "use LogisticRegression, or adopt a Ridge on targets -1 and +1",
+            instead="use LogisticRegression, or adopt a Ridge on targets -1 and +1",
         )
-    return Terms(
-        face=LogisticRegression,
+    return AdoptedObjective(
+        estimator=LogisticRegression,
         strength=float(estimator.alpha),
         l1_ratio=0.0,
         scaling="sum",
@@ -227,11 +225,11 @@ def _ridge_classifier(estimator: Any) -> Terms:
     )
 
 
-def _elastic_net(estimator: Any) -> Terms:
+def _read_elastic_net(estimator: Any) -> AdoptedObjective:
     """Read Lasso and ElasticNet: mean error^2 / 2 + alpha R."""
     _require_free_signs(estimator)
-    return Terms(
-        face=LinearRegression,
+    return AdoptedObjective(
+        estimator=LinearRegression,
         strength=float(estimator.alpha),
         l1_ratio=float(estimator.l1_ratio),
         scaling="mean",
@@ -239,52 +237,52 @@ def _elastic_net(estimator: Any) -> Terms:
     )
 
 
-def _descent(estimator: Any) -> Terms:
+def _read_sgd(estimator: Any) -> AdoptedObjective:
     """Read SGDClassifier: mean log loss + alpha R, classes one against the rest."""
     if estimator.loss != "log_loss":
         raise _refusal(
             estimator,
             f"loss={estimator.loss!r}; of its losses 'log_loss' can be adopted",
-            "fit it with loss='log_loss'",
+            instead="fit it with loss='log_loss'",
         )
     if len(estimator.classes_) > 2 and estimator.class_weight is not None:
         raise _refusal(
             estimator,
             "class_weight weighs each row differently for each class",
-            "fit it with sample_weight instead",
+            instead="fit it with sample_weight instead",
         )
-    return Terms(
-        face=LogisticRegression,
+    return AdoptedObjective(
+        estimator=LogisticRegression,
         strength=float(estimator.alpha),
-        l1_ratio=_l1_ratio(estimator),
+        l1_ratio=_read_l1_ratio(estimator),
         scaling="mean",
         fit_intercept=bool(estimator.fit_intercept),
     )
 
 
 def _require_free_signs(estimator: Any) -> None:
-    """Refuse coefficients that may not be negative."""
+    """Raise Unsupported if coefficients must not be negative."""
     if estimator.positive:
         raise _refusal(
             estimator,
             "positive=True constrains the coefficients",
-            "fit it with positive=False",
+            instead="fit it with positive=False",
         )
 
 
-def _refusal(estimator: Any, why: str, instead: str) -> Unsupported:
-    """Return the error of an estimator that has no counterpart."""
+def _refusal(estimator: Any, why: str, *, instead: str) -> Unsupported:
+    """Return the error for an estimator without a counterpart."""
     return Unsupported(f"{type(estimator).__name__}: {why}; {instead}")
 
 
-READERS: Mapping[type, Callable[[Any], Terms]] = {
-    linear_model.LogisticRegression: _logistic,
-    OneVsRestClassifier: _one_vs_rest,
-    linear_model.Ridge: _ridge,
-    linear_model.RidgeClassifier: _ridge_classifier,
-    linear_model.Lasso: _elastic_net,
-    linear_model.ElasticNet: _elastic_net,
-    linear_model.SGDClassifier: _descent,
+READERS: Mapping[type, Callable[[Any], AdoptedObjective]] = {
+    linear_model.LogisticRegression: _read_logistic,
+    OneVsRestClassifier: _read_one_vs_rest,
+    linear_model.Ridge: _read_ridge,
+    linear_model.RidgeClassifier: _read_ridge_classifier,
+    linear_model.Lasso: _read_elastic_net,
+    linear_model.ElasticNet: _read_elastic_net,
+    linear_model.SGDClassifier: _read_sgd,
 }
 
 
@@ -346,13 +344,13 @@ def from_sklearn(
     """
     check_is_fitted(estimator)
     _require_known(parameters)
-    terms = terms_of(estimator)
+    adopted = read_objective(estimator)
     given: dict[str, Any] = dict(parameters)
     weight = _weights(estimator, y, given.pop("sample_weight", None))
     total = float(np.shape(y)[0] if weight is None else np.add.reduce(weight))
     if not total > 0.0:
         raise InvalidInput("no rows with positive weight: there is nothing to adopt")
-    model = terms.face(**terms.parameters(total), **given)
+    model = adopted.estimator(**adopted.parameters(total), **given)
     # Of two classes scikit-learn makes one logistic model.
     prepared = prepare(model, X, y, sample_weight=weight).with_pair(Logistic())
     objective, rows = prepared.objective, prepared.rows
@@ -369,8 +367,8 @@ def from_sklearn(
     theta = private_model(model).answer.draft.theta
     adoption = _adoption(objective, rows, start, theta)
     snapshot = snapshot_of(model)
-    adopted = replace(private_model(model), adoption=adoption)
-    set_snapshot(model, snapshot.keep(adopted))
+    private = replace(private_model(model), adoption=adoption)
+    set_snapshot(model, snapshot.keep(private))
     _warn(estimator, adoption)
     return model
 
@@ -429,7 +427,7 @@ def _require_same(estimator: Any, model: Adopted, prepared: Prepared) -> None:
 
 def _start(estimator: Any, objective: Objective, rows: Rows) -> Vector:
     """Return the given coefficients as parameters, row by row."""
-    coef, intercept = coefficients_of(estimator)
+    coef, intercept = read_coefficients(estimator)
     width = rows.X.shape[1] - objective.intercept
     if coef.shape != (objective.loss.outputs, width):
         raise InvalidInput(

@@ -1,21 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Audit: try to break a promise on real models, and say how far that went."""
+"""Audit: try to break a promise on real models, and report how far you got."""
 
-from .attacks import Membership, Reconstruction, membership, reconstruct, reconstruction
-from .trial import AuditReport, Case, Models, Pair, Trial, audit, examine, models
+from .attacks import (
+    MembershipFinding,
+    ReconstructionFinding,
+    attack_membership,
+    attack_reconstruction,
+    reconstruct_direction,
+)
+from .comparison import (
+    AuditOptions,
+    AuditReport,
+    Case,
+    CaseModels,
+    ModelPair,
+    audit,
+    examine,
+    fit_models,
+)
 
 __all__ = [
+    "AuditOptions",
     "AuditReport",
     "Case",
-    "Membership",
-    "Models",
-    "Pair",
-    "Reconstruction",
-    "Trial",
+    "CaseModels",
+    "MembershipFinding",
+    "ModelPair",
+    "ReconstructionFinding",
+    "attack_membership",
+    "attack_reconstruction",
     "audit",
     "examine",
-    "membership",
-    "models",
-    "reconstruct",
-    "reconstruction",
+    "fit_models",
+    "reconstruct_direction",
 ]

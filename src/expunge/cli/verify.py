@@ -153,7 +153,7 @@ class AuditCommand(RegistryOptions):
 
 def try_removal(registry: "Registry", name: str, *, n_draws: int) -> "AuditReport":
     """Test whether releases with a row removed differ from retrained ones."""
-    from ..audit import Trial, audit
+    from ..audit import AuditOptions, audit
 
     budget = registry.model(name).budget
     if budget is None:
@@ -161,7 +161,7 @@ def try_removal(registry: "Registry", name: str, *, n_draws: int) -> "AuditRepor
             f"model {name!r} was fitted without a budget, so there is nothing to test; "
             "omit --trials"
         )
-    return audit(registry.models.case(name), Trial(budget, n_draws=n_draws))
+    return audit(registry.models.case(name), AuditOptions(budget, n_draws=n_draws))
 
 
 def write_private(path: Path, text: str) -> None:

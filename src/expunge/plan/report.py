@@ -81,6 +81,48 @@ STYLES: Mapping[Kind, tuple[str, str]] = {
 }
 
 
+class PlanningLooksAtData(UserWarning):
+    """A plan was made on rows that nobody declared public or held out.
+
+    Silence it with ``PlanOptions(public=True)`` where that is true, or with
+    ``warnings.simplefilter("ignore", PlanningLooksAtData)``.
+    """
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PlanOptions:
+    """How to plan; the defaults will usually do.
+
+    Parameters
+    ----------
+    public
+        Whether the rows are public or held out, so that you may look at them freely.
+    scored_on
+        Rows to score releases on; the planned rows themselves if not given.
+    factors
+        Multiples of the budget's sigma to score.
+    draws, seed
+        Releases drawn for each sigma, and the seed of noise and random order.
+    progress
+        Called with what is being tried, in words that hold no figures of the data.
+    """
+
+    public: bool = False
+    scored_on: Rows | None = None
+    factors: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0, 10.0)
+    draws: int = 20
+    seed: int = 0
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        """Raise InvalidInput for a plan without draws or sigmas."""
+        if self.draws < 1 or not self.factors or not min(self.factors) > 0.0:
+            raise InvalidInput(
+                f"draws={self.draws}, factors={self.factors}; score at least one draw "
+                "at one positive multiple of sigma"
+            )
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class PlanReport(Private):
     """What a budget allows on given rows. Only ``table`` and ``plot`` show it.
@@ -179,7 +221,7 @@ class PlanReport(Private):
         lines.append(("any, requests ignored", ignored, "", "by constants alone"))
         risk = "no bound" if self.risk is None else f"at most {self.risk:.3g}"
         return (
-            f"{_aligned(lines, last_is_text=True)}\n"
+            f"{_align_columns(lines, last_is_text=True)}\n"
             "Without the remaining rows one more is refused, visibly. With them it is "
             "answered\nas stated, and counting starts again from there.\n"
             f"Expected excess risk until then, by constants alone: {risk}"
@@ -192,7 +234,7 @@ class PlanReport(Private):
             found = [radii.get(count) for radii in tried]
             if any(radius is not None for radius in found):
                 lines.append((str(count), *map(_figure, found)))
-        return _aligned(lines)
+        return _align_columns(lines)
 
     def _scores(self) -> str:
         lines = [("sigma", self.metric, "lowest", "loss", "typical fit", "worst fit")]
@@ -200,123 +242,7 @@ class PlanReport(Private):
             scores = f"{each.score:.4f}", f"{each.lowest:.4f}", f"{each.loss:.4g}"
             counts = _figure(each.typical), _figure(each.worst)
             lines.append((f"{each.sigma:g}", *scores, *counts))
-        return _aligned(lines)
-
-
-def _label(limit: RemovalLimit) -> str:
-    """Return the kind of removal in words."""
-    return f"{limit.kind}: {WORDS[limit.order]}"
-
-
-def _figure(value: float | None) -> str:
-    """Return a number as the table shows it."""
-    if value is None:
-        return "-"
-    if isinstance(value, int):
-        return str(value)
-    return f"{value:.2e}" if isfinite(value) else "no bound"
-
-
-def _aligned(lines: Sequence[tuple[str, ...]], *, last_is_text: bool = False) -> str:
-    """Return lines of cells in columns, with a rule below the first."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    final = len(widths) - 1
-
-    def cell(i: int, text: str) -> str:
-        left = i == 0 or (last_is_text and i == final)
-        return text.ljust(widths[i]) if left else text.rjust(widths[i])
-
-    drawn = ["  ".join(cell(i, text) for i, text in enumerate(line)) for line in lines]
-    rule = "  ".join("-" * width for width in widths)
-    return "\n".join(line.rstrip() for line in [drawn[0], rule, *drawn[1:]])
-
-
-def _draw_radii(axes: "Axes", report: PlanReport) -> None:
-    """Draw radius by count for each kind, and the largest radius that fits."""
-    for limit in report.limits:
-        finite = [pair for pair in limit.tried if isfinite(pair[1]) and pair[1] > 0.0]
-        counts, radii = [n for n, _ in finite], [radius for _, radius in finite]
-        colour, marker = STYLES[limit.kind]
-        words = f"{_label(limit)}, {limit.without_rows} fit"
-        axes.plot(counts, radii, color=colour, marker=marker, ms=3.5, label=words)
-    axes.axhline(
-        report.allowed, color="black", ls="--", label=f"allowed, {report.allowed:.3g}"
-    )
-    axes.set(
-        xscale="log",
-        yscale="log",
-        xlabel="rows removed",
-        ylabel="radius: bound on the distance to retraining",
-        title="Radius after removals, by the state alone",
-    )
-    axes.legend(frameon=False)
-    axes.grid(alpha=0.25)
-
-
-def _draw_scores(axes: "Axes", report: PlanReport) -> None:
-    """Draw score by sigma beside the noise-free score."""
-    sigmas = [each.sigma for each in report.noised]
-    means = [each.score for each in report.noised]
-    lowest = [each.lowest for each in report.noised]
-    axes.plot(sigmas, means, color="#0072B2", marker="o", label="mean of the draws")
-    axes.fill_between(
-        sigmas, lowest, means, alpha=0.2, lw=0.0, label="down to the lowest"
-    )
-    free = report.noise_free.score
-    axes.axhline(free, color="black", ls="--", label="without noise")
-    axes.axvline(report.budget.sigma, color="#D55E00", ls=":", label="the budget")
-    axes.set(
-        xscale="log",
-        xlabel="sigma: standard deviation of the noise",
-        ylabel=report.metric,
-        title=f"What noise costs: {report.metric} of a release",
-    )
-    if min(lowest) < LOWEST_R2:
-        axes.set_ylim(bottom=LOWEST_R2)
-    axes.legend(frameon=False, loc="lower left")
-    axes.grid(alpha=0.25)
-
-
-class PlanningLooksAtData(UserWarning):
-    """A plan was made on rows that nobody declared public or held out.
-
-    Silence it with ``PlanOptions(public=True)`` where that is true, or with
-    ``warnings.simplefilter("ignore", PlanningLooksAtData)``.
-    """
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class PlanOptions:
-    """How to plan; the defaults will usually do.
-
-    Parameters
-    ----------
-    public
-        Whether the rows are public or held out, so that you may look at them freely.
-    scored_on
-        Rows to score releases on; the planned rows themselves if not given.
-    factors
-        Multiples of the budget's sigma to score.
-    draws, seed
-        Releases drawn for each sigma, and the seed of noise and random order.
-    progress
-        Called with what is being tried, in words that hold no figures of the data.
-    """
-
-    public: bool = False
-    scored_on: Rows | None = None
-    factors: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0, 10.0)
-    draws: int = 20
-    seed: int = 0
-    progress: Progress | None = None
-
-    def __post_init__(self) -> None:
-        """Raise InvalidInput for a plan without draws or sigmas."""
-        if self.draws < 1 or not self.factors or not min(self.factors) > 0.0:
-            raise InvalidInput(
-                f"draws={self.draws}, factors={self.factors}; score at least one draw "
-                "at one positive multiple of sigma"
-            )
+        return _align_columns(lines)
 
 
 def plan(
@@ -463,3 +389,79 @@ def _caveats(options: PlanOptions) -> tuple[str, ...]:
         "a radius may rise and fall between the counts tried.",
         "A plan promises nothing. Each release is checked against the budget again.",
     )
+
+
+def _label(limit: RemovalLimit) -> str:
+    """Return the kind of removal in words."""
+    return f"{limit.kind}: {WORDS[limit.order]}"
+
+
+def _figure(value: float | None) -> str:
+    """Return a number as the table shows it."""
+    if value is None:
+        return "-"
+    if isinstance(value, int):
+        return str(value)
+    return f"{value:.2e}" if isfinite(value) else "no bound"
+
+
+def _align_columns(
+    lines: Sequence[tuple[str, ...]], *, last_is_text: bool = False
+) -> str:
+    """Return lines of cells in columns, with a rule below the first."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    final = len(widths) - 1
+
+    def cell(i: int, text: str) -> str:
+        left = i == 0 or (last_is_text and i == final)
+        return text.ljust(widths[i]) if left else text.rjust(widths[i])
+
+    drawn = ["  ".join(cell(i, text) for i, text in enumerate(line)) for line in lines]
+    rule = "  ".join("-" * width for width in widths)
+    return "\n".join(line.rstrip() for line in [drawn[0], rule, *drawn[1:]])
+
+
+def _draw_radii(axes: "Axes", report: PlanReport) -> None:
+    """Draw radius by count for each kind, and the largest radius that fits."""
+    for limit in report.limits:
+        finite = [pair for pair in limit.tried if isfinite(pair[1]) and pair[1] > 0.0]
+        counts, radii = [n for n, _ in finite], [radius for _, radius in finite]
+        colour, marker = STYLES[limit.kind]
+        words = f"{_label(limit)}, {limit.without_rows} fit"
+        axes.plot(counts, radii, color=colour, marker=marker, ms=3.5, label=words)
+    axes.axhline(
+        report.allowed, color="black", ls="--", label=f"allowed, {report.allowed:.3g}"
+    )
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="rows removed",
+        ylabel="radius: bound on the distance to retraining",
+        title="Radius after removals, by the state alone",
+    )
+    axes.legend(frameon=False)
+    axes.grid(alpha=0.25)
+
+
+def _draw_scores(axes: "Axes", report: PlanReport) -> None:
+    """Draw score by sigma beside the noise-free score."""
+    sigmas = [each.sigma for each in report.noised]
+    means = [each.score for each in report.noised]
+    lowest = [each.lowest for each in report.noised]
+    axes.plot(sigmas, means, color="#0072B2", marker="o", label="mean of the draws")
+    axes.fill_between(
+        sigmas, lowest, means, alpha=0.2, lw=0.0, label="down to the lowest"
+    )
+    free = report.noise_free.score
+    axes.axhline(free, color="black", ls="--", label="without noise")
+    axes.axvline(report.budget.sigma, color="#D55E00", ls=":", label="the budget")
+    axes.set(
+        xscale="log",
+        xlabel="sigma: standard deviation of the noise",
+        ylabel=report.metric,
+        title=f"What noise costs: {report.metric} of a release",
+    )
+    if min(lowest) < LOWEST_R2:
+        axes.set_ylim(bottom=LOWEST_R2)
+    axes.legend(frameon=False, loc="lower left")
+    axes.grid(alpha=0.25)

@@ -114,7 +114,9 @@ class LooResult(Private):
         return float((weight / weight.sum()) @ bounds) + UNDERFLOW
 
 
-def leave_one_out(state: State, rows: Rows, row_norm: float | None = None) -> LooResult:
+def leave_one_out(
+    state: State, rows: Rows, *, row_norm: float | None = None
+) -> LooResult:
     """Return the loss of every remaining row at the model without it.
 
     Parameters
