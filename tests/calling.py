@@ -38,7 +38,7 @@ class Done:
 
 
 def call(*words: str | Path) -> Done:
-    """Run a command; a failure is told in one line, without a stack trace."""
+    """Run a command; a failure prints one line, without a traceback."""
     done = CliRunner().invoke(app, [str(word) for word in words])
     assert "Traceback" not in done.stderr
     if done.exit_code not in (DONE, DOES_NOT_STAND):
@@ -59,8 +59,8 @@ def make_registry(where: Path) -> Path:
     churn = ("fit", "churn", table, "--target", "outcome", "--subject", "patient")
     assert call(*churn, "-r", folder, "--sigma", "0.5").code == DONE
     dose = ("fit", "dose", table, "--target", "dose", "--subject", "patient")
-    contract = ("--drop", "outcome", "--sigma", "0.5", "--releases", "4")
-    assert call(*dose, *contract, "-r", folder).code == DONE
+    budget = ("--drop", "outcome", "--sigma", "0.5", "--releases", "4")
+    assert call(*dose, *budget, "-r", folder).code == DONE
     return folder
 
 

@@ -57,7 +57,7 @@ def found(request: Request, watch: ReportNamedProgress) -> Outcome:
 def call(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[..., "SimpleNamespace"]:
-    """Return a function that runs the command with a harness of our own."""
+    """Return a function that runs the command with experiments of our own."""
 
     def call(*options: str, run: RUN = found) -> SimpleNamespace:
         fake = SimpleNamespace(Request=Request, run=run)
@@ -93,7 +93,7 @@ def test_json_is_all_that_is_printed(call: Call) -> None:
     assert raw["targets"] == [{"name": "RT / IJ", "value": 5.0, "reached": False}]
 
 
-def test_options_reach_the_harness(call: Call, tmp_path: Path) -> None:
+def test_options_reach_the_experiments(call: Call, tmp_path: Path) -> None:
     asked: list[Request] = []
 
     def run(request: Request, watch: ReportNamedProgress) -> Outcome:
@@ -105,7 +105,7 @@ def test_options_reach_the_harness(call: Call, tmp_path: Path) -> None:
     assert request == Request("svhn", "quick", tmp_path, tmp_path, 7, resume=False)
 
 
-def test_missing_data_are_named_without_a_trace(call: Call) -> None:
+def test_missing_data_are_named_without_a_traceback(call: Call) -> None:
     def run(request: Request, watch: ReportNamedProgress) -> Outcome:
         raise DataNotFound("mnist/x.gz is wanted")
 
@@ -118,7 +118,7 @@ def test_missing_data_are_named_without_a_trace(call: Call) -> None:
     assert isinstance(shown.error.__cause__, DataNotFound)
 
 
-def test_part_that_could_not_run_is_told_and_counts(call: Call) -> None:
+def test_part_that_could_not_run_is_reported(call: Call) -> None:
     def run(request: Request, watch: ReportNamedProgress) -> Outcome:
         return Outcome([], ["svhn-dp: torch is not installed"], [])
 
@@ -151,17 +151,17 @@ def test_wrong_word_is_a_usage_error(call: Call) -> None:
     assert call("mnist", "--seed", "-1").code == 2
 
 
-def test_elsewhere_than_in_a_checkout_it_says_so(tmp_path: Path) -> None:
+def test_bench_outside_a_checkout_says_so(tmp_path: Path) -> None:
     with pytest.raises(CommandFailed, match="needs a checkout") as failure:
         demo.import_experiments(tmp_path)
     assert failure.value.code == NOT_INSTALLED
 
 
-def test_checkout_has_a_harness() -> None:
+def test_checkout_has_experiments() -> None:
     assert demo.import_experiments().Request is Request
 
 
-def test_words_are_those_of_the_harness() -> None:
+def test_settings_are_those_of_the_experiments() -> None:
     assert [word.value for word in demo.BenchSetting] == list(WORDS)
 
 
@@ -174,12 +174,12 @@ def loaded(module: str, heavy: list[str]) -> str:
     return done.stdout.strip()
 
 
-def test_command_is_imported_without_what_it_runs() -> None:
+def test_commands_import_nothing_heavy() -> None:
     heavy = ["numpy", "rich", "pyarrow", "sqlalchemy", "cryptography", "benchmarks"]
     assert loaded("expunge.cli.app", heavy) == "[]"
 
 
-@pytest.mark.parametrize("module", ["checks", "tables"])
+@pytest.mark.parametrize("module", ["file_check", "tables"])
 def test_files_are_read_without_fitting_libraries(module: str) -> None:
     heavy = ["sklearn", "pandas", "pyarrow", "sqlalchemy"]
     assert loaded(f"expunge.cli.{module}", heavy) == "[]"
@@ -204,7 +204,7 @@ class TestExitCodes:
             (kind,) = [kind for kind in kinds if kind is not None]
             assert issubclass(kind, Exception)
 
-    def test_what_expunge_raises_on_purpose_is_never_a_defect(self) -> None:
+    def test_what_expunge_raises_on_purpose_is_never_a_bug(self) -> None:
         raised = [kind for kind in vars(exceptions).values() if isinstance(kind, type)]
         assert len(raised) > 10
         for kind in [*raised, UnusableKey]:
@@ -272,7 +272,7 @@ class TestUsage:
             (["forget", "ada", "--wait", "soon"], "'--wait'"),
         ],
     )
-    def test_slip_is_told_in_one_line(self, words: list[str], said: str) -> None:
+    def test_usage_error_is_one_line(self, words: list[str], said: str) -> None:
         done = CliRunner().invoke(app, words)
         assert done.exit_code == WRONG_INPUT
         assert done.stdout == ""
@@ -289,7 +289,7 @@ class TestUsage:
         assert done.exit_code == WRONG_INPUT
         assert "Commands:" in done.stderr
 
-    def test_defects_are_json_too(
+    def test_bugs_are_json_too(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         def broken(path: Path) -> bool:

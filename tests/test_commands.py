@@ -102,7 +102,7 @@ class TestInit:
             ("--deadline-days", "999999"),
         ],
     )
-    def test_what_cannot_be_is_refused(
+    def test_wrong_options_are_refused(
         self, tmp_path: Path, options: tuple[str, ...]
     ) -> None:
         done = call("init", "-r", tmp_path / "registry", *options)
@@ -129,7 +129,7 @@ class TestFit:
     ) -> None:
         assert guess_kind(np.array(y)) is kind
 
-    def test_contract_is_the_default_and_is_said(self, folder: Path) -> None:
+    def test_budget_is_the_default(self, folder: Path) -> None:
         models = {one["name"]: one for one in call("status", "--json").json["models"]}
         assert models["churn"]["certificate"]["status"] == "certified"
         assert models["churn"]["releases_left"] is None
@@ -199,7 +199,7 @@ class TestFit:
             (("--kind", "linear"), "--kind linear, but the target holds words"),
         ],
     )
-    def test_terms_that_do_not_fit_are_named(
+    def test_options_that_do_not_fit_are_named(
         self,
         table: Path,
         unchanged: Callable[[], bool],
@@ -234,7 +234,7 @@ class TestFit:
         assert done.code == WRONG_INPUT
         assert unchanged()
 
-    def test_model_gives_way_when_told(self, folder: Path, table: Path) -> None:
+    def test_model_is_replaced_on_request(self, folder: Path, table: Path) -> None:
         options = ("--target", "outcome", "--subject", "patient", "--sigma", "0.5")
         done = call("fit", "churn", table, *options, "--replace", "--json")
         assert done.code == DONE
@@ -415,7 +415,7 @@ class TestForget:
         assert call("forget", "--from", "nowhere.txt").code == DATA_MISSING
         assert unchanged()
 
-    def test_busy_keeps_what_was_accepted(self, folder: Path) -> None:
+    def test_busy_keeps_accepted_requests(self, folder: Path) -> None:
         with Registry.open(folder) as other, other._context.hold_lock(0.0):
             done = call("forget", person(1), "--wait", "0", "--request", REQUEST)
             assert done.code == BUSY
@@ -431,7 +431,7 @@ class TestForget:
         assert "1 request completed" in done.out
         assert call("forget", "--pending", "--json").json == {"n_completed": 0}
 
-    def test_spent_contract_keeps_what_was_accepted(self, folder: Path) -> None:
+    def test_used_up_budget_keeps_accepted_requests(self, folder: Path) -> None:
         for number in (1, 2, 3):
             assert call("forget", person(number)).code == DONE
         done = call("forget", person(4))
@@ -471,7 +471,7 @@ class TestForget:
         assert "3 requests were not accepted, send them again" in done.err
         assert call("forget", "--pending", "--json").json == {"n_completed": 2}
 
-    def test_request_of_somebody_else_does_not_hold_up_ours(
+    def test_failed_request_of_others_does_not_hold_up_ours(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         apply = RegistryRequests.apply
@@ -487,12 +487,12 @@ class TestForget:
         assert done.code == DONE
         assert Receipt.from_json(done.out.strip()).entry.n_subjects == 1
 
-    def test_chunks_lose_nobody(self) -> None:
+    def test_batches_lose_nobody(self) -> None:
         assert list(split_into_batches(range(7), 3)) == [(0, 1, 2), (3, 4, 5), (6,)]
         assert list(split_into_batches([], 3)) == []
 
 
-def test_whoever_was_forgotten_is_taken_in_by_request_alone(
+def test_forgotten_people_are_readmitted_only_on_request(
     tmp_path: Path, table: Path
 ) -> None:
     place = tmp_path / "registry"

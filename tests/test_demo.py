@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demonstration: what it measures holds, and its page says that and no more."""
+"""The demo: what it measures holds, and its page says that and no more."""
 
 import json
 import re
@@ -18,7 +18,13 @@ import typer
 from typer.testing import CliRunner
 
 from expunge.cli.demo import DemoCommand
-from expunge.cli.options import DOES_NOT_STAND, DONE, WRONG_INPUT, CommandFailed
+from expunge.cli.options import (
+    DOES_NOT_STAND,
+    DONE,
+    NOT_INSTALLED,
+    WRONG_INPUT,
+    CommandFailed,
+)
 from expunge.cli.output import HEADING_WIDTH, print_under
 from expunge.demo import run as demo_run
 from expunge.demo import values
@@ -172,7 +178,7 @@ class TestResult:
         assert all(stage.start <= stage.stop for stage in life)
         assert life[-2].stop == run.result.requests[-1].seconds
 
-    def test_it_is_told_in_order(self, run: Run) -> None:
+    def test_headings_come_in_order(self, run: Run) -> None:
         headings = list(dict.fromkeys(heading for heading, _ in run.said))
         first = ["People", "Budget", "Plan", "Forgotten", "Retraining", "Accuracy"]
         assert headings == [
@@ -202,7 +208,7 @@ class TestResult:
                 in values.describe_distances(broken)
             )
 
-    def test_broken_paper_is_found(self, run: Run) -> None:
+    def test_broken_file_is_found(self, run: Run) -> None:
         result = run.result
         taken = tuple(replace(copy, stands=True) for copy in result.tampered)
         for broken in (
@@ -427,7 +433,7 @@ class TestPage:
         drawn = "".join(draw_plots(run.result).values())
         assert not re.findall(r"#[0-9a-f]{6}\b", drawn)
 
-    def test_equal_stories_are_drawn_equally(self, run: Run) -> None:
+    def test_equal_results_are_drawn_equally(self, run: Run) -> None:
         assert draw_plots(run.result) == draw_plots(run.result)
 
     def test_without_matplotlib_tables_are_left(
@@ -448,11 +454,9 @@ class TestPage:
 
 class TestCommand:
     @pytest.fixture(autouse=True)
-    def played(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Let the command tell the result of this module instead of a new one."""
-        monkeypatch.setattr(
-            demo_run, "run_demo", lambda folder, options, *, output: run.result
-        )
+    def skip_run(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let the command show the result of this module instead of a new one."""
+        monkeypatch.setattr(demo_run, "run_demo", lambda *_, **__: run.result)
 
     def test_writes_the_report_and_says_where(
         self, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -475,9 +479,7 @@ class TestCommand:
         self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         broken = replace(run.result, n_receipts=0)
-        monkeypatch.setattr(
-            demo_run, "run_demo", lambda folder, options, *, output: broken
-        )
+        monkeypatch.setattr(demo_run, "run_demo", lambda *_, **__: broken)
         assert DemoCommand(out=tmp_path).perform() == DOES_NOT_STAND
 
     def test_folder_in_use_is_left_alone(self, tmp_path: Path) -> None:
@@ -516,20 +518,29 @@ def test_lines_are_wrapped_beside_their_headings(
     assert first.startswith("Heading     word")
     assert rest
     assert all(line.startswith(" " * HEADING_WIDTH + "word") for line in rest)
-    assert values.cut_to_first_sentence(
-        "It stands. And more."
-    ) == values.cut_to_first_sentence("It stands.")
+    for text in ("It stands. And more.", "It stands."):
+        assert values.cut_to_first_sentence(text) == "It stands"
 
 
 def test_page_documents_every_option() -> None:
     app = typer.Typer()
     app.command("demo")(DemoCommand)
     done = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "120"})
-    page_ = (ROOT / "docs/demo.md").read_text()
+    manual = (ROOT / "docs/demo.md").read_text()
     assert done.exit_code == 0
     for option in ("--out", "--seed", "--open", "--json", "--debug"):
-        assert f"`{option}`" in page_
+        assert f"`{option}`" in manual
         assert option in done.stdout
+
+
+def test_missing_template_library_is_named_before_the_run(tmp_path: Path) -> None:
+    code = f"""import sys; sys.modules['jinja2'] = None
+sys.argv = ['expunge', 'demo', '--out', {str(tmp_path / "new")!r}]
+from expunge.cli import main; main()"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == NOT_INSTALLED
+    assert "jinja2 is not installed; run pip install expunge[cli" in done.stderr
+    assert not (tmp_path / "new").exists()
 
 
 def test_command_is_imported_without_what_it_runs() -> None:

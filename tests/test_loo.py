@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leave-one-out errors: within their bounds, and the bounds are needed.
+"""Leave-one-out errors against a fit without each row, and bounds that always hold."""
 
 import copy
 from dataclasses import replace

@@ -119,7 +119,9 @@ class RestoreCommand(RegistryOptions):
             completed = {"n_completed": status.n_completed}
             print_json({"registry": str(self.registry), **completed})
         else:
-            requests = format_count(status.n_completed, "request is", "requests are")
+            requests = format_count(
+                status.n_completed, "request is", plural="requests are"
+            )
             print_text(f"restored {self.registry}: {requests} completed")
         return DONE
 
@@ -258,10 +260,11 @@ def status_to_json(status: "RegistryStatus") -> dict[str, Any]:
 
 def print_status(status: "RegistryStatus") -> None:
     """Print a line of figures, then a table for each kind of thing."""
+    requests = format_count(status.n_requests, "request")
+    entries = format_count(status.ledger_size, "entry", plural="entries")
     print_text(
-        f"{format_count(status.n_requests, 'request')}, {status.n_completed} "
-        f"completed; {format_count(status.ledger_size, 'entry', 'entries')} in the "
-        f"ledger; {status.store}",
+        f"{requests}, {status.n_completed} completed; {entries} in the ledger; "
+        f"{status.store}",
         f"signed by key {status.key}",
     )
     if not status.models:

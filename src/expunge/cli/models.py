@@ -348,7 +348,7 @@ class FitCommand(RegistryOptions, EstimatorOptions):
         """Print what was fitted and what is promised."""
         n_rows, n_features = table.X.shape
         guessed = " (guessed from the target; choose with --kind)"
-        people = format_count(fitted.n_people, "person", "people")
+        people = format_count(fitted.n_people, "person", plural="people")
         if table.subjects is None:
             people = "nobody"
         lines: list[tuple[str, object]] = [

@@ -88,9 +88,9 @@ def format_ids(ids: Sequence[str]) -> str:
     return ", ".join(shown) + (f" and {rest} more" if rest else "")
 
 
-def format_count(n: int, one: str, many: str = "") -> str:
+def format_count(n: int, noun: str, *, plural: str = "") -> str:
     """Return a number with its noun."""
-    return f"{n} {one if n == 1 else many or one + 's'}"
+    return f"{n} {noun if n == 1 else plural or noun + 's'}"
 
 
 def align(lines: Sequence[tuple[str, ...]]) -> str:

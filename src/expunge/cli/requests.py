@@ -140,7 +140,7 @@ class ForgetCommand(RegistryOptions):
         if not self.skip_unknown:
             refuse_unknown(unknown)
         elif unknown:
-            left_out = format_count(len(unknown), "id that is", "ids that are")
+            left_out = format_count(len(unknown), "id that is", plural="ids that are")
             print_note(f"left out {left_out} in no model")
         return known
 
@@ -253,7 +253,7 @@ def refuse_unknown(unknown: Sequence[str]) -> None:
     """Raise if there are ids that no model holds."""
     if unknown:
         raise UnknownSubject(
-            f"{format_count(len(unknown), 'id is', 'ids are')} in no model: "
+            f"{format_count(len(unknown), 'id is', plural='ids are')} in no model: "
             f"{format_ids(unknown)}; nothing was accepted; correct them, or leave them "
             "out with --skip-unknown"
         )
@@ -296,7 +296,7 @@ class DryRun:
             for name, (n, certificate) in self.models.items()
         ]
         TextTable(("people", "releases left", "model"), tuple(lines)).print()
-        people = format_count(self.n_people, "person", "people")
+        people = format_count(self.n_people, "person", plural="people")
         print_note(f"{people}, {len(self.unknown)} in no model; nothing was changed")
 
 
@@ -343,7 +343,9 @@ class ForgetOutcome:
             kept = f"{len(self.pending)} requests are accepted and kept"
             parts.append(f"{kept}, {where} lists them; {CONTINUE}")
         if self.n_refused:
-            refused = format_count(self.n_refused, "request was", "requests were")
+            refused = format_count(
+                self.n_refused, "request was", plural="requests were"
+            )
             parts.append(f"{refused} not accepted, send them again")
         raise CommandFailed("; ".join(parts), find_exit_code(failure)) from failure
 

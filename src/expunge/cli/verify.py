@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..audit import AuditReport
     from ..promise.verification import Verdict
     from ..registry import Registry
-    from .checks import CheckResult
+    from .file_check import CheckResult
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class VerifyCommand(CommonOptions):
 
     def perform(self) -> int:
         """Check the file and print the result."""
-        from .checks import FileToCheck, check_file
+        from .file_check import FileToCheck, check_file
 
         result = check_file(
             FileToCheck(self.file, read_file(self.file)),

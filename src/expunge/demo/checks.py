@@ -7,7 +7,7 @@ scikit-learn on the people who remain. If the replay's radius equals the one in 
 registry's private record, both computed the same model.
 
 The other check is on files: ``PublicFiles`` changes one thing in a receipt or a ledger
-export. Whoever tampers has no key, so the signatures stay as they were.
+export. Without the key the signatures cannot be changed to match.
 """
 
 from collections.abc import Mapping, Sequence

@@ -75,6 +75,21 @@ def render_page(result: DemoResult, plots: Mapping[str, str]) -> str:
     plots
         SVG texts by name, from ``draw_plots``; may be empty.
     """
+    return (
+        make_environment()
+        .get_template(TEMPLATE)
+        .render(
+            result=result,
+            plots=plots,
+            nodes=list(result.tree.walk()),
+            sampled_steps=sample_steps(result.answers),
+            values=values,
+        )
+    )
+
+
+def make_environment() -> Environment:
+    """Return a Jinja environment that escapes text and refuses unknown names."""
     environment = Environment(
         loader=PackageLoader("expunge.demo", "."),
         autoescape=True,
@@ -88,13 +103,7 @@ def render_page(result: DemoResult, plots: Mapping[str, str]) -> str:
         "milliseconds": values.format_milliseconds,
         "figure": "{:.2g}".format,
     }
-    return environment.get_template(TEMPLATE).render(
-        result=result,
-        plots=plots,
-        nodes=list(result.tree.walk()),
-        sampled_steps=sample_steps(result.answers),
-        values=values,
-    )
+    return environment
 
 
 def sample_steps(steps: Sequence[Step]) -> list[Step]:

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The demo's template: it states no figure of its own, and knows every name it uses."""
+
+import re
+from importlib.resources import files
+
+from jinja2 import meta
+
+from expunge.demo.page import PLOTS, TEMPLATE, make_environment
+
+TEXT = files("expunge.demo").joinpath(TEMPLATE).read_text(encoding="utf-8")
+JINJA = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
+MARKUP = re.compile(r"<style>.*?</style>|<[^>]*>", re.DOTALL)
+
+
+def test_every_figure_is_computed_from_the_result() -> None:
+    words = MARKUP.sub("", JINJA.sub("", TEXT))
+    assert "Forgetting compared with retraining" in words
+    assert not re.findall(r"\d+", words)
+
+
+def test_page_is_filled_from_what_is_passed_alone() -> None:
+    wanted = meta.find_undeclared_variables(make_environment().parse(TEXT))
+    assert wanted == {"result", "plots", "nodes", "sampled_steps", "values"}
+
+
+def test_every_plot_has_a_caption() -> None:
+    captioned = re.findall(r'\{% call plot\("(\w+)"\) %\}\n\S', TEXT)
+    assert sorted(captioned) == sorted(PLOTS)
+
+
+def test_only_drawings_are_not_escaped() -> None:
+    assert re.findall(r"\{\{[^}]*\|\s*safe[^}]*\}\}", TEXT) == [
+        "{{ plots[name] | safe }}"
+    ]
+    assert "autoescape" not in TEXT
