@@ -27,6 +27,7 @@ from ..linear_model.base import (
     fit_prepared,
     private_model,
     public_model,
+    release_snapshot,
     set_snapshot,
     snapshot_of,
 )
@@ -225,7 +226,7 @@ class ForgettablePipeline(_BaseComposition):
         else:
             rows = replace(left, X=Z)
             after = refit_on(model, rows, private, n_subjects=len(names))
-        set_snapshot(model, snapshot_of(face.model).release(after))
+        release_snapshot(model, snapshot_of(face.model), after)
         new = Face(steps, model)
         changes = Changes.between(_known_names(face), _known_names(new))
         return Whole(new, changes, left, before=face)
