@@ -99,7 +99,7 @@ def shippable(model: Any, shown: Shown) -> bytes:
 def released(line: Any) -> Loaded:
     """Return the estimator that carries a release alone.
 
-    ``line`` is as ``stores.publications.release`` returns it.
+    ``line`` is as ``releases_table.find_release`` returns it.
     """
     return read_release(*unframed(_checked(line.content, line.model)))
 
@@ -110,7 +110,7 @@ def take_up(line: Any, data: bytes, everybody: Everybody) -> Held:
     Parameters
     ----------
     line
-        As ``stores.publications.newest`` returns it.
+        As ``releases_table.read_newest`` returns it.
     data
         The checkpoint.
     everybody
