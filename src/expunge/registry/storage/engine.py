@@ -175,7 +175,7 @@ class Store:
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """Give a transaction that is committed, durably, if nothing raises."""
-        self._require_writable()
+        self.require_writable()
         with translate_errors(), self.engine.connect() as connection:
             connection = connection.execution_options(writing=True)
             with connection.begin():
@@ -185,7 +185,7 @@ class Store:
         """Erase what was deleted from disk, or raise Busy."""
         if self.dialect != "sqlite":
             return
-        self._require_writable()
+        self.require_writable()
         with translate_errors():
             raw = self.engine.raw_connection()
             try:
@@ -199,7 +199,7 @@ class Store:
         """Close all connections."""
         self.engine.dispose()
 
-    def _require_writable(self) -> None:
+    def require_writable(self) -> None:
         """Refuse to change a database that can only be read."""
         if self.read_only_file is not None:
             raise StoreFailed(

@@ -230,7 +230,8 @@ def _empty_message(store: Store) -> str:
 
 
 def upgrade_tables(store: Store) -> None:
-    """Bring the tables to the newest version; nothing if they have it."""
+    """Bring the tables to the newest version, if they do not have it."""
+    store.require_writable()
     with store.read() as connection:
         if schema_version(connection) == NEWEST:
             return
