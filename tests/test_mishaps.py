@@ -324,12 +324,12 @@ class TestOvertaken:
         real = getattr(owner, name)
         overtaken: list[bool] = []
 
-        def late(*arguments: Any) -> Any:
+        def late(*arguments: Any, **named: Any) -> Any:
             if not overtaken:
                 overtaken.append(True)
                 second.requests.accept([ErasureRequest(("person 3",), OTHER)])
                 work_without_lock(second)
-            return real(*arguments)
+            return real(*arguments, **named)
 
         with Registry.open(folder) as first, Registry.open(folder) as second:
             first.requests.accept([ErasureRequest(("person 2",), ONE)])

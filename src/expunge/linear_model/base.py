@@ -427,13 +427,6 @@ def set_snapshot(estimator: Forgetful, snapshot: Snapshot) -> None:
     estimator._snapshot = snapshot
 
 
-def release_snapshot(estimator: Forgetful, before: Snapshot, after: PrivateModel) -> None:
-    """Make an estimator the release of a private model, with its present features."""
-    snapshot = before.release(after)
-    public = replace(snapshot.public, **_describe_features(estimator))
-    estimator._snapshot = replace(snapshot, public=public)
-
-
 def public_model(estimator: Any) -> PublicModel | None:
     """Return what may be seen of an estimator's fit; None if it was not fitted."""
     snapshot: Snapshot | None = getattr(estimator, "_snapshot", None)
@@ -490,7 +483,7 @@ def fit_prepared(
         release=release,
         estimator=type(estimator).__name__,
         parameters=parameters,
-        **_describe_features(estimator),
+        **describe_features(estimator),
         n_targets=getattr(estimator, "_n_targets", None),
         classes=None if labels is None else labels.classes,
         pair=None if labels is None else labels.pair,
@@ -500,7 +493,7 @@ def fit_prepared(
     estimator._snapshot = Snapshot(public, private, record)
 
 
-def _describe_features(estimator: Any) -> dict[str, Any]:
+def describe_features(estimator: Any) -> dict[str, Any]:
     """Return what an estimator learned of its features."""
     names = getattr(estimator, "feature_names_in_", None)
     return {"n_features": estimator.n_features_in_, "feature_names": names}

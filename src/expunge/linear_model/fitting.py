@@ -102,6 +102,15 @@ def refit_on(
     )
 
 
+def release_snapshot(
+    estimator: Forgetful, before: Snapshot, after: PrivateModel
+) -> None:
+    """Make an estimator the release of a private model, with its present features."""
+    snapshot = before.release(after)
+    public = replace(snapshot.public, **describe_features(estimator))
+    set_snapshot(estimator, replace(snapshot, public=public))
+
+
 def estimator_of(snapshot: Snapshot) -> Any:
     """Return an estimator that is the model of a snapshot."""
     public, private = snapshot.public, snapshot.private

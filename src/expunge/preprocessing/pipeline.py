@@ -27,11 +27,10 @@ from ..linear_model.base import (
     fit_prepared,
     private_model,
     public_model,
-    release_snapshot,
     set_snapshot,
     snapshot_of,
 )
-from ..linear_model.fitting import prepare, refit_on
+from ..linear_model.fitting import prepare, refit_on, release_snapshot
 from ..private_model.snapshot import PublicModel, forget_owners, require_weights
 from ..private_model.subjects import (
     list_of_ids,
