@@ -69,7 +69,7 @@ class UnknownRows(ExpungeError, ValueError):
 
 
 class NoPrivateState(ExpungeError, RuntimeError):
-    """This copy carries the release alone; removal needs the private state."""
+    """The model carries the release alone; removal needs the private state."""
 
 
 class UnknownRequest(ExpungeError, KeyError):

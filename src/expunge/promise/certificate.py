@@ -233,7 +233,7 @@ class Certificate(Document):
         "measured" at the fit.
     classes
         Whether a classifier's classes were "declared" in advance, so that a release
-        names them no matter who left, or "learnt" from the rows; "none" for other models.
+        names all of them, or "learnt" from the rows; "none" for other models.
     selection
         How what was tuned was chosen: "none", "certified" equal to tuning again on the
         remaining rows, "recomputed" on them, by "noised" scores, or "not covered". The
