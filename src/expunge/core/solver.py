@@ -229,8 +229,9 @@ def require_converged(objective: Objective, rows: Rows, solution: Solution) -> N
         # No figure: after a removal each would be one of the removed rows.
         raise NotConverged(
             "the solver stopped before its residual was small; a minimiser may not "
-            "exist (when one class is left beside a free intercept, for example) or features "
-            "may differ too much in scale: standardise them, or raise alpha or ridge"
+            "exist (with one class left beside a free intercept, for example) or "
+            "features may differ too much in scale: standardise them, or raise alpha "
+            "or ridge"
         )
 
 

@@ -41,12 +41,8 @@ class Page(Document):
 
     __slots__ = ()
 
-    def to_json(self) -> str:
-        """Return the only spelling of this page, documents within it included."""
-        return dumps(self.parts())
-
     def parts(self) -> dict[str, Any]:
-        """Return the fields by name, as the JSON shows them."""
+        """Return the fields by name, documents within the page as mappings."""
         return {field.name: _shown(getattr(self, field.name)) for field in fields(self)}
 
     @classmethod
@@ -202,10 +198,8 @@ def _repeated(item: str) -> str:
 
 def _shown(value: Any) -> Any:
     """Return a value with the documents in it as plain mappings."""
-    if isinstance(value, Page):
-        return value.parts()
     if isinstance(value, Document):
-        return loads(value.to_json(), type(value).__name__)
+        return value.parts()
     if isinstance(value, Mapping):
         return {key: _shown(value[key]) for key in value}
     return value

@@ -52,8 +52,8 @@ from ..promise.radius import (
     hessian_error,
     prediction_error,
     product_error,
+    sum_error,
     underflow_error,
-    weight_error,
 )
 from .loo_problems import Answers, Common, Removals, directions, dots, lengths
 
@@ -325,7 +325,7 @@ def _global(shared: Common, gone: Removals, found: Answers) -> Vector:
         return np.full(len(gone.X), inf)
     missed = third_orders(shared, gone, found.step)
     pull = lengths(found.residual) + missed + found.slack
-    scale = np.maximum(gone.scale - weight_error(shared.lighter), 0.0)
+    scale = np.maximum(gone.scale - sum_error(shared.lighter), 0.0)
     bound: Vector = lengths(gone.X) * pull / (scale * objective.quadratic)
     return bound
 
@@ -343,16 +343,14 @@ def third_orders(shared: Common, gone: Removals, S: Matrix) -> Vector:
         rounded = prediction_error(state, state.anchor)
         edges = np.maximum(KINK_EDGES * (1.0 - 1e-12) - rounded, 0.0)
         mass = np.maximum(size[:, None] - edges, 0.0) @ state.kinks
-        rounding = weight_error(state) * state.scales.square_norm + underflow_error(
-            state
-        )
+        rounding = sum_error(state) * state.scales.square_norm + underflow_error(state)
         return loss.curvature_jump * (mass + rounding * size) * SAFETY
     if loss.third_bound == 0.0:
         return np.zeros(len(S))
     assert state.moment is not None
     form = dots(unit, (state.moment @ unit.T).T)
     form -= gone.share * lengths(gone.X) * dots(gone.X, unit) ** 2
-    rounding = weight_error(state) * state.scales.moment
+    rounding = sum_error(state) * state.scales.moment
     rounding += (1.0 + state.scales.row_norm) * underflow_error(state)
     form = np.maximum(form, 0.0) + rounding
     return 0.5 * loss.third_bound * size * form * size
