@@ -414,12 +414,4 @@ class OneVsRest(_Smooth):
         return np.where(y[:, None] == np.arange(self.classes), 1.0, -1.0)
 
 
-LOSSES: tuple[type[Loss], ...] = (
-    Logistic,
-    HalfSquared,
-    Huber,
-    SquaredHinge,
-    Multinomial,
-    OneVsRest,
-)
 """Every loss of this package, for what reads one back by its name."""

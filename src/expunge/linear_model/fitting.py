@@ -29,7 +29,15 @@ from ..private_model.snapshot import PublicModel, Snapshot, require_weights
 from ..private_model.subjects import owners_of
 from ..private_model.training_rows import RowDigests, TrainingRows
 from ..promise.certificate import Scope
-from .base import Forgetful, fit_prepared, public_model, require_known, snapshot_of
+from .base import (
+    Forgetful,
+    describe_features,
+    fit_prepared,
+    public_model,
+    require_known,
+    set_snapshot,
+    snapshot_of,
+)
 from .parameters import Prepared
 
 
