@@ -6,7 +6,6 @@ from .newton import Newton
 from .retrain import Polish, Retrain
 from .state import Draft, Mechanism, State, measure_gradient, residual, state_size
 
-
 __all__ = [
     "Draft",
     "Jackknife",
