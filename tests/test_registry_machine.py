@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -268,13 +269,15 @@ class RegistryMachine(RuleBasedStateMachine):
         self.settle()
 
     @rule(
-        name=st.sampled_from(["apply", "rotate_signing_key", "rotate_tag_key"]),
+        name=st.sampled_from(
+            ["requests.apply", "keys.rotate_signing_key", "keys.rotate_tag_key"]
+        ),
         place=crashes(n_places=6, n_calls=3),
     )
     def work(self, name: str, place: Place | None) -> None:
         try:
             with crashing(place):
-                getattr(self.registry, name)()
+                attrgetter(name)(self.registry)()
         except Crash:
             self.after_crash()
         self.settle()
