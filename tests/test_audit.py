@@ -54,9 +54,8 @@ from expunge.audit.comparison import (
 from expunge.core.arrays import Vector
 from expunge.exceptions import InvalidInput
 from expunge.private_model.model import PrivateModel
-from expunge.promise.budget import Budget
+from expunge.promise.budget import Budget, delta_of, epsilon_of
 from expunge.promise.capacity import jackknife_radius, regularity_of
-from expunge.promise.gaussian import delta_of, epsilon_of
 from expunge.promise.noise import SeededNoise
 from expunge.promise.radius import best_radius, strong_convexity, third_order_bound
 from expunge.removal import Draft, measure_gradient

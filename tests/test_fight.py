@@ -28,8 +28,8 @@ from expunge.core.penalties import Penalty
 from expunge.core.solver import minimise
 from expunge.core.sums import loss_slopes
 from expunge.exceptions import NotCertifiable, UnknownRows, Unsupported
+from expunge.promise.budget import mu_of
 from expunge.promise.capacity import Regularity, jackknife_radius, regularity_of
-from expunge.promise.gaussian import mu_of
 from tests.cases import distance, logistic_data
 from tests.printed import proximal_update, smooth_update
 

@@ -42,7 +42,7 @@ from expunge.plan import (
 from expunge.plan.removals import Radii, RemovalSequence, round_counts
 from expunge.private_model.model import PrivateModel
 from expunge.promise import capacity
-from expunge.promise.gaussian import delta_of, mu_of
+from expunge.promise.budget import delta_of, mu_of
 from expunge.promise.noise import SeededNoise
 from expunge.removal import Jackknife, Mechanism, Newton, Polish, Rescaled, Retrain
 from tests.instances import labelled

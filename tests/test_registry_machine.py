@@ -22,6 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from expunge.exceptions import InvalidInput, UnknownRequest, UnknownSubject
 from expunge.ledger import RequestCompleted, check_export
+from expunge.linear_model.base import private_model
 from expunge.registry import ErasureRequest, Registry
 from expunge.registry.storage import Checkpoints, Journal, Store, Vault
 from tests.registries import custody_of, estimator
@@ -128,8 +129,9 @@ class RegistryMachine(RuleBasedStateMachine):
             left = sorted(self.members(name))
             oracle = small_model(budget=None).fit(X[left], Y[left])
             custody = custody_of(self.registry, name)
-            gap = custody.draft.theta - oracle._private_state().custody.draft.theta
-            assert np.linalg.norm(gap) <= custody.radius.value
+            theirs = private_model(oracle).answer.draft.theta
+            gap = custody.answer.draft.theta - theirs
+            assert np.linalg.norm(gap) <= custody.answer.radius.value
         self.registry.close()
         shutil.rmtree(self.place)
 

@@ -27,8 +27,8 @@ from expunge.core.solver import Solution, minimise, require_converged
 from expunge.exceptions import Unsupported
 from expunge.private_model.answers import REFUSALS
 from expunge.private_model.model import PrivateModel
+from expunge.promise.budget import mu_of
 from expunge.promise.capacity import jackknife_radius, regularity_of
-from expunge.promise.gaussian import mu_of
 from expunge.promise.radius import best_radius
 from expunge.removal import Draft, Mechanism, measure_gradient, state_size
 

@@ -34,8 +34,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .core.arrays import SMALLEST, Vector, norm
 from .core.losses import HalfSquared, Logistic
-from .core.objective import Objective, Scaling
-from .core.rows import Rows
+from .core.objective import Objective, Rows, Scaling
 from .core.sums import loss_slopes
 from .exceptions import InvalidInput, Unsupported
 from .linear_model import LinearRegression, LogisticRegression, SoftmaxRegression

@@ -20,8 +20,7 @@ from scipy.special import ndtr
 
 from ..core.arrays import Matrix, Vector
 from ..core.linalg import Symmetric
-from ..core.objective import Objective
-from ..core.rows import Rows
+from ..core.objective import Objective, Rows
 from ..core.solver import add_quadratic
 from ..core.sums import loss_hessian
 from ..exceptions import InvalidInput

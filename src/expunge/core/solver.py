@@ -25,9 +25,8 @@ import numpy as np
 from ..exceptions import InvalidInput, NotConverged, NotPositiveDefinite, Unsupported
 from .arrays import SMALLEST, UNIT_ROUNDOFF, Private, Vector, norm
 from .linalg import Symmetric
-from .objective import Objective
+from .objective import Objective, Rows
 from .prox import Kink, Minimum, scaled_prox
-from .rows import Rows
 from .sums import largest_hessian, loss_gradient, loss_hessian, slope_scale
 
 Model: TypeAlias = Callable[[Vector, Vector], Minimum]

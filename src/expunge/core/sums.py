@@ -36,7 +36,7 @@ from scipy import sparse
 from ..exceptions import InvalidInput
 from .arrays import Index, Matrix, Vector, catch_lapack_errors, row_norms
 from .losses import Loss
-from .rows import Rows
+from .objective import Rows
 
 Terms = TypeVar("Terms", bound=tuple[float | Vector, ...])
 

@@ -28,7 +28,7 @@ from ..exceptions import InvalidInput, MissingExtra, Unsupported
 from ..private_model.snapshot import PublicModel, note_use
 from ..promise.canonical import dumps
 from ..promise.certificate import Certificate
-from ..promise.record import Release
+from ..promise.verification import Release
 from .folder import (
     METADATA,
     CorruptFiles,

@@ -30,9 +30,8 @@ from sklearn.utils.validation import (
 
 from ..core.arrays import Matrix, Vector, write_lock
 from ..core.losses import Loss
-from ..core.objective import Objective, Scaling
+from ..core.objective import Objective, Rows, Scaling
 from ..core.penalties import Penalty
-from ..core.rows import Rows
 from ..exceptions import CapacityExceeded, InvalidInput, NoPrivateState, Unsupported
 from ..files import save
 from ..plan import PlanOptions, PlanReport, plan
@@ -52,7 +51,7 @@ from ..private_model.training_rows import RowDigests, TrainingRows
 from ..promise.budget import Budget
 from ..promise.certificate import Certificate, Scope
 from ..promise.noise import SECRET_BYTES, random_bytes
-from ..promise.record import Record
+from ..promise.verification import Record
 from ..removal import Mechanism
 from .parameters import MECHANISMS, Prepared, choose_object, penalty_of
 

@@ -24,7 +24,7 @@ import numpy as np
 from ..core.arrays import Index, Matrix, Private, Vector, catch_lapack_errors, row_norms
 from ..core.linalg import Symmetric
 from ..core.losses import Loss
-from ..core.rows import Rows
+from ..core.objective import Rows
 from ..core.solver import add_quadratic
 from ..core.sums import BLOCK_ROWS, block_sum, loss_hessian, predict
 from ..exceptions import CannotRemove, ExpungeError, InvalidInput, NotPositiveDefinite

@@ -41,7 +41,7 @@ from ..private_model.subjects import (
 )
 from ..private_model.training_rows import unknown_owners
 from ..promise.certificate import Certificate, Scope
-from ..promise.record import Record
+from ..promise.verification import Record
 from .transformers import (
     Changes,
     Raw,

@@ -16,9 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..core.arrays import Private, Vector
-from ..core.objective import Objective
+from ..core.objective import Objective, Rows
 from ..core.packing import stored
-from ..core.rows import Rows
 from ..core.solver import Model, Solution, minimise, require_converged
 from ..core.sums import largest_norm
 from ..exceptions import (
@@ -31,7 +30,7 @@ from ..exceptions import (
 from ..promise.budget import Budget
 from ..promise.radius import Radius, best_radius
 from ..removal import Draft, Mechanism, Newton, State, measure_gradient
-from ..removal.retrain import measure_weight, require_rows, rescale_model, retrain
+from ..removal.mechanisms import measure_weight, require_rows, rescale_model, retrain
 from ..removal.state import initial_state, keep_sums
 from ..removal.summary import summarise
 

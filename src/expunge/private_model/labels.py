@@ -24,9 +24,8 @@ from numpy.typing import NDArray
 
 from ..core.arrays import Index, Private, Vector
 from ..core.losses import Logistic, Loss, Multinomial, OneVsRest
-from ..core.objective import Objective
+from ..core.objective import Objective, Rows
 from ..core.packing import stored
-from ..core.rows import Rows
 from ..exceptions import EmptyClass, InvalidInput, Unsupported
 from ..promise.certificate import Classes
 

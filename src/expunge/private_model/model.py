@@ -28,9 +28,8 @@ from typing import ClassVar, Self, TypeAlias, TypeVar
 import numpy as np
 
 from ..core.arrays import Index, Private, Vector
-from ..core.objective import Objective
+from ..core.objective import Objective, Rows
 from ..core.packing import NOT_STORED, stored
-from ..core.rows import Rows
 from ..exceptions import CapacityExceeded, InvalidInput, ScheduleExhausted
 from ..promise.accountant import Accountant, Fitted, Removed, TunedOnData, release_event
 from ..promise.budget import Budget
@@ -45,7 +44,7 @@ from ..promise.noise import (
     random_bytes,
     round_to_grid,
 )
-from ..promise.record import Record, Release, Scored
+from ..promise.verification import Record, Release, Scored
 from ..removal import Mechanism, Newton
 from .answers import (
     MEASURED,

@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 
 from ..core.arrays import Index, Matrix, Vector
 from ..core.losses import Loss
+from ..core.objective import Rows
 from ..core.packing import Arrays, pack, stored, unpack
-from ..core.rows import Rows
 from ..exceptions import InvalidInput
 from ..promise.accountant import TunedOnData
 from ..promise.budget import Budget, is_made_here
 from ..promise.certificate import Scope, certify
-from ..promise.record import Record, Release
+from ..promise.verification import Record, Release
 from .model import (
     AnyModel,
     Fetch,

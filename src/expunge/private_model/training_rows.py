@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ..core.arrays import Index, Private
+from ..core.objective import Rows
 from ..core.packing import Arrays, pack
-from ..core.rows import Rows
 from ..exceptions import UnknownRows, UnknownSubject
 from .subjects import ROW, is_row_name
 

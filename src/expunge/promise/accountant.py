@@ -32,8 +32,7 @@ from typing import Literal, TypeAlias, final
 
 from ..core.packing import stored
 from ..exceptions import InvalidInput, NotCertifiable, ScheduleExhausted, Unsupported
-from .budget import Budget
-from .gaussian import epsilon_of
+from .budget import Budget, epsilon_of
 from .noise import Source
 
 Claim: TypeAlias = Literal["each release", "all releases jointly"]

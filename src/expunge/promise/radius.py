@@ -36,8 +36,8 @@ from ..core.arrays import (
     norm,
 )
 from ..core.linalg import Symmetric, conjugate_gradients
+from ..core.objective import Rows
 from ..core.packing import stored
-from ..core.rows import Rows
 from ..core.sums import KINK_EDGES, largest_move
 from ..exceptions import NotPositiveDefinite
 from ..removal import Draft, State, residual

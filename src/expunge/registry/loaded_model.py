@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.arrays import Index, Private
+from ..core.objective import Rows
 from ..core.packing import pack, unpack
-from ..core.rows import Rows
 from ..exceptions import ScheduleExhausted, StoreFailed
 from ..files.folder import frame, frame_public, safetensors, unframe, unframe_public
 from ..private_model.model import Fetch, PrivateModel

@@ -28,7 +28,7 @@ from typing import Any, TypeAlias
 from sqlalchemy import Connection
 
 from ..core.arrays import Index, Private
-from ..core.rows import Rows
+from ..core.objective import Rows
 from ..exceptions import (
     Busy,
     ExpungeError,

@@ -33,10 +33,9 @@ import numpy as np
 
 from ..core.arrays import LARGEST, Matrix, Private, Vector, catch_lapack_errors, norm
 from ..core.linalg import NOT_IN_TRAINING_DATA, Symmetric
-from ..core.objective import Objective
+from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..core.prox import Minimum
-from ..core.rows import Rows
 from ..core.solver import Model, add_quadratic, proximal_model, scaled_kink
 from ..core.sums import (
     curvature_rows,

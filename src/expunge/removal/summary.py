@@ -17,9 +17,8 @@ import numpy as np
 
 from ..core.arrays import Private, Vector
 from ..core.linalg import Symmetric
-from ..core.objective import Objective
+from ..core.objective import Objective, Rows
 from ..core.packing import stored
-from ..core.rows import Rows
 from ..core.solver import minimise, require_converged
 from ..core.sums import kink_masses, loss_hessian, loss_slopes, norm_moment, row_sizes
 from ..exceptions import InvalidInput

@@ -22,10 +22,9 @@ import numpy as np
 
 from ..core.arrays import Private, Vector, norm
 from ..core.linalg import Cholesky
-from ..core.objective import Objective
+from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..core.prox import Minimum, anderson_mixture
-from ..core.rows import Rows
 from ..core.solver import Model, minimise, require_converged
 from ..private_model.answers import REFUSALS
 from ..promise.radius import gradient_error

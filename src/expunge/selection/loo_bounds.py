@@ -42,7 +42,7 @@ from ..core.arrays import (
     row_norms,
 )
 from ..core.linalg import Symmetric
-from ..core.rows import Rows
+from ..core.objective import Rows
 from ..core.sums import BLOCK_ROWS, KINK_EDGES, loss_hessian, predict
 from ..promise.radius import (
     curvature_floor,

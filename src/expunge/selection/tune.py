@@ -23,9 +23,8 @@ from dataclasses import dataclass
 from math import isinf
 
 from ..core.arrays import Index, Private, Vector
-from ..core.objective import Objective
+from ..core.objective import Objective, Rows
 from ..core.packing import stored
-from ..core.rows import Rows
 from ..core.solver import minimise, require_converged
 from ..exceptions import CannotRemove, ExpungeError, InvalidInput, NotConverged
 from ..private_model.answers import REFUSALS

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.arrays import Index
+from ..core.objective import Rows
 from ..core.packing import NOT_STORED, stored
-from ..core.rows import Rows
 from ..exceptions import Unsupported
 from ..private_model.labels import fewer
 from ..private_model.model import PrivateModel, Remaining, require_rows
@@ -24,7 +24,7 @@ from ..private_model.training_rows import TrainingRows
 from ..promise.accountant import Accountant
 from ..promise.budget import Budget
 from ..promise.noise import Noise, make_noise, noise_for, round_to_grid
-from ..promise.record import Scored
+from ..promise.verification import Scored
 from .choice import Choice, Rule, Split, folds_of
 from .tune import LooTuning, Tuning, loo_retune, loo_tune, retune, tune
 
