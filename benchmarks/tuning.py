@@ -121,7 +121,7 @@ def by_fold(name: str, data: Dataset, objectives: tuple[Objective, ...]) -> Prob
 def batches(problem: Problem, theta: NDArray[np.float64]) -> Iterator[Batch]:
     """Yield kind, size and places of what is removed."""
     rows, order = problem.rows, shuffled(len(problem.rows))
-    losses = Logistic().value(rows.y, predict(Logistic(), rows, theta))
+    losses = Logistic().value(rows.y, predict(Logistic(), rows, theta=theta))
     kinds = {
         "random": order,
         "one class": order[rows.y[order] > 0.0],
@@ -147,7 +147,7 @@ def brute_force(
                 None if before is None else before.fold_models[fold][place].draft.theta
             )
             theta = minimise(objective, training, start=start).theta
-            losses = Logistic().value(rows.y, predict(Logistic(), rows, theta))
+            losses = Logistic().value(rows.y, predict(Logistic(), rows, theta=theta))
             totals.append(float(rows.weight @ losses))
         return totals
 
@@ -387,6 +387,6 @@ def _worst(
     custody = private_model(model)
     rows = custody.objective.rows(X, y)
     losses = Logistic().value(
-        rows.y, predict(Logistic(), rows, custody.answer.draft.theta)
+        rows.y, predict(Logistic(), rows, theta=custody.answer.draft.theta)
     )
     return np.argsort(-losses)[:WORST]

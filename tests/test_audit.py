@@ -121,7 +121,7 @@ def test_rank_one_is_refused_by_the_computed_residual() -> None:
     state, _ = answered(case)
     s = rank_one_step(state, case.rows.take(case.removed))
     draft = measure_gradient(
-        state, Draft(state.anchor + s, np.zeros(4)), case.remaining
+        state, Draft(state.anchor + s, np.zeros(4)), remaining=case.remaining
     )
     claimed = third_order_bound(state, s) / strong_convexity(state)
     radius = best_radius(state, draft, remaining=case.remaining).value

@@ -218,7 +218,7 @@ def test_descent_steps_have_the_length_of_the_theorem() -> None:
     given, at = problem(L2()), known(problem(L2()))
     session = Descent(steps=1).begin(given, seed=0)
     start, rest = session.theta(), given.train.without(np.array([3]))
-    slopes = loss_slopes(given.objective.loss, rest, start) / len(rest)
+    slopes = loss_slopes(given.objective.loss, rest, theta=start) / len(rest)
     gradient = slopes + given.objective.quadratic_gradient(start)
     session.forget(np.array([3]))
     length = 2.0 / (at.hessian_bound + at.strong_convexity)

@@ -127,7 +127,7 @@ def test_hessians_without_curvature_are_refused(rng: np.random.Generator) -> Non
     # Every residual lies on Huber's linear branch: nothing curves the intercept.
     objective = Objective(Huber(), L2(), 0.1, intercept=True)
     rows = objective.rows(rng.normal(size=(30, 2)), np.repeat([50.0, -50.0], 15))
-    at_zero = summarise(objective, rows, np.zeros(3))
+    at_zero = summarise(objective, rows, theta=np.zeros(3))
     for mechanism in (Jackknife(), Newton(), Rescaled()):
         with pytest.raises(NotPositiveDefinite, match="set ridge > 0"):
             mechanism.init(at_zero)

@@ -156,7 +156,7 @@ def curvature() -> tuple[float, float]:
     least = []
     for ridge in (0.0, 0.5):
         objective = lasso(ridge=ridge)
-        H = loss_hessian(Logistic(), objective.rows(X, y), np.zeros(20)) / 15
+        H = loss_hessian(Logistic(), objective.rows(X, y), theta=np.zeros(20)) / 15
         values = np.linalg.eigvalsh(H + ridge * np.eye(20))
         least.append(max(0.0, float(values[0])))
     return least[0], least[1]

@@ -50,7 +50,7 @@ class Fit:
 def fitted(objective: Objective, rows: Rows) -> Fit:
     """Fit these rows and certify how far the solver may be from the minimiser."""
     solution = minimise(objective, rows)
-    require_converged(objective, rows, solution)
+    require_converged(objective, rows, solution=solution)
     return certified(objective, rows, solution)
 
 
@@ -58,11 +58,11 @@ def certified(objective: Objective, rows: Rows, solution: Solution) -> Fit:
     """Return a solution's sums and how far it may be from the minimiser."""
     draft = Draft(solution.theta, solution.subgradient)
     summary = summarise(
-        objective, rows, solution.theta, subgradient=solution.subgradient
+        objective, rows, theta=solution.theta, subgradient=solution.subgradient
     )
     state = Newton().init(summary)
     error = best_radius(
-        state, measure_gradient(state, draft, rows), remaining=rows
+        state, measure_gradient(state, draft, remaining=rows), remaining=rows
     ).value
     return Fit(summary, solution.residual, error)
 

@@ -353,8 +353,8 @@ def from_sklearn(
     # Of two classes scikit-learn makes one logistic model.
     prepared = prepare(model, X, y, sample_weight=weight).with_pair(Logistic())
     objective, rows = prepared.objective, prepared.rows
-    _require_same(estimator, model, prepared)
-    start = _start(estimator, objective, rows)
+    _require_same(estimator, model, prepared=prepared)
+    start = _start(estimator, objective, rows=rows)
     balanced = getattr(estimator, "class_weight", None) == "balanced"
     prepared = replace(prepared, owners=owners_of(subjects, len(rows)))
     fit_prepared(
@@ -364,7 +364,7 @@ def from_sklearn(
         scope=Scope(declared=(BALANCED,) if balanced else ()),
     )
     theta = private_model(model).answer.draft.theta
-    adoption = _adoption(objective, rows, start, theta)
+    adoption = _adoption(objective, rows, start=start, theta=theta)
     snapshot = snapshot_of(model)
     private = replace(private_model(model), adoption=adoption)
     set_snapshot(model, snapshot.keep(private))
@@ -407,7 +407,7 @@ def _weights(estimator: Any, y: Any, given: ArrayLike | None) -> Vector | None:
     return weight
 
 
-def _require_same(estimator: Any, model: Adopted, prepared: Prepared) -> None:
+def _require_same(estimator: Any, model: Adopted, *, prepared: Prepared) -> None:
     """Refuse rows that the estimator cannot have been fitted on."""
     labels = prepared.labels
     known = {
@@ -424,7 +424,7 @@ def _require_same(estimator: Any, model: Adopted, prepared: Prepared) -> None:
         )
 
 
-def _start(estimator: Any, objective: Objective, rows: Rows) -> Vector:
+def _start(estimator: Any, objective: Objective, *, rows: Rows) -> Vector:
     """Return the given coefficients as parameters, row by row."""
     coef, intercept = read_coefficients(estimator)
     width = rows.X.shape[1] - objective.intercept
@@ -441,18 +441,18 @@ def _start(estimator: Any, objective: Objective, rows: Rows) -> Vector:
 
 
 def _adoption(
-    objective: Objective, rows: Rows, start: Vector, theta: Vector
+    objective: Objective, rows: Rows, *, start: Vector, theta: Vector
 ) -> Adoption:
     """Return how far the start was from the minimiser theta."""
     shift, size = norm(theta - start), norm(theta)
     relative = shift / size if size else np.inf * (shift > 0.0)
-    return Adoption(shift, relative, _residual(objective, rows, start))
+    return Adoption(shift, relative, _residual(objective, rows, theta=start))
 
 
-def _residual(objective: Objective, rows: Rows, theta: Vector) -> float:
+def _residual(objective: Objective, rows: Rows, *, theta: Vector) -> float:
     """Return |theta - prox(theta - t gradient)| / t, t one over the curvature."""
     total = rows.total_weight
-    slopes = loss_slopes(objective.loss, rows, theta) / total
+    slopes = loss_slopes(objective.loss, rows, theta=theta) / total
     gradient = slopes + objective.quadratic_gradient(theta)
     squares = float(rows.weight @ rows.norms() ** 2) / total
     curvature = objective.loss.curvature_bound * squares + objective.quadratic

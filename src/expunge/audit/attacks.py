@@ -223,7 +223,7 @@ def attack_reconstruction(
 
 def _hessian(objective: Objective, theta: Vector, *, known: Rows) -> Symmetric:
     """Return the Hessian of the objective's smooth part at theta on known rows."""
-    total = loss_hessian(objective.loss, known, theta)
+    total = loss_hessian(objective.loss, known, theta=theta)
     hessian = Symmetric.from_dense(total / known.total_weight)
     return add_quadratic(objective, hessian)
 

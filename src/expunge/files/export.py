@@ -148,7 +148,7 @@ def _make_safetensors(public: PublicModel) -> bytes:
         coef, intercept = coef[0], intercept[0]
     tensors: dict[str, NDArray[Any]] = {"coef": coef, "intercept": intercept}
     # Parameters may be arrays themselves: candidates of a grid, say.
-    parameters = pack(dict(public.parameters), "parameters", tensors)
+    parameters = pack(dict(public.parameters), "parameters", arrays=tensors)
     tensors = {name: np.array(array, order="C") for name, array in tensors.items()}
     words = _words_of(public) | {"parameters": dumps(parameters)}
     body = b"".join(array.tobytes() for array in tensors.values())
@@ -200,7 +200,7 @@ def _read_public(
     if "classes" in words:
         kind = np.dtype(words["classes_type"])
         classes = np.array(json.loads(words["classes"]), dtype=kind)
-    theta = _stack(coef, tensors["intercept"], certificate)
+    theta = _stack(coef, tensors["intercept"], certificate=certificate)
     note_use(parameters["budget"])  # by the fit that was shipped
     return PublicModel(
         release=Release(theta, certificate),
@@ -216,7 +216,7 @@ def _read_public(
 
 
 def _stack(
-    coef: NDArray[Any], intercept: NDArray[Any], certificate: Certificate
+    coef: NDArray[Any], intercept: NDArray[Any], *, certificate: Certificate
 ) -> Vector:
     """Return coefficients and intercepts as the one vector that was released."""
     columns = np.atleast_2d(coef).T
@@ -288,7 +288,7 @@ def _make_graph(public: PublicModel, onnx: Any) -> Any:
         shapes = {"label": [None], last: [None]}
         if last == "probabilities":
             shapes[last].append(len(public.classes))
-    return _assembled(onnx, steps, constants, shapes)
+    return _assembled(onnx, steps, constants=constants, shapes=shapes)
 
 
 def _label(n_outputs: int, onnx: Any) -> list[Step]:
@@ -337,6 +337,7 @@ def _same(output: str) -> Step:
 def _assembled(
     onnx: Any,
     steps: list[Step],
+    *,
     constants: Mapping[str, NDArray[Any]],
     shapes: Mapping[str, list[int | None]],
 ) -> Any:

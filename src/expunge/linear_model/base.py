@@ -319,7 +319,7 @@ class Forgetful(BaseEstimator, ABC):
         scope: Scope,
     ) -> PrivateModel:
         """Return the fit to these rows, with what is kept."""
-        mechanism = choose_object("mechanism", self.mechanism, MECHANISMS)
+        mechanism = choose_object("mechanism", self.mechanism, choices=MECHANISMS)
         if mechanism.needs_rows and not self.keep_data:
             raise InvalidInput(
                 f"mechanism={self.mechanism!r} looks at the remaining rows; set "
@@ -471,7 +471,7 @@ def fit_prepared(
         The model of an earlier fit, whose declarations hold on.
     """
     labels = prepared.labels
-    scope = carry_over(scope or Scope(), before, estimator.budget)
+    scope = carry_over(scope or Scope(), before, budget=estimator.budget)
     scope = replace(scope, classes="none" if labels is None else labels.stated)
     private = estimator._fit_private(prepared, start=start, scope=scope)
     private, release, record = private.with_noise().release()

@@ -63,7 +63,7 @@ class Prepared(Private):
 
 
 def choose_object(
-    name: str, value: str | Choice, choices: Mapping[str, Choice]
+    name: str, value: str | Choice, *, choices: Mapping[str, Choice]
 ) -> Choice:
     """Return the object that a word names, or the object itself."""
     if not isinstance(value, str):

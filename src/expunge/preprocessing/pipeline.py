@@ -188,7 +188,7 @@ class ForgettablePipeline(_BaseComposition):
                 names = {person(subject) for subject in list_of_ids(subjects)}
             gone = _places(raw, names)
             if gone.size:
-                self._whole = self._without(raw, names, gone)
+                self._whole = self._without(raw, names, gone=gone)
                 self._settled()
         return self
 
@@ -211,21 +211,21 @@ class ForgettablePipeline(_BaseComposition):
             return earlier
         return public_model(self.estimator)
 
-    def _without(self, raw: Raw, names: set[str], gone: Index) -> Whole:
+    def _without(self, raw: Raw, names: set[str], *, gone: Index) -> Whole:
         """Return the pipeline without these owners, whose rows are these."""
         face = self._whole.face
         left = raw.take(np.setdiff1d(np.arange(len(raw.owners)), gone))
         if not left.owners:
             raise CannotRemove("no row would be left; nobody was removed")
-        steps, Z = without(face.steps, raw.take(gone), left)
+        steps, Z = without(face.steps, raw.take(gone), left=left)
         # A copy, which counts once the pipeline takes it over.
         model, private = copy(face.model), private_model(face.model)
         if Z is None:
             after = forget_owners(private, names)
         else:
             rows = replace(left, X=Z)
-            after = refit_on(model, rows, private, n_subjects=len(names))
-        release_snapshot(model, snapshot_of(face.model), after)
+            after = refit_on(model, rows, private=private, n_subjects=len(names))
+        release_snapshot(model, snapshot_of(face.model), after=after)
         new = Face(steps, model)
         changes = Changes.between(_known_names(face), _known_names(new))
         return Whole(new, changes, left, before=face)

@@ -385,7 +385,7 @@ def fitted(steps: Iterable[tuple[str, Any]], raw: Raw) -> tuple[Steps, Any]:
     return tuple(done), X
 
 
-def without(steps: Steps, gone: Raw, left: Raw) -> tuple[Steps, Any]:
+def without(steps: Steps, gone: Raw, *, left: Raw) -> tuple[Steps, Any]:
     """Return the steps as they would be, fitted on the rows that are left.
 
     With them the rows that are left, transformed; None if no step changed, for then

@@ -122,7 +122,7 @@ class Adoption(Private):
     residual: float
 
 
-def fit_answer(agreement: Agreement, rows: Rows, start: Vector | None) -> Answer:
+def fit_answer(agreement: Agreement, rows: Rows, *, start: Vector | None) -> Answer:
     """Return the answer of a first fit.
 
     Raises NotCertifiable if the solver's error cannot be certified to be within the
@@ -135,12 +135,12 @@ def fit_answer(agreement: Agreement, rows: Rows, start: Vector | None) -> Answer
             "included); scale or clip the rows before fitting, or declare more"
         )
     solution = minimise(agreement.objective, rows, start=start)
-    require_converged(agreement.objective, rows, solution)
-    answer = _answer_at(agreement, rows, solution, "fitted")
+    require_converged(agreement.objective, rows, solution=solution)
+    answer = _answer_at(agreement, rows, solution=solution, decision="fitted")
     return _require_within_tau(answer, agreement.budget)
 
 
-def retrain_answer(agreement: Agreement, rows: Rows, start: Vector | None) -> Answer:
+def retrain_answer(agreement: Agreement, rows: Rows, *, start: Vector | None) -> Answer:
     """Return the answer of a full fit to the remaining rows."""
     if not rows.total_weight > 0.0:
         raise CannotRemove(
@@ -148,15 +148,15 @@ def retrain_answer(agreement: Agreement, rows: Rows, start: Vector | None) -> An
             "the model instead"
         )
     solution = retrain(agreement.objective_for(rows), rows, start=start)
-    answer = _answer_at(agreement, rows, solution, "retrained")
+    answer = _answer_at(agreement, rows, solution=solution, decision="retrained")
     return _require_within_tau(answer, agreement.budget)
 
 
 def remove_rows(
     agreement: Agreement,
     before: Answer,
-    removed: Rows,
     *,
+    removed: Rows,
     remaining: Callable[[], Rows] | None,
     spend: bool,
 ) -> Answer:
@@ -184,7 +184,7 @@ def remove_rows(
 
 
 def improve_answer(
-    agreement: Agreement, answer: Answer, remaining: Rows, *, again: bool
+    agreement: Agreement, answer: Answer, *, remaining: Rows, again: bool
 ) -> Answer:
     """Return an answer that fits the budget: measured, polished, or retrained.
 
@@ -194,7 +194,7 @@ def improve_answer(
     """
     rows = require_rows(answer.state, remaining)
     state = measure_weight(answer.state, rows)
-    draft = measure_gradient(state, answer.draft, rows)
+    draft = measure_gradient(state, answer.draft, remaining=rows)
     radius = best_radius(state, draft, remaining=rows, row_norm=agreement.row_norm)
     measured = replace(answer, draft=draft, radius=radius, decisions=(MEASURED,))
     if measured.fits(agreement.budget) and not again:
@@ -209,29 +209,29 @@ def improve_answer(
             max_steps=POLISHING_STEPS,
         )
         done = f"polished {solution.n_steps} times"
-        polished = _answer_at(agreement, rows, solution, done)
+        polished = _answer_at(agreement, rows, solution=solution, decision=done)
     except REFUSALS:
-        return retrain_answer(agreement, rows, theta)
+        return retrain_answer(agreement, rows, start=theta)
     if polished.fits(agreement.budget):
         return polished
-    return retrain_answer(agreement, rows, theta)
+    return retrain_answer(agreement, rows, start=theta)
 
 
-def anchor_answer(agreement: Agreement, answer: Answer, remaining: Rows) -> Answer:
+def anchor_answer(agreement: Agreement, answer: Answer, *, remaining: Rows) -> Answer:
     """Return the answer one step further, its sums rebuilt from the remaining rows."""
     rows = require_rows(answer.state, remaining)
     objective, start = agreement.objective_for(rows), answer.draft.theta
     solution = minimise(objective, rows, start=start, max_steps=1)
-    return _answer_at(agreement, rows, solution, "re-anchored")
+    return _answer_at(agreement, rows, solution=solution, decision="re-anchored")
 
 
 def _answer_at(
-    agreement: Agreement, rows: Rows, solution: Solution, decision: str
+    agreement: Agreement, rows: Rows, *, solution: Solution, decision: str
 ) -> Answer:
     """Return the answer anchored at a solution on these rows: nothing is removed."""
     objective = agreement.objective_for(rows)
     summary = summarise(
-        objective, rows, solution.theta, subgradient=solution.subgradient
+        objective, rows, theta=solution.theta, subgradient=solution.subgradient
     )
     measured = solution.gradient + solution.subgradient
     draft = Draft(summary.theta, solution.subgradient, measured)

@@ -150,7 +150,7 @@ class PrivateModel(Private):
         clock = perf_counter()
         mechanism = Newton() if mechanism is None else mechanism
         agreement = Agreement(objective, mechanism, budget, rows.total_weight)
-        answer = fit_answer(agreement, rows, start)
+        answer = fit_answer(agreement, rows, start=start)
         accountant = Accountant(budget).compose(Fitted(answer.draft.theta.size))
         return PrivateModel(
             agreement=agreement,
@@ -228,7 +228,7 @@ class PrivateModel(Private):
             answer = remove_rows(
                 self.agreement,
                 self.answer,
-                self._with_current_labels(removed),
+                removed=self._with_current_labels(removed),
                 remaining=rows,
                 spend=spend,
             )
@@ -237,10 +237,12 @@ class PrivateModel(Private):
                 raise
             # Retraining does not refuse: with rows at hand, neither do we.
             start = self.answer.draft.theta
-            answer = retrain_answer(self.agreement, rows(), start)
+            answer = retrain_answer(self.agreement, rows(), start=start)
         if rows is not None and not answer.fits(self.budget):
             again = MEASURED in self.answer.decisions
-            answer = improve_answer(self.agreement, answer, rows(), again=again)
+            answer = improve_answer(
+                self.agreement, answer, remaining=rows(), again=again
+            )
         seconds = perf_counter() - clock
         return replace(counted, answer=answer, labels=labels, seconds=seconds)
 
@@ -284,7 +286,7 @@ class PrivateModel(Private):
         return replace(
             counted,
             agreement=agreement,
-            answer=retrain_answer(agreement, remaining, start),
+            answer=retrain_answer(agreement, remaining, start=start),
             accountant=account,
             seconds=perf_counter() - clock,
         )
@@ -295,7 +297,7 @@ class PrivateModel(Private):
         The old anchor, which had seen the removed rows, and every sum that they were
         subtracted from go with the old model.
         """
-        answer = anchor_answer(self.agreement, self.answer, remaining)
+        answer = anchor_answer(self.agreement, self.answer, remaining=remaining)
         return replace(self, answer=answer)
 
     def release(self, noise: Noise | None = None) -> tuple[Self, Release, Record]:

@@ -172,7 +172,7 @@ class Snapshot:
             "is_released": self.private.released is not None,
             "record": self.record,
         }
-        return {name: pack(part, name, arrays) for name, part in parts.items()}
+        return {name: pack(part, name, arrays=arrays) for name, part in parts.items()}
 
     def load(
         self,
@@ -207,7 +207,7 @@ class Snapshot:
 
 
 def carry_over(
-    scope: Scope, before: PublicModel | None, budget: Budget | None
+    scope: Scope, before: PublicModel | None, *, budget: Budget | None
 ) -> Scope:
     """Return the scope of a fit, with what was declared of the fit before it.
 
@@ -340,12 +340,12 @@ def _find_places(model: AnyModel, removed: Rows) -> Index:
         if n_wanted == len(equal) or (same and model.interchangeable(equal)):
             gone += equal[-n_wanted:]
         else:
-            gone += _require_meant(kept, equal, n_wanted, share=share)
+            gone += _require_meant(kept, equal, n_wanted=n_wanted, share=share)
     return np.array(gone, dtype=np.intp)
 
 
 def _require_meant(
-    kept: TrainingRows, places: list[int], n_wanted: int, *, share: Counter[str]
+    kept: TrainingRows, places: list[int], *, n_wanted: int, share: Counter[str]
 ) -> list[int]:
     """Return which of these equal rows a request means, or refuse it.
 

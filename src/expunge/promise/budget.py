@@ -93,7 +93,7 @@ def mu_of(epsilon: float, delta: float) -> float:
     high = 2.0 * low
     while delta_of(high, epsilon) <= delta:
         low, high = high, 2.0 * high
-    return _bisect(low, high, lambda mu: delta_of(mu, epsilon) <= delta)[0]
+    return _bisect(low, high, belongs_low=lambda mu: delta_of(mu, epsilon) <= delta)[0]
 
 
 def epsilon_of(mu: float, delta: float) -> float:
@@ -116,11 +116,13 @@ def epsilon_of(mu: float, delta: float) -> float:
         low, high = high, 2.0 * high
     if high == inf:
         return inf
-    return _bisect(low, high, lambda epsilon: delta_of(mu, epsilon) > delta)[1]
+    return _bisect(
+        low, high, belongs_low=lambda epsilon: delta_of(mu, epsilon) > delta
+    )[1]
 
 
 def _bisect(
-    low: float, high: float, belongs_low: Callable[[float], bool]
+    low: float, high: float, *, belongs_low: Callable[[float], bool]
 ) -> tuple[float, float]:
     """Return the ends of a narrow interval between low's side and high's."""
     while high - low > WIDTH * high:
@@ -283,7 +285,7 @@ class Budget:
         """
         if n_parameters < 1:
             raise InvalidInput(f"n_parameters={n_parameters}; a model has at least one")
-        radius = _room(self.sigma, self.release_gdp, n_parameters)
+        radius = _room(self.sigma, self.release_gdp, size=n_parameters)
         if not radius > 0.0:  # whatever sigma is, because the grid follows it
             raise InvalidInput(
                 f"n_parameters={n_parameters}: rounding to the noise grid alone uses "
@@ -318,7 +320,7 @@ class Budget:
         """
         if self.choice_sigma is None:
             raise InvalidInput("choice_sigma=None: no choice is noised; set it")
-        room = _room(self.choice_sigma, self.choice_gdp, n_candidates)
+        room = _room(self.choice_sigma, self.choice_gdp, size=n_candidates)
         if not room > 0.0:
             raise InvalidInput(
                 f"choice_share={self.choice_share}: rounding {n_candidates} scores "
@@ -385,6 +387,6 @@ def _grid(sigma: float) -> float:
     return ldexp(1.0, frexp(sigma)[1] - 1 - GRID_BITS)
 
 
-def _room(sigma: float, gdp: float, size: int) -> float:
+def _room(sigma: float, gdp: float, *, size: int) -> float:
     """Return the distance that noise hides at this cost, rounding to its grid paid."""
     return (1.0 - GRID_TOLL) * sigma * gdp - sqrt(size) * _grid(sigma)

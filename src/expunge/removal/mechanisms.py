@@ -146,10 +146,12 @@ class Newton:
         """Return the minimiser of the model with the remaining rows' Hessian."""
         del remaining
         if state.objective.smooth:
-            solved = _solve(state, state.smooth_gradient, state.anchor - state.last)
+            solved = _solve(
+                state, state.smooth_gradient, start=state.anchor - state.last
+            )
             if not solved.converged:
                 state = refresh_preconditioner(state)
-                solved = _solve(state, state.smooth_gradient, solved.x)
+                solved = _solve(state, state.smooth_gradient, start=solved.x)
             return make_answer(state, smooth_minimum(state.anchor - solved.x))
         return make_answer(
             state, self.model(state)(state.anchor, state.smooth_gradient)
@@ -161,7 +163,7 @@ class Newton:
             return kink_model(state, state.smooth_hessian())
 
         def argmin(theta: Vector, gradient: Vector) -> Minimum:
-            solved = _solve(state, gradient, np.zeros_like(gradient))
+            solved = _solve(state, gradient, start=np.zeros_like(gradient))
             return smooth_minimum(theta - solved.x)
 
         return argmin
@@ -176,7 +178,7 @@ def refresh_preconditioner(state: State) -> State:
     return state.replace(inverse=inverse)
 
 
-def _solve(state: State, right: Vector, start: Vector) -> CgSolution:
+def _solve(state: State, right: Vector, *, start: Vector) -> CgSolution:
     """Solve H_U x = right down to rounding, or return that it took too long."""
     inverse = state.inverse
     assert inverse is not None
@@ -314,7 +316,7 @@ def _drop_tilted(state: State, removed: Rows) -> Vector:
     slopes, beyond = tilted_slopes(
         state.objective.loss,
         removed,
-        state.anchor,
+        theta=state.anchor,
         solve=_sum_inverse(state),
         limit=1.0 - LEVERAGE_MARGIN,
     )
@@ -386,10 +388,10 @@ def retrain(objective: Objective, rows: Rows, *, start: Vector | None) -> Soluti
     """
     try:
         solution = minimise(objective, rows, start=start)
-        require_converged(objective, rows, solution)
+        require_converged(objective, rows, solution=solution)
     except (NotConverged, NotPositiveDefinite):
         solution = minimise(objective, rows)
-        require_converged(objective, rows, solution)
+        require_converged(objective, rows, solution=solution)
     return solution
 
 

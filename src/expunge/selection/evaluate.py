@@ -209,7 +209,7 @@ def sum_over_rows(
 
     def sum_over_fold(fold: int) -> tuple[Matrix, Vector]:
         own = np.flatnonzero(folds == fold)
-        return slopes_at_each(loss, split.validation(fold), thetas, valued=own)
+        return slopes_at_each(loss, split.validation(fold), thetas=thetas, valued=own)
 
     found = run_in_threads(sum_over_fold, range(split.n_folds))
     gradients = np.array([gradient for gradient, _ in found])
@@ -227,7 +227,7 @@ def sum_over_rows(
 def _measure_moves(loss: Loss, split: Split, *, steps: Matrix) -> Vector:
     """Return how far each step moves any row's predictors."""
     found = run_in_threads(
-        lambda fold: largest_moves(loss, split.validation(fold), steps),
+        lambda fold: largest_moves(loss, split.validation(fold), steps=steps),
         range(split.n_folds),
     )
     largest: Vector = np.max(found, axis=0)

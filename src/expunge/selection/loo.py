@@ -257,7 +257,7 @@ class _LooProblem(Private):
             objective = state.objective.after(lighter.kept)
             solution = retrain(objective, rest, start=state.last)
             summary = summarise(
-                objective, rest, solution.theta, subgradient=solution.subgradient
+                objective, rest, theta=solution.theta, subgradient=solution.subgradient
             )
             fresh = keep_sums(initial_state(summary), summary, moment=True)
             shared = share_terms(fresh, rest)

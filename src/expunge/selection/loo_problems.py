@@ -155,7 +155,7 @@ def left_out_rows(state: State, rows: Rows, *, index: Index) -> LeftOutRows:
     """Return the rows at these positions, with the gradients without them."""
     block = rows.take(index)
     objective, X = state.objective, block.dense()
-    loss, eta = objective.loss, predict(objective.loss, block, state.anchor)
+    loss, eta = objective.loss, predict(objective.loss, block, theta=state.anchor)
     share = block.weight / state.anchor_weight
     left = (state.weight - block.weight) / state.anchor_weight
     scale = left if objective.scaling == "mean" else np.ones(len(block))

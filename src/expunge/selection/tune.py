@@ -321,9 +321,9 @@ def _settle_loo(
 def _solve_state(objective: Objective, rows: Rows, *, start: Vector | None) -> State:
     """Return the state at the minimiser on these rows, with its moment."""
     solution = minimise(objective, rows, start=start)
-    require_converged(objective, rows, solution)
+    require_converged(objective, rows, solution=solution)
     summary = summarise(
-        objective, rows, solution.theta, subgradient=solution.subgradient
+        objective, rows, theta=solution.theta, subgradient=solution.subgradient
     )
     return keep_sums(initial_state(summary), summary, moment=True)
 

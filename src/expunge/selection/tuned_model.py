@@ -76,7 +76,7 @@ class TunedModel(PrivateModel):
             return replace(self, labels=labels)._tune_again(gone, n_subjects)
         rows = self._with_current_labels(self.training_rows.rows)
         models = self._update_models(Split(rows, self.bounds), gone)
-        chosen = choose_for_release(models.choice, self, self.rule)
+        chosen = choose_for_release(models.choice, self, rule=self.rule)
         if chosen == self.chosen:
             after = PrivateModel.forget(
                 self,
@@ -144,7 +144,7 @@ class TunedModel(PrivateModel):
         new = replace(self, rule=rule, agreement=agreement)
         rows = new._with_current_labels(self.training_rows.rows)
         models = fit_models(rule, Split(rows, self.bounds).without(gone))
-        chosen = choose_for_release(models.choice, self, rule)
+        chosen = choose_for_release(models.choice, self, rule=rule)
         after = new.refit(
             objectives[chosen],
             require_rows(new, gone),
@@ -188,7 +188,7 @@ def make_tuned(
 
 
 def fit_models(
-    rule: Rule, split: Split, tick: Callable[[], None] = lambda: None
+    rule: Rule, split: Split, *, tick: Callable[[], None] = lambda: None
 ) -> Models:
     """Return every candidate's models, solved from the start, and the choice."""
     choose = rule.chooser(at_fit=True)
@@ -197,13 +197,13 @@ def fit_models(
     return tune(rule.objectives, split, choose=choose, on_solved=tick)
 
 
-def choose_for_release(choice: Choice, model: TunedModel, rule: Rule) -> int:
+def choose_for_release(choice: Choice, model: TunedModel, *, rule: Rule) -> int:
     """Return what the next release chooses, by noised scores if the rule says so."""
     number = model.accountant.n_releases + 1
-    return choose_with_noise(choice, noise_for(model.choice_noise, number), rule)
+    return choose_with_noise(choice, noise_for(model.choice_noise, number), rule=rule)
 
 
-def choose_with_noise(choice: Choice, noise: Noise | None, rule: Rule) -> int:
+def choose_with_noise(choice: Choice, noise: Noise | None, *, rule: Rule) -> int:
     """Return the candidate with the smallest score, after noise if there is any."""
     if noise is None:
         return choice.chosen
@@ -225,7 +225,7 @@ def bounds_among(alive: NDArray[np.bool], bounds: Index) -> Index:
 
 
 def sort_by_fold(
-    rule: Rule, rows: Rows, owners: Sequence[str]
+    rule: Rule, rows: Rows, *, owners: Sequence[str]
 ) -> tuple[TrainingRows, Index]:
     """Return the rows with their owners, fold after fold, and where each begins."""
     n_folds = rule.n_folds or 1
