@@ -74,8 +74,7 @@ class TunedModel(PrivateModel):
         labels = self._labels_without(removed, gone)
         if fewer(labels, self.labels):
             return replace(self, labels=labels)._tune_again(gone, n_subjects)
-        rows = self._with_current_labels(self.training_rows.rows)
-        models = self._update_models(Split(rows, self.bounds), gone)
+        models = self._update_models(self._split(), gone)
         chosen = choose_for_release(models.choice, self, rule=self.rule)
         if chosen == self.chosen:
             after = PrivateModel.forget(
@@ -142,8 +141,7 @@ class TunedModel(PrivateModel):
         rule = replace(self.rule, objectives=objectives)
         agreement = replace(self.agreement, objective=objectives[0])
         new = replace(self, rule=rule, agreement=agreement)
-        rows = new._with_current_labels(self.training_rows.rows)
-        models = fit_models(rule, Split(rows, self.bounds).without(gone))
+        models = fit_models(rule, new._split().without(gone))
         chosen = choose_for_release(models.choice, self, rule=rule)
         after = new.refit(
             objectives[chosen],
@@ -152,6 +150,11 @@ class TunedModel(PrivateModel):
             start=models.full_fits[chosen].anchor,
         )
         return after._with_choice(models, chosen)
+
+    def _split(self) -> Split:
+        """Return the training rows by fold, their labels as the objective wants them."""
+        assert self.training_rows is not None
+        return Split(self._with_current_labels(self.training_rows.rows), self.bounds)
 
     def _with_choice(self, models: Models, chosen: int) -> Self:
         """Return the model with a choice, and its account told of it."""
