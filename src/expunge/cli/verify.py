@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands that check: ``verify`` from outside, ``audit`` from inside a registry.
 
-``verify`` needs only the file and the public keys; ``audit`` opens private records.
-
-Check a file offline: find out what it claims to be, and whether it stands.
-
-For anyone who holds a file and the public keys: no registry, no database, no network. A
-file that cannot be parsed does not stand. A file to compare with must itself stand.
+``verify`` is for anyone who holds a file and the public keys: no registry, no database,
+no network. It finds out what the file claims to be, and whether it stands. A file that
+cannot be parsed does not stand. A file to compare with must itself stand. ``audit``
+opens private records.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

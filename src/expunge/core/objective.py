@@ -16,10 +16,9 @@ The target of a removal is what fitting the remaining rows gives. ``scaling``
 says which objective that fit minimises: "mean" keeps alpha and ridge, "sum"
 keeps alpha W and ridge W, as scikit-learn does at a constant C.
 
-Rows: a checked design matrix with its labels and weights.
-
-The only container of training rows. ``Objective.rows`` makes it: it checks the values
-and appends the intercept's column of ones. Its repr shows no data.
+``Rows`` is the only container of training rows: a checked design matrix with labels and
+weights. ``Objective.rows`` makes it, checks the values and appends the intercept's
+column of ones. Its repr shows no data.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Snapshots to folders and back: the release apart from what is private.
+"""Snapshots to folders and back: JSON manifests and safetensors, replaced at once.
 
-Noise that was drawn ahead is never written: reading draws its own.
-
-The format of saved models: JSON manifests, safetensors, a folder replaced at once.
+The release lies apart from what is private. Noise that was drawn ahead is never
+written: reading draws its own.
 
 New files are written beside the old ones and flushed to disk; one rename then decides,
 after which each takes its place. A crash before the rename leaves the old folder, a

@@ -6,10 +6,9 @@ it count: an interrupt before it leaves the old model whole, one after it the ne
 prediction in another thread sees one or the other. Pickles and copies take the public
 part alone.
 
-Which rows a request names, and the model without them.
-
-By person, by position or by content. Nothing is erased yet: the model that is returned
-says what to take out of rows and digests, see ``apply_pending``.
+A request names rows by person, by position or by content: the ``forget_`` functions
+return the private model without them. Nothing is erased yet. That model says what to
+take out of rows and digests, see ``apply_pending``.
 """
 
 import threading

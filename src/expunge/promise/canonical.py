@@ -15,14 +15,10 @@ refused, as is another version. What is read and written again has the same byte
 
 A ``Check`` turns a value into its immutable normal form, or raises ValueError with the
 words "it must be ...". It also states the JSON Schema of what passes, from which
-``promise.schemas`` describes whole documents.
-
-JSON Schemas of documents, made from their types.
-
-A schema is for readers in other languages. It states what the checks of the fields
-state, in the order of the class, with the words of the class's docstring. The files in
-``expunge/schemas`` ship with the package; a test compares them with what is generated
-here, and ``python -m tests.schemas`` renews them.
+``json_schema`` describes whole documents for readers in other languages: in the order
+of the class, with the words of its docstring. The files in ``expunge/schemas`` ship
+with the package; a test compares them with what is generated here, and
+``python -m tests.schemas`` renews them.
 """
 
 import inspect

@@ -7,9 +7,8 @@ committed to, and its radius fits the budget. With a radius recomputed from the 
 the record did not understate it. Less evidence shows less, and ``Verdict.says`` puts
 into words how much. Nothing here sees the data.
 
-Records: what stands behind a release and must not be published with it.
-
-The radius is a function of the removed rows, and so are decisions, counts and timings:
+A ``Release`` is what may leave. A ``Record`` stands behind it and must not be published
+with it. The radius is a function of the removed rows, and so are decisions, counts and timings:
 on real data nearly every row has a radius of its own. They are kept here, and the
 public certificate holds the hash of them with 32 random bytes of salt. The operator
 cannot change the record afterwards, a reader of the hash learns nothing, and the record

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Newton: one step with the Hessian of the *remaining* rows, kept exactly.
+"""The five mechanisms: each answers a removal with one step, or with many.
+
+``Newton`` takes one step with the Hessian of the *remaining* rows, kept exactly,
 
     H_U s = -c_U,    or the prox of f alpha kink in the norm of H_U.
 
@@ -8,7 +10,7 @@ of the identity, which no low-rank formula covers. Conjugate gradients therefore
 with the exact H_U, preconditioned by an updated inverse that is never trusted. This is
 the paper's TA in O(d^2) a row instead of O(d^3) a request.
 
-Jackknife: one step with the Hessian of *all* rows, factored once at the fit.
+``Jackknife`` takes one step with the Hessian of *all* rows, factored once at the fit,
 
     s = -H^-1 c_U,    or the prox of f alpha kink in the norm of H.
 
@@ -21,8 +23,6 @@ row under "sum" scaling that is the Newton step, by Woodbury's identity: (H - x 
 x g = H^-1 x (1 - c x'H^-1 x)^-1 g. With k outputs the leverage is the k x k matrix C_i
 X_i H^-1 X_i'. Rows are corrected one by one, so a batch is still a sum; what their
 interplay leaves over shows in the residual.
-
-Mechanisms that look at the remaining rows: retraining and polishing.
 
 ``Retrain`` solves again on the remaining rows, from the last answer. It is the target
 of every other mechanism and the only one that always has an answer. Its state knows how
