@@ -8,11 +8,11 @@ the record did not understate it. Less evidence shows less, and ``Verdict.says``
 into words how much. Nothing here sees the data.
 
 A ``Release`` is what may leave. A ``Record`` stands behind it and must not be published
-with it. The radius is a function of the removed rows, and so are decisions, counts and timings:
-on real data nearly every row has a radius of its own. They are kept here, and the
-public certificate holds the hash of them with 32 random bytes of salt. The operator
-cannot change the record afterwards, a reader of the hash learns nothing, and the record
-can be opened to an auditor: the SHA-256 of its canonical JSON is the commitment.
+with it: the radius is a function of the removed rows, and so are decisions, counts and
+timings. On real data nearly every row has a radius of its own. The public certificate
+holds the hash of the record with 32 random bytes of salt. The operator cannot change
+the record afterwards, a reader of the hash learns nothing, and the record can be opened
+to an auditor: the SHA-256 of its canonical JSON is the commitment.
 """
 
 from collections.abc import Callable, Mapping

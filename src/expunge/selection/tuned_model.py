@@ -152,7 +152,7 @@ class TunedModel(PrivateModel):
         return after._with_choice(models, chosen)
 
     def _split(self) -> Split:
-        """Return the training rows by fold, their labels as the objective wants them."""
+        """Return the training rows by fold, with labels for the objective."""
         assert self.training_rows is not None
         return Split(self._with_current_labels(self.training_rows.rows), self.bounds)
 
