@@ -7,10 +7,11 @@ tells them apart. What follows from the budget alone is computed here: how far t
 two models may be from each other, and how far a solver may be from its argmin.
 Nothing here has seen a row, and no figure here is chosen from a radius.
 
-What Gaussian noise hides is known exactly. Two models at distance r, each released with
-noise of standard deviation sigma, are as hard to tell apart as N(0, 1) and N(mu, 1) with
-mu = r / sigma. That mu is the parameter of Gaussian differential privacy. It stands for
-a whole curve of pairs (epsilon, delta) (Balle and Wang, ICML 2018, theorem 8),
+What Gaussian noise hides is known exactly. Two models at distance r, each released
+with noise of standard deviation sigma, are as hard to tell apart as N(0, 1) and
+N(mu, 1) with mu = r / sigma. That mu is the parameter of Gaussian differential privacy.
+It stands for a whole curve of pairs (epsilon, delta) (Balle and Wang, ICML 2018,
+theorem 8),
 
     delta(epsilon) = Phi(-epsilon/mu + mu/2) - e^epsilon Phi(-epsilon/mu - mu/2),
 
