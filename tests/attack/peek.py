@@ -17,5 +17,5 @@ def draft_of(model: Any) -> Array:
 
 def draft_in(registry: Any, name: str) -> Array:
     """Return the noise-free parameters of a model in a registry."""
-    with registry._site.working(30.0):
+    with registry._context.hold_lock(30.0):
         return np.asarray(registry._context.load_model(name).private.answer.draft.theta)
