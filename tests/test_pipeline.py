@@ -44,7 +44,7 @@ from expunge.preprocessing import (
     StandardScaler,
     forgettable_pipeline,
 )
-from expunge.preprocessing.transformers import UNNOISED, handling, transformed
+from expunge.preprocessing.transformers import NO_NOISE, apply_steps, classify_step
 from expunge.promise.certificate import ASSUMPTIONS, CHOSEN
 
 N_ROWS = 120
@@ -70,7 +70,7 @@ def same_model(a: ForgettablePipeline, b: ForgettablePipeline) -> None:
     """Assert that steps are equal bit for bit and models to 1e-8."""
     for name, step in a.steps_.items():
         if hasattr(step, "learned"):
-            assert step.learned() == b.steps_[name].learned()
+            assert step.fingerprint() == b.steps_[name].fingerprint()
     np.testing.assert_allclose(a.model_.coef_, b.model_.coef_, atol=1e-8, rtol=1e-8)
     np.testing.assert_allclose(
         a.model_.intercept_, b.model_.intercept_, atol=1e-8, rtol=1e-8
@@ -213,7 +213,7 @@ def test_encoder_that_keeps_its_columns_lets_the_model_forget(
 
 def owners_in(pipeline: Any) -> tuple[str, ...]:
     """Return whose rows a pipeline keeps."""
-    owners: tuple[str, ...] = pipeline._whole.raw.owners
+    owners: tuple[str, ...] = pipeline._fitted.raw.owners
     return owners
 
 
@@ -261,12 +261,12 @@ def test_certificate_has_a_sentence_for_each_step(table: Any) -> None:
         assert "'meanimputer' (MeanImputer) is fitted on the rows" in imputer
         assert "bit for bit" in scaler
         assert "(FunctionTransformer) is stateless" in function
-        assert paper.not_covered[-1] == UNNOISED
+        assert paper.not_covered[-1] == NO_NOISE
         assert paper.status == "certified"
     assert len({paper.assumptions for paper in papers}) == 1
     assert len({paper.not_covered for paper in papers}) == 1
     bare = forgettable_pipeline(Normalizer(), estimator=model)
-    assert UNNOISED not in bare.fit(np.nan_to_num(X), y).certificate_.not_covered
+    assert NO_NOISE not in bare.fit(np.nan_to_num(X), y).certificate_.not_covered
 
 
 def test_foreign_step_is_named_and_costs_the_certificate(table: Any) -> None:
@@ -303,14 +303,14 @@ HANDLED = [
 
 @pytest.mark.parametrize(("step", "expected"), HANDLED)
 def test_handling_of_steps(step: Any, expected: str) -> None:
-    assert handling(step) == expected
+    assert classify_step(step) == expected
 
 
 def test_unknown_people_change_nothing(table: Any) -> None:
     X, y, people = table
     pipeline = forgettable_pipeline(*steps(), estimator=LinearRegression())
     pipeline.fit(X, y, subjects=people)
-    coef, learned = pipeline.model_.coef_, pipeline.steps_["meanimputer"].learned()
+    coef, learned = pipeline.model_.coef_, pipeline.steps_["meanimputer"].fingerprint()
     with pytest.raises(
         UnknownSubject, match=r"'nobody' among them; nobody was removed"
     ):
@@ -318,7 +318,7 @@ def test_unknown_people_change_nothing(table: Any) -> None:
     assert pipeline.certificate_.n_releases == 1
     assert pipeline.model_.coef_ is not None
     np.testing.assert_array_equal(pipeline.model_.coef_, coef)
-    assert pipeline.steps_["meanimputer"].learned() == learned
+    assert pipeline.steps_["meanimputer"].fingerprint() == learned
     pipeline.forget(["p3"])
     with pytest.raises(UnknownSubject):
         pipeline.forget(["p3"])
@@ -388,7 +388,7 @@ def test_person_is_gone_from_the_whole_object(
     pipeline = forgettable_pipeline(*parts, estimator=LinearRegression())
     pipeline.fit(data, y, subjects=people)
     raw, old = X[7], pipeline.model_
-    seen = transformed(pipeline.steps_.items(), data[7:8])
+    seen = apply_steps(pipeline.steps_.items(), data[7:8])
     assert holds(pipeline, raw)
     assert holds(pipeline, seen[0])
     assert "p3" in {word for word in reachable(pipeline) if isinstance(word, str)}
@@ -430,7 +430,7 @@ def test_parts_that_do_not_fit_are_refused(table: Any) -> None:
     X, y, people = table
     with pytest.raises(InvalidInput, match="cannot forget"):
         forgettable_pipeline(StandardScaler(), estimator=ForeignModel()).fit(X, y)
-    with pytest.raises(InvalidInput, match="keep the data"):
+    with pytest.raises(InvalidInput, match="set keep_data=True"):
         forgettable_pipeline(estimator=LinearRegression(keep_data=False)).fit(X, y)
     pipeline = forgettable_pipeline(*steps(), estimator=LinearRegression())
     with pytest.raises(InvalidInput, match="names 3 people"):
