@@ -12,7 +12,7 @@ from expunge.core.rows import Rows
 from expunge.core.solver import minimise
 from expunge.exceptions import InvalidInput, Unsupported
 from expunge.promise.capacity import (
-    Plan,
+    CapacityPlan,
     deletion_capacity,
     excess_risk_bound,
     jackknife_radius,
@@ -24,7 +24,7 @@ from expunge.promise.gaussian import mu_of
 from tests.cases import Removal, logistic_data
 
 RIDGED = Objective(Logistic(), L2(), alpha=0.5)
-PLAN = Plan(regularity_of(RIDGED, 1.0), 10_000, 20, epsilon=1.0, delta=1e-5)
+PLAN = CapacityPlan(regularity_of(RIDGED, 1.0), 10_000, 20, epsilon=1.0, delta=1e-5)
 
 
 def risk(objective: Objective, population: Rows, theta: Vector) -> float:
@@ -77,7 +77,7 @@ def test_noise_cost_holds_for_logistic_models(rng: np.random.Generator) -> None:
 def test_excess_risk_holds_on_a_population(rng: np.random.Generator) -> None:
     population = small_population(rng)
     n, n_removed = 60, 6
-    plan = Plan(regularity_of(RIDGED, 1.0), n, 2, epsilon=1.0, delta=1e-5)
+    plan = CapacityPlan(regularity_of(RIDGED, 1.0), n, 2, epsilon=1.0, delta=1e-5)
     least = risk(RIDGED, population, minimise(RIDGED, population).theta)
     sigma = jackknife_radius(plan.regularity, n_removed, n_samples=n) / mu_of(1.0, 1e-5)
     learned, released = [], []

@@ -16,7 +16,7 @@ from expunge.ledger.merkle import build_nodes, inclusion_proof
 from tests import certificates
 from tests.calling import call
 from tests.test_ledger import ENTRIES, NEW, OLD, STRANGER, request
-from tests.test_ledger_export import EXPORT, PAGES
+from tests.test_ledger_export import DOCUMENTS, EXPORT
 from tests.test_receipt import CERTIFICATES, PEM, PLACE, receipt
 
 RECEIPT = receipt().to_json()
@@ -89,7 +89,7 @@ class TestVerify:
             RECEIPT[: len(RECEIPT) // 2],
             " " + RECEIPT,
             sign(receipt(), STRANGER).to_json(),
-            export(PAGES[1:]),
+            export(DOCUMENTS[1:]),
             EXPORT.replace(b"churn", b"chern", 1),
             EXPORT[:-1],
             certificates.EACH.to_json().replace('"epsilon":1,', '"epsilon":0.1,'),
@@ -145,7 +145,7 @@ class TestVerify:
             assert "nowhere does not exist" in done.err
 
     def test_export_against_what_others_hold(self, keep: Keep, key: Path) -> None:
-        whole, cut = keep("whole", EXPORT), keep("cut", export(PAGES[:24]))
+        whole, cut = keep("whole", EXPORT), keep("cut", export(DOCUMENTS[:24]))
         alone = call("verify", cut, "--key", key)
         assert alone.code == DONE
         assert "does not show that nothing was cut off" in alone.words
@@ -157,7 +157,7 @@ class TestVerify:
 
     def test_receipt_against_exports(self, keep: Keep, key: Path) -> None:
         file, whole = keep("r", RECEIPT), keep("whole", EXPORT)
-        cut = keep("cut", export(PAGES[:24]))
+        cut = keep("cut", export(DOCUMENTS[:24]))
         seen: list[str | Path] = ["--seen", whole, "--seen", cut]
         done = call("verify", file, "--key", key, *seen)
         assert done.code == DONE

@@ -341,7 +341,7 @@ class TestPublicFiles:
         with Registry.open(run.folder / "registry") as registry:
             request = Receipt.from_json((run.folder / RECEIPT).read_bytes()).entry
             assert count_receipts(registry, [request.request]) == 1
-            monkeypatch.setattr(registry, "public_pem", lambda: other)
+            monkeypatch.setattr(registry.keys, "public_pem", lambda: other)
             assert count_receipts(registry, [request.request]) == 0
 
 

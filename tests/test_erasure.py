@@ -127,7 +127,7 @@ class TestSqlite:
         with Registry.open(tmp_path / "registry") as other:
             with other._context.store.read() as connection:
                 connection.exec_driver_sql("SELECT * FROM rows").first()
-                with pytest.raises(Busy, match="erasure is finished then"):
+                with pytest.raises(Busy, match="finishes the erasure"):
                     registry.forget([PERSON], wait=0.2)
                 (pending,) = registry.status().pending
                 assert pending.stage == "applied"

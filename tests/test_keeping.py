@@ -258,7 +258,7 @@ class TestPlan:
         assert "keep it private" in done.err
         told = call("plan", "churn", "--json").json
         assert told["n_samples"] == 78
-        assert {reach["kind"] for reach in told["reaches"]} == {
+        assert {reach["kind"] for reach in told["limits"]} == {
             "typical",
             "worst",
             "clustered",

@@ -98,17 +98,21 @@ HEAD = LEDGER.head(NEW, LEDGER.day)
 
 
 class TestEntries:
-    @pytest.mark.parametrize("page", [*KINDS, HEAD], ids=lambda page: page.kind)
-    def test_survives_reading(self, page: Entry | Head) -> None:
-        text = page.to_json()
-        read = Head.from_json if isinstance(page, Head) else read_entry
-        assert read(text) == read(text.encode()) == page
+    @pytest.mark.parametrize(
+        "document", [*KINDS, HEAD], ids=lambda document: document.kind
+    )
+    def test_survives_reading(self, document: Entry | Head) -> None:
+        text = document.to_json()
+        read = Head.from_json if isinstance(document, Head) else read_entry
+        assert read(text) == read(text.encode()) == document
         assert read(text).to_json() == text
 
-    @pytest.mark.parametrize("page", [*KINDS, HEAD], ids=lambda page: page.kind)
-    def test_other_spellings_are_refused(self, page: Entry | Head) -> None:
-        text = page.to_json()
-        read = Head.from_json if isinstance(page, Head) else read_entry
+    @pytest.mark.parametrize(
+        "document", [*KINDS, HEAD], ids=lambda document: document.kind
+    )
+    def test_other_spellings_are_refused(self, document: Entry | Head) -> None:
+        text = document.to_json()
+        read = Head.from_json if isinstance(document, Head) else read_entry
         shuffled = json.dumps(dict(reversed(json.loads(text).items())))
         for other in (text + "\n", " " + text, shuffled, text.replace(":", ": ")):
             with pytest.raises(InvalidInput, match="canonical"):
@@ -120,8 +124,8 @@ class TestEntries:
                 read(text.encode(encoding))
 
     def test_every_kind_is_in_the_table(self) -> None:
-        assert {type(page) for page in KINDS} == set(entries.KINDS.values())
-        assert all(entries.KINDS[page.kind] is type(page) for page in KINDS)
+        assert {type(document) for document in KINDS} == set(entries.KINDS.values())
+        assert all(entries.KINDS[document.kind] is type(document) for document in KINDS)
 
     def test_unknown_kind_field_or_version_is_refused(self) -> None:
         stated = json.loads(ENTRIES[0].to_json())
@@ -168,12 +172,12 @@ class TestEntries:
     def test_no_field_has_room_for_a_person(self) -> None:
         # Free text nowhere: numbers, hashes, names of models, and the kind.
         allowed = re.compile(r"[0-9a-f]{32,128}|[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-        for page in KINDS:
-            stated = json.loads(page.to_json())
+        for document in KINDS:
+            stated = json.loads(document.to_json())
             assert stated.pop("kind") in entries.KINDS
             for value in leaves(stated):
                 assert isinstance(value, int) or allowed.fullmatch(value)
-            assert {field.name for field in fields(page)} == {*stated, "kind"}
+            assert {field.name for field in fields(document)} == {*stated, "kind"}
 
     def test_day_of_a_time(self) -> None:
         assert day_of(1_700_000_000_000) == START

@@ -31,20 +31,20 @@ from tests.test_ledger import (
 )
 
 N = 50
-PAGES, STATES = zip(*written(N), strict=True)
-EXPORT = export(PAGES)
+DOCUMENTS, STATES = zip(*written(N), strict=True)
+EXPORT = export(DOCUMENTS)
 PEM = OLD.public.to_pem()
 BOTH = STATES[-1].keys.to_pem()
-HEADS = [page for page in PAGES if isinstance(page, Head)]
+HEADS = [document for document in DOCUMENTS if isinstance(document, Head)]
 
 
-def checked(pages: Sequence[CanonicalDocument], *seen: Head) -> ExportVerdict:
-    return check_export(export(pages), PEM, seen=seen)
+def checked(documents: Sequence[CanonicalDocument], *seen: Head) -> ExportVerdict:
+    return check_export(export(documents), PEM, seen=seen)
 
 
 def place(sequence: int) -> int:
     """Return the line of an entry."""
-    return PAGES.index(entry(sequence))
+    return DOCUMENTS.index(entry(sequence))
 
 
 def alternatives(byte: int) -> set[int]:
@@ -68,19 +68,19 @@ class TestWhole:
             assert f"{len(HEADS)} heads from elsewhere agree" in verdict.findings
 
     def test_continues_where_an_earlier_one_ended(self) -> None:
-        first = check_export(export(PAGES[:24]), PEM)
+        first = check_export(export(DOCUMENTS[:24]), PEM)
         assert first.stands
         assert first.ledger.size == 20
-        second = check_export(export(PAGES[24:]), PEM, since=first.ledger)
+        second = check_export(export(DOCUMENTS[24:]), PEM, since=first.ledger)
         assert second.stands
         assert second.ledger == STATES[-1]
-        assert not check_export(export(PAGES[24:]), PEM).stands
-        assert not check_export(export(PAGES[25:]), PEM, since=first.ledger).stands
+        assert not check_export(export(DOCUMENTS[24:]), PEM).stands
+        assert not check_export(export(DOCUMENTS[25:]), PEM, since=first.ledger).stands
         assert check_export(b"", PEM, since=STATES[-1]).stands
 
     def test_head_from_elsewhere_is_held_against_the_start(self) -> None:
-        begun = STATES[PAGES.index(HEADS[3])]
-        lines = EXPORT[len(export(PAGES[: PAGES.index(HEADS[3]) + 1])) :]
+        begun = STATES[DOCUMENTS.index(HEADS[3])]
+        lines = EXPORT[len(export(DOCUMENTS[: DOCUMENTS.index(HEADS[3]) + 1])) :]
         assert check_export(lines, PEM, since=begun, seen=HEADS[3:4]).stands
         other = sign(replace(HEADS[3], root=HEADS[2].root), OLD)
         says = check_export(lines, PEM, since=begun, seen=[other]).says
@@ -93,8 +93,10 @@ class TestWhole:
             check_export(EXPORT, PEM, since=STATES[30], seen=HEADS[:1])
 
     def test_one_head_at_the_end_is_enough(self) -> None:
-        pages = [page for page in PAGES if isinstance(page, Entry)] + [HEADS[-1]]
-        assert checked(pages).stands
+        documents = [
+            document for document in DOCUMENTS if isinstance(document, Entry)
+        ] + [HEADS[-1]]
+        assert checked(documents).stands
 
     @pytest.mark.parametrize("lines", [b"", b"\n", b"{}\n", b"[]\n", b"\xff\n"])
     def test_nothing_does_not_stand(self, lines: bytes) -> None:
@@ -106,15 +108,20 @@ class TestTampering:
     def test_every_byte(self) -> None:
         """Change each byte; what comes before its line was checked already."""
         begin, since, n_changes = 0, Ledger.empty(OLD.public), 0
-        for page, after in zip(PAGES, STATES, strict=True):
-            line = page.to_json().encode() + b"\n"
+        for document, after in zip(DOCUMENTS, STATES, strict=True):
+            line = document.to_json().encode() + b"\n"
             tail = EXPORT[begin:]
             for i, byte in enumerate(line):
                 for other in alternatives(byte):
                     forged = b"%b%c%b" % (tail[:i], other, tail[i + 1 :])
                     n_changes += 1
                     verdict = check_export(forged, PEM, since=since)
-                    assert failed_here(verdict, since), (page, i, other, verdict.says)
+                    assert failed_here(verdict, since), (
+                        document,
+                        i,
+                        other,
+                        verdict.says,
+                    )
             begin, since = begin + len(line), after
         assert begin == len(EXPORT)
         assert n_changes == 3 * len(EXPORT)
@@ -142,10 +149,10 @@ def failed_here(verdict: ExportVerdict, since: Ledger) -> bool:
 class TestEntries:
     @pytest.mark.parametrize("sequence", [0, 7, 19, ROTATION, 21, 48])
     def test_removed_entry_is_named(self, sequence: int) -> None:
-        pages = list(PAGES)
-        del pages[place(sequence)]
-        says = checked(pages).says
-        late = isinstance(PAGES[place(sequence) + 1], Head)
+        documents = list(DOCUMENTS)
+        del documents[place(sequence)]
+        says = checked(documents).says
+        late = isinstance(DOCUMENTS[place(sequence) + 1], Head)
         missing = f"entry {sequence} is missing"
         head = f"the head over {sequence + 1} entries comes after {sequence}"
         assert (head if late else missing) in says
@@ -153,36 +160,36 @@ class TestEntries:
 
     @pytest.mark.parametrize("sequence", [0, 7, 20, 49])
     def test_inserted_entry_is_named(self, sequence: int) -> None:
-        pages = list(PAGES)
+        documents = list(DOCUMENTS)
         again = replace(entry(sequence))
-        pages.insert(place(sequence) + 1, again)
-        says = checked(pages).says
+        documents.insert(place(sequence) + 1, again)
+        says = checked(documents).says
         assert f"entry {sequence} stands where entry {sequence + 1} should" in says
 
     @pytest.mark.parametrize("sequence", [0, 6, 21])
     def test_exchanged_entries_are_named(self, sequence: int) -> None:
-        pages = list(PAGES)
+        documents = list(DOCUMENTS)
         i = place(sequence)
-        pages[i], pages[i + 1] = pages[i + 1], pages[i]
-        says = checked(pages).says
+        documents[i], documents[i + 1] = documents[i + 1], documents[i]
+        says = checked(documents).says
         assert f"entry {sequence} is missing, entry {sequence + 1} stands" in says
 
     def test_changed_entry_is_found_between_heads(self) -> None:
-        pages = list(PAGES)
-        pages[place(11)] = request(11, n_subjects=2)
-        verdict = checked(pages)
+        documents = list(DOCUMENTS)
+        documents[place(11)] = request(11, n_subjects=2)
+        verdict = checked(documents)
         assert "one of entries 10 to 14 was changed" in verdict.says
         assert verdict.ledger.size == 10
 
     def test_head_after_every_entry_names_the_changed_one(self) -> None:
-        pages = [page for page, _ in written(N, every=1)]
-        assert checked(pages).stands
-        pages[pages.index(entry(11))] = request(11, n_subjects=2)
-        assert "entry 11 was changed" in checked(pages).says
+        documents = [document for document, _ in written(N, every=1)]
+        assert checked(documents).stands
+        documents[documents.index(entry(11))] = request(11, n_subjects=2)
+        assert "entry 11 was changed" in checked(documents).says
 
     def test_renumbered_removal_is_found(self) -> None:
         kept = [entry(0), entry(2), entry(3)]
-        kept = [replace(page, sequence=i) for i, page in enumerate(kept)]
+        kept = [replace(document, sequence=i) for i, document in enumerate(kept)]
         assert (
             "comes after 3: 2 before it were removed" in checked([*kept, HEADS[0]]).says
         )
@@ -191,13 +198,15 @@ class TestEntries:
         assert "one of entries 0 to 4" in checked(filled).says
 
     def test_entries_after_the_last_head_are_not_vouched_for(self) -> None:
-        verdict = checked([*PAGES, replace(entry(1), sequence=50, day="2033-05-18")])
+        verdict = checked(
+            [*DOCUMENTS, replace(entry(1), sequence=50, day="2033-05-18")]
+        )
         assert "no head vouches for what comes after 50 entries" in verdict.says
         assert verdict.ledger == STATES[-1]
 
 
 class TestTail:
-    SHORT = PAGES[: PAGES.index(HEADS[5]) + 1]
+    SHORT = DOCUMENTS[: DOCUMENTS.index(HEADS[5]) + 1]
 
     def test_cut_off_at_a_head_is_seen_by_a_later_head_alone(self) -> None:
         assert checked(self.SHORT).stands
@@ -207,9 +216,9 @@ class TestTail:
 
     def test_rewritten_past_is_seen_by_an_earlier_head(self) -> None:
         rewritten = [
-            request(11, n_subjects=2) if page == entry(11) else page
-            for page in PAGES
-            if isinstance(page, Entry)
+            request(11, n_subjects=2) if document == entry(11) else document
+            for document in DOCUMENTS
+            if isinstance(document, Entry)
         ]
         ledger = reduce(Ledger.append, rewritten, Ledger.empty(OLD.public))
         resigned = [*rewritten, ledger.head(NEW, ledger.day)]
@@ -219,47 +228,50 @@ class TestTail:
 
     def test_forged_head_from_elsewhere_is_refused(self) -> None:
         forged = replace(HEADS[3], day=shifted(HEADS[3].day, 1))
-        assert "does not bear the signature" in checked(list(PAGES), forged).says
+        assert "does not bear the signature" in checked(list(DOCUMENTS), forged).says
 
 
 class TestKeys:
     def test_heads_of_a_stranger_are_refused(self) -> None:
-        pages = [
-            sign(page, STRANGER) if isinstance(page, Head) else page for page in PAGES
+        documents = [
+            sign(document, STRANGER) if isinstance(document, Head) else document
+            for document in DOCUMENTS
         ]
-        assert "names key" in checked(pages).says
+        assert "names key" in checked(documents).says
         renamed = [
-            replace(page, key=OLD.public.id) if isinstance(page, Head) else page
-            for page in pages
+            replace(document, key=OLD.public.id)
+            if isinstance(document, Head)
+            else document
+            for document in documents
         ]
         assert "does not bear the signature" in checked(renamed).says
         assert "names key" in check_export(EXPORT, STRANGER.public.to_pem()).says
 
     def test_retired_key_signs_no_later_head(self) -> None:
-        pages = [*PAGES[:-1], sign(HEADS[-1], OLD)]
-        assert "is in force there" in checked(pages).says
+        documents = [*DOCUMENTS[:-1], sign(HEADS[-1], OLD)]
+        assert "is in force there" in checked(documents).says
 
     def test_rotation_to_a_key_that_is_not_given_is_refused(self) -> None:
-        ring = Ledger.empty(OLD.public).keys
+        history = Ledger.empty(OLD.public).keys
         for since in (ROTATION, ROTATION + 1, N + 1):
-            given = ring.with_key(since, STRANGER.public).to_pem()
+            given = history.with_key(since, STRANGER.public).to_pem()
             verdict = check_export(EXPORT, given)
             place = min(since - 1, ROTATION)
             assert f"entry {place} is wrong: after it key" in verdict.says
             assert verdict.ledger.size <= place
 
     def test_rotation_elsewhere_than_listed_is_refused(self) -> None:
-        ring = Ledger.empty(OLD.public).keys
+        history = Ledger.empty(OLD.public).keys
         for since in (ROTATION, ROTATION + 2):
-            given = ring.with_key(since, NEW.public).to_pem()
+            given = history.with_key(since, NEW.public).to_pem()
             assert "by the list of keys given" in check_export(EXPORT, given).says
         with pytest.raises(InvalidInput, match="changed its keys elsewhere"):
             check_export(b"", given, since=STATES[-1])
         assert check_export(b"", BOTH, since=STATES[-1]).stands
 
     def test_rotation_by_a_stranger_is_refused(self) -> None:
-        rotation = PAGES[place(ROTATION)]
+        rotation = DOCUMENTS[place(ROTATION)]
         assert isinstance(rotation, KeyRotated)
-        pages = list(PAGES)
-        pages[place(ROTATION)] = sign(rotation, STRANGER)
-        assert f"entry {ROTATION} rotates the key without" in checked(pages).says
+        documents = list(DOCUMENTS)
+        documents[place(ROTATION)] = sign(rotation, STRANGER)
+        assert f"entry {ROTATION} rotates the key without" in checked(documents).says

@@ -202,20 +202,22 @@ class TestRing:
     FIRST, SECOND, THIRD = (SigningKey(bytes([i]) * 32).public for i in range(3))
 
     def test_each_size_has_its_key(self) -> None:
-        ring = KeyHistory(((0, self.FIRST),)).with_key(4, self.SECOND)
-        ring = ring.with_key(9, self.THIRD)
-        found = [ring.at(size) for size in (0, 3, 4, 8, 9, 1000)]
+        history = KeyHistory(((0, self.FIRST),)).with_key(4, self.SECOND)
+        history = history.with_key(9, self.THIRD)
+        found = [history.at(size) for size in (0, 3, 4, 8, 9, 1000)]
         assert found == [
             *(self.FIRST, self.FIRST),
             *(self.SECOND, self.SECOND),
             *(self.THIRD, self.THIRD),
         ]
-        assert ring.current == self.THIRD
-        assert [ring.range_at(size) for size in (3, 4, 1000)] == [
+        assert history.current == self.THIRD
+        assert [history.range_at(size) for size in (3, 4, 1000)] == [
             *((0, 3), (4, 8)),
             (9, None),
         ]
-        assert ring.until(8) == KeyHistory(((0, self.FIRST),)).with_key(4, self.SECOND)
+        assert history.until(8) == KeyHistory(((0, self.FIRST),)).with_key(
+            4, self.SECOND
+        )
 
     def test_impossible_histories_are_refused(self) -> None:
         for history in [(), ((1, self.FIRST),), ((0, self.FIRST), (0, self.SECOND))]:
@@ -229,8 +231,8 @@ class TestPublishedList:
     """What is published says where each key begins and ends, or is refused."""
 
     FIRST, SECOND, THIRD = TestRing.FIRST, TestRing.SECOND, TestRing.THIRD
-    RING = KeyHistory(((0, FIRST), (4, SECOND), (9, THIRD)))
-    PEM = RING.to_pem()
+    HISTORY = KeyHistory(((0, FIRST), (4, SECOND), (9, THIRD)))
+    PEM = HISTORY.to_pem()
 
     def test_says_what_each_key_signs(self) -> None:
         first, second, third = (
@@ -250,7 +252,7 @@ class TestPublishedList:
         ],
     )
     def test_survives_reading(self, pem: str | bytes) -> None:
-        assert KeyHistory.from_pem(pem) == self.RING
+        assert KeyHistory.from_pem(pem) == self.HISTORY
 
     def test_other_tools_read_it(self) -> None:
         key = serialization.load_pem_public_key(self.PEM.encode())

@@ -24,7 +24,7 @@ from expunge.ledger.entries import SHARE
 from expunge.ledger.export import LINES
 from expunge.promise.canonical import dumps
 from tests.test_ledger import HEAD, KINDS, OLD, request, written
-from tests.test_ledger_export import PAGES, alternatives
+from tests.test_ledger_export import DOCUMENTS, alternatives
 
 DIGESTS = st.sampled_from(["ab" * 32, "0" * 64])
 NAMES = st.sampled_from(
@@ -50,7 +50,7 @@ REQUESTS = st.fixed_dictionaries(
 
 
 def strictly(text: str | bytes) -> CanonicalDocument | None:
-    """Return the page as the strict reader reads it; None if it refuses."""
+    """Return the document as the strict reader reads it; None if it refuses."""
     try:
         kind = json.loads(text)["kind"]
         return LINES[kind].from_json(text)
@@ -58,9 +58,9 @@ def strictly(text: str | bytes) -> CanonicalDocument | None:
         return None
 
 
-def parts(page: CanonicalDocument) -> list[tuple[str, type, Any]]:
-    """Return the fields of a page with their types."""
-    found = [(field.name, getattr(page, field.name)) for field in fields(page)]
+def parts(document: CanonicalDocument) -> list[tuple[str, type, Any]]:
+    """Return the fields of a document with their types."""
+    found = [(field.name, getattr(document, field.name)) for field in fields(document)]
     return [(name, type(value), value) for name, value in found]
 
 
@@ -73,27 +73,27 @@ def require_same(text: str | bytes) -> None:
         assert parts(seen) == parts(read)
 
 
-@pytest.mark.parametrize("page", [*KINDS, HEAD], ids=lambda page: page.kind)
+@pytest.mark.parametrize("document", [*KINDS, HEAD], ids=lambda document: document.kind)
 class TestKinds:
-    def test_is_read_at_a_read_fast(self, page: Entry | Head) -> None:
-        for text in (page.to_json(), page.to_json().encode()):
+    def test_is_read_at_a_glance(self, document: Entry | Head) -> None:
+        for text in (document.to_json(), document.to_json().encode()):
             seen = read_fast(text, LINES)
             assert seen is not None
-            assert parts(seen) == parts(type(page).from_json(text))
-            assert seen.to_json() == page.to_json()
+            assert parts(seen) == parts(type(document).from_json(text))
+            assert seen.to_json() == document.to_json()
 
-    def test_changed_bytes_are_judged_the_same(self, page: Entry | Head) -> None:
-        line = page.to_json().encode()
+    def test_changed_bytes_are_judged_the_same(self, document: Entry | Head) -> None:
+        line = document.to_json().encode()
         for i, byte in enumerate(line):
             for other in alternatives(byte):
                 require_same(b"%b%c%b" % (line[:i], other, line[i + 1 :]))
             require_same(line[:i] + line[i + 1 :])
             require_same(line[:i] + line[i : i + 1] + line[i:])
 
-    def test_other_spellings_are_not_read_at_a_read_fast(
-        self, page: Entry | Head
+    def test_other_spellings_are_not_read_at_a_glance(
+        self, document: Entry | Head
     ) -> None:
-        text = page.to_json()
+        text = document.to_json()
         found = json.loads(text)
         others = [
             text + "\n",
@@ -129,17 +129,17 @@ def test_models_come_in_order_each_once(pairs: list[tuple[str, str]]) -> None:
 
 
 @given(st.lists(DIGESTS).map(tuple))
-def test_lists_of_any_length_are_read_at_a_read_fast(digests: tuple[str, ...]) -> None:
-    page = ReleasesSuperseded(
+def test_lists_of_any_length_are_read_at_a_glance(digests: tuple[str, ...]) -> None:
+    document = ReleasesSuperseded(
         sequence=1, day="2024-01-01", model="m", certificates=digests, by="ab" * 32
     )
-    assert read_fast(page.to_json(), LINES) == page
+    assert read_fast(document.to_json(), LINES) == document
 
 
 def test_numbers_too_long_for_a_glance_are_read_all_the_same() -> None:
-    page = request(1, n_subjects=2**53 - 1)
-    assert read_fast(page.to_json(), LINES) is None
-    assert read_document(page.to_json(), LINES) == page
+    document = request(1, n_subjects=2**53 - 1)
+    assert read_fast(document.to_json(), LINES) is None
+    assert read_document(document.to_json(), LINES) == document
 
 
 def test_numbers_that_a_double_cannot_hold_are_refused() -> None:
@@ -150,20 +150,20 @@ def test_numbers_that_a_double_cannot_hold_are_refused() -> None:
         read_document(beyond, LINES)
 
 
-def test_documents_within_documents_are_not_read_at_a_read_fast() -> None:
+def test_documents_within_documents_are_not_read_at_a_glance() -> None:
     assert read_fast('{"kind":"receipt"}', {"receipt": Receipt}) is None
 
 
 class TestWork:
     """What a check costs, counted."""
 
-    def test_every_line_is_read_at_a_read_fast(
+    def test_every_line_is_read_at_a_glance(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def unexpected(text: str | bytes) -> CanonicalDocument:
             raise AssertionError(text)
 
-        data = export(PAGES)
+        data = export(DOCUMENTS)
         monkeypatch.setattr(CanonicalDocument, "from_json", unexpected)
         assert check_export(data, OLD.public.to_pem()).stands
 
@@ -178,7 +178,7 @@ class TestWork:
             return real(left, right)
 
         n, every = 512, 64
-        data = export(page for page, _ in written(n, every))
+        data = export(document for document, _ in written(n, every))
         monkeypatch.setattr(merkle, "node_hash", counted)
         assert check_export(data, OLD.public.to_pem()).stands
         assert n_hashes <= n + (n // every) * n.bit_length()
@@ -186,14 +186,14 @@ class TestWork:
 
 class TestSignatures:
     N = 2 * SHARE + 50
-    WRITTEN = tuple(page for page, _ in written(N, every=1))
+    WRITTEN = tuple(document for document, _ in written(N, every=1))
 
     def forged(self, *sizes: int) -> list[CanonicalDocument]:
         return [
-            replace(page, signature="00" * 64)
-            if isinstance(page, Head) and page.size in sizes
-            else page
-            for page in self.WRITTEN
+            replace(document, signature="00" * 64)
+            if isinstance(document, Head) and document.size in sizes
+            else document
+            for document in self.WRITTEN
         ]
 
     @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ class TestSignatures:
             assert verdict.ledger.size == sizes[0] - 1
 
     def test_what_comes_before_a_bad_one_is_named_instead(self) -> None:
-        pages = self.forged(SHARE + 3)
-        pages[2 * SHARE] = replace(HEAD, size=1)
-        says = check_export(export(pages), OLD.public.to_pem()).says
+        documents = self.forged(SHARE + 3)
+        documents[2 * SHARE] = replace(HEAD, size=1)
+        says = check_export(export(documents), OLD.public.to_pem()).says
         assert f"the head over 1 entries comes after {SHARE}" in says

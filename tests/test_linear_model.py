@@ -391,5 +391,5 @@ def test_a_plan_runs_on_the_rows_kept(cancer: Any) -> None:
     with pytest.warns(PlanningLooksAtData):
         report = model.forget(rows=[0]).plan()
     assert "568 rows" in report.table()
-    with pytest.raises(InvalidInput, match="needs rows and a contract"):
+    with pytest.raises(InvalidInput, match="needs rows and a budget"):
         LogisticRegression(alpha=0.1).fit(X, y).plan()

@@ -29,7 +29,7 @@ from expunge.core.prox import scaled_prox
 from expunge.core.solver import add_quadratic, scaled_kink
 from expunge.exceptions import CannotRemove, InvalidInput
 from expunge.promise.capacity import (
-    Plan,
+    CapacityPlan,
     deletion_capacity,
     drift_radius,
     excess_risk_bound,
@@ -208,7 +208,7 @@ def test_theorem_1_noise_makes_the_worlds_close() -> None:
 
 
 def test_theorem_1_risk_has_the_printed_rates() -> None:
-    plan = Plan(UNIT, 10**6, 10, epsilon=1.0, delta=1e-5)
+    plan = CapacityPlan(UNIT, 10**6, 10, epsilon=1.0, delta=1e-5)
     learned = excess_risk_bound(plan, 0)
     assert learned == pytest.approx(
         excess_risk_bound(replace(plan, n_samples=10**5), 0) / 10
@@ -218,7 +218,7 @@ def test_theorem_1_risk_has_the_printed_rates() -> None:
 
 
 def test_capacity_is_a_maximum_over_removals() -> None:
-    plan = Plan(UNIT, 5000, 10, epsilon=1.0, delta=1e-5)
+    plan = CapacityPlan(UNIT, 5000, 10, epsilon=1.0, delta=1e-5)
     costs = [excess_risk_bound(plan, m) for m in range(0, 5000, 50)]
     assert costs == sorted(costs)
     capacity = deletion_capacity(plan, gamma=0.5)
@@ -229,7 +229,7 @@ def test_capacity_is_a_maximum_over_removals() -> None:
 
 def test_capacity_is_a_share_of_the_rows() -> None:
     capacities = [
-        deletion_capacity(Plan(UNIT, n, 10, 1.0, 1e-5), gamma=0.5)
+        deletion_capacity(CapacityPlan(UNIT, n, 10, 1.0, 1e-5), gamma=0.5)
         for n in (10**4, 10**5, 10**6)
     ]
     shares = [m / 10.0**k for m, k in zip(capacities, (4, 5, 6), strict=True)]
@@ -239,7 +239,7 @@ def test_capacity_is_a_share_of_the_rows() -> None:
 
 def test_capacity_falls_with_the_fourth_root_of_the_dimension() -> None:
     capacities = [
-        deletion_capacity(Plan(UNIT, 10**8, d, 1.0, 1e-5), gamma=0.5)
+        deletion_capacity(CapacityPlan(UNIT, 10**8, d, 1.0, 1e-5), gamma=0.5)
         for d in (10**9, 16 * 10**9)
     ]
     # Sixteen times the parameters halve it; privacy alone would quarter it.
@@ -264,7 +264,7 @@ def test_appendix_comparison_lemma_bounds_by_the_gradient(case: Removal) -> None
 
 
 def test_appendix_learning_lemma_is_the_cost_of_nobody() -> None:
-    plan = Plan(UNIT, 500, 10, epsilon=1.0, delta=1e-5)
+    plan = CapacityPlan(UNIT, 500, 10, epsilon=1.0, delta=1e-5)
     cited = 4 * UNIT.lipschitz**2 / (UNIT.strong_convexity * 500)
     assert excess_risk_bound(plan, 0) == pytest.approx(cited / 8)
 

@@ -17,7 +17,7 @@ from expunge.core.arrays import Vector
 from expunge.core.solver import minimise
 from expunge.exceptions import InvalidInput
 from expunge.promise.capacity import (
-    Plan,
+    CapacityPlan,
     Regularity,
     deletion_capacity,
     drift_radius,
@@ -180,7 +180,7 @@ def test_e9_capacity_constant_divides_by_the_sum() -> None:
     learned, moved = 4 * L**2 / (mu * n), L**2 / (mu * n)
     assert 4 * moved < learned + moved <= 5 * moved  # one removal: 5m, not 4m
 
-    plan = Plan(known, n, d, EPSILON, DELTA)
+    plan = CapacityPlan(known, n, d, EPSILON, DELTA)
     capacity = deletion_capacity(plan, gamma)
     assert excess_risk_bound(plan, capacity) <= gamma
     assert excess_risk_bound(plan, capacity + 1) > gamma
@@ -245,7 +245,7 @@ def test_e13_e20_slips_of_the_proof() -> None:
 def test_e14_strongly_convex_objective_is_not_lipschitz() -> None:
     objective = ridge_logistic(1e-3)
     known = regularity_of(objective, row_norm=1.0)
-    plan = Plan(known, n_samples=1000, n_parameters=5, epsilon=1.0, delta=1e-5)
+    plan = CapacityPlan(known, n_samples=1000, n_parameters=5, epsilon=1.0, delta=1e-5)
     sigma = jackknife_radius(known, 100, n_samples=1000) / mu_of(1.0, 1e-5)
     spread = sqrt(5) / mu_of(1.0, 1e-5)
     # The loss is convex: noise adds at least the quadratic's d mu sigma^2 / 2.

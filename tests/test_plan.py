@@ -515,7 +515,7 @@ def test_two_inexact_fits_leave_less_to_ignore() -> None:
 
 
 def test_risk_under_a_budget_is_the_papers_at_its_own_sigma() -> None:
-    known = capacity.Plan(REGULAR, 10_000, 20, epsilon=1.0, delta=1e-5)
+    known = capacity.CapacityPlan(REGULAR, 10_000, 20, epsilon=1.0, delta=1e-5)
     radius = capacity.drift_radius(REGULAR, 7, n_samples=10_000)
     sigma = radius / mu_of(1.0, 1e-5)
     bound = capacity.budget_risk_bound(known, 7, radius=radius, sigma=sigma)
@@ -536,7 +536,7 @@ def test_the_report_holds_what_constants_say() -> None:
     )
     assert 0 < report.ignored < _limit(report, "worst").without_rows
     most = max(limit.without_rows for limit in report.limits)
-    known = capacity.Plan(REGULAR, N_ROWS, 6, epsilon=1.0, delta=1e-5)
+    known = capacity.CapacityPlan(REGULAR, N_ROWS, 6, epsilon=1.0, delta=1e-5)
     bound = capacity.budget_risk_bound(known, most, radius=room, sigma=0.5)
     assert report.risk == pytest.approx(bound)
     for name in ("free", "half_squared"):

@@ -207,7 +207,7 @@ class TestTheContract:
             (model,) = registry.status().models
             assert (model.estimator, model.n_people, model.number) == ("", 0, 2)
             for look in (registry.model, registry.models.record, registry.models.plan):
-                with pytest.raises(ScheduleExhausted, match="fit it anew"):
+                with pytest.raises(ScheduleExhausted, match="fit it again"):
                     look("model")
             rest = data_without("person 1")
             registry.models.refit("model", estimator(budget=contract), **by_name(rest))

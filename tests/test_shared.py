@@ -119,7 +119,7 @@ class TestPostgreSQL:
             calls[how](folder)
         said = str(refusal.value)
         assert f"the PostgreSQL database {url.database} on {url.host} is empty" in said
-        assert "see that the URL in registry.json is right" in said
+        assert "check that the URL in registry.json is right" in said
         assert url.password is None or url.password not in said
         with connect(database_url) as database:
             tables = database.execute(

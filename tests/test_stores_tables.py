@@ -214,17 +214,17 @@ class TestChain:
             )
         for start, size in zip((0, *sizes), sizes, strict=False):
             with store.write() as connection:
-                book = ledger_table.LedgerBatch(ledger_table.read_ledger(connection))
+                batch = ledger_table.LedgerBatch(ledger_table.read_ledger(connection))
                 new = [self.entry(sequence) for sequence in range(start, size)]
                 for entry in new:
-                    book.append(entry)
-                head = book.ledger.head(key, day_of(size * DAY))
+                    batch.append(entry)
+                head = batch.ledger.head(key, day_of(size * DAY))
                 for entry in new:
-                    proof = book.proof(entry)
+                    proof = batch.proof(entry)
                     assert includes(
                         head.tree, entry.sequence, leaf=hash_entry(entry), proof=proof
                     )
-                book.write(connection, head)
+                batch.write(connection, head)
             with store.read() as connection:
                 fresh = Ledger.empty(key.public)
                 whole = reduce(Ledger.append, map(self.entry, range(size)), fresh)
@@ -343,7 +343,7 @@ from pathlib import Path
 from expunge.registry.storage import hold_worker_lock
 from tests.test_stores_tables import store_at
 folder, url = Path(sys.argv[1]), sys.argv[2] or None
-with hold_worker_lock(store_at(folder, url), folder / "lock", 5.0):
+with hold_worker_lock(store_at(folder, url), folder / "lock", wait=5.0):
     print("held", flush=True)
     time.sleep(60)
 """

@@ -17,7 +17,7 @@ from expunge import L1, L2, HalfSquared, Jackknife, Logistic, Newton, Objective
 from expunge.core.arrays import Vector
 from expunge.core.sums import loss_hessian
 from expunge.promise.capacity import (
-    Plan,
+    CapacityPlan,
     deletion_capacity,
     excess_risk_bound,
     jackknife_radius,
@@ -145,7 +145,7 @@ def capacity() -> tuple[float, float]:
     mu, gamma = 0.5, 1.0
     A, B = (2 * C * mu + M * L) * L**2 / mu**3, 4 * L**2 / mu
     theirs = gamma * (1 / A + 1 / B)
-    plan = Plan(known, 10_000, 50, EPSILON, DELTA)
+    plan = CapacityPlan(known, 10_000, 50, EPSILON, DELTA)
     ours = excess_risk_bound(plan, deletion_capacity(plan, gamma))
     return theirs * (theirs * A + B) / gamma, ours / gamma
 
@@ -176,7 +176,7 @@ def memory() -> tuple[float, float]:
 def lipschitz() -> tuple[float, float]:
     """E14: noise's least cost over the bound on it."""
     known = regularity_of(ridge_logistic(1e-3), row_norm=1.0)
-    plan = Plan(known, n_samples=1000, n_parameters=5, epsilon=1.0, delta=1e-5)
+    plan = CapacityPlan(known, n_samples=1000, n_parameters=5, epsilon=1.0, delta=1e-5)
     sigma = jackknife_radius(known, 100, n_samples=1000) / mu_of(1.0, 1e-5)
     least = 0.5 * 5 * known.strong_convexity * sigma**2
     spread = sqrt(5) / mu_of(1.0, 1e-5)

@@ -304,8 +304,8 @@ def store_failure(error: OSError) -> StoreFailed:
 def read_only_message(path: Path) -> str:
     """Return the message for an attempt to write to a read-only disk."""
     return (
-        f"{path} is on a read-only disk, so nothing can be changed there; mount it to "
-        "write, or only look at it (status, log)"
+        f"{path} is on a disk that can only be read, so nothing can be changed there; "
+        "mount it to write, or only look at it (status, log)"
     )
 
 

@@ -134,16 +134,19 @@ def shrink_the_regulariser() -> None:
 
 def scale_as_at_the_last_anchor() -> None:
     """Under "sum", take alpha times weight at the last anchor for that at the fit."""
-    unlearn = import_module("expunge.private_model.unlearn")
-    real = unlearn._moved
+    answers = import_module("expunge.private_model.answers")
 
-    def moved(custody: Any, rows: Any, *given: Any, **options: Any) -> Any:
-        old = custody.state
-        wrong = replace(custody, fit_weight=old.anchor_weight)
-        new = real(wrong, rows, *given, **options)
-        return replace(new, fit_weight=custody.fit_weight)
+    def mistake(real: Any) -> Any:
+        def changed(agreement: Any, answer: Any, *given: Any, **options: Any) -> Any:
+            weight = answer.state.anchor_weight
+            return real(
+                replace(agreement, fit_weight=weight), answer, *given, **options
+            )
 
-    _put("unlearn", "_moved", moved)
+        return changed
+
+    for name in ("improve_answer", "anchor_answer"):
+        _put("private_model.model", name, mistake(getattr(answers, name)))
 
 
 def count_rows_for_weight() -> None:
@@ -188,14 +191,14 @@ def _narrow(low: float, value: float, high: float) -> Any:
 
 def weigh_from_the_last_refit() -> None:
     """Let "sum" scaling refer to the weight at the last refit, not the first fit."""
-    real = import_module("expunge.private_model.unlearn").refit
+    real = import_module("expunge.private_model.model").PrivateModel.refit
 
-    def refit(custody: Any, objective: Any, remaining: Any, **options: Any) -> Any:
-        new = real(custody, objective, remaining, **options)
-        return replace(new, fit_weight=remaining.total_weight)
+    def refit(self: Any, objective: Any, remaining: Any, **options: Any) -> Any:
+        new = real(self, objective, remaining, **options)
+        agreement = replace(new.agreement, fit_weight=remaining.total_weight)
+        return replace(new, agreement=agreement)
 
-    for place in ("preprocessing.refit", "linear_model.holdings"):
-        _put(place, "refit", refit)
+    _put("private_model.model:PrivateModel", "refit", refit)
 
 
 def keep_every_class() -> None:
@@ -223,33 +226,32 @@ def fit_one_class() -> None:
 
 
 def strike_before_it_counts() -> None:
-    """Take rows out of the roster before the request is made so."""
-    base = import_module("expunge.linear_model.base")
-    settle = import_module("expunge.private_model.holdings").settle
-    real = base.Forgetful._take_over
-
-    def take_over(self: Any, after: Any) -> None:
-        real(self, settle(after))
-
-    _put(FORGETFUL, "_take_over", take_over)
+    """Erase rows and digests before the request counts."""
+    real = import_module("expunge.linear_model.base").Forgetful._release
+    erase = import_module("expunge.private_model.model").apply_pending
+    _put(FORGETFUL, "_release", lambda self, after: real(self, erase(after)))
 
 
 def release_after_it_counts() -> None:
-    """Make a request so, and release it later."""
-    real = import_module("expunge.linear_model.base").Forgetful._take_over
+    """Let a request count, and release it later."""
+    base = import_module("expunge.linear_model.base")
+    real = base.Forgetful._release
 
-    def take_over(self: Any, after: Any) -> None:
-        if after is not self._snapshot.holdings:
-            self._snapshot = self._snapshot.holding(after)
-            after = replace(self._private_state())
-        real(self, after)
+    def release(self: Any, after: Any) -> None:
+        self._snapshot = self._snapshot.keep(after)
+        real(self, replace(base.private_model(self)))
 
-    _put(FORGETFUL, "_take_over", take_over)
+    _put(FORGETFUL, "_release", release)
 
 
 def write_without_a_lock() -> None:
     """Let every thread have a lock of its own."""
-    _put("core.arrays:OneWriter", "_writing", property(lambda self: threading.RLock()))
+    for place in (
+        "linear_model.base",
+        "linear_model.fitting",
+        "preprocessing.pipeline",
+    ):
+        _put(place, "write_lock", lambda shared: threading.RLock())
 
 
 def undo_a_failed_fit() -> None:
@@ -264,7 +266,7 @@ def undo_a_failed_fit() -> None:
         except BaseException:
             self.__dict__.update(before)
             raise
-        self._become(fresh)
+        self.__dict__ = vars(fresh) | {"_lock": before.get("_lock")}
         return self
 
     _put(FORGETFUL, "fit", fit)
@@ -283,12 +285,12 @@ def take_any_magnitude() -> None:
 
 def launder_claims() -> None:
     """Let a registry forget what was declared of a model."""
-    real = import_module("expunge.private_model.snapshot").carry
-    _put(
-        "registry.models",
-        "carry",
-        lambda custody, before=None, search=None: real(custody),
-    )
+    real = import_module("expunge.private_model.snapshot").carry_over
+
+    def carry_over(scope: Any, before: Any, budget: Any) -> Any:
+        return real(scope, None if scope.in_registry else before, budget)
+
+    _put("linear_model.base", "carry_over", carry_over)
 
 
 def drop_weights_in_the_registry() -> None:
@@ -334,65 +336,74 @@ def trust_every_key() -> None:
 
 
 def take_ids_as_they_come() -> None:
-    """Compare ids as text, in whatever spelling."""
-    for place in ("owners", "holdings"):
-        _put(f"linear_model.{place}", "person", str)
+    """Compare ids as text, in any spelling."""
+    for place in ("subjects", "snapshot"):
+        _put(f"private_model.{place}", "person", str)
 
 
 def name_rows_by_position() -> None:
     """Let the position of a row be the id of a person."""
-    for place in ("linear_model.owners", "linear_model.holdings"):
-        _put(place, "row_name", str)
-    for place in ("linear_model.kept", "registry.models"):
+    for place in ("subjects", "snapshot"):
+        _put(f"private_model.{place}", "row_name", str)
+    for place in ("private_model.training_rows", "registry.models"):
         _put(place, "is_row_name", lambda owner: False)
 
 
 def count_people_again() -> None:
     """Count a person whenever rows of theirs go."""
+    rows = "private_model.training_rows"
+    digests = import_module(f"expunge.{rows}").RowDigests
     _put(
-        "linear_model.kept:Kept",
+        f"{rows}:TrainingRows",
         "count_people",
         lambda self, gone: len({self.owners[place] for place in gone}),
     )
-    roster = import_module("expunge.private_model.training_rows").Roster
     _put(
-        "roster:Roster",
+        f"{rows}:RowDigests",
         "count_people",
         lambda self, entries: len(
-            roster._people(self, roster._taken(self, entries)) or entries
+            digests._people(self, digests._taken(self, entries)) or entries
         ),
     )
 
 
 def count_each_fit_alone() -> None:
-    """Say of no fit that there may be other releases under its contract."""
-    _put("linear_model.snapshot", "used_before", lambda budget: False)
+    """Say of no fit that there may be other releases under its budget."""
+    _put("private_model.snapshot", "note_use", lambda budget: False)
 
 
 def count_each_copy_alone() -> None:
     """Say of no loaded model that there may be other copies."""
-    _put("files.model", "replace", lambda value, **changes: value)
+    real = import_module("expunge.files.folder")._load_private
+
+    def load(*given: Any) -> Any:
+        loaded = real(*given)
+        scope = replace(loaded.private.scope, counted_apart=False)
+        return loaded.keep(replace(loaded.private, scope=scope))
+
+    _put("files.folder", "_load_private", load)
 
 
 def save_what_was_set() -> None:
     """Save the parameters of now with a release of before."""
-    contents = import_module("expunge.files.folder")
-    real = contents.release_content
+    base = import_module("expunge.linear_model.base")
 
-    def release_content(model: Any, shown: Any, arrays: Any) -> Any:
-        parameters = model.get_params(deep=False)
-        return real(model, replace(shown, parameters=parameters), arrays)
+    def save(self: Any, path: Any) -> None:
+        snapshot = base.finished_snapshot(self)
+        parameters = self.get_params(deep=False) | {"random_state": None}
+        public = replace(snapshot.public, parameters=parameters)
+        base.save(replace(snapshot, public=public), path)
 
-    for place in ("files.contents", "files.model", "files.shipping"):
-        _put(place, "release_content", release_content)
+    _put(FORGETFUL, "save", save)
 
 
 def refuse_heavy_rows() -> None:
     """Refuse where nothing of the sums is left, though the rows are at hand."""
-    unlearn = import_module("expunge.private_model.unlearn")
+    answers = import_module("expunge.private_model.answers")
     cannot = import_module("expunge.exceptions").CannotRemove
-    left = tuple(error for error in unlearn.REFUSALS if error is not cannot)
-    _put("unlearn", "REFUSALS", left)
+    left = tuple(error for error in answers.REFUSALS if error is not cannot)
+    for place in ("answers", "model"):
+        _put(f"private_model.{place}", "REFUSALS", left)
 
 
 def name_steps_that_forget() -> None:
@@ -407,17 +418,20 @@ def name_steps_that_forget() -> None:
 
 def forget_declarations() -> None:
     """Let a second fit forget what was declared of the first."""
-    real = import_module("expunge.private_model.snapshot").carry
-    for place in ("linear_model.base", "preprocessing.pipeline"):
-        _put(place, "carry", lambda custody, before=None, search=None: real(custody))
+    real = import_module("expunge.private_model.snapshot").carry_over
+
+    def carry_over(scope: Any, before: Any, budget: Any) -> Any:
+        return real(scope, before if scope.in_registry else None, budget)
+
+    _put("linear_model.base", "carry_over", carry_over)
 
 
 def take_anybodys_row() -> None:
-    """Of several equal rows take any, whoever has them."""
+    """Of several equal rows take any, no matter whose they are."""
     _put(
-        "linear_model.holdings",
-        "_meant",
-        lambda holdings, places, n_wanted, share: places[-n_wanted:],
+        "private_model.snapshot",
+        "_require_meant",
+        lambda kept, places, n_wanted, *, share: places[-n_wanted:],
     )
 
 
@@ -428,7 +442,7 @@ def repeat_seeded_noise() -> None:
 
 CORE = ("core",)
 CLAIMS = ("claims",)
-LABELS = "linear_model.labels:Labels"
+LABELS = "private_model.labels:Labels"
 FORGETFUL = "linear_model.base:Forgetful"
 
 MUTANTS: Mapping[str, Mutant] = {

@@ -11,6 +11,7 @@ from functools import wraps
 from typing import Any
 
 from expunge.files import export
+from expunge.private_model.model import PrivateModel
 from expunge.registry import keys, models, requests, restore, worker
 from expunge.registry.storage import Checkpoints, Journal, Store, vault
 
@@ -32,7 +33,7 @@ OF_COMMANDS: tuple[tuple[Any, str, str], ...] = (
     (Journal, "append", "writing the journal"),
     (vault, "replace_file", "writing the vault"),
     (models, "store_model", "taking a model in"),
-    (models, "reanchor", "reanchoring"),
+    (PrivateModel, "reanchor", "reanchoring"),
     (export, "put_in_place", "writing what is shipped"),
     (keys, "open_signing_key", "making a signing key"),
     (keys, "open_tag_key", "making a tag key"),

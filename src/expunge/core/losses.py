@@ -412,14 +412,3 @@ class OneVsRest(_Smooth):
     def _signs(self, y: Vector) -> Vector:
         """Return +1 for a row's own class and -1 for the others."""
         return np.where(y[:, None] == np.arange(self.classes), 1.0, -1.0)
-
-
-LOSSES: tuple[type[Loss], ...] = (
-    Logistic,
-    HalfSquared,
-    Huber,
-    SquaredHinge,
-    Multinomial,
-    OneVsRest,
-)
-"""Every loss of this package, for what reads one back by its name."""

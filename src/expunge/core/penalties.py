@@ -235,7 +235,3 @@ class NuclearNorm(Penalty):
                 "HalfSquared(outputs=k); for one output GroupLasso with one group "
                 "is the same up to a factor"
             )
-
-
-PENALTIES: tuple[type[Penalty], ...] = (L2, L1, ElasticNet, GroupLasso, NuclearNorm)
-"""Every penalty of this package, for what reads one back by its name."""

@@ -40,12 +40,8 @@ class CanonicalDocument(Document):
 
     __slots__ = ()
 
-    def to_json(self) -> str:
-        """Return the canonical JSON, documents within it included."""
-        return dumps(self.parts())
-
     def parts(self) -> dict[str, Any]:
-        """Return the fields by name, as the JSON shows them."""
+        """Return the fields by name, documents within it as mappings."""
         return {
             field.name: _to_plain(getattr(self, field.name)) for field in fields(self)
         }
@@ -203,10 +199,8 @@ def _repeated(item: str) -> str:
 
 def _to_plain(value: Any) -> Any:
     """Return a value with the documents in it as plain mappings."""
-    if isinstance(value, CanonicalDocument):
-        return value.parts()
     if isinstance(value, Document):
-        return loads(value.to_json(), type(value).__name__)
+        return value.parts()
     if isinstance(value, Mapping):
         return {key: _to_plain(value[key]) for key in value}
     return value

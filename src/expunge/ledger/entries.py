@@ -37,6 +37,8 @@ from .documents import (
 from .keys import KEY_BYTES, SIGNATURE_BYTES, PublicKey, SigningKey
 from .merkle import Tree
 
+FORMAT, HEAD_FORMAT = 1, 1
+REQUEST_BYTES = 16
 SIGNED_CHECKS = {"key": digest, "signature": hexadecimal(SIGNATURE_BYTES)}
 SHARE = 100  # signatures that a thread verifies at a time: 10 ms
 # Of a document that is not signed yet; no key verifies it.
@@ -110,9 +112,6 @@ def sign(document: AnySigned, key: SigningKey) -> AnySigned:
     signed: AnySigned = replace(named, signature=key.sign(named.payload()).hex())
     return signed
 
-
-FORMAT = 1
-REQUEST_BYTES = 16
 
 _STAMP: Mapping[str, Check] = {
     "sequence": count(0),
@@ -298,9 +297,6 @@ KINDS: Mapping[str, type[Entry]] = {
 def read_entry(text: str | bytes) -> Entry:
     """Return the entry in these bytes; refuse an unknown kind."""
     return read_document(text, KINDS)
-
-
-HEAD_FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -36,6 +36,26 @@ from .ledger import KeyHistory, hash_entry
 from .merkle import HASH_BYTES, Proof, includes
 
 FORMAT = 1
+# Each follows "It says nothing about ...", like those of a certificate.
+NOT_COVERED = (
+    "who was removed: nobody is named in it, and that it answers your request you know "
+    "from the operator alone",
+    "whether the operator shows everybody the same ledger; hold the head in it against "
+    "an export, or against the heads that others have",
+    "whether the operator's clock is right, the day of acceptance included",
+    "copies of data or models outside the models that it names",
+)
+
+# Said where the key has no end in the list that was given.
+AS_OF_THE_LIST = (
+    "whether its key was replaced since the list of keys given was published: only a "
+    "newer list would say where that key ends, so get one from the operator"
+)
+# Said where it has one: in its own range the key is good for ever.
+RETIRED = (
+    "whether its key, which is retired, was stolen: a thief could have signed it, for "
+    "entries from before the rotation; hold it against an export of the ledger"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -130,27 +150,6 @@ def schema() -> dict[str, Any]:
     inner = load_schema("certificate") | {"$id": "certificate.json"}
     return load_schema("receipt") | {"$defs": {"certificate": inner}}
 
-
-# Each follows "It says nothing about ...", like those of a certificate.
-NOT_COVERED = (
-    "who was removed: nobody is named in it, and that it answers your request you know "
-    "from the operator alone",
-    "whether the operator shows everybody the same ledger; hold the head in it against "
-    "an export, or against the heads that others have",
-    "whether the operator's clock is right, the day of acceptance included",
-    "copies of data or models outside the models that it names",
-)
-
-# Said where the key has no end in the list that was given.
-AS_OF_THE_LIST = (
-    "whether its key was replaced since the list of keys given was published: only a "
-    "newer list would say where that key ends, so get one from the operator"
-)
-# Said where it has one: in its own range the key is good for ever.
-RETIRED = (
-    "whether its key, which is retired, was stolen: a thief could have signed it, for "
-    "entries from before the rotation; hold it against an export of the ledger"
-)
 
 Findings: TypeAlias = list[tuple[str, str]]
 """Each a finding, and the failure if it does not hold."""

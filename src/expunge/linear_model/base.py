@@ -483,8 +483,7 @@ def fit_prepared(
         release=release,
         estimator=type(estimator).__name__,
         parameters=parameters,
-        n_features=estimator.n_features_in_,
-        feature_names=getattr(estimator, "feature_names_in_", None),
+        **describe_features(estimator),
         n_targets=getattr(estimator, "_n_targets", None),
         classes=None if labels is None else labels.classes,
         pair=None if labels is None else labels.pair,
@@ -492,3 +491,9 @@ def fit_prepared(
         declared=private.scope.declared,
     )
     estimator._snapshot = Snapshot(public, private, record)
+
+
+def describe_features(estimator: Any) -> dict[str, Any]:
+    """Return what an estimator learned of its features."""
+    names = getattr(estimator, "feature_names_in_", None)
+    return {"n_features": estimator.n_features_in_, "feature_names": names}

@@ -29,7 +29,15 @@ from ..private_model.snapshot import PublicModel, Snapshot, require_weights
 from ..private_model.subjects import owners_of
 from ..private_model.training_rows import RowDigests, TrainingRows
 from ..promise.certificate import Scope
-from .base import Forgetful, fit_prepared, public_model, require_known, snapshot_of
+from .base import (
+    Forgetful,
+    describe_features,
+    fit_prepared,
+    public_model,
+    require_known,
+    set_snapshot,
+    snapshot_of,
+)
 from .parameters import Prepared
 
 
@@ -100,6 +108,15 @@ def refit_on(
         training_rows=TrainingRows(rows, left.owners),
         labels=labels,
     )
+
+
+def release_snapshot(
+    estimator: Forgetful, before: Snapshot, after: PrivateModel
+) -> None:
+    """Make an estimator the release of a private model, with its present features."""
+    snapshot = before.release(after)
+    public = replace(snapshot.public, **describe_features(estimator))
+    set_snapshot(estimator, replace(snapshot, public=public))
 
 
 def estimator_of(snapshot: Snapshot) -> Any:

@@ -31,7 +31,7 @@ from ..exceptions import InvalidInput, MissingExtra, Unsupported
 from ..private_model.model import PrivateModel
 from ..promise.budget import Budget
 from ..promise.capacity import (
-    Plan,
+    CapacityPlan,
     budget_risk_bound,
     capacity_by_privacy,
     regularity_of,
@@ -365,7 +365,7 @@ def _bound_by_constants(
         return None, None
     if not objective.smooth or objective.scaling == "sum":
         return ignored, None
-    figures = Plan(known, len(rows), size, budget.epsilon, budget.delta)
+    figures = CapacityPlan(known, len(rows), size, budget.epsilon, budget.delta)
     sigma = budget.sigma
     return ignored, budget_risk_bound(figures, n_removed, radius=room, sigma=sigma)
 

@@ -30,7 +30,7 @@ from ..linear_model.base import (
     set_snapshot,
     snapshot_of,
 )
-from ..linear_model.fitting import prepare, refit_on
+from ..linear_model.fitting import prepare, refit_on, release_snapshot
 from ..private_model.snapshot import PublicModel, forget_owners, require_weights
 from ..private_model.subjects import (
     list_of_ids,
@@ -225,7 +225,7 @@ class ForgettablePipeline(_BaseComposition):
         else:
             rows = replace(left, X=Z)
             after = refit_on(model, rows, private, n_subjects=len(names))
-        set_snapshot(model, snapshot_of(parts.model).release(after))
+        release_snapshot(model, snapshot_of(parts.model), after)
         new = FittedParts(steps, model)
         changes = Changes.between(_column_names(parts), _column_names(new))
         return FittedPipeline(new, changes, left, before=parts)

@@ -124,7 +124,11 @@ class Document:
 
     def to_json(self) -> str:
         """Return the only spelling of this document."""
-        return dumps({field.name: getattr(self, field.name) for field in fields(self)})
+        return dumps(self.parts())
+
+    def parts(self) -> dict[str, Any]:
+        """Return the fields by name, as the JSON shows them."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:

@@ -227,7 +227,7 @@ class APrioriRadius(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CapacityPlan:
     """What is known before anyone asks to be removed.
 
     Parameters
@@ -281,7 +281,7 @@ def noise_cost(regularity: Regularity, n_parameters: int, *, sigma: float) -> fl
 
 
 def excess_risk_bound(
-    plan: Plan, n_removed: int, *, radius: APrioriRadius = jackknife_radius
+    plan: CapacityPlan, n_removed: int, *, radius: APrioriRadius = jackknife_radius
 ) -> float:
     """Return a bound on the expected excess risk after any m removals.
 
@@ -308,7 +308,7 @@ def excess_risk_bound(
 
 
 def budget_risk_bound(
-    plan: Plan, n_removed: int, *, radius: float, sigma: float
+    plan: CapacityPlan, n_removed: int, *, radius: float, sigma: float
 ) -> float:
     """Return ``excess_risk_bound`` under a budget, where sigma is given.
 
@@ -335,7 +335,7 @@ def budget_risk_bound(
 
 
 def deletion_capacity(
-    plan: Plan, gamma: float, *, radius: APrioriRadius = jackknife_radius
+    plan: CapacityPlan, gamma: float, *, radius: APrioriRadius = jackknife_radius
 ) -> int:
     """Return the largest m whose ``excess_risk_bound`` is at most ``gamma``.
 

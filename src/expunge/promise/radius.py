@@ -54,11 +54,14 @@ def strong_convexity(state: State) -> float:
     objective = state.objective
     if objective.n_free:
         return 0.0
-    return max(0.0, state.scale - weight_error(state)) * objective.quadratic
+    return max(0.0, state.scale - sum_error(state)) * objective.quadratic
 
 
-def weight_error(state: State) -> float:
-    """Return the rounding of f, whose weights are found by subtraction."""
+def sum_error(state: State) -> float:
+    """Return the rounding of a sum over the rows, over the sum of its terms' sizes.
+
+    That of f too, whose weights are found by subtraction.
+    """
     return 2.0 * UNIT_ROUNDOFF * _rounding_count(state)
 
 
@@ -120,9 +123,7 @@ def third_order_bound(state: State, s: Vector) -> float:
         # that rows were subtracted from, like every other.
         edges = KINK_EDGES * (1.0 - 1e-12) - prediction_error(state, state.anchor)
         mass = float(state.kinks @ np.maximum(size - np.maximum(edges, 0.0), 0.0))
-        rounding = (
-            2.0 * UNIT_ROUNDOFF * _rounding_count(state) * state.scales.square_norm
-        )
+        rounding = sum_error(state) * state.scales.square_norm
         rounding += underflow_error(state)
         return loss.curvature_jump * (mass + rounding * size) * SAFETY
     if loss.third_bound == 0.0:
@@ -138,7 +139,7 @@ def moment_form(state: State, s: Vector) -> float:
     columns = s.reshape(-1, state.objective.loss.outputs)
     products = np.column_stack([state.moment @ c for c in columns.T])
     form = float(np.vdot(columns, products))
-    error = 2.0 * UNIT_ROUNDOFF * _rounding_count(state) * state.scales.moment
+    error = sum_error(state) * state.scales.moment
     error += (1.0 + state.scales.row_norm) * underflow_error(state)
     return size * sqrt(max(form, 0.0) + error)
 
@@ -234,9 +235,7 @@ def prediction_error(state: State, theta: Vector) -> float:
 def hessian_error(state: State) -> float:
     """Return a bound on the error of the kept Hessian, by rounding alone."""
     loss, scales = state.objective.loss, state.scales
-    error = 2.0 * UNIT_ROUNDOFF * _rounding_count(
-        state
-    ) * scales.hessian + underflow_error(state)
+    error = sum_error(state) * scales.hessian + underflow_error(state)
     moved = prediction_error(state, state.anchor)
     if loss.curvature_jump > 0.0:
         # Rows that rounding moves across a kink lie in the first bin, whose
@@ -256,9 +255,7 @@ def gradient_error(state: State, draft: Draft, *, step: float) -> float:
     """Return the rounding of a gradient over the rows at a step from the anchor."""
     loss, scales, theta = state.objective.loss, state.scales, draft.theta
     slopes = scales.slope + loss.curvature_bound * scales.square_norm * step
-    error = 2.0 * UNIT_ROUNDOFF * _rounding_count(state) * slopes + underflow_error(
-        state
-    )
+    error = sum_error(state) * slopes + underflow_error(state)
     error += (
         loss.curvature_bound
         * scales.square_norm
@@ -267,7 +264,7 @@ def gradient_error(state: State, draft: Draft, *, step: float) -> float:
     rest = norm(draft.subgradient) + norm(state.pull)
     rest += (scales.hessian + state.objective.quadratic) * norm(theta)
     pull = state.objective.quadratic_gradient(theta)
-    drift = weight_error(state) * (norm(pull) + norm(draft.subgradient) / state.scale)
+    drift = sum_error(state) * (norm(pull) + norm(draft.subgradient) / state.scale)
     return error + 16.0 * UNIT_ROUNDOFF * rest + drift
 
 

@@ -67,6 +67,11 @@ from .storage.tables import (
 )
 from .worker import Change, OnProgress, change_model, commit_changes, finish_committed
 
+STEPS = 4
+
+Lost: TypeAlias = dict[str, list[ReleaseMade]]
+"""For each model, releases that were made and that the store does not have."""
+
 
 class LastKnown(NamedTuple):
     """What the database in use knows: its marks of the journal, and its last head."""
@@ -199,12 +204,6 @@ def _copy_path(paths: Paths) -> Path:
     return paths.database.with_name(f".{paths.database.name}.new")
 
 
-STEPS = 4
-
-Lost: TypeAlias = dict[str, list[ReleaseMade]]
-"""For each model, releases that were made and that the store does not have."""
-
-
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Continuation(Private):
     """How a store continues from where its backup was taken.
@@ -257,7 +256,7 @@ def restore_registry(
         with stage_backup(context, backup) as copy:
             require_sound_backup(copy, Checkpoints(backup / "checkpoints", Vault(keys)))
             ahead = _read_continuation(copy)
-            _require_holds(copy, ahead, head=known.head)
+            _require_known_head(copy, ahead, head=known.head)
             _require_keys(context, copy, ledger=ahead.ledger)
         context.journal_position = copy.journal_position
         on_progress(1, STEPS)
@@ -311,13 +310,13 @@ def _read_continuation(context: Context) -> Continuation:
         for line in missing.statements:
             statements.append(read_statement(line, ledger))
             ledger = statements[-1].batch.ledger
-        _require_fits(connection, statements)
+        _require_fitted_models(connection, statements)
         lost = _lost_releases(connection, statements)
         again = _find_returned(connection, missing)
     return Continuation(taken, ledger, missing, statements, lost, again)
 
 
-def _require_holds(context: Context, ahead: Continuation, *, head: str) -> None:
+def _require_known_head(context: Context, ahead: Continuation, *, head: str) -> None:
     """Refuse to continue from a ledger that contradicts the head of the one in use."""
     if not head or head in (one.head.to_json() for one in ahead.statements):
         return
@@ -368,7 +367,9 @@ def _write_continuation(context: Context, ahead: Continuation) -> None:
     context.journal_position = end
 
 
-def _require_fits(connection: Connection, statements: Sequence[Statement]) -> None:
+def _require_fitted_models(
+    connection: Connection, statements: Sequence[Statement]
+) -> None:
     """Refuse a backup without the rows of a model that was fitted after it."""
     missing = {
         entry.model

@@ -64,6 +64,14 @@ from .storage import ledger_table, people_table, releases_table, requests_table
 from .storage.ledger_table import LedgerBatch
 from .storage.people_table import RemainingKeys
 
+OnProgress: TypeAlias = Callable[[int, int], None]
+"""Called with how many steps are done, of how many."""
+
+# Requests in a batch at most: their receipts are written together.
+BATCH = 5000
+# Errors of the store, not of a request.
+OF_THE_STORE = (Busy, StoreFailed, NeedsRestore, UnusableKey)
+
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Change(Private):
@@ -348,15 +356,6 @@ def _append_request(
     )
     batch.append(entry)
     return entry, {name: certificate for name, (certificate, _) in named.items()}
-
-
-OnProgress: TypeAlias = Callable[[int, int], None]
-"""Called with how many steps are done, of how many."""
-
-# Requests in a batch at most: their receipts are written together.
-BATCH = 5000
-# Errors of the store, not of a request.
-OF_THE_STORE = (Busy, StoreFailed, NeedsRestore, UnusableKey)
 
 
 def apply_waiting(

@@ -6,17 +6,7 @@ from .newton import Newton
 from .retrain import Polish, Retrain
 from .state import Draft, Mechanism, State, measure_gradient, residual, state_size
 
-MECHANISMS: tuple[type[Mechanism], ...] = (
-    Jackknife,
-    Newton,
-    Polish,
-    Rescaled,
-    Retrain,
-)
-"""Every mechanism of this package, for what reads one back by its name."""
-
 __all__ = [
-    "MECHANISMS",
     "Draft",
     "Jackknife",
     "Mechanism",

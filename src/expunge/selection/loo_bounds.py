@@ -50,8 +50,8 @@ from ..promise.radius import (
     local_distances,
     prediction_error,
     product_error,
+    sum_error,
     underflow_error,
-    weight_error,
 )
 from .loo_problems import LeftOutRows, LooModels, SharedTerms, row_products, unit_rows
 
@@ -294,7 +294,7 @@ def _global_bounds(
         return np.full(len(gone.X), inf)
     missed = _third_orders(shared, gone, S=models.step)
     pull = row_norms(models.residual) + missed + models.rounding
-    scale = np.maximum(gone.scale - weight_error(shared.lighter), 0.0)
+    scale = np.maximum(gone.scale - sum_error(shared.lighter), 0.0)
     bound: Vector = row_norms(gone.X) * pull / (scale * objective.quadratic)
     return bound
 
@@ -373,16 +373,14 @@ def _third_orders(shared: SharedTerms, gone: LeftOutRows, *, S: Matrix) -> Vecto
         rounded = prediction_error(state, state.anchor)
         edges = np.maximum(KINK_EDGES * (1.0 - 1e-12) - rounded, 0.0)
         mass = np.maximum(size[:, None] - edges, 0.0) @ state.kinks
-        rounding = weight_error(state) * state.scales.square_norm + underflow_error(
-            state
-        )
+        rounding = sum_error(state) * state.scales.square_norm + underflow_error(state)
         return loss.curvature_jump * (mass + rounding * size) * SAFETY
     if loss.third_bound == 0.0:
         return np.zeros(len(S))
     assert state.moment is not None
     form = row_products(unit, (state.moment @ unit.T).T)
     form -= gone.share * row_norms(gone.X) * row_products(gone.X, unit) ** 2
-    rounding = weight_error(state) * state.scales.moment
+    rounding = sum_error(state) * state.scales.moment
     rounding += (1.0 + state.scales.row_norm) * underflow_error(state)
     form = np.maximum(form, 0.0) + rounding
     return 0.5 * loss.third_bound * size * form * size

@@ -37,11 +37,33 @@ from sqlalchemy.pool import NullPool
 from ...disk import is_allowed, store_failure
 from ...exceptions import Busy, ExpungeError, InvalidInput, MissingExtra, StoreFailed
 
+# How long a statement waits for another process's transaction, in seconds.
+PATIENCE = 30.0
+IN_MEMORY = "temp_store=MEMORY"  # sorting must leave no copy of a row in a file
+PRAGMAS = (
+    "journal_mode=WAL",
+    "synchronous=FULL",
+    "secure_delete=ON",
+    "foreign_keys=ON",
+    IN_MEMORY,
+)
+READ_ONLY = "read-only file"
+# Whatever the server's defaults are.
+SESSION = (
+    "synchronous_commit=on",  # committed means on disk
+    # By default a few hundred keys are looked up by reading the whole table, which then
+    # takes longer with every request that was ever answered.
+    "random_page_cost=1.1",
+    f"lock_timeout={int(PATIENCE * 1000)}",  # others may hold a lock for ever
+)
+# States of PostgreSQL: lock timeout, deadlock, serialisation failure.
+OTHERS_IN_THE_WAY = ("55P03", "40P01", "40001")
+
 Stamp: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 """Of the file, its log and the log's index: inode, length, time of change."""
 
 
-def only_readable(path: Path) -> bool:
+def is_read_only(path: Path) -> bool:
     """Return whether there is a database that this user cannot write."""
     there = os.path.exists(path)
     return there and not (
@@ -49,7 +71,7 @@ def only_readable(path: Path) -> bool:
     )
 
 
-def connect(path: Path, wait: float) -> sqlite3.Connection:
+def connect_read_only(path: Path, wait: float) -> sqlite3.Connection:
     """Return a connection to a file that cannot be written."""
     _, log, index = _stamp(path)
     has_log = log is not None and log[1] > 0
@@ -98,29 +120,6 @@ def _stamp(path: Path) -> Stamp:
     return tuple(stamps)
 
 
-# How long a statement waits for another process's transaction, in seconds.
-PATIENCE = 30.0
-IN_MEMORY = "temp_store=MEMORY"  # sorting must leave no copy of a row in a file
-PRAGMAS = (
-    "journal_mode=WAL",
-    "synchronous=FULL",
-    "secure_delete=ON",
-    "foreign_keys=ON",
-    IN_MEMORY,
-)
-ONLY_READABLE = "only readable"
-# Whatever the server's defaults are.
-SESSION = (
-    "synchronous_commit=on",  # committed means on disk
-    # By default a few hundred keys are looked up by reading the whole table, which then
-    # takes longer with every request that was ever answered.
-    "random_page_cost=1.1",
-    f"lock_timeout={int(PATIENCE * 1000)}",  # others may hold a lock for ever
-)
-# States of PostgreSQL: lock timeout, deadlock, serialisation failure.
-OTHERS_IN_THE_WAY = ("55P03", "40P01", "40001")
-
-
 class Collision(StoreFailed):
     """Another process wrote the same unique value first; nothing was written."""
 
@@ -145,9 +144,9 @@ class Store:
         return self.engine.dialect.name
 
     @property
-    def only_readable(self) -> Path | None:
+    def read_only_file(self) -> Path | None:
         """The SQLite file, if this user can read it but not write it."""
-        path: Path | None = self.engine.get_execution_options().get(ONLY_READABLE)
+        path: Path | None = self.engine.get_execution_options().get(READ_ONLY)
         return path
 
     @contextmanager
@@ -160,7 +159,7 @@ class Store:
         if current is not None:
             yield current
             return
-        file = self.only_readable
+        file = self.read_only_file
         moment = nullcontext() if file is None else require_unchanged(file)
         with translate_errors(), moment, self.engine.connect() as connection:
             if self.dialect == "postgresql":  # by default each statement has its own
@@ -176,7 +175,7 @@ class Store:
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """Give a transaction that is committed, durably, if nothing raises."""
-        self._require_writable()
+        self.require_writable()
         with translate_errors(), self.engine.connect() as connection:
             connection = connection.execution_options(writing=True)
             with connection.begin():
@@ -186,7 +185,7 @@ class Store:
         """Erase what was deleted from disk, or raise Busy."""
         if self.dialect != "sqlite":
             return
-        self._require_writable()
+        self.require_writable()
         with translate_errors():
             raw = self.engine.raw_connection()
             try:
@@ -200,11 +199,11 @@ class Store:
         """Close all connections."""
         self.engine.dispose()
 
-    def _require_writable(self) -> None:
+    def require_writable(self) -> None:
         """Refuse to change a database that can only be read."""
-        if self.only_readable is not None:
+        if self.read_only_file is not None:
             raise StoreFailed(
-                f"{self.only_readable} can only be read here, so nothing can be "
+                f"{self.read_only_file} can only be read here, so nothing can be "
                 "changed; give this user the right to write the registry's folder and "
                 "files, or mount them to write"
             )
@@ -215,8 +214,8 @@ def sqlite_engine(path: Path) -> Engine:
 
     A file that this user cannot write can still be read.
     """
-    if only_readable(path):
-        return _reading_engine(path)
+    if is_read_only(path):
+        return _read_only_engine(path)
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
         hide_parameters=True,  # tags would be in logs and tracebacks
@@ -228,16 +227,16 @@ def sqlite_engine(path: Path) -> Engine:
     return engine
 
 
-def _reading_engine(path: Path) -> Engine:
+def _read_only_engine(path: Path) -> Engine:
     """Return an engine on a SQLite file that cannot be written."""
     engine = create_engine(
         "sqlite://",
-        creator=lambda: connect(path, PATIENCE),
+        creator=lambda: connect_read_only(path, PATIENCE),
         hide_parameters=True,
         poolclass=NullPool,  # each transaction opens the file as it is then
-        execution_options={ONLY_READABLE: path},
+        execution_options={READ_ONLY: path},
     )
-    event.listen(engine, "connect", _prepare_reading)
+    event.listen(engine, "connect", _prepare_read_only)
     event.listen(engine, "begin", _begin)
     return engine
 
@@ -369,7 +368,7 @@ def _prepare(connection: Any, record: object) -> None:
     cursor.close()
 
 
-def _prepare_reading(connection: Any, record: object) -> None:
+def _prepare_read_only(connection: Any, record: object) -> None:
     """Set up a SQLite connection that can only read."""
     del record
     connection.execute(f"PRAGMA {IN_MEMORY}").close()

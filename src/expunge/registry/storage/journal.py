@@ -38,7 +38,15 @@ from ...exceptions import Busy, JournalDamaged
 from .engine import translate_errors
 from .lock import lock_file
 
-PIECE = 1 << 22
+PIECE = 1 << 22  # bytes of the journal that are hashed at a time
+STATEMENT, REBUILT = "entries", "rebuilt"
+
+Stamp: TypeAlias = tuple[int, int, int]
+NO_FILE: Stamp = (0, 0, 0)
+Line: TypeAlias = tuple[int, dict[str, Any]]
+"""Where a line ends, and its content."""
+Written: TypeAlias = "tuple[int, Mark]"
+"""Where a written line begins, and the mark after it."""
 
 
 class Digest:
@@ -99,16 +107,6 @@ class Digest:
 def _piece(descriptor: int, start: int) -> bytes:
     """Return the digest of one piece of a file."""
     return sha256(os.pread(descriptor, PIECE, start)).digest()
-
-
-STATEMENT, REBUILT = "entries", "rebuilt"
-
-Stamp: TypeAlias = tuple[int, int, int]
-NO_FILE: Stamp = (0, 0, 0)
-Line: TypeAlias = tuple[int, dict[str, Any]]
-"""Where a line ends, and its content."""
-Written: TypeAlias = "tuple[int, Mark]"
-"""Where a written line begins, and the mark after it."""
 
 
 class Mark(NamedTuple):
@@ -243,7 +241,9 @@ class Journal(Private):
         """
         stamp = _stamp(file.fileno())
         if stamp[1] < marks[-1].end:
-            raise self._damaged(f"ends at byte {stamp[1]}, and held {marks[-1].end}")
+            raise self._damaged_error(
+                f"ends at byte {stamp[1]}, and held {marks[-1].end}"
+            )
         place, digest = 0, Digest()
         if self._has_only_grown(stamp) and marks[0].end >= self._end:
             place, digest = self._end, self._digest.copy()
@@ -251,7 +251,7 @@ class Journal(Private):
             digest.read(file.fileno(), place, end=mark.end)
             place = mark.end
             if digest.hexdigest() != mark.digest:
-                raise self._altered(file)
+                raise self._altered_error(file)
         self._end, self._digest, self._stamp = place, digest, stamp
 
     def _has_only_grown(self, stamp: Stamp) -> bool:
@@ -264,7 +264,7 @@ class Journal(Private):
     def _require_none(self, end: int) -> None:
         """Refuse a missing file if one was known up to a position."""
         if end:
-            raise self._damaged(f"is missing, and held {end} bytes")
+            raise self._damaged_error(f"is missing, and held {end} bytes")
 
     @contextmanager
     def _open_alone(self) -> Iterator[int]:
@@ -325,27 +325,27 @@ class Journal(Private):
         """
         size = os.fstat(file.fileno()).st_size
         if start > size:
-            raise self._damaged(f"ends at byte {size}, and held {start}")
+            raise self._damaged_error(f"ends at byte {size}, and held {start}")
         file.seek(start)
         for line in file:
             if not _is_intact(line):
                 if any(_is_intact(later) for later in file):
-                    raise self._damaged(f"is damaged at byte {start}")
+                    raise self._damaged_error(f"is damaged at byte {start}")
                 return
             start += len(line)
             yield start, line
 
-    def _altered(self, file: IO[bytes]) -> JournalDamaged:
+    def _altered_error(self, file: IO[bytes]) -> JournalDamaged:
         """Return the error for a file that was altered, with the position if known."""
         place = 0
         file.seek(0)
         for line in file:
             if not _is_intact(line):
-                return self._damaged(f"is damaged at byte {place}")
+                return self._damaged_error(f"is damaged at byte {place}")
             place += len(line)
-        return self._damaged("is not the journal that was written here")
+        return self._damaged_error("is not the journal that was written here")
 
-    def _damaged(self, how: str) -> JournalDamaged:
+    def _damaged_error(self, how: str) -> JournalDamaged:
         return JournalDamaged(
             f"the journal {self.path} {how}; without it people who were forgotten "
             "could come back, so nothing was done: put its newest copy in place, or "

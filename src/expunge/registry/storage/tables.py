@@ -38,6 +38,9 @@ from ...exceptions import Busy, MissingExtra, NeedsRestore, OlderSchema
 from .engine import Store
 from .journal import Mark
 
+NEWEST = "0001"
+MIGRATIONS = Path(__file__).parent / "migrations"
+TURN, MARK = "turn", "journal mark"
 NAMING = {
     "ix": "ix_%(table_name)s_%(column_0_name)s",
     "uq": "uq_%(table_name)s_%(column_0_name)s",
@@ -179,10 +182,6 @@ metadata = Table(
 )
 
 
-NEWEST = "0001"
-MIGRATIONS = Path(__file__).parent / "migrations"
-
-
 def schema_version(connection: Connection) -> str | None:
     """Return the version of the tables; None if there are none."""
     if not inspect(connection).has_table("alembic_version"):
@@ -231,7 +230,8 @@ def _empty_message(store: Store) -> str:
 
 
 def upgrade_tables(store: Store) -> None:
-    """Bring the tables to the newest version; nothing if they have it."""
+    """Bring the tables to the newest version, if they do not have it."""
+    store.require_writable()
     with store.read() as connection:
         if schema_version(connection) == NEWEST:
             return
@@ -250,8 +250,6 @@ def upgrade_tables(store: Store) -> None:
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
 
-
-TURN, MARK = "turn", "journal mark"
 
 _VALUE = select(metadata.c.value).where(metadata.c.name == bindparam("name"))
 _TURN = (

@@ -51,6 +51,10 @@ from .tables import overtaken_error
 
 KEY_BYTES, NONCE_BYTES = 32, 12
 CHUNK = 1 << 20
+VERSION = 1  # of the file of keys
+TOKEN_BYTES = 8
+OWNER = "owner"
+SHOWN = 16  # digits of a key in messages
 
 
 def new_key() -> bytes:
@@ -129,9 +133,6 @@ def _refusal() -> tuple[type[Exception], ...]:
     from cryptography.exceptions import InvalidTag
 
     return InvalidTag, ValueError
-
-
-VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -270,11 +271,6 @@ class Vault(Private):
         }
         data = json.dumps({"version": VERSION, "keys": keys}).encode()
         replace_file(self.path, data)
-
-
-TOKEN_BYTES = 8
-OWNER = "owner"
-SHOWN = 16  # digits of a key in messages
 
 
 class Checkpoints(Private):
