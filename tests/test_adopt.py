@@ -361,7 +361,7 @@ def test_what_has_no_counterpart_is_refused(
 def test_settings_that_contradict_each_other_are_refused() -> None:
     X, y, weight = data("cancer")
     balanced = logistic(class_weight="balanced").fit(X, y)
-    with pytest.raises(Unsupported, match="beside sample_weight"):
+    with pytest.raises(Unsupported, match="with sample_weight"):
         from_sklearn(balanced, X, y, sample_weight=weight)
     with pytest.raises(InvalidInput, match="alpha: the estimator decides"):
         from_sklearn(balanced, X, y, alpha=1.0)  # type: ignore[call-arg]
@@ -372,7 +372,7 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
 def test_rows_of_another_shape_are_refused() -> None:
     X, y, _ = data("cancer")
     fitted = logistic().fit(X, y)
-    with pytest.raises(InvalidInput, match=r"shape \(1, 30\); the rows call for"):
+    with pytest.raises(InvalidInput, match=r"shape \(1, 30\); the rows need"):
         from_sklearn(fitted, X[:, :29], y)
     with pytest.raises(InvalidInput, match="classes_ of the rows"):
         from_sklearn(fitted, X, y + 1)
@@ -467,5 +467,5 @@ def test_adopted_models_forget_within_their_radius(name: str) -> None:
 def test_rows_without_weight_are_nothing_to_adopt() -> None:
     X, y, _ = data("diabetes")
     model = rivals.Ridge().fit(X, y)
-    with pytest.raises(InvalidInput, match="no rows with positive weight"):
+    with pytest.raises(InvalidInput, match="no row has positive weight"):
         from_sklearn(model, X, y, sample_weight=np.zeros(len(X)))

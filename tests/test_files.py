@@ -209,7 +209,7 @@ def test_copy_without_secrets_does_not_orphan_them(tmp_path: Path) -> None:
     model = LogisticRegression().fit(*CANCER)
     model.save(tmp_path)
     before = contents(tmp_path)
-    with pytest.raises(InvalidInput, match="folder of its own"):
+    with pytest.raises(InvalidInput, match="into another folder"):
         copy.deepcopy(model).save(tmp_path)
     assert contents(tmp_path) == before
 

@@ -201,7 +201,7 @@ def test_encoder_that_keeps_its_columns_lets_the_model_forget(
     assert pipeline.changes_ == Changes()
     with pytest.raises(NoPrivateState):
         kept.forget(rows=[7])  # replaced, and left without secrets
-    with pytest.raises(InvalidInput, match="forget of the pipeline"):
+    with pytest.raises(InvalidInput, match="forget on the pipeline"):
         pipeline.model_.forget(rows=[7])
     pipeline.forget(rows=[0])
     assert pipeline.changes_ == Changes(lost=(3,))
@@ -312,7 +312,7 @@ def test_unknown_people_change_nothing(table: Any) -> None:
     pipeline.fit(X, y, subjects=people)
     coef, learned = pipeline.model_.coef_, pipeline.steps_["meanimputer"].fingerprint()
     with pytest.raises(
-        UnknownSubject, match=r"'nobody' among them; nobody was removed"
+        UnknownSubject, match=r"for example 'nobody'; nobody was removed"
     ):
         pipeline.forget(["p3", "nobody"])
     assert pipeline.certificate_.n_releases == 1
@@ -433,7 +433,7 @@ def test_parts_that_do_not_fit_are_refused(table: Any) -> None:
     with pytest.raises(InvalidInput, match="set keep_data=True"):
         forgettable_pipeline(estimator=LinearRegression(keep_data=False)).fit(X, y)
     pipeline = forgettable_pipeline(*steps(), estimator=LinearRegression())
-    with pytest.raises(InvalidInput, match="names 3 people"):
+    with pytest.raises(InvalidInput, match="subjects has 3 ids"):
         pipeline.fit(X, y, subjects=people[:3])
     with pytest.raises(InvalidInput, match="requires y"):
         pipeline.fit(X, None)

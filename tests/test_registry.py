@@ -261,7 +261,7 @@ class TestReleases:
         model = registry.model("all")
         assert model.certificate_.n_subjects_removed == 1
         assert model.predict(data()[0]).shape == (120,)
-        with pytest.raises(ExpungeError, match="release alone"):
+        with pytest.raises(ExpungeError, match="only the release"):
             model.forget(["person 4"])
 
     def test_earlier_releases_are_superseded_and_emptied(

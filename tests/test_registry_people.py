@@ -120,7 +120,7 @@ class TestMissing:
             lambda: registry.requests.readmit([nobody]),
         ]
         for call in calls:
-            with pytest.raises(InvalidInput, match="is no id of a person"):
+            with pytest.raises(InvalidInput, match="cannot be the id of a person"):
                 call()
         assert registry.models.names() == ["all"]
         assert registry.status().n_requests == 0

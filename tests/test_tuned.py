@@ -265,7 +265,7 @@ def test_equal_rows_in_several_folds_must_be_asked_for_by_name() -> None:
     X, y = people()
     X[1::40], y[1::40] = X[1], y[1]
     model = tuned().fit(X, y, subjects=OWNERS)
-    with pytest.raises(InvalidInput, match="whose goes"):
+    with pytest.raises(InvalidInput, match="whose is removed"):
         model.forget(X=X[1:2], y=y[1:2])
     copies = np.flatnonzero((X == X[1]).all(axis=1))
     model.forget(X=X[copies], y=y[copies])  # all of them: nothing to choose
@@ -372,11 +372,11 @@ def test_saved_model_goes_on_where_it_was(way: str, tmp_path: Path) -> None:
         ({"alphas": (1e-2, float("nan"))}, "positive"),
         ({"alphas": (1e-2, 1e-2)}, "only once"),
         ({"l1_ratios": (2.0,)}, "between 0 and 1"),
-        ({"penalty": L1(), "l1_ratios": (0.5,)}, "give one of them"),
+        ({"penalty": L1(), "l1_ratios": (0.5,)}, "pass one of them"),
         ({"alphas": 0.1}, "lists"),
         ({"fold_key": b""}, "0 bytes"),
         ({"fold_key": "k" * 65}, "65 bytes"),
-        ({"fold_key": 5}, "bytes or a word"),
+        ({"fold_key": 5}, "bytes, a string or None"),
         ({"folds": 1}, "at least 2"),
         ({"folds": True}, "at least 2"),
         ({"folds": "some"}, "'loo'"),

@@ -153,9 +153,9 @@ def test_without_a_budget_nothing_is_promised() -> None:
     assert public.certificate.status == "radius-only"
     assert public.certificate.epsilon is None
     assert np.array_equal(public.theta, custody.answer.draft.theta)
-    with pytest.raises(InvalidInput, match="noise goes with a budget"):
+    with pytest.raises(InvalidInput, match="noise and budget go together"):
         PrivateModel.fit(PLAIN, _rows(PLAIN)).release(_noise())
-    with pytest.raises(InvalidInput, match="noise goes with a budget"):
+    with pytest.raises(InvalidInput, match="noise and budget go together"):
         PrivateModel.fit(PLAIN, _rows(PLAIN), budget=BUDGET).release()
 
 
