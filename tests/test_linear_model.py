@@ -375,8 +375,8 @@ def test_pipelines_clones_and_set_params(cancer: Any) -> None:
     pipe = make_pipeline(StandardScaler(), LogisticRegression(alpha=0.1))
     pipe.set_params(logisticregression__alpha=0.2).fit(X, y)
     assert pipe.score(X, y) > 0.9
-    twin = clone(LogisticRegression(alpha=0.3, budget=SEEDED, penalty=NuclearNorm()))
-    assert twin.alpha == 0.3 and twin.budget == SEEDED
+    copy_ = clone(LogisticRegression(alpha=0.3, budget=SEEDED, penalty=NuclearNorm()))
+    assert copy_.alpha == 0.3 and copy_.budget == SEEDED
     frame = pd.DataFrame(X, columns=[f"f{i}" for i in range(X.shape[1])])
     model = LogisticRegression(alpha=0.1).fit(frame, y)
     assert list(model.feature_names_in_) == list(frame.columns)

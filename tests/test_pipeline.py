@@ -217,16 +217,16 @@ def owners_in(pipeline: Any) -> tuple[str, ...]:
     return owners
 
 
-def test_contract_goes_on_through_refits(table: Any) -> None:
+def test_budget_continues_through_refits(table: Any) -> None:
     X, y, people = table
     budget = replace(SEEDED, releases=3)
     model = LogisticRegression(alpha=1e-2, budget=budget, random_state=1)
     pipeline = forgettable_pipeline(*steps(), estimator=model)
     pipeline.fit(X, y, subjects=people).forget(["p3"]).forget(["p4", "p5"])
-    paper = pipeline.certificate_
-    assert (paper.n_releases, paper.n_subjects_removed) == (3, 3)
-    assert paper.status == "certified"
-    assert verify(paper, pipeline.record_).stands
+    certificate = pipeline.certificate_
+    assert (certificate.n_releases, certificate.n_subjects_removed) == (3, 3)
+    assert certificate.status == "certified"
+    assert verify(certificate, pipeline.record_).stands
     before = pipeline.model_.coef_
     with pytest.raises(ScheduleExhausted):
         pipeline.forget(["p6"])
@@ -254,17 +254,19 @@ def test_certificate_has_a_sentence_for_each_step(table: Any) -> None:
     model = LogisticRegression(alpha=1e-2, budget=SEEDED, random_state=1)
     parts = (*steps(), FunctionTransformer(np.arctan))
     pipeline = forgettable_pipeline(*parts, estimator=model).fit(X, y)
-    papers = [pipeline.certificate_]
-    papers += [pipeline.forget(rows=request).certificate_ for request in ([7], [1, 2])]
-    for paper in papers:
-        imputer, scaler, function = paper.assumptions[len(ASSUMPTIONS) :]
+    certificates = [pipeline.certificate_]
+    certificates += [
+        pipeline.forget(rows=request).certificate_ for request in ([7], [1, 2])
+    ]
+    for certificate in certificates:
+        imputer, scaler, function = certificate.assumptions[len(ASSUMPTIONS) :]
         assert "'meanimputer' (MeanImputer) is fitted on the rows" in imputer
         assert "bit for bit" in scaler
         assert "(FunctionTransformer) is stateless" in function
-        assert paper.not_covered[-1] == NO_NOISE
-        assert paper.status == "certified"
-    assert len({paper.assumptions for paper in papers}) == 1
-    assert len({paper.not_covered for paper in papers}) == 1
+        assert certificate.not_covered[-1] == NO_NOISE
+        assert certificate.status == "certified"
+    assert len({certificate.assumptions for certificate in certificates}) == 1
+    assert len({certificate.not_covered for certificate in certificates}) == 1
     bare = forgettable_pipeline(Normalizer(), estimator=model)
     assert NO_NOISE not in bare.fit(np.nan_to_num(X), y).certificate_.not_covered
 
@@ -277,11 +279,15 @@ def test_foreign_step_is_named_and_costs_the_certificate(table: Any) -> None:
     )
     pipeline.fit(X, y, subjects=people)
     for _ in range(2):
-        paper = pipeline.certificate_
-        assert paper.status == pipeline.model_.certificate_.status == "radius-only"
-        assert CHOSEN in paper.not_covered
-        assert any("'pca' (PCA), which learned" in text for text in paper.not_covered)
-        assert verify(paper, pipeline.record_).stands
+        certificate = pipeline.certificate_
+        assert (
+            certificate.status == pipeline.model_.certificate_.status == "radius-only"
+        )
+        assert CHOSEN in certificate.not_covered
+        assert any(
+            "'pca' (PCA), which learned" in text for text in certificate.not_covered
+        )
+        assert verify(certificate, pipeline.record_).stands
         pipeline.forget([owners_in(pipeline)[0]])
     fresh = clone(pipeline).fit(X[4:], y[4:])  # it is fitted again all the same
     ours, theirs = pipeline.steps_["pca"], fresh.steps_["pca"]

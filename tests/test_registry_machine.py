@@ -24,7 +24,7 @@ from expunge.exceptions import InvalidInput, UnknownRequest, UnknownSubject
 from expunge.ledger import RequestCompleted, check_export
 from expunge.registry import ErasureRequest, Registry
 from expunge.registry.storage import Checkpoints, Journal, Store, Vault
-from tests.registries import custody_of, estimator
+from tests.registries import estimator, private_model_of
 
 N = 12
 STAY = (0, 1)  # nobody asks for these: a model needs a row of each class
@@ -127,7 +127,7 @@ class RegistryMachine(RuleBasedStateMachine):
         for name in self.fitted:
             left = sorted(self.members(name))
             oracle = small_model(budget=None).fit(X[left], Y[left])
-            custody = custody_of(self.registry, name)
+            custody = private_model_of(self.registry, name)
             gap = custody.draft.theta - oracle._private_state().custody.draft.theta
             assert np.linalg.norm(gap) <= custody.radius.value
         self.registry.close()

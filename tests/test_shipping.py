@@ -89,7 +89,7 @@ class TestBothKinds:
         assert json.loads(words["features"]) == list(frame.columns)
 
     @pytest.mark.parametrize("end", ENDS)
-    def test_nothing_private_is_told(self, end: str, tmp_path: Path) -> None:
+    def test_nothing_private_is_written(self, end: str, tmp_path: Path) -> None:
         X, y = CANCER
         budget = Budget(sigma=5.0, allow_seeded=True)
         model = LogisticRegression(budget=budget, random_state=987654321)
@@ -392,7 +392,7 @@ class TestReplacement:
         model = fitted(LogisticRegression(), CANCER)
         path = shipped(model, tmp_path)
         before = path.read_bytes()
-        with path.open("rb") as held:
+        with path.open("rb") as opened:
             ship(model.forget(rows=[3]), path)
-            assert held.read() == before
+            assert opened.read() == before
         assert path.read_bytes() != before
