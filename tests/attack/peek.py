@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one place that looks behind the public names: the noise-free answer."""
+"""The noise-free answer: the one place that uses private names."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ from .losses import Array
 
 
 def draft_of(model: Any) -> Array:
-    """Return the noise-free parameters that a model's radius speaks of."""
+    """Return the noise-free parameters of a model."""
     return np.asarray(private_model(model).answer.draft.theta)
 
 
 def draft_in(registry: Any, name: str) -> Array:
     """Return the noise-free parameters of a model in a registry."""
-    with registry._site.working(30.0):
+    with registry._context.hold_lock(30.0):
         return np.asarray(registry._context.load_model(name).private.answer.draft.theta)
