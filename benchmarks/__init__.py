@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fair fight: what expunge claims, measured; ``python -m benchmarks`` runs it."""
+"""Benchmarks of what expunge claims; ``python -m benchmarks`` runs them."""
 
 __all__: list[str] = []

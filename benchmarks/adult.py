@@ -21,7 +21,7 @@ from expunge.promise.verification import verify
 
 from .data import Dataset, adult
 from .report import Section, Table, Target, number
-from .timing import Measurement, progress, timed
+from .timing import Measurement, progress, time_call
 
 ALPHA = 1e-3
 REQUESTS = 500
@@ -40,7 +40,7 @@ def run(data_dir: Path | None = None) -> Iterator[Section]:
         budget = Budget(sigma=0.1, allow_seeded=True)
         model = LogisticRegression(alpha=ALPHA, budget=budget, random_state=seed)
         fit = partial(model.fit, train.X, train.y, subjects=owners)
-        _, fitted = timed(fit)
+        _, fitted = time_call(fit)
         served = serve(model, leaving)
         lost = 100.0 * (retrained - mean_accuracy(model, test))
         lines = [
@@ -78,7 +78,7 @@ def serve(model: LogisticRegression, leaving: list[str]) -> Served:
     """Answer the requests one by one, and verify every certificate."""
     seconds, decisions, stand = [], Counter[str](), 0
     for person in leaving:
-        _, elapsed = timed(partial(model.forget, [person]))
+        _, elapsed = time_call(partial(model.forget, [person]))
         seconds.append(elapsed)
         decisions[model.record_.decisions[0]] += 1
         paper = model.certificate_
@@ -112,17 +112,17 @@ def retraining(
     model = rivals.LogisticRegression(
         C=1.0 / (ALPHA * len(X)), solver="newton-cholesky", tol=1e-10, max_iter=1000
     )
-    seconds = [timed(lambda: model.fit(X, y))[1] for _ in range(RETRAININGS)]
+    seconds = [time_call(lambda: model.fit(X, y))[1] for _ in range(RETRAININGS)]
     score = float(model.score(test.X, test.y))
     return Measurement.of("newton-cholesky", seconds), score
 
 
 def mean_accuracy(model: LogisticRegression, test: Dataset) -> float:
     """Return the accuracy of the last model over draws of its noise."""
-    custody = private_model(model)
-    assert custody.budget is not None
-    rng, theta = np.random.default_rng(2), custody.answer.draft.theta
+    private = private_model(model)
+    assert private.budget is not None
+    rng, theta = np.random.default_rng(2), private.answer.draft.theta
     X = np.column_stack([test.X, np.ones(len(test))])
-    noise = custody.budget.sigma * rng.standard_normal((DRAWS, theta.size))
+    noise = private.budget.sigma * rng.standard_normal((DRAWS, theta.size))
     signs = np.where(X @ (theta + noise).T > 0.0, 1.0, -1.0)
     return float(np.mean(signs == test.y[:, None]))

@@ -8,11 +8,11 @@ printed noise   jackknife with noise that accumulates in increments of 2m + 1, a
                 paper's Algorithm 1 prints it, at m = 50; sum of increments: m^2. The
                 first increment comes from the lemma with constants put right, so that
                 the recursion alone is on trial.
-half the noise  a jackknife whose contract says sigma and whose sampler draws sigma / 2.
+half the noise  a jackknife whose budget says sigma and whose sampler draws sigma / 2.
 rank one        a Newton step by Woodbury's formula under "mean" scaling, with the
                 residual assumed to be zero: the radius is its third-order term.
 
-The counterparts have the same data and the same sigma in the contract.
+The counterparts have the same data and the same sigma in the budget.
 """
 
 from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ from .timing import progress
 
 SEEDS = 20
 PRINTED_REMOVALS = 50
-# A contract that a radius just uses up: one hundredth goes to each solver.
+# A budget that a radius just uses up: one hundredth goes to each solver.
 USED = 0.985
 
 
@@ -60,14 +60,14 @@ class Found:
     sound: AuditReport
 
 
-def contract(radius: float) -> Budget:
-    """Return the contract whose radius budget this radius uses up."""
+def budget_for(radius: float) -> Budget:
+    """Return the budget whose radius budget this radius uses up."""
     # Fixed from the radius for once, so that the trial is as hard as it can be.
     return Budget(sigma=radius / (USED * Budget().gdp), allow_seeded=True)
 
 
-def seeded(budget: Budget, seed: int, share: float = 1.0) -> Noise:
-    """Return the contract's noise, or a share of it."""
+def make_seeded_noise(budget: Budget, seed: int, share: float = 1.0) -> Noise:
+    """Return the budget's noise, or a share of it."""
     return SeededNoise(share * budget.sigma, budget.grid, seed)
 
 
@@ -111,7 +111,7 @@ def printed_noise(seed: int, n_draws: int) -> Found:
     needed = PRINTED_REMOVALS**2 * step  # what the increments add up to
     budget = Budget(sigma=needed, allow_seeded=True)
     worlds = fit_models(case, budget).worlds
-    sound = AuditOptions(budget, seeded(budget, seed), n_draws)
+    sound = AuditOptions(budget, make_seeded_noise(budget, seed), n_draws)
     broken = replace(sound, noise=PrintedNoise(step, budget.grid, seed))
     return Found(examine(worlds, broken), examine(worlds, sound))
 
@@ -128,7 +128,7 @@ def cluster(seed: int, objective: Objective) -> Case:
     return Case(objective, objective.rows(X, y), removed, Jackknife())
 
 
-def answered(case: Case) -> tuple[State, float]:
+def answer_case(case: Case) -> tuple[State, float]:
     """Return the state after the removal and the best radius of its answer."""
     state = case.mechanism.init(learn(case.objective, case.rows))
     state = case.mechanism.update(state, case.rows.take(case.removed))
@@ -140,9 +140,9 @@ def answered(case: Case) -> tuple[State, float]:
 def half_the_noise(seed: int, n_draws: int, share: float = 0.5) -> Found:
     """Audit a sampler that draws a share of its sigma, and one that draws it all."""
     case = cluster(seed, Objective(HalfSquared(), L2(), alpha=0.1))
-    budget = contract(answered(case)[1])
-    sound = AuditOptions(budget, seeded(budget, seed), n_draws)
-    broken = replace(sound, noise=seeded(budget, seed, share))
+    budget = budget_for(answer_case(case)[1])
+    sound = AuditOptions(budget, make_seeded_noise(budget, seed), n_draws)
+    broken = replace(sound, noise=make_seeded_noise(budget, seed, share))
     worlds = fit_models(case, budget).worlds
     return Found(examine(worlds, broken), examine(worlds, sound))
 
@@ -159,10 +159,10 @@ def rank_one_step(state: State, removed: Rows) -> Vector:
 def rank_one(seed: int, n_draws: int) -> Found:
     """Audit a Newton step by a low-rank inverse, and Newton as it is."""
     case = cluster(seed, Objective(Logistic(), L2(), alpha=1.0))
-    state, _ = answered(case)
+    state, _ = answer_case(case)
     s = rank_one_step(state, case.rows.take(case.removed))
-    budget = contract(third_order_bound(state, s) / strong_convexity(state))
-    options = AuditOptions(budget, seeded(budget, seed), n_draws)
+    budget = budget_for(third_order_bound(state, s) / strong_convexity(state))
+    options = AuditOptions(budget, make_seeded_noise(budget, seed), n_draws)
     newton = replace(case, mechanism=Newton())
     retrained = fit_models(newton, budget).retrained
     broken = examine(ModelPair(state.anchor + s, retrained), options)
@@ -182,7 +182,7 @@ def span(values: list[float]) -> str:
     return f"{number(min(values))} to {number(max(values))}"
 
 
-def caught() -> Section:
+def audit_builds() -> Section:
     """Return how many broken builds were caught, and how many sound ones passed."""
     lines, targets = [], []
     for name, build in BUILDS.items():
@@ -209,7 +209,7 @@ def caught() -> Section:
     )
 
 
-def power() -> Section:
+def audit_power() -> Section:
     """Return how often too little noise is caught, by how much and how many draws."""
     lines = []
     for share in (0.9, 0.75, 0.5):
@@ -234,14 +234,14 @@ def outsider(seed: int) -> Case:
     return Case(objective, objective.rows(X, y), np.arange(1), Newton())
 
 
-def uncovered() -> Section:
+def attack_earlier_releases() -> Section:
     """Return what releases from before a removal tell, which nothing covers."""
     lines, directions = [], []
     for sigma in (0.3, 0.1, 0.03):
         progress(f"attacks on earlier releases, sigma {sigma:g}")
         case, budget = outsider(0), Budget(sigma=sigma, allow_seeded=True)
         found, person = fit_models(case, budget), case.rows.take(case.removed)
-        options = AuditOptions(budget, seeded(budget, 0))
+        options = AuditOptions(budget, make_seeded_noise(budget, 0))
         attack = partial(attack_membership, objective=case.objective, person=person)
         before, after = (
             attack(pair, options=options) for pair in (found.presence, found.worlds)
@@ -281,6 +281,6 @@ def uncovered() -> Section:
 def run(data_dir: Path | None = None) -> Iterator[Section]:
     """Yield what is caught, what it takes, and what is not covered."""
     del data_dir
-    yield caught()
-    yield power()
-    yield uncovered()
+    yield audit_builds()
+    yield audit_power()
+    yield attack_earlier_releases()

@@ -60,7 +60,7 @@ class Recorder:
 
 
 @contextmanager
-def recorded() -> Iterator[list[Call]]:
+def record_calls() -> Iterator[list[Call]]:
     """Note the BLAS and LAPACK calls made inside, with their arguments."""
     calls: list[Call] = []
     with (

@@ -112,7 +112,7 @@ def encode_warfarin(frame: pd.DataFrame) -> Dataset:
             continue
         column = frame[name]
         if name in NUMERIC:
-            standardised.append(_standardised(column))
+            standardised.append(_standardise(column))
             flags.append(_flag(column.isna()))
         elif name == INDICATION:
             text = column.fillna("").astype(str)
@@ -125,7 +125,7 @@ def encode_warfarin(frame: pd.DataFrame) -> Dataset:
     return Dataset(X, np.where(frame[DOSE].to_numpy() > HIGH_DOSE, 1.0, -1.0))
 
 
-def _standardised(column: "pd.Series[Any]") -> NDArray[np.float64]:
+def _standardise(column: "pd.Series[Any]") -> NDArray[np.float64]:
     """Return (value - mean) / deviation, zero where missing."""
     values = column.to_numpy(dtype=np.float64)
     scaled: NDArray[np.float64] = (values - np.nanmean(values)) / np.nanstd(values)

@@ -37,7 +37,7 @@ from expunge.registry.storage import ledger_table
 
 from .registry import registry_of
 from .report import Section, Target, timings_table
-from .timing import Measurement, collection_off, progress, take_turns, timed
+from .timing import Measurement, collection_off, progress, take_turns, time_call
 
 BATCH, SMALL, AGES, D = 50_000, 12_500, 3, 10
 ENTRIES, REPEATS = 100_000, 5
@@ -59,7 +59,7 @@ def batches(folder: Path, url: str | None, size: int = BATCH) -> Section:
                 registry.requests.apply()
 
             with collection_off():
-                seconds.append(timed(together)[1])
+                seconds.append(time_call(together)[1])
             progress(f"{n} requests in {seconds[-1]:.0f} s")
     found = [
         Measurement.of(f"{n} requests, after {end - n}", [taken])
@@ -77,7 +77,7 @@ def batches(folder: Path, url: str | None, size: int = BATCH) -> Section:
     )
 
 
-def written(n: int, per_head: int) -> Iterator[Entry | Head]:
+def generate_ledger(n: int, per_head: int) -> Iterator[Entry | Head]:
     """Yield a ledger as a registry writes it, with so many requests in each batch."""
     ledger = Ledger.empty(KEY.public)
     digest = sha256(b"first").hexdigest()
@@ -91,10 +91,10 @@ def written(n: int, per_head: int) -> Iterator[Entry | Head]:
         if ledger.size >= n:
             return
         before, digest = digest, sha256(digest.encode()).hexdigest()
-        entries = list(_answered(ledger.size, (before, digest), per_head))
+        entries = list(_batch_entries(ledger.size, (before, digest), per_head))
 
 
-def _answered(size: int, digests: tuple[str, str], n: int) -> Iterator[Entry]:
+def _batch_entries(size: int, digests: tuple[str, str], n: int) -> Iterator[Entry]:
     """Yield the entries of a batch."""
     before, digest = digests
     yield ReleaseMade(sequence=size, day=DAY, model="model", certificate=digest)
@@ -113,7 +113,7 @@ def _answered(size: int, digests: tuple[str, str], n: int) -> Iterator[Entry]:
         )
 
 
-def parsed_and_hashed(lines: list[bytes]) -> None:
+def parse_and_hash(lines: list[bytes]) -> None:
     """Do with lines what nobody can leave out."""
     for line in lines:
         json.loads(line)
@@ -128,12 +128,12 @@ def checks(n: int = ENTRIES) -> Section:
     targets = []
     for per_head, most in ((1, 1.3), (5000, 3.0)):
         progress(f"an export with a head for every {per_head}")
-        data = export(written(n, per_head))
+        data = export(generate_ledger(n, per_head))
         lines = data.splitlines()
         n_heads = sum(b'"kind":"head"' in line for line in lines)
 
         def floor(lines: list[bytes] = lines, n_heads: int = n_heads) -> None:
-            parsed_and_hashed(lines)
+            parse_and_hash(lines)
             for _ in range(n_heads):
                 public.verify(signature, b"head")
 
@@ -152,7 +152,7 @@ def checks(n: int = ENTRIES) -> Section:
 def logs(folder: Path, url: str | None, n: int = ENTRIES) -> Section:
     """Return what reading the log costs against reading its lines as JSON."""
     with Registry.create(folder, url=url) as registry:
-        entries = [page for page in written(n, 1) if isinstance(page, Entry)]
+        entries = [page for page in generate_ledger(n, 1) if isinstance(page, Entry)]
         lines = export(entries).splitlines()
         context = registry._context
         with context.store.write() as connection:
@@ -167,7 +167,7 @@ def logs(folder: Path, url: str | None, n: int = ENTRIES) -> Section:
             )
         actions: dict[str, Callable[[], object]] = {
             "log": lambda: sum(1 for _ in registry.ledger.entries()),
-            "floor": lambda: parsed_and_hashed(lines),
+            "floor": lambda: parse_and_hash(lines),
         }
         found = take_turns(actions, REPEATS)
     store = "SQLite" if url is None else "PostgreSQL"

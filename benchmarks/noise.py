@@ -17,7 +17,7 @@ from expunge.promise.budget import Budget
 from expunge.promise.noise import POOL, SecureNoise
 
 from .report import Section, Target, timings_table
-from .timing import Measurement, collection_off, progress, timed
+from .timing import Measurement, collection_off, progress, time_call
 
 PARAMETERS = 784
 WARM, COLD, IN_A_ROW = 500, 50, 300
@@ -43,7 +43,7 @@ def warm() -> list[float]:
     with collection_off():
         for _ in range(WARM):
             wait_until_full(noise)
-            seconds.append(timed(partial(noise.draw, PARAMETERS))[1])
+            seconds.append(time_call(partial(noise.draw, PARAMETERS))[1])
     return seconds
 
 
@@ -53,7 +53,7 @@ def cold() -> list[float]:
     for _ in range(COLD):
         noise = secure()
         with collection_off():
-            seconds.append(timed(partial(noise.draw, PARAMETERS))[1])
+            seconds.append(time_call(partial(noise.draw, PARAMETERS))[1])
         wait_until_full(noise)  # or the next one would share the processor with it
     return seconds
 
@@ -63,7 +63,7 @@ def in_a_row() -> float:
     noise = secure()
     for _ in range(POOL + 1):
         noise.draw(PARAMETERS)
-    _, taken = timed(lambda: [noise.draw(PARAMETERS) for _ in range(IN_A_ROW)])
+    _, taken = time_call(lambda: [noise.draw(PARAMETERS) for _ in range(IN_A_ROW)])
     wait_until_full(noise)
     return taken / IN_A_ROW
 

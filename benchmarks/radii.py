@@ -31,7 +31,7 @@ from tests.instances import FITTING, MECHANISMS
 
 from .data import Dataset, mnist_3_vs_8
 from .report import Section, Table, Target, number
-from .stream import shuffled
+from .stream import request_order
 from .timing import progress
 
 REMOVED = (1, 10, 100, 1000, 5000)
@@ -67,7 +67,7 @@ def compare(
     objective: Objective, dataset: Dataset, counts: tuple[int, ...]
 ) -> Iterator[tuple[str, int, float, dict[str, float]]]:
     """Yield mechanism, count, true error and radii over the mechanisms."""
-    rows, order = objective.rows(dataset.X, dataset.y), shuffled(len(dataset))
+    rows, order = objective.rows(dataset.X, dataset.y), request_order(len(dataset))
     summary = learn(objective, rows)
     constants = regularity_of(objective, summary.scales.row_norm)
     for n_removed in counts:

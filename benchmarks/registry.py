@@ -28,12 +28,12 @@ from expunge.registry import ErasureRequest, Registry
 from expunge.registry.loaded_model import LoadedModel, dump_checkpoint
 
 from .report import Section, Target, timings_table
-from .timing import Measurement, collection_off, progress, take_turns, timed
+from .timing import Measurement, collection_off, progress, take_turns, time_call
 
 D, N, REPEATS, BATCH = 784, 3000, 60, 1000
 SMALL_D, SERVED, WINDOW = 20, 10_000, 1000
 # Wide: what is timed is the usual answer, without a look at the rows.
-CONTRACT = Budget(sigma=100.0)
+BUDGET = Budget(sigma=100.0)
 
 
 def registry_of(folder: Path, n: int, d: int, url: str | None = None) -> Registry:
@@ -42,7 +42,7 @@ def registry_of(folder: Path, n: int, d: int, url: str | None = None) -> Registr
     X = rng.standard_normal((n, d)) / np.sqrt(d)
     y = (X[:, 0] > 0.1 * rng.standard_normal(n)).astype(int)
     registry = Registry.create(folder, url=url)
-    model = LogisticRegression(alpha=1e-2, fit_intercept=False, budget=CONTRACT)
+    model = LogisticRegression(alpha=1e-2, fit_intercept=False, budget=BUDGET)
     registry.fit("model", model, X, y, subjects=range(n))
     return registry
 
@@ -143,7 +143,7 @@ def single(folder: Path, url: str | None) -> Section:
                 registry.requests.accept(asked)
                 registry.requests.apply()
 
-            batches.append(timed(together)[1])
+            batches.append(time_call(together)[1])
     each = Measurement.of(f"request in a batch of {BATCH}", batches).per(BATCH)
     write, commit, bare, whole = (found[name].median for name in floor)
     least = write + 4.0 * commit + bare
@@ -169,7 +169,7 @@ def growth(folder: Path) -> Section:
     with registry_of(folder / "registry", SERVED + 500, SMALL_D) as registry:
         with collection_off():
             for person in range(SERVED):
-                seconds.append(timed(partial(registry.forget, [person]))[1])
+                seconds.append(time_call(partial(registry.forget, [person]))[1])
                 if person % WINDOW == WINDOW - 1:
                     progress(f"{person + 1} requests served")
     first = Measurement.of("in the 1st thousand", seconds[:WINDOW])

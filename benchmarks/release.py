@@ -24,7 +24,7 @@ from expunge.promise.verification import verify
 
 from .data import Dataset, mnist_3_vs_8, warfarin
 from .report import Section, Table, Target, number
-from .stream import shuffled
+from .stream import request_order
 from .timing import progress
 
 DRAWS = 50
@@ -45,9 +45,9 @@ def accuracy(theta: NDArray[np.float64], test: Rows) -> float:
     return float(np.mean(np.where(test.dense() @ theta > 0.0, 1.0, -1.0) == test.y))
 
 
-def noised_accuracy(custody: PrivateModel, test: Rows) -> float:
-    """Return the mean accuracy of what releases of this custody look like."""
-    budget, theta = custody.budget, custody.answer.draft.theta
+def noised_accuracy(model: PrivateModel, test: Rows) -> float:
+    """Return the mean accuracy of what releases of this model look like."""
+    budget, theta = model.budget, model.answer.draft.theta
     assert budget is not None
     centre = round_to_grid(theta, budget.grid)
     noises = (SeededNoise(budget.sigma, budget.grid, seed) for seed in range(DRAWS))
@@ -60,41 +60,43 @@ def noised_accuracy(custody: PrivateModel, test: Rows) -> float:
 class Stream:
     """A stream of requests, each answered by a verified release."""
 
-    custody: PrivateModel
+    model: PrivateModel
     n_certified: int
     decisions: Counter[str]
     seconds: float
 
 
-def answer(
-    custody: PrivateModel, rows: Rows, order: NDArray[np.intp], *, keep_rows: bool
+def answer_requests(
+    model: PrivateModel, rows: Rows, order: NDArray[np.intp], *, keep_rows: bool
 ) -> Stream:
     """Remove the rows in this order, releasing after each, and verify every paper."""
-    budget = custody.budget
+    budget = model.budget
     assert budget is not None
     noise, decisions = SeededNoise(budget.sigma, budget.grid, 0), Counter[str]()
-    custody, _, _ = custody.release(noise)
+    model, _, _ = model.release(noise)
     n_certified, begin_clock = 0, perf_counter()
     for done, row in enumerate(order.tolist()):
         remaining = partial(rows.without, order[: done + 1]) if keep_rows else None
         removed = rows.take(slice(row, row + 1))
-        custody = custody.forget(removed, remaining=remaining, spend=not keep_rows)
-        custody, public, record = custody.release(noise)
+        model = model.forget(removed, remaining=remaining, spend=not keep_rows)
+        model, public, record = model.release(noise)
         decisions[record.decisions[0]] += 1
         stands = verify(public.certificate, record).stands
         n_certified += stands and public.certificate.status == "certified"
-    return Stream(custody, n_certified, decisions, perf_counter() - begin_clock)
+    return Stream(model, n_certified, decisions, perf_counter() - begin_clock)
 
 
-def described(stream: Stream, rows: Rows, test: Rows, order: NDArray[np.intp]) -> Table:
+def describe_stream(
+    stream: Stream, rows: Rows, test: Rows, order: NDArray[np.intp]
+) -> Table:
     """Return the stream beside retraining as a table."""
-    custody = stream.custody
+    model = stream.model
     kept = 1.0 - len(order) / len(rows)
-    retrained = minimise(custody.objective.after(kept), rows.without(order)).theta
+    retrained = minimise(model.objective.after(kept), rows.without(order)).theta
     lines = [
         ("retrained, no noise", f"{accuracy(retrained, test):.4f}"),
-        ("ours, no noise", f"{accuracy(custody.answer.draft.theta, test):.4f}"),
-        (f"released, mean of {DRAWS} draws", f"{noised_accuracy(custody, test):.4f}"),
+        ("ours, no noise", f"{accuracy(model.answer.draft.theta, test):.4f}"),
+        (f"released, mean of {DRAWS} draws", f"{noised_accuracy(model, test):.4f}"),
         ("releases certified and verified", f"{stream.n_certified} of {len(order)}"),
         *((f"decisions: {name}", str(n)) for name, n in stream.decisions.items()),
         ("time of a request [ms]", number(1e3 * stream.seconds / len(order))),
@@ -119,17 +121,17 @@ def stream_without_rows(data_dir: Path | None) -> Section:
     progress(f"{SINGLE} certified releases without rows")
     objective, rows, held_out = mnist(data_dir)
     budget = Budget(sigma=0.5, allow_seeded=True)
-    order = shuffled(len(rows))[:SINGLE]
-    custody = PrivateModel.fit(objective, rows, mechanism=Newton(), budget=budget)
-    stream = answer(custody, rows, order, keep_rows=False)
+    order = request_order(len(rows))[:SINGLE]
+    model = PrivateModel.fit(objective, rows, mechanism=Newton(), budget=budget)
+    stream = answer_requests(model, rows, order, keep_rows=False)
     return Section(
         f"MNIST, Newton, no rows kept, {SINGLE} of {len(rows)} removed one by one",
-        [described(stream, rows, held_out, order)],
+        [describe_stream(stream, rows, held_out, order)],
         [
             Target("releases certified", stream.n_certified, low=SINGLE),
             Target(
                 "mean accuracy of the last release",
-                noised_accuracy(stream.custody, held_out),
+                noised_accuracy(stream.model, held_out),
                 low=0.945,
             ),
         ],
@@ -142,12 +144,12 @@ def joint_with_rows(data_dir: Path | None) -> Section:
     progress(f"{JOINT} releases under one promise")
     objective, rows, held_out = mnist(data_dir)
     budget = Budget(sigma=0.1, releases=JOINT, allow_seeded=True)
-    order = shuffled(len(rows))[: JOINT - 1]  # the fit is released too
-    custody = PrivateModel.fit(objective, rows, mechanism=Newton(), budget=budget)
-    stream = answer(custody, rows, order, keep_rows=True)
+    order = request_order(len(rows))[: JOINT - 1]  # the fit is released too
+    model = PrivateModel.fit(objective, rows, mechanism=Newton(), budget=budget)
+    stream = answer_requests(model, rows, order, keep_rows=True)
     return Section(
         f"MNIST, Newton, rows kept, {JOINT} releases jointly",
-        [described(stream, rows, held_out, order)],
+        [describe_stream(stream, rows, held_out, order)],
         [
             Target("releases certified", stream.n_certified, low=len(order)),
             loss_in_points(stream, rows, held_out, order, 0.2),
@@ -166,12 +168,12 @@ def sparse_with_rows(data_dir: Path | None) -> Section:
     train, test = (Dataset(patients.X[part], patients.y[part]) for part in parts)
     rows, held_out = split(objective, train, test)
     budget = Budget(sigma=0.1, allow_seeded=True)
-    order = shuffled(len(rows))[:1000]
-    custody = PrivateModel.fit(objective, rows, mechanism=Newton(), budget=budget)
-    stream = answer(custody, rows, order, keep_rows=True)
+    order = request_order(len(rows))[:1000]
+    model = PrivateModel.fit(objective, rows, mechanism=Newton(), budget=budget)
+    stream = answer_requests(model, rows, order, keep_rows=True)
     return Section(
         f"Warfarin, L1, rows kept, 1000 of {len(rows)} removed one by one",
-        [described(stream, rows, held_out, order)],
+        [describe_stream(stream, rows, held_out, order)],
         [
             Target("releases certified", stream.n_certified, low=len(order)),
             loss_in_points(stream, rows, held_out, order, 0.5),
@@ -195,7 +197,7 @@ def loss_in_points(
 ) -> Target:
     """Return what the released model loses against retraining, in points."""
     kept = 1.0 - len(order) / len(rows)
-    objective = stream.custody.objective.after(kept)
+    objective = stream.model.objective.after(kept)
     retrained = accuracy(minimise(objective, rows.without(order)).theta, test)
-    lost = 100.0 * (retrained - noised_accuracy(stream.custody, test))
+    lost = 100.0 * (retrained - noised_accuracy(stream.model, test))
     return Target("points of accuracy lost to noise and removal", lost, high=allowed)

@@ -20,7 +20,7 @@ from expunge import Newton, Objective, Polish, Rows, Summary
 from expunge.core.solver import minimise
 from expunge.core.sums import loss_slopes
 
-from .timing import Measurement, progress, timed
+from .timing import Measurement, progress, time_call
 
 Vector: TypeAlias = NDArray[np.float64]
 Retraining: TypeAlias = Callable[[Rows, Rows], Vector]
@@ -126,7 +126,7 @@ def compete(
         progress(f"retraining without one row, {turn + 1} of {len(requests)}")
         rest, removed = rows.without(row), rows.take(slice(row, row + 1))
         for rival in rivals:
-            theta, elapsed = timed(partial(rival.retrain, rest, removed))
+            theta, elapsed = time_call(partial(rival.retrain, rest, removed))
             seconds[rival.name].append(elapsed)
             reached = optimality(objective, rest, theta)
             worst[rival.name] = max(worst[rival.name], reached)

@@ -34,7 +34,7 @@ from expunge.removal import Mechanism, state_size
 from .data import Dataset
 from .plot import draw
 from .report import Section, Table, Target, number
-from .stream import Stream, shuffled
+from .stream import Stream, request_order
 from .timing import Measurement, progress, take_turns
 
 WIDTHS = (64, 128, 256, 512, 1024, 2048, 4096)
@@ -70,7 +70,7 @@ class Series:
         return float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0])
 
 
-def generated(n_rows: int, n_features: int) -> Dataset:
+def generate_dataset(n_rows: int, n_features: int) -> Dataset:
     """Return rows of unit norm with labels drawn from a logistic model."""
     rng = np.random.default_rng([n_rows, n_features])
     X = rng.standard_normal((n_rows, n_features))
@@ -79,7 +79,7 @@ def generated(n_rows: int, n_features: int) -> Dataset:
     return Dataset(X, np.where(rng.logistic(size=n_rows) < eta, 1.0, -1.0))
 
 
-def fitted(dataset: Dataset, objective: Objective) -> Summary:
+def fit_summary(dataset: Dataset, objective: Objective) -> Summary:
     """Return the summary near the minimiser: three Newton steps."""
     rows = objective.rows(dataset.X, dataset.y)
     solution = minimise(objective, rows, max_steps=3)
@@ -89,9 +89,9 @@ def fitted(dataset: Dataset, objective: Objective) -> Summary:
 def measure(n_rows: int, n_features: int) -> dict[str, Measurement]:
     """Time removals of every mechanism, each beside a bare product."""
     progress(f"n = {n_rows}, d = {n_features}")
-    dataset = generated(n_rows, n_features)
-    summary = fitted(dataset, Objective(Logistic(), L2(), alpha=1e-3))
-    order = shuffled(n_rows)
+    dataset = generate_dataset(n_rows, n_features)
+    summary = fit_summary(dataset, Objective(Logistic(), L2(), alpha=1e-3))
+    order = request_order(n_rows)
     repeats = int(np.clip(REQUESTS * 1024 / n_features, 20, REQUESTS))
     matrix, vector = summary.hessian.lower, summary.gradient
     times = take_turns(
@@ -171,7 +171,7 @@ def memory() -> Section:
     lines, largest, changes = [], 0.0, 0
     for penalty in (L2(), L1()):
         objective = Objective(Logistic(), penalty, alpha=1e-3, ridge=1e-4)
-        summaries = [fitted(generated(n, d), objective) for n in heights]
+        summaries = [fit_summary(generate_dataset(n, d), objective) for n in heights]
         for name, mechanism in mechanisms.items():
             sizes = [state_size(mechanism.init(summary)) for summary in summaries]
             changes += sizes[0] != sizes[1]

@@ -34,8 +34,8 @@ from .rivals import (
     fresh_hessian,
     retrainings,
 )
-from .stream import Stream, shuffled
-from .timing import Action, Measurement, collection_off, progress, take_turns, timed
+from .stream import Stream, request_order
+from .timing import Action, Measurement, collection_off, progress, take_turns, time_call
 
 REQUESTS = 300
 RETRAININGS = 5
@@ -71,7 +71,7 @@ def prepare(data_dir: Path | None) -> Bench:
     rows = objective.rows(dataset.X, dataset.y)
     progress("fitting all rows")
     summary = summarise(objective, rows, theta=minimise(objective, rows).theta)
-    return Bench(dataset, rows, summary, shuffled(len(dataset)))
+    return Bench(dataset, rows, summary, request_order(len(dataset)))
 
 
 def run(data_dir: Path | None = None) -> Iterator[Section]:
@@ -121,12 +121,12 @@ def newton_limit(bench: Bench) -> tuple[Measurement, Section]:
     counts: Counter[str] = Counter()
     with collection_off():
         for _ in range(BLOCKS):
-            seconds[NEWTON] += repeated(stream)
-            with blas_calls.recorded() as calls:
+            seconds[NEWTON] += time_block(stream)
+            with blas_calls.record_calls() as calls:
                 stream()
             counts += blas_calls.tally(calls)
             bare = blas_calls.on_scratch(calls)
-            seconds[BARE] += repeated(partial(blas_calls.play, bare))
+            seconds[BARE] += time_block(partial(blas_calls.play, bare))
     times = {name: Measurement.of(name, taken) for name, taken in seconds.items()}
     removal = times[NEWTON]
     made = ", ".join(f"{n / BLOCKS:.1f} {name}" for name, n in counts.items())
@@ -141,9 +141,9 @@ def newton_limit(bench: Bench) -> tuple[Measurement, Section]:
     )
 
 
-def repeated(action: Action) -> list[float]:
+def time_block(action: Action) -> list[float]:
     """Return the times of one block of runs, after two to warm up."""
-    return [timed(action)[1] for _ in range(2 + REQUESTS // BLOCKS)][2:]
+    return [time_call(action)[1] for _ in range(2 + REQUESTS // BLOCKS)][2:]
 
 
 def certified_removals(
@@ -185,13 +185,13 @@ def certified_removals(
 def time_releases(bench: Bench) -> dict[str, Measurement]:
     """Time certified releases after a removal, noise drawn ahead of need."""
     progress(f"{REQUESTS // 2} certified releases of each kind")
-    contract = Budget(sigma=0.5, allow_seeded=True)
+    budget = Budget(sigma=0.5, allow_seeded=True)
     objective, size = bench.summary.objective, bench.summary.theta.size
     times: dict[str, Measurement] = {}
     for seed, kind in ((None, "secure noise"), (0, "seeded noise")):
-        noise = make_noise(contract, seed)
-        custody = PrivateModel.fit(
-            objective, bench.rows, mechanism=Newton(), budget=contract
+        noise = make_noise(budget, seed)
+        model = PrivateModel.fit(
+            objective, bench.rows, mechanism=Newton(), budget=budget
         )
         requests, waits = [], []
         for row in bench.order[: REQUESTS // 2].tolist():
@@ -200,9 +200,9 @@ def time_releases(bench: Bench) -> dict[str, Measurement]:
                 while not noise.ready:
                     sleep(1e-3)
             removed = bench.rows.take(slice(row, row + 1))
-            custody, taken = timed(partial(custody.forget, removed, spend=True))
+            model, taken = time_call(partial(model.forget, removed, spend=True))
             requests.append(taken)
-            (custody, _, _), taken = timed(partial(custody.release, noise))
+            (model, _, _), taken = time_call(partial(model.release, noise))
             waits.append(taken)
         name = f"Newton(), certified release alone, {kind}"
         times[name] = Measurement.of(name, waits)

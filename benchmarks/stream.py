@@ -58,6 +58,6 @@ class Stream:
         return self.mechanism.step(state)[1].theta
 
 
-def shuffled(n_rows: int) -> NDArray[np.intp]:
+def request_order(n_rows: int) -> NDArray[np.intp]:
     """Return the order of requests: a seeded permutation of the rows."""
     return np.random.default_rng(0).permutation(n_rows)

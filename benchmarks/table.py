@@ -18,7 +18,7 @@ from expunge.removal import Mechanism
 
 from .data import mnist_3_vs_8
 from .report import Section, Table, Target
-from .stream import shuffled
+from .stream import request_order
 from .timing import progress
 
 # Rows removed: the errors of Jackknife and Newton, derived independently.
@@ -42,7 +42,7 @@ def run(data_dir: Path | None = None) -> Iterator[Section]:
     """Yield the table of true errors."""
     dataset = mnist_3_vs_8(data_dir)
     objective = Objective(Logistic(), L2(), alpha=1e-3)
-    rows, order = objective.rows(dataset.X, dataset.y), shuffled(len(dataset))
+    rows, order = objective.rows(dataset.X, dataset.y), request_order(len(dataset))
     progress("fitting all rows")
     solution = minimise(objective, rows)
     summary = summarise(objective, rows, theta=solution.theta)

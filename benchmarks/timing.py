@@ -59,7 +59,7 @@ def collection_off() -> Iterator[None]:
             gc.enable()
 
 
-def timed(action: Callable[[], Result]) -> tuple[Result, float]:
+def time_call(action: Callable[[], Result]) -> tuple[Result, float]:
     """Return what one call returns and how long it took."""
     begin = time.perf_counter()
     result = action()
@@ -74,7 +74,7 @@ def take_turns(
     with collection_off():
         for turn in range(-warm_up, repeats):
             for name, action in actions.items():
-                _, elapsed = timed(action)
+                _, elapsed = time_call(action)
                 if turn >= 0:
                     seconds[name].append(elapsed)
     return {name: Measurement.of(name, taken) for name, taken in seconds.items()}

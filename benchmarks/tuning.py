@@ -2,8 +2,8 @@
 """Forgetting a tuned model beside tuning it again.
 
 Batches of 1 to 1000 people are removed from a tuned model, at random, from one class,
-and those with the largest loss. After each the choice and the error bars are held
-against brute force: every candidate solved on every fold of the remaining rows.
+and those with the largest loss. After each the choice and the error bars are compared
+with brute force: every candidate solved on every fold of the remaining rows.
 
 Brute force gets what the removal gets: our solver, one BLAS thread, a thread for each
 fold. "cold" starts at zero, "warm" at the models before the removal. GridSearchCV has
@@ -36,8 +36,8 @@ from expunge.selection.tune import Tuning, retune, tune
 from .curve import Panel, draw_curves
 from .data import Dataset, warfarin
 from .report import Section, Table, Target, number
-from .stream import shuffled
-from .timing import progress, timed
+from .stream import request_order
+from .timing import progress, time_call
 
 ALPHAS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
 SPARSE_ALPHAS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
@@ -85,15 +85,17 @@ class Outcome:
 
 
 def run(data_dir: Path | None = None) -> Iterator[Section]:
-    """Yield the contests on Warfarin and on generated data, then the release."""
+    """Yield the comparisons on Warfarin and on generated data, then the release."""
     people = warfarin(data_dir)
-    yield contest(by_fold("Warfarin, L2", people, _objectives(L2(), ALPHAS)))
+    yield compare_with_tuning(
+        by_fold("Warfarin, L2", people, _objectives(L2(), ALPHAS))
+    )
     sparse = _objectives(L1(), SPARSE_ALPHAS, ridge=1e-4)
-    yield contest(by_fold("generated, L1", generated(), sparse))
-    yield released(people)
+    yield compare_with_tuning(by_fold("generated, L1", generate_dataset(), sparse))
+    yield release_after_moved_choice(people)
 
 
-def generated(n: int = 4000, d: int = 100, seed: int = 0) -> Dataset:
+def generate_dataset(n: int = 4000, d: int = 100, seed: int = 0) -> Dataset:
     """Return rows of which ten correlated features of a hundred matter."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d)) + 0.5 * rng.normal(size=(n, 1))
@@ -120,7 +122,7 @@ def by_fold(name: str, data: Dataset, objectives: tuple[Objective, ...]) -> Prob
 
 def batches(problem: Problem, theta: NDArray[np.float64]) -> Iterator[Batch]:
     """Yield kind, size and places of what is removed."""
-    rows, order = problem.rows, shuffled(len(problem.rows))
+    rows, order = problem.rows, request_order(len(problem.rows))
     losses = Logistic().value(rows.y, predict(Logistic(), rows, theta=theta))
     kinds = {
         "random": order,
@@ -157,14 +159,14 @@ def brute_force(
 
 
 def outcome(problem: Problem, tuning: Tuning, batch: Batch) -> Outcome:
-    """Remove a batch, and hold the answer against brute force."""
+    """Remove a batch, and compare the answer with brute force."""
     kind, size, gone = batch
     after = problem.split.without(gone)
-    new, seconds = timed(
+    new, seconds = time_call(
         partial(retune, tuning, problem.split, gone=gone, choose=choose)
     )
-    truth, cold = timed(partial(brute_force, problem, after))
-    _, warm = timed(partial(brute_force, problem, after, tuning))
+    truth, cold = time_call(partial(brute_force, problem, after))
+    _, warm = time_call(partial(brute_force, problem, after, tuning))
     return Outcome(
         kind=kind,
         size=size,
@@ -184,7 +186,7 @@ def _contained(choice: Choice, truth: NDArray[np.float64]) -> bool:
     return all(interval.low <= error <= interval.high for interval, error in pairs)
 
 
-def contest(problem: Problem) -> Section:
+def compare_with_tuning(problem: Problem) -> Section:
     """Run all batches on one problem."""
     progress(f"{problem.name}: tuning")
     tuning = tune(problem.objectives, problem.split, choose=choose)
@@ -244,14 +246,14 @@ def grid_search(problem: Problem, solver: str) -> float:
     X = rows.dense()[:, :-1]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        _, seconds = timed(partial(search.fit, X, rows.y))
+        _, seconds = time_call(partial(search.fit, X, rows.y))
     return seconds
 
 
 def section(
     problem: Problem, outcomes: Sequence[Outcome], solver: str, search: float
 ) -> Section:
-    """Return the contest as a section."""
+    """Return the comparison as a section."""
     lines = []
     for kind in dict.fromkeys(item.kind for item in outcomes):
         for size in SIZES:
@@ -319,18 +321,18 @@ def _count(group: Sequence[Outcome], name: str) -> float:
 
 
 def _ratio(group: Sequence[Outcome], name: str) -> float:
-    """Return the median over the batches of a rival's time over ours."""
+    """Return the median over the batches of another method's time over ours."""
     return float(np.median([getattr(item, name) / item.seconds for item in group]))
 
 
 def _total(group: Sequence[Outcome], name: str) -> float:
-    """Return a rival's time for all batches over ours."""
+    """Return another method's time for all batches over ours."""
     theirs = float(sum(getattr(item, name) for item in group))
     return theirs / sum(item.seconds for item in group)
 
 
-def released(people: Dataset) -> Section:
-    """Remove the people who fit worst, and hold the release against tuning again."""
+def release_after_moved_choice(people: Dataset) -> Section:
+    """Remove the people who fit worst, and compare the release with tuning again."""
     progress("the release after a choice that moves")
     norms = np.linalg.norm(people.X, axis=1, keepdims=True)
     X, order = people.X / norms, np.arange(len(people))
@@ -383,10 +385,10 @@ def released(people: Dataset) -> Section:
 def _worst(
     model: TunedClassifier, X: NDArray[np.float64], y: NDArray[np.float64]
 ) -> NDArray[np.intp]:
-    """Return whom the noise-free model fits worst."""
-    custody = private_model(model)
-    rows = custody.objective.rows(X, y)
+    """Return the people whom the noise-free model fits worst."""
+    private = private_model(model)
+    rows = private.objective.rows(X, y)
     losses = Logistic().value(
-        rows.y, predict(Logistic(), rows, theta=custody.answer.draft.theta)
+        rows.y, predict(Logistic(), rows, theta=private.answer.draft.theta)
     )
     return np.argsort(-losses)[:WORST]

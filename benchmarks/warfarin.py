@@ -28,8 +28,8 @@ from expunge.removal import Mechanism
 from .data import Dataset, warfarin
 from .report import Section, Table, Target, number, timings_table
 from .rivals import optimality
-from .stream import Stream, shuffled
-from .timing import Measurement, progress, take_turns, timed
+from .stream import Stream, request_order
+from .timing import Measurement, progress, take_turns, time_call
 
 ALPHA = 3e-3
 RIDGE = 1e-4
@@ -60,9 +60,9 @@ class Attempt:
 
 
 def run(data_dir: Path | None = None) -> Iterator[Section]:
-    """Yield the contest on the sparse model."""
+    """Yield the comparison on the sparse model."""
     everyone = warfarin(data_dir)
-    order = shuffled(len(everyone))
+    order = request_order(len(everyone))
     n_train = int(SHARE * len(everyone))
     train, test = order[:n_train], order[n_train:]
     dataset = Dataset(everyone.X[train], everyone.y[train])
@@ -70,9 +70,9 @@ def run(data_dir: Path | None = None) -> Iterator[Section]:
     rows = objective.rows(dataset.X, dataset.y)
     summary = summarise(objective, rows, theta=minimise(objective, rows).theta)
     removals = time_removals(summary, dataset)
-    requests = list(retrained(summary, rows, shuffled(n_train)[:RETRAININGS]))
+    requests = list(retrain_each(summary, rows, request_order(n_train)[:RETRAININGS]))
     error = jackknife_error(summary, requests)
-    attempts = [attempt(summary, requests, tolerance) for tolerance in TOLERANCES]
+    attempts = [time_glum(summary, requests, tolerance) for tolerance in TOLERANCES]
     held_out = objective.rows(everyone.X[test], everyone.y[test])
     correct = np.sign(held_out.X @ summary.theta) == held_out.y
     nonzero = np.count_nonzero(summary.theta)
@@ -91,7 +91,7 @@ def time_removals(summary: Summary, dataset: Dataset) -> dict[str, Measurement]:
         "Jackknife(), with residual": Jackknife(),
         "Newton(), with residual": Newton(),
     }
-    order = shuffled(len(dataset))
+    order = request_order(len(dataset))
     times: dict[str, Measurement] = {}
     for name, mechanism in mechanisms.items():
         measured = name != JACKKNIFE
@@ -100,7 +100,7 @@ def time_removals(summary: Summary, dataset: Dataset) -> dict[str, Measurement]:
     return times
 
 
-def retrained(
+def retrain_each(
     summary: Summary, rows: Rows, requests: NDArray[np.intp]
 ) -> Iterator[Request]:
     """Yield each request with the true minimiser, found by our own solver."""
@@ -121,7 +121,7 @@ def jackknife_error(summary: Summary, requests: list[Request]) -> float:
     return float(np.median(errors))
 
 
-def attempt(summary: Summary, requests: list[Request], tolerance: float) -> Attempt:
+def time_glum(summary: Summary, requests: list[Request], tolerance: float) -> Attempt:
     """Time glum's warm-started retrain at one tolerance."""
     progress(f"glum, gradient tolerance {tolerance:g}")
     objective, theta = summary.objective, summary.theta
@@ -140,9 +140,9 @@ def attempt(summary: Summary, requests: list[Request], tolerance: float) -> Atte
         X = np.asfortranarray(request.rest.dense()[:, :-1])
         y = np.where(request.rest.y > 0.0, 1.0, 0.0)
         with warnings.catch_warnings():
-            # A failed line search at rounding level; the residual judges the answer.
+            # A line search may fail at rounding level; the residual is measured below.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            _, elapsed = timed(partial(model.fit, X, y))
+            _, elapsed = time_call(partial(model.fit, X, y))
         answer = np.append(model.coef_, model.intercept_)
         seconds.append(elapsed)
         residuals.append(optimality(objective, request.rest, answer))
@@ -161,7 +161,7 @@ def comparable(attempts: list[Attempt], error: float) -> Attempt:
 def section(
     removals: dict[str, Measurement], error: float, attempts: list[Attempt], about: str
 ) -> Section:
-    """Return the contest as a section."""
+    """Return the comparison as a section."""
     jackknife = removals[JACKKNIFE]
     headers = ("glum, warm start", "ms", "residual", "error", "runs", "ratio")
     lines = [

@@ -62,7 +62,7 @@ def registry_at(folder: Path, url: str | None = None) -> Registry:
     return registry
 
 
-def custody_of(registry: Registry, name: str) -> PrivateModel:
+def private_model_of(registry: Registry, name: str) -> PrivateModel:
     """Return the private state of a model."""
     with registry._context.hold_lock(30.0):
         return registry._context.load_model(name).private

@@ -88,15 +88,15 @@ def scores(model: Any, X: Any) -> Any:
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(("estimator", "source", "face"), CASES, ids=name)
+@pytest.mark.parametrize(("estimator", "source", "adopted"), CASES, ids=name)
 def test_adopted_model_is_that_of_scikit_learn_before_and_after_a_removal(
-    estimator: Any, source: str, face: type, weighted: bool
+    estimator: Any, source: str, adopted: type, weighted: bool
 ) -> None:
     X, y, weight = data(source)
     weight = weight if weighted else np.ones(len(X))
     fitted = clone(estimator).fit(X, y, sample_weight=weight)
     model = from_sklearn(fitted, X, y, sample_weight=weight, mechanism="retrain")
-    assert type(model) is face
+    assert type(model) is adopted
     np.testing.assert_allclose(scores(model, X), scores(fitted, X), atol=1e-6)
     assert model.adoption_.relative_shift < 1e-8
     assert model.adoption_.residual < 1e-8
@@ -188,14 +188,14 @@ def test_coefficients_that_stopped_early_are_reported() -> None:
     fitted = rivals.LogisticRegression(C=0.5, tol=1.0).fit(X, y)
     with pytest.warns(AdoptionWarning) as caught:
         model = from_sklearn(fitted, X, y)
-    told = model.adoption_
+    adoption = model.adoption_
     change = np.r_[
         model.coef_.ravel() - fitted.coef_.ravel(),
         model.intercept_ - fitted.intercept_,
     ]
-    assert told.shift == pytest.approx(np.linalg.norm(change))
-    assert told.residual > 1e-6
-    assert f"{told.shift:.3}" not in str(caught[0].message)
+    assert adoption.shift == pytest.approx(np.linalg.norm(change))
+    assert adoption.residual > 1e-6
+    assert f"{adoption.shift:.3}" not in str(caught[0].message)
     assert caught[0].filename == __file__
 
 
@@ -227,9 +227,9 @@ def test_adoption_is_private() -> None:
 def test_balanced_classes_are_not_covered() -> None:
     X, y, _ = data("cancer")
     fitted = logistic(class_weight="balanced").fit(X, y)
-    contract = Budget(sigma=5.0, allow_seeded=True)
+    budget = Budget(sigma=5.0, allow_seeded=True)
     model = from_sklearn(
-        fitted, X, y, budget=contract, random_state=0, mechanism="retrain"
+        fitted, X, y, budget=budget, random_state=0, mechanism="retrain"
     )
     for _ in range(2):
         certificate = model.certificate_
@@ -246,12 +246,12 @@ def test_balanced_classes_are_not_covered() -> None:
     np.testing.assert_allclose(scores(plain, X), scores(again, X), atol=1e-6)
 
 
-def test_contract_and_people_are_passed_on() -> None:
+def test_budget_and_people_are_passed_on() -> None:
     X, y, _ = data("cancer")
     people = [f"p{i // 3}" for i in range(len(X))]
-    contract = Budget(sigma=5.0, releases=2, allow_seeded=True)
+    budget = Budget(sigma=5.0, releases=2, allow_seeded=True)
     model = from_sklearn(
-        logistic().fit(X, y), X, y, people, budget=contract, random_state=0
+        logistic().fit(X, y), X, y, people, budget=budget, random_state=0
     )
     model.forget(["p0", "p1"])
     assert model.certificate_.status == "certified"
@@ -361,7 +361,7 @@ def test_what_has_no_counterpart_is_refused(
 def test_settings_that_contradict_each_other_are_refused() -> None:
     X, y, weight = data("cancer")
     balanced = logistic(class_weight="balanced").fit(X, y)
-    with pytest.raises(Unsupported, match="beside sample_weight"):
+    with pytest.raises(Unsupported, match="with sample_weight"):
         from_sklearn(balanced, X, y, sample_weight=weight)
     with pytest.raises(InvalidInput, match="alpha: the estimator decides"):
         from_sklearn(balanced, X, y, alpha=1.0)  # type: ignore[call-arg]
@@ -372,7 +372,7 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
 def test_rows_of_another_shape_are_refused() -> None:
     X, y, _ = data("cancer")
     fitted = logistic().fit(X, y)
-    with pytest.raises(InvalidInput, match=r"shape \(1, 30\); the rows call for"):
+    with pytest.raises(InvalidInput, match=r"shape \(1, 30\); the rows need"):
         from_sklearn(fitted, X[:, :29], y)
     with pytest.raises(InvalidInput, match="classes_ of the rows"):
         from_sklearn(fitted, X, y + 1)
@@ -444,14 +444,14 @@ def test_what_is_not_ours_has_no_plain_estimator() -> None:
 
 @pytest.mark.parametrize("name", ["C", "ridge"])
 def test_adopted_models_forget_within_their_radius(name: str) -> None:
-    # Rows of norm one, as a contract wants them; retraining is scikit-learn's own.
+    # Rows of norm one, as a budget needs them; scikit-learn retrains.
     X, y, _ = data("cancer")
     X = X / np.linalg.norm(X, axis=1, keepdims=True)
     target = y if name == "C" else 2.0 * y - 1.0
     rival: Any = logistic(C=0.1) if name == "C" else rivals.Ridge(alpha=5.0)
-    contract = Budget(sigma=1.0, allow_seeded=True)
+    budget = Budget(sigma=1.0, allow_seeded=True)
     model = from_sklearn(
-        clone(rival).fit(X, target), X, target, budget=contract, random_state=0
+        clone(rival).fit(X, target), X, target, budget=budget, random_state=0
     )
     model.forget(rows=GONE.tolist())
     assert model.certificate_.status == "certified"
@@ -467,5 +467,5 @@ def test_adopted_models_forget_within_their_radius(name: str) -> None:
 def test_rows_without_weight_are_nothing_to_adopt() -> None:
     X, y, _ = data("diabetes")
     model = rivals.Ridge().fit(X, y)
-    with pytest.raises(InvalidInput, match="no rows with positive weight"):
+    with pytest.raises(InvalidInput, match="no row has positive weight"):
         from_sklearn(model, X, y, sample_weight=np.zeros(len(X)))

@@ -10,7 +10,7 @@ import pytest
 
 from tests.attack.__main__ import main
 from tests.attack.arithmetic import indicators, mean_and_deviation
-from tests.attack.judge import Court, Tally
+from tests.attack.judge import Checker, Tally
 from tests.attack.losses import Loss
 from tests.attack.mutants import MUTANTS, caught
 from tests.attack.oracle import (
@@ -122,13 +122,13 @@ class TestArithmetic:
 class TestJudge:
     def test_complains_of_a_radius_that_is_too_small(self) -> None:
         tally = Tally()
-        court = Court("a case", tally)
+        checker = Checker("a case", tally)
         truth = Optimum(np.zeros(2, dtype=LONG), 1e-12)
-        court.radius(0.9, np.array([1.0, 0.0]), truth, "short")
-        court.radius(1.0, np.array([1.0, 0.0]), truth, "long enough")
-        court.radius(5.0, np.zeros(3), truth, "misshapen")
-        court.radius(inf, np.array([1.0, 0.0]), truth, "no claim")
-        court.radius(1e-14, np.array([5e-13, 0.0]), truth, "not to be told")
+        checker.check_radius(0.9, np.array([1.0, 0.0]), truth, "short")
+        checker.check_radius(1.0, np.array([1.0, 0.0]), truth, "long enough")
+        checker.check_radius(5.0, np.zeros(3), truth, "misshapen")
+        checker.check_radius(inf, np.array([1.0, 0.0]), truth, "no claim")
+        checker.check_radius(1e-14, np.array([5e-13, 0.0]), truth, "not to be told")
         assert [said.split(": ")[1] for said in tally.violations] == [
             "short",
             "misshapen",
@@ -137,11 +137,11 @@ class TestJudge:
 
     def test_tells_refusals_from_faults(self) -> None:
         tally = Tally()
-        court = Court("a case", tally)
-        with court.refusals() as refusal:
+        checker = Checker("a case", tally)
+        with checker.note_refusals() as refusal:
             raise ValueError("too few")
         assert refusal
-        with court.refusals():
+        with checker.note_refusals():
             raise ZeroDivisionError
         assert tally.refusals == {"ValueError": 1}
         assert "raw ZeroDivisionError" in tally.violations[0]

@@ -19,9 +19,9 @@ from benchmarks.audit import (
     SEEDS,
     Found,
     PrintedNoise,
-    answered,
+    answer_case,
+    budget_for,
     cluster,
-    contract,
     dissenters,
     half_the_noise,
     rank_one_step,
@@ -118,14 +118,14 @@ def test_printed_noise_is_audited_where_the_lemma_is_nearly_attained() -> None:
 def test_rank_one_is_refused_by_the_computed_residual() -> None:
     # What the audit finds from outside, the radius knows from inside.
     case = cluster(0, Objective(Logistic(), L2(), alpha=1.0))
-    state, _ = answered(case)
+    state, _ = answer_case(case)
     s = rank_one_step(state, case.rows.take(case.removed))
     draft = measure_gradient(
         state, Draft(state.anchor + s, np.zeros(4)), remaining=case.remaining
     )
     claimed = third_order_bound(state, s) / strong_convexity(state)
     radius = best_radius(state, draft, remaining=case.remaining).value
-    assert radius > 10.0 * contract(claimed).radius_budget(4)
+    assert radius > 10.0 * budget_for(claimed).radius_budget(4)
 
 
 class Uneven:
@@ -217,7 +217,7 @@ def test_report_says_what_it_does_not_show() -> None:
 
 def test_audited_models_are_private() -> None:
     case = cluster(0, SQUARED)
-    made = fit_models(case, contract(answered(case)[1]))
+    made = fit_models(case, budget_for(answer_case(case)[1]))
     for value in (made, made.worlds, made.presence, made.history):
         assert repr(value).endswith("(private)")
         for attempt in (pickle.dumps, copy.copy):

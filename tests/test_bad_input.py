@@ -26,10 +26,10 @@ from expunge.registry.storage import Store, tables
 from tests.postgres import Missing, Server
 from tests.registries import (
     by_name,
-    custody_of,
     data,
     data_without,
     estimator,
+    private_model_of,
     registry_at,
     require_consistent,
     retrained,
@@ -71,7 +71,7 @@ def require_finished(folder: Path, *names: str) -> None:
         assert set(registry.requests.find_models(gone).values()) == {()}
         assert registry.status().pending == ()
         for name, half in (("all", False), ("half", True)):
-            custody = custody_of(registry, name)
+            custody = private_model_of(registry, name)
             assert custody.n_removed == 2 * len(gone)
             gap = custody.answer.draft.theta - retrained(gone, half=half)
             assert np.linalg.norm(gap) <= custody.answer.radius.value

@@ -18,10 +18,10 @@ from benchmarks.rivals import (
     fresh_hessian,
     optimality,
 )
-from benchmarks.scaling import Series, generated, series
-from benchmarks.stream import Stream, shuffled
+from benchmarks.scaling import Series, generate_dataset, series
+from benchmarks.stream import Stream, request_order
 from benchmarks.table import same_in_two_digits
-from benchmarks.timing import Measurement, collection_off, take_turns, timed
+from benchmarks.timing import Measurement, collection_off, take_turns, time_call
 from expunge import L1, L2, Jackknife, Logistic, Newton, Objective, learn
 from expunge.core.solver import minimise
 from expunge.ledger import Entry, RequestCompleted, check_export, export
@@ -131,7 +131,7 @@ def test_collector_is_off_inside_and_back_afterwards() -> None:
 
 
 def test_timed_returns_the_result() -> None:
-    result, seconds = timed(lambda: 7)
+    result, seconds = time_call(lambda: 7)
     assert result == 7
     assert seconds >= 0.0
 
@@ -208,14 +208,14 @@ def test_series_collects_medians_by_name() -> None:
 @pytest.fixture
 def stream() -> Stream:
     """Return a stream of Newton removals from a small model."""
-    dataset = generated(80, 5)
+    dataset = generate_dataset(80, 5)
     objective = Objective(Logistic(), L2(), alpha=0.1)
     summary = learn(objective, objective.rows(dataset.X, dataset.y))
-    return Stream(Newton(certified=False), summary, dataset, shuffled(80))
+    return Stream(Newton(certified=False), summary, dataset, request_order(80))
 
 
 def test_stream_forgets_one_row_a_call(stream: Stream) -> None:
-    batch = stream.forget_batch(shuffled(80)[:3])
+    batch = stream.forget_batch(request_order(80)[:3])
     for _ in range(3):
         theta = stream()
     assert stream.state.n_rows == 77
@@ -224,7 +224,7 @@ def test_stream_forgets_one_row_a_call(stream: Stream) -> None:
 
 
 def test_recorded_calls_can_be_played_again(stream: Stream) -> None:
-    with blas_calls.recorded() as calls:
+    with blas_calls.record_calls() as calls:
         stream()
     names = blas_calls.tally(calls)
     assert names["dsyr"] == 2
@@ -235,7 +235,7 @@ def test_recorded_calls_can_be_played_again(stream: Stream) -> None:
 
 
 def test_nothing_is_recorded_outside(stream: Stream) -> None:
-    with blas_calls.recorded() as calls:
+    with blas_calls.record_calls() as calls:
         pass
     stream()
     assert calls == []
@@ -243,7 +243,7 @@ def test_nothing_is_recorded_outside(stream: Stream) -> None:
 
 def test_fresh_hessian_takes_the_newton_step(stream: Stream) -> None:
     objective, dataset = stream.objective, stream.dataset
-    rest = objective.rows(dataset.X, dataset.y).without(shuffled(80)[:1])
+    rest = objective.rows(dataset.X, dataset.y).without(request_order(80)[:1])
     theta, state = stream(), stream.state
     for solve in (factor_and_invert, factor_and_solve, factor_and_invert):
         hessian = fresh_hessian(rest, state.anchor, objective.alpha)
@@ -253,7 +253,7 @@ def test_fresh_hessian_takes_the_newton_step(stream: Stream) -> None:
 
 @pytest.mark.parametrize("penalty", [L1(), L2()])
 def test_optimality_vanishes_at_the_minimiser_only(penalty: L1 | L2) -> None:
-    dataset = generated(60, 4)
+    dataset = generate_dataset(60, 4)
     objective = Objective(Logistic(), penalty, alpha=0.02, intercept=True)
     rows = objective.rows(dataset.X, dataset.y)
     theta = minimise(objective, rows).theta
@@ -264,13 +264,13 @@ def test_optimality_vanishes_at_the_minimiser_only(penalty: L1 | L2) -> None:
 def test_stream_runs_any_mechanism(stream: Stream) -> None:
     objective, dataset = stream.objective, stream.dataset
     summary = learn(objective, objective.rows(dataset.X, dataset.y))
-    certified = Stream(Jackknife(), summary, dataset, shuffled(80), measured=True)
+    certified = Stream(Jackknife(), summary, dataset, request_order(80), measured=True)
     np.testing.assert_allclose(certified(), stream(), atol=1e-2)
 
 
 def test_written_ledgers_stand_in_both_shapes() -> None:
     for per_head in (1, 40):
-        pages = list(many.written(100, per_head))
+        pages = list(many.generate_ledger(100, per_head))
         n_entries = sum(isinstance(page, Entry) for page in pages)
         assert 100 <= n_entries < 100 + per_head + 2
         assert check_export(export(pages), many.KEY.public.to_pem()).stands

@@ -34,8 +34,8 @@ def table() -> tuple[Any, Any, list[str]]:
     return X, y, [f"p{row // 2}" for row in range(N_ROWS)]
 
 
-def contract(**terms: Any) -> Budget:
-    return Budget(sigma=0.5, allow_seeded=True, **terms)
+def make_budget(**options: Any) -> Budget:
+    return Budget(sigma=0.5, allow_seeded=True, **options)
 
 
 def model(**parameters: Any) -> LogisticRegression:
@@ -46,7 +46,7 @@ def model(**parameters: Any) -> LogisticRegression:
 
 @pytest.mark.parametrize("saved", [False, True])
 @pytest.mark.parametrize("keep_data", [True, False])
-def test_a_person_counts_once_however_their_rows_go(
+def test_a_person_counts_once_however_their_rows_are_removed(
     keep_data: bool, saved: bool, tmp_path: Path
 ) -> None:
     X, y, people = table()
@@ -106,14 +106,14 @@ def test_equal_rows_that_could_be_either_persons_are_refused() -> None:
     assert gap <= ours.record_.radius + 1e-9
 
 
-def test_rows_of_nobody_count_one_by_one() -> None:
+def test_rows_without_owners_count_one_by_one() -> None:
     X, y, _ = table()
     for keep_data in (True, False):
         ours = model(keep_data=keep_data).fit(X, y)
         assert ours.forget(X=X[:3], y=y[:3]).certificate_.n_subjects_removed == 3
 
 
-def test_positions_are_no_ids() -> None:
+def test_positions_are_not_ids() -> None:
     X, y, people = table()
     nobody = model().fit(X, y)
     for ids in ([7], ["7"]):
@@ -121,7 +121,7 @@ def test_positions_are_no_ids() -> None:
             nobody.forget(ids)
     assert nobody.certificate_.n_releases == 1
     nobody.forget(rows=[7])
-    with pytest.raises(UnknownSubject, match=r"1 of 1 row.s. .* '7' among them"):
+    with pytest.raises(UnknownSubject, match=r"1 of 1 row.s. .* for example '7'"):
         nobody.forget(rows=[7])
     named = model().fit(X, y, subjects=people)
     with pytest.raises(InvalidInput, match="fitted without subjects"):
@@ -144,7 +144,7 @@ def test_ids_have_one_spelling() -> None:
             ours.forget([nobody])
 
 
-def test_a_mask_is_no_list_of_people() -> None:
+def test_a_mask_is_not_a_list_of_people() -> None:
     X, y, people = table()
     ours = model().fit(X, y, subjects=people)
     mask = np.arange(N_ROWS) < 3
@@ -156,9 +156,9 @@ def test_a_mask_is_no_list_of_people() -> None:
     assert ours.certificate_.n_releases == 1
 
 
-def test_no_rows_are_no_request() -> None:
+def test_an_empty_request_changes_nothing() -> None:
     X, y, people = table()
-    ours = model(budget=contract(releases=3)).fit(X, y, subjects=people)
+    ours = model(budget=make_budget(releases=3)).fit(X, y, subjects=people)
     shown = ours.coef_
     ours.forget(X=X[:0], y=y[:0])
     ours.forget([])
@@ -166,9 +166,9 @@ def test_no_rows_are_no_request() -> None:
     assert ours.certificate_.n_releases == 1
 
 
-def test_a_second_fit_under_one_contract_says_so() -> None:
+def test_a_second_fit_under_one_budget_says_so() -> None:
     X, y, people = table()
-    ours = model(budget=contract(releases=3)).fit(X, y, subjects=people)
+    ours = model(budget=make_budget(releases=3)).fit(X, y, subjects=people)
     assert OTHER_RELEASES not in ours.certificate_.not_covered
     assert OTHER_RELEASES not in ours.forget(["p1"]).certificate_.not_covered
     copied = clone(ours)
@@ -178,16 +178,16 @@ def test_a_second_fit_under_one_contract_says_so() -> None:
         assert OTHER_RELEASES in again.certificate_.not_covered
         assert OTHER_RELEASES in again.forget(["p1"]).certificate_.not_covered
         assert verify(again.certificate_, again.record_).stands
-    ours.set_params(budget=contract(releases=3)).fit(X, y, subjects=people)
+    ours.set_params(budget=make_budget(releases=3)).fit(X, y, subjects=people)
     assert OTHER_RELEASES not in ours.certificate_.not_covered
 
 
 def test_a_fit_of_what_was_fitted_elsewhere_says_so(tmp_path: Path) -> None:
     X, y, people = table()
-    ours = model(budget=contract(releases=3)).fit(X, y, subjects=people)
+    ours = model(budget=make_budget(releases=3)).fit(X, y, subjects=people)
     ours.save(tmp_path / "saved")
     ship(ours, tmp_path / "shipped.safetensors")
-    unfitted = pickle.loads(pickle.dumps(model(budget=contract(releases=3))))
+    unfitted = pickle.loads(pickle.dumps(model(budget=make_budget(releases=3))))
     for other in (
         pickle.loads(pickle.dumps(ours)),
         load(tmp_path / "saved"),
@@ -198,9 +198,9 @@ def test_a_fit_of_what_was_fitted_elsewhere_says_so(tmp_path: Path) -> None:
         assert OTHER_RELEASES in other.certificate_.not_covered
 
 
-def test_simultaneous_fits_under_one_contract_know_of_each_other() -> None:
+def test_simultaneous_fits_under_one_budget_notice_each_other() -> None:
     X, y, people = table()
-    budget = contract(releases=3)
+    budget = make_budget(releases=3)
     fits = [model(budget=budget) for _ in range(6)]
     threads = [threading.Thread(target=ours.fit, args=(X, y, people)) for ours in fits]
     for thread in threads:
@@ -211,17 +211,20 @@ def test_simultaneous_fits_under_one_contract_know_of_each_other() -> None:
     assert sum(said) == 5
 
 
-def test_a_declaration_outlives_another_fit(tmp_path: Path) -> None:
+def test_a_declaration_survives_another_fit(tmp_path: Path) -> None:
     X, y, people = table()
-    ours = model(budget=contract()).fit(X, y).declare_tuned("grid search")
+    ours = model(budget=make_budget()).fit(X, y).declare_tuned("grid search")
     ship(ours, tmp_path / "shipped.safetensors")
     copies = [read_shipped(tmp_path / "shipped.safetensors")]
     copies.append(pickle.loads(pickle.dumps(ours)))
     pipeline = forgettable_pipeline(StandardScaler(), estimator=ours)
     for again in (ours, *copies, pipeline):
-        paper = again.fit(X, y, subjects=people).certificate_
-        assert (paper.status, paper.selection) == ("radius-only", "not covered")
-    searched = forgettable_pipeline(estimator=model(budget=contract())).fit(X, y)
+        certificate = again.fit(X, y, subjects=people).certificate_
+        assert (certificate.status, certificate.selection) == (
+            "radius-only",
+            "not covered",
+        )
+    searched = forgettable_pipeline(estimator=model(budget=make_budget())).fit(X, y)
     assert searched.certificate_.status == "certified"
     assert searched.declare_tuned("a search").certificate_.status == "radius-only"
     assert searched.forget(rows=[3]).certificate_.status == "radius-only"
@@ -236,7 +239,7 @@ def test_seeded_noise_is_used_once_whatever_happened_before(tmp_path: Path) -> N
     X, y = rng.normal(size=(60, 3)), np.arange(60) % 2
     y[:6] = 2
     ours: Any = LogisticRegression(
-        alpha=0.1, budget=contract(), random_state=0, penalize_intercept=True
+        alpha=0.1, budget=make_budget(), random_state=0, penalize_intercept=True
     ).fit(X, y, subjects=range(60))
     seen = [_noise(ours)]
     for request in (range(6), [7], [8]):
@@ -259,7 +262,7 @@ def _forgets_elsewhere(ours: Any, said: Any) -> None:
 
 def test_a_fork_says_that_there_may_be_others() -> None:
     X, y, people = table()
-    ours = model(budget=contract(releases=3)).fit(X, y, subjects=people)
+    ours = model(budget=make_budget(releases=3)).fit(X, y, subjects=people)
     context = multiprocessing.get_context("fork")
     said = context.Queue()
     child = context.Process(target=_forgets_elsewhere, args=(ours, said))
@@ -271,7 +274,7 @@ def test_a_fork_says_that_there_may_be_others() -> None:
 
 def test_a_loaded_model_says_that_there_may_be_others(tmp_path: Path) -> None:
     X, y, people = table()
-    ours = model(budget=contract(releases=3)).fit(X, y, subjects=people)
+    ours = model(budget=make_budget(releases=3)).fit(X, y, subjects=people)
     ours.save(tmp_path)
     loaded = load(tmp_path)
     assert loaded.certificate_ == ours.certificate_  # of the release that was saved
@@ -282,7 +285,7 @@ def test_parameters_set_after_the_fit_are_not_those_of_the_release(
     tmp_path: Path,
 ) -> None:
     X, y, people = table()
-    ours = model(budget=contract()).fit(X, y, subjects=people)
+    ours = model(budget=make_budget()).fit(X, y, subjects=people)
     ours.save(tmp_path / "before")
     ship(ours, tmp_path / "before.safetensors")
     ours.set_params(alpha=7.0, random_state=5, loss="squared_hinge", budget=None)

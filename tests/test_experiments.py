@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The experiments' harness: figures, pieces, curves, fights, tables, report, page."""
+"""The experiments' harness: figures, pieces, curves, comparisons, tables, pages."""
 
 import csv
 import io
@@ -14,9 +14,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from benchmarks.comparison import measure as comparison
+from benchmarks.comparison.measure import (
+    EPSILONS,
+    ComparisonRun,
+    checkpoints_up_to,
+    removals_within_budget,
+)
+from benchmarks.comparison.protocol import Problem, Promise, add_noise
+from benchmarks.comparison.schedule import Restarting, Schedule, schedule_of
 from benchmarks.data import DataNotFound, Dataset
-from benchmarks.experiments import curves, fetched, html, page, run, settings, tables
-from benchmarks.experiments.book import Book, Line, written
+from benchmarks.experiments import curves, html, openml, page, run, settings, tables
 from benchmarks.experiments.figures import (
     Figure,
     Machine,
@@ -28,21 +36,18 @@ from benchmarks.experiments.figures import (
     to_csv,
     to_json,
 )
-from benchmarks.experiments.pieces import Piece, finished, measure, path_of
+from benchmarks.experiments.pieces import Piece, measure, path_of, read_finished
 from benchmarks.experiments.plan import Bench, pieces
+from benchmarks.experiments.results import Line, Results, format_spread
 from benchmarks.experiments.scale import FULL, QUICK
-from benchmarks.experiments.settings import SETTINGS, Source, chosen
-from benchmarks.fight import measure as judges
-from benchmarks.fight.measure import EPSILONS, Round, held_until, within
-from benchmarks.fight.measure_ring import BegunAnew, Entry, entry
-from benchmarks.fight.protocol import Problem, Promise, noised
+from benchmarks.experiments.settings import SETTINGS, Source, choose_settings
 from benchmarks.report import Section, Table, Target
 from expunge.core.arrays import Index, Vector
 from expunge.exceptions import NotConverged, Unsupported
 from tests.cases import logistic_data, ridge_logistic
 
 
-class Told:
+class FakeSession:
     """A session that forgets by counting, and needs a noise that it is told."""
 
     def __init__(self, problem: Problem, sigma: float, patience: int) -> None:
@@ -65,27 +70,27 @@ class Told:
         return self.sigma / promise.epsilon
 
     def release(self, promise: Promise, rng: np.random.Generator) -> Vector:
-        return noised(self.theta(), self.noise(promise), rng)
+        return add_noise(self.theta(), self.noise(promise), rng)
 
     @property
     def retrainings(self) -> int:
         return 0
 
 
-class Teller:
+class FakeContender:
     """A contender whose sessions are kept for a look."""
 
     def __init__(
         self, name: str, sigma: float = 0.0, patience: int = 10**6, *, able: bool = True
     ) -> None:
         self.name, self.sigma, self.patience, self.able = name, sigma, patience, able
-        self.sessions: list[Told] = []
+        self.sessions: list[FakeSession] = []
 
-    def begin(self, problem: Problem, seed: int) -> Told:
+    def start(self, problem: Problem, seed: int) -> FakeSession:
         del seed
         if not self.able:
             raise Unsupported("not this problem")
-        self.sessions.append(Told(problem, self.sigma, self.patience))
+        self.sessions.append(FakeSession(problem, self.sigma, self.patience))
         return self.sessions[-1]
 
 
@@ -104,12 +109,12 @@ def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every request take as many seconds as requests were timed before."""
     seconds = iter(np.arange(1.0, 1e4))
 
-    def timed(action: partial[None]) -> tuple[None, float]:
+    def time_call(action: partial[None]) -> tuple[None, float]:
         action()
         return None, float(next(seconds))
 
-    monkeypatch.setattr(curves, "timed", timed)
-    monkeypatch.setattr(judges, "timed", timed)
+    monkeypatch.setattr(curves, "time_call", time_call)
+    monkeypatch.setattr(comparison, "time_call", time_call)
 
 
 PLACE = Place("curves", "digits", 1e-3, "random", "IJ", "accuracy", 5)
@@ -180,7 +185,7 @@ class TestPieces:
         list(measure([one], tmp_path))
         path = path_of(one, tmp_path)
         path.write_text(path.read_text()[:-20])
-        assert finished(one, tmp_path) is None
+        assert read_finished(one, tmp_path) is None
 
     def test_interrupted_piece_leaves_no_file(self, tmp_path: Path) -> None:
         def interrupted() -> list[Figure]:
@@ -201,7 +206,7 @@ class TestCurves:
     def test_times_between_points_are_interpolated(self, problem: Problem) -> None:
         order = np.arange(9)
         asked = curves.Run(problem, order, "random", 0, (1, 5, 9), sigma=0.0)
-        retraining, newton = Teller("RT"), Teller("Newton")
+        retraining, newton = FakeContender("RT"), FakeContender("Newton")
         curve = curves.trace(retraining, asked)
         assert curve is not None
         assert retraining.sessions[0].requests == [1, 4, 4]
@@ -215,7 +220,7 @@ class TestCurves:
     def test_jackknife_is_timed_at_every_request(self, problem: Problem) -> None:
         order = np.arange(5)
         asked = curves.Run(problem, order, "random", 0, (1, 5), sigma=0.0)
-        curve = curves.trace(Teller("IJ"), asked)
+        curve = curves.trace(FakeContender("IJ"), asked)
         assert curve is not None
         assert [len(reading.seconds) for reading in curve.readings] == [1, 4]
         assert curve.readings[-1].cumulative == 15.0
@@ -224,9 +229,9 @@ class TestCurves:
     def test_figures_are_held_against_retraining(self, problem: Problem) -> None:
         order = np.arange(5)
         asked = curves.Run(problem, order, "random", 3, (1, 5), sigma=0.0)
-        given_up = Teller("IJ", patience=1)
-        contenders = [Teller("RT"), given_up, Teller("TA", able=False)]
-        found = {item.place: item for item in curves.measured(contenders, asked)}
+        given_up = FakeContender("IJ", patience=1)
+        contenders = [FakeContender("RT"), given_up, FakeContender("TA", able=False)]
+        found = {item.place: item for item in curves.measure_curves(contenders, asked)}
         at = Place("curves", "generated", 1e-2, "random", "RT", "distance", 5)
         assert found[at].value == 0.0
         assert found[at].seed == 3
@@ -242,20 +247,24 @@ class TestCurves:
         assert found[noised_at].value == pytest.approx(share)
 
 
-def bout(problem: Problem, checkpoints: tuple[int, ...] = (1, 12)) -> Round:
-    return Round(problem, np.arange(30), "random", 0, checkpoints, draws=4)
+def comparison_run(
+    problem: Problem, checkpoints: tuple[int, ...] = (1, 12)
+) -> ComparisonRun:
+    return ComparisonRun(problem, np.arange(30), "random", 0, checkpoints, draws=4)
 
 
-class TestFight:
-    def test_requests_come_as_the_ring_says(self, problem: Problem) -> None:
-        few, alone = Teller("TA"), Teller("printed")
-        ring = [Entry(few, singles=3), Entry(alone, singles=None, most=5)]
-        judges.fight(ring, bout(problem, (1, 5, 12)))
+class TestComparison:
+    def test_requests_follow_the_schedule(self, problem: Problem) -> None:
+        few, alone = FakeContender("TA"), FakeContender("printed")
+        schedules = [Schedule(few, singles=3), Schedule(alone, singles=None, most=5)]
+        comparison.compare(schedules, comparison_run(problem, (1, 5, 12)))
         assert few.sessions[0].requests == [1, 1, 1, 1, 1, 4, 1, 1, 1]
         assert alone.sessions[0].requests == [1] * 5
 
     def test_everything_is_measured(self, problem: Problem) -> None:
-        found = judges.fight([Entry(Teller("RT", sigma=1e-9))], bout(problem))
+        found = comparison.compare(
+            [Schedule(FakeContender("RT", sigma=1e-9))], comparison_run(problem)
+        )
         last = {x.place.quantity: x for x in found if x.place.removals == 12}
         assert set(last) == {
             "seconds",
@@ -264,56 +273,68 @@ class TestFight:
             "retrainings",
             "state bytes",
             "noise",
-            judges.PROMISED,
+            comparison.PROMISED,
             "p50 seconds",
             "p99 seconds",
             "epsilon at fixed accuracy",
         }
         assert last["p50 seconds"].repetitions == 2
-        assert last[judges.PROMISED].repetitions == 4
-        assert last[judges.PROMISED].value == pytest.approx(last["accuracy"].value)
+        assert last[comparison.PROMISED].repetitions == 4
+        assert last[comparison.PROMISED].value == pytest.approx(last["accuracy"].value)
         assert last["epsilon at fixed accuracy"].value == EPSILONS[0]
 
     def test_method_without_a_proof_publishes_nothing(self, problem: Problem) -> None:
-        silent = Entry(Teller("X", sigma=math.inf))
-        found = judges.fight([Entry(Teller("RT")), silent], bout(problem))
+        silent = Schedule(FakeContender("X", sigma=math.inf))
+        found = comparison.compare(
+            [Schedule(FakeContender("RT")), silent], comparison_run(problem)
+        )
         theirs = {x.place.quantity: x.value for x in found if x.place.contender == "X"}
         assert theirs["noise"] == math.inf
-        assert judges.PROMISED not in theirs
+        assert comparison.PROMISED not in theirs
         assert theirs["epsilon at fixed accuracy"] == math.inf
 
     def test_least_epsilon_is_where_accuracy_is_kept(self, problem: Problem) -> None:
-        session = Told(problem, 30.0, 100)
-        round_ = replace(bout(problem), draws=50)
-        goal = curves.accuracy(problem.test, session.theta()) - judges.POINT
-        found = judges.least_epsilon(session, round_, goal)
+        session = FakeSession(problem, 30.0, 100)
+        run_ = replace(comparison_run(problem), draws=50)
+        goal = curves.accuracy(problem.test, session.theta()) - comparison.POINT
+        found = comparison.least_epsilon(session, run_, goal)
         below = EPSILONS[EPSILONS.index(found) - 1]
         scores = [
-            judges.noised_accuracy(session.theta(), 30.0 / epsilon, round_)
+            comparison.noised_accuracy(session.theta(), 30.0 / epsilon, run_)
             for epsilon in (below, found)
         ]
         assert scores[0] < goal <= scores[1]
 
-    def test_who_gives_up_keeps_what_it_has(self, problem: Problem) -> None:
-        ring = [Entry(Teller("RT")), Entry(Teller("X", patience=5))]
-        found = judges.fight([*ring, Entry(Teller("Y", able=False))], bout(problem))
+    def test_a_contender_that_gives_up_keeps_its_figures(
+        self, problem: Problem
+    ) -> None:
+        schedules = [
+            Schedule(FakeContender("RT")),
+            Schedule(FakeContender("X", patience=5)),
+        ]
+        found = comparison.compare(
+            [*schedules, Schedule(FakeContender("Y", able=False))],
+            comparison_run(problem),
+        )
         assert {x.place.removals for x in found if x.place.contender == "X"} == {1}
         assert not [x for x in found if x.place.contender == "Y"]
 
-    def test_contract_holds_until_noise_or_retraining(self) -> None:
+    def test_budget_holds_until_noise_or_retraining(self) -> None:
         noise = {1: 0.01, 10: 0.09, 100: 0.2, 1000: 0.01}
-        assert held_until(noise, dict.fromkeys(noise, 0.0)) == 10
-        assert held_until(noise, {1: 0.0, 10: 1.0, 100: 1.0, 1000: 1.0}) == 1
-        assert held_until({1: 0.2}, {1: 0.0}) == 0
+        assert removals_within_budget(noise, dict.fromkeys(noise, 0.0)) == 10
+        assert (
+            removals_within_budget(noise, {1: 0.0, 10: 1.0, 100: 1.0, 1000: 1.0}) == 1
+        )
+        assert removals_within_budget({1: 0.2}, {1: 0.0}) == 0
 
     def test_last_request_is_a_checkpoint(self) -> None:
-        assert within((1, 10, 50), 30) == (1, 10, 30)
-        assert within((1, 10), 10) == (1, 10)
+        assert checkpoints_up_to((1, 10, 50), 30) == (1, 10, 30)
+        assert checkpoints_up_to((1, 10), 10) == (1, 10)
 
     def test_anew_passes_single_people_on(self, problem: Problem) -> None:
-        teller = Teller("D2D")
-        assert isinstance(entry(teller).contender, BegunAnew)
-        session = BegunAnew(teller).begin(problem, 0)
+        teller = FakeContender("D2D")
+        assert isinstance(schedule_of(teller).contender, Restarting)
+        session = Restarting(teller).start(problem, 0)
         session.forget(np.array([3]))
         session.forget(np.array([4, 1]))
         session.forget(np.array([7]))
@@ -335,15 +356,17 @@ class TestSettings:
         np.testing.assert_allclose(np.linalg.norm(train.X, axis=1), 1.0)
 
     def test_words_stand_for_settings(self) -> None:
-        assert [item.name for item in chosen("svhn", QUICK)] == ["svhn-histogram"]
-        assert len(chosen("svhn", FULL)) == 4
-        assert len(chosen("all", FULL)) == len(SETTINGS)
+        assert [item.name for item in choose_settings("svhn", QUICK)] == [
+            "svhn-histogram"
+        ]
+        assert len(choose_settings("svhn", FULL)) == 4
+        assert len(choose_settings("all", FULL)) == len(SETTINGS)
 
     def test_few_rows_are_a_share_of_all(self) -> None:
         dataset = Dataset(np.arange(40.0)[:, None], np.ones(40))
-        train, test = settings.thinned((dataset, dataset), 12)
+        train, test = settings.thin((dataset, dataset), 12)
         assert (len(train), len(test)) == (12, 3)
-        assert settings.thinned((dataset, dataset), None)[0] is dataset
+        assert settings.thin((dataset, dataset), None)[0] is dataset
 
     def test_mnist_is_fetched_where_there_is_no_file(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -352,8 +375,8 @@ class TestSettings:
         frame["class"] = ["3", "1", "8"]
         answer = type("Bunch", (), {"frame": frame})
         monkeypatch.delenv("EXPUNGE_DATA", raising=False)
-        monkeypatch.setattr(fetched, "fetch_openml", lambda name, **_: answer)
-        monkeypatch.setattr(fetched, "MNIST_TRAIN", 2)
+        monkeypatch.setattr(openml, "fetch_openml", lambda name, **_: answer)
+        monkeypatch.setattr(openml, "MNIST_TRAIN", 2)
         train, test = settings.mnist(Source(tmp_path, tmp_path))
         np.testing.assert_allclose(train.X, [[0.6, 0.8]])
         assert test.y.tolist() == [1.0]
@@ -365,7 +388,7 @@ class TestSettings:
             raise OSError("no route")
 
         monkeypatch.delenv("EXPUNGE_DATA", raising=False)
-        monkeypatch.setattr(fetched, "fetch_openml", unreachable)
+        monkeypatch.setattr(openml, "fetch_openml", unreachable)
         for load in (settings.mnist, settings.adult):
             with pytest.raises(DataNotFound, match=r"--data-dir.*no route"):
                 load(Source(tmp_path, tmp_path))
@@ -380,8 +403,8 @@ class TestPlan:
         assert FULL.points >= 25
 
 
-def small_book() -> Book:
-    """Return a book of curves and a fight with figures easy to check."""
+def small_results() -> Results:
+    """Return results of curves and a comparison, with figures easy to check."""
 
     def found() -> Iterator[Measured]:
         head = ("curves", "mnist", 1e-3, "random")
@@ -391,9 +414,9 @@ def small_book() -> Book:
         for name, distance in (("printed", 5.0), (curves.NOTHING, 2.0)):
             yield from piece(distance, place=Place(*head, name, "distance", 1))
         for quantity, value in (("noise", 0.05), ("retrainings", 0.0)):
-            at = Place("fight", "mnist", 1e-3, "random", "IJ", quantity, 10)
+            at = Place("comparison", "mnist", 1e-3, "random", "IJ", quantity, 10)
             yield from piece(value, place=at)
-        at = Place("fight", "mnist", 1e-3, "random", "RT", "distance", 50)
+        at = Place("comparison", "mnist", 1e-3, "random", "RT", "distance", 50)
         yield from piece(0.0, place=at)
         for quantity in ("noise", "retrainings"):
             yield from piece(0.0, place=replace(at, quantity=quantity))
@@ -401,30 +424,30 @@ def small_book() -> Book:
             at = Place("errata", "", 0.0, "", name, "E2: distance", 0)
             yield from piece(0.5, place=at)
 
-    return Book.of(found())
+    return Results.of(found())
 
 
 class TestTables:
     def test_ratios_are_held_against_the_paper(self) -> None:
-        section = tables.runtimes(small_book(), "full")
+        section = tables.runtimes(small_results(), "full")
         assert [target.value for target in section.targets] == pytest.approx(
             [6000.0, 3000.0]
         )
         assert all(target.reached for target in section.targets)
-        assert not tables.runtimes(small_book(), "quick").targets
+        assert not tables.runtimes(small_results(), "quick").targets
 
     def test_printed_stands_beside_corrected(self) -> None:
-        (row,) = tables.side_by_side(small_book()).tables[0].rows
+        (row,) = tables.side_by_side(small_results()).tables[0].rows
         assert row[3:] == ("2", "5", "0.001", "3", "5,000")
 
-    def test_fight_says_how_long_a_contract_holds(self) -> None:
-        (section,) = tables.fights(small_book())
+    def test_comparison_says_how_long_a_budget_holds(self) -> None:
+        (section,) = tables.comparisons(small_results())
         jackknife, retraining = section.tables[0].rows
         assert (jackknife[0], jackknife[-1]) == ("IJ (until 10)", "10")
         assert (retraining[0], retraining[-1]) == ("RT", "50")
 
     def test_slips_without_a_figure_are_listed_too(self) -> None:
-        rows = tables.errata(small_book()).tables[0].rows
+        rows = tables.errata(small_results()).tables[0].rows
         assert [row[0] for row in rows] == ["E2", "E12", "E13, E20", "E17"]
 
     @pytest.mark.parametrize(
@@ -439,7 +462,7 @@ class TestTables:
     def test_spreads_are_written_with_their_error(
         self, spread: Spread | None, digits: int | None, text: str
     ) -> None:
-        assert written(spread, digits) == text
+        assert format_spread(spread, digits) == text
 
 
 class TestReport:
@@ -455,7 +478,7 @@ class TestReport:
             assert part not in text
 
     def test_findings_name_agreement_and_failure(self) -> None:
-        text = "\n".join(page.findings(small_book()))
+        text = "\n".join(page.findings(small_results()))
         assert "6,000 times faster than RT, the paper says 2,611: agrees" in text
         assert "worse than no removal (2)" in text
 
@@ -464,15 +487,17 @@ class TestReport:
         assert text == "| a | b |\n| --- | ---: |\n| 1 | 2 |"
 
 
-def test_book_keeps_the_order_of_the_run() -> None:
-    book = small_book()
-    assert book.models("curves") == [("mnist", 1e-3, "random")]
-    assert book.last(Line("curves", "mnist", 1e-3, "random", "TA", "nothing")) is None
+def test_results_keep_the_order_of_the_run() -> None:
+    results = small_results()
+    assert results.models("curves") == [("mnist", 1e-3, "random")]
+    assert (
+        results.last(Line("curves", "mnist", 1e-3, "random", "TA", "nothing")) is None
+    )
     head = ("curves", "mnist", 1e-3, "random")
-    assert book.end(head, "TA", "distance") is not None
-    assert book.end(head, "TA", "accuracy") is None
-    assert book.seconds(head, "TA") == 3.0
-    assert math.isnan(book.seconds(head, "Guo"))
+    assert results.end(head, "TA", "distance") is not None
+    assert results.end(head, "TA", "accuracy") is None
+    assert results.seconds(head, "TA") == 3.0
+    assert math.isnan(results.seconds(head, "Guo"))
 
 
 def test_nothing_to_run_names_what_is_missing(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The quick run again: its tables are those that are stored, within their errors.
 
-Digits come with scikit-learn; Warfarin is held against the stored figures too where
+Digits come with scikit-learn; Warfarin is compared with the stored figures too where
 its data are at hand.
 """
 
@@ -14,10 +14,10 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.data import DataNotFound
 from benchmarks.experiments import page, run
-from benchmarks.experiments.book import Book, Line
 from benchmarks.experiments.figures import Spread
 from benchmarks.experiments.pieces import measure
 from benchmarks.experiments.plan import Bench, errata_piece, pieces
+from benchmarks.experiments.results import Line, Results
 from benchmarks.experiments.scale import QUICK
 from benchmarks.experiments.settings import SETTINGS, Source
 
@@ -46,10 +46,11 @@ def agrees(line: Line, new: Spread, old: Spread) -> bool:
     return abs(new.mean - old.mean) <= error + ROUNDING * (1.0 + abs(old.mean))
 
 
-def differing(book: Book) -> list[str]:
+def differing(results: Results) -> list[str]:
     """Return the lines whose last figure is not the stored one."""
     found = [
-        (line, points[max(points)], STORED[line]) for line, points in book.lines.items()
+        (line, points[max(points)], STORED[line])
+        for line, points in results.lines.items()
     ]
     return [
         f"{line}: {new.mean:g}, stored {old.mean:g} +- {old.error:g}"
@@ -70,22 +71,22 @@ def differing(book: Book) -> list[str]:
     ],
 )
 def test_comparison_can_fail(quantity: str, new: float, same: bool) -> None:
-    line = Line("fight", "digits", 1e-3, "random", "IJ", quantity)
+    line = Line("comparison", "digits", 1e-3, "random", "IJ", quantity)
     old = Spread(0.95, 0.02, 3)
     assert agrees(line, Spread(new, 0.02, 3), old) is same
 
 
 def test_digits_give_the_stored_tables(folder: Path) -> None:
     measured, _ = run.read(folder / "results.json")
-    book = Book.of(measured)
-    assert len(book.lines) > 200
-    assert differing(book) == []
+    results = Results.of(measured)
+    assert len(results.lines) > 200
+    assert differing(results) == []
 
 
 def test_every_stored_line_of_the_digits_is_measured_again(folder: Path) -> None:
     measured, _ = run.read(folder / "results.json")
     stored = {line for line in STORED if line.setting in ("digits", "")}
-    assert set(Book.of(measured).lines) == stored
+    assert set(Results.of(measured).lines) == stored
 
 
 def test_warfarin_gives_the_stored_curves(tmp_path: Path) -> None:
@@ -96,9 +97,9 @@ def test_warfarin_gives_the_stored_curves(tmp_path: Path) -> None:
         pytest.skip(f"the stored curves of Warfarin were not compared: {missing}")
     wanted = [item for item in pieces(bench, 0) if "curves-0.001-random" in item.name]
     with threadpool_limits(limits=1):
-        book = Book.of(measure(wanted, tmp_path))
-    assert len(book.lines) > 20
-    assert differing(book) == []
+        results = Results.of(measure(wanted, tmp_path))
+    assert len(results.lines) > 20
+    assert differing(results) == []
 
 
 def test_run_writes_everything(folder: Path) -> None:
@@ -126,7 +127,7 @@ def test_second_run_measures_nothing(
     def refuse(*_: object) -> None:
         raise AssertionError("measured again")
 
-    for name in ("curves", "fight", "problem"):
+    for name in ("curves", "compare", "problem"):
         monkeypatch.setattr(Bench, name, refuse)
     asked = run.Request("digits", "quick", folder)
     outcome = run.run(asked, lambda name, done, total: None)
@@ -143,7 +144,7 @@ def test_page_has_no_figure_but_the_runs(folder: Path, tmp_path: Path) -> None:
     written = page.main(folder, tmp_path)
     assert written.name == "results-quick.json"
     again = page.quick_spreads(json.loads(written.read_text()))
-    assert set(again) == set(Book.of(measured).lines)
+    assert set(again) == set(Results.of(measured).lines)
 
 
 def test_full_page_comes_with_its_plots(folder: Path, tmp_path: Path) -> None:

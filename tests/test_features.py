@@ -19,12 +19,12 @@ from benchmarks.features import (
     Scattering,
     Spent,
     accuracy,
-    cached,
     coverage,
+    load_features,
     svhn_3_vs_8,
 )
 from benchmarks.features.cache import key
-from benchmarks.features.grey import standardised, unit_rows
+from benchmarks.features.grey import standardise, unit_rows
 from benchmarks.features.group import NOMINAL, largest_group
 from benchmarks.features.scattering import MARGIN, low_pass, morlet
 from benchmarks.features.svhn import FILES, paths
@@ -97,20 +97,20 @@ class TestDigits:
 
 class TestGrey:
     def test_each_image_is_standardised_alone(self, images: np.ndarray) -> None:
-        grey = standardised(images)
+        grey = standardise(images)
         np.testing.assert_allclose(grey.mean(axis=(1, 2)), 0.0, atol=1e-6)
         np.testing.assert_allclose(grey.std(axis=(1, 2)), 1.0, atol=1e-5)
 
     def test_brightness_and_contrast_do_not_matter(self) -> None:
         dim = stripes(0.4) // 4
         np.testing.assert_allclose(
-            standardised(2 * dim + 30), standardised(dim), atol=1e-5
+            standardise(2 * dim + 30), standardise(dim), atol=1e-5
         )
 
     def test_flat_image_is_zero(self) -> None:
         for level in (0, 77, 255):
             flat = np.full((1, 32, 32, 3), level, np.uint8)
-            assert not standardised(flat).any()
+            assert not standardise(flat).any()
 
     def test_rows_have_unit_norm_unless_zero(self) -> None:
         values = np.array([[[3.0, 4.0]], [[0.0, 0.0]]], dtype=np.float32)
@@ -310,9 +310,9 @@ class TestCache:
         self, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         kept = tmp_path / "kept" / "here"
-        first = cached(kept, Histogram(), folder)
+        first = load_features(kept, Histogram(), folder)
         monkeypatch.setattr(Histogram, "__call__", None)
-        again = cached(kept, Histogram(), folder)
+        again = load_features(kept, Histogram(), folder)
         for one, other in ((first.train, again.train), (first.test, again.test)):
             np.testing.assert_array_equal(one.X, other.X)
             np.testing.assert_array_equal(one.y, other.y)
@@ -326,8 +326,8 @@ class TestCache:
             return Features(made.train, made.test, EXTRACTOR)
 
         monkeypatch.setattr(Histogram, "__call__", costly)
-        cached(folder, Histogram(), folder)
-        assert cached(folder, Histogram(), folder).spent == EXTRACTOR
+        load_features(folder, Histogram(), folder)
+        assert load_features(folder, Histogram(), folder).spent == EXTRACTOR
 
     def test_whatever_decides_the_features_is_in_the_key(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -353,11 +353,11 @@ class TestCache:
     @pytest.mark.parametrize("damage", [b"", b"nonsense", b"PK\x03\x04 cut short"])
     def test_damaged_file_is_computed_afresh(self, folder: Path, damage: bytes) -> None:
         kept = folder / "kept"
-        whole = cached(kept, Histogram(), folder)
+        whole = load_features(kept, Histogram(), folder)
         (path,) = kept.iterdir()
         path.write_bytes(damage)
         np.testing.assert_array_equal(
-            cached(kept, Histogram(), folder).test.X, whole.test.X
+            load_features(kept, Histogram(), folder).test.X, whole.test.X
         )
         assert path.stat().st_size > 1000
 
@@ -371,7 +371,7 @@ class TestCache:
         monkeypatch.setattr(np, "savez", interrupted)
         kept = folder / "kept"
         with pytest.raises(KeyboardInterrupt):
-            cached(kept, Histogram(), folder)
+            load_features(kept, Histogram(), folder)
         assert list(kept.iterdir()) == []
 
 
@@ -387,7 +387,7 @@ class TestAccuracy:
         assert named.reached
 
     def test_section_says_when_the_promise_is_vacuous(self) -> None:
-        text = str(accuracy.covered(EXTRACTOR))
+        text = str(accuracy.coverage_section(EXTRACTOR))
         assert "promises next to nothing" in text
         assert f"vacuous past {largest_group(EXTRACTOR)} removed rows" in text
 
@@ -401,9 +401,9 @@ class TestAccuracy:
 
     def test_repeats_are_a_mean_and_a_deviation(self) -> None:
         percents = np.array([[80.0] * 4, [82.0] * 4])
-        cells = accuracy.Measured(percents, 256, EXTRACTOR).cells
+        cells = accuracy.MapAccuracy(percents, 256, EXTRACTOR).cells
         assert cells == ("256", "0.1000", *["81.0 (1.4)"] * 4)
-        alone = accuracy.Measured(percents[:1], 576, None).cells
+        alone = accuracy.MapAccuracy(percents[:1], 576, None).cells
         assert alone == ("576", "none", *["80.0"] * 4)
 
     def test_missing_extra_is_a_note(

@@ -209,7 +209,7 @@ def test_copy_without_secrets_does_not_orphan_them(tmp_path: Path) -> None:
     model = LogisticRegression().fit(*CANCER)
     model.save(tmp_path)
     before = contents(tmp_path)
-    with pytest.raises(InvalidInput, match="folder of its own"):
+    with pytest.raises(InvalidInput, match="into another folder"):
         copy.deepcopy(model).save(tmp_path)
     assert contents(tmp_path) == before
 
@@ -233,12 +233,12 @@ def test_removed_rows_leave_no_bytes(kind: type, thin: bool, tmp_path: Path) -> 
     everything = b"".join(contents(tmp_path).values())
     assert all(trace in everything for trace in traces[::2])
     assert b"person-05" in everything
-    held = [open(tmp_path / name, "rb") for name in FILES[:2]]
+    opened = [open(tmp_path / name, "rb") for name in FILES[:2]]
     model.forget(["person-05", "person-06"])
     model.save(tmp_path)
     everything = b"".join(contents(tmp_path).values())
     assert all(value in everything for value in kept)
-    for old in held:  # the replaced files, which a name no longer reaches
+    for old in opened:  # the replaced files, which a name no longer reaches
         everything += old.read()
         old.close()
     assert not any(trace in everything for trace in traces)

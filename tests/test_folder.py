@@ -82,12 +82,12 @@ def test_another_version_is_refused(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["release", "private"])
 def test_sealed_nonsense_is_refused(kind: str, tmp_path: Path) -> None:
     LogisticRegression().fit(*CANCER).save(tmp_path)
-    content = folder.unsealed(kind, (tmp_path / f"{kind}.json").read_bytes())
+    content = folder.open_manifest(kind, (tmp_path / f"{kind}.json").read_bytes())
     forgeries: list[Any] = [{"class": "Popen", "fields": {}}, {}, None]
     for forged in forgeries:
-        forgery = folder.sealed(kind, content | {"model": forged})
+        forgery = folder.seal_manifest(kind, content | {"model": forged})
         (tmp_path / f"{kind}.json").write_bytes(forgery)
-        with pytest.raises(CorruptFiles, match="holds no"):
+        with pytest.raises(CorruptFiles, match="does not contain"):
             load(tmp_path)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Interrupted, failed and simultaneous requests: they happened, or they did not."""
+"""Interrupted, failed and simultaneous requests happen completely or not at all."""
 
 import threading
 from collections.abc import Callable
@@ -67,7 +67,7 @@ def private(model: Any) -> Any:
 
 
 def ask(model: Any, person: str) -> Any:
-    """Forget a person, by their rows where a model keeps none."""
+    """Forget a person, by their rows if the model keeps none."""
     X, y, people = table()
     theirs = people == person
     if getattr(model, "keep_data", True):
@@ -81,8 +81,8 @@ def fitted(kind: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_interrupted_request_happened_or_did_not(kind: str) -> None:
-    """At forty lines of a request, spread evenly; ``make attack`` tries them all."""
+def test_an_interrupted_request_happens_completely_or_not_at_all(kind: str) -> None:
+    """Interrupt forty lines, spread evenly; ``make attack`` tries them all."""
     before, after = fitted(kind), ask(fitted(kind), "p0")
     later = ask(ask(fitted(kind), "p0"), "p7")
     target = fitted(kind)
@@ -96,7 +96,7 @@ def test_an_interrupted_request_happened_or_did_not(kind: str) -> None:
         expected = after if happened else before
         np.testing.assert_allclose(private(model), private(expected), atol=1e-9)
         if not happened:
-            ask(model, "p0")  # as if nothing had been
+            ask(model, "p0")  # as if nothing had happened
         ask(model, "p7")
         assert model.certificate_.n_subjects_removed == 2
         np.testing.assert_allclose(private(model), private(later), atol=1e-9)
@@ -124,13 +124,13 @@ def test_an_interrupted_fit_leaves_the_earlier_model(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_failing_fit_beside_a_request_undoes_nothing(kind: str) -> None:
+def test_a_failing_fit_does_not_undo_a_simultaneous_request(kind: str) -> None:
     X, y, _ = table()
     model = fitted(kind)
     started, asked = threading.Event(), threading.Event()
 
     class Late:
-        """Rows that arrive after a request was carried out, and are no good."""
+        """Bad rows that arrive after a request was carried out."""
 
         def __array__(self, *_: Any, **__: Any) -> Any:
             started.set()

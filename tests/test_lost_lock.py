@@ -18,10 +18,10 @@ from expunge.registry.storage import Checkpoints, Journal, Store, engine
 from expunge.registry.storage.lock import ADVISORY
 from tests.registries import (
     by_name,
-    custody_of,
     data_without,
     dump_of,
     estimator,
+    private_model_of,
     put_back,
     registry_at,
     require_consistent,
@@ -190,7 +190,7 @@ class TestOvertaken:
                 assert registry.forget([person], request) == (
                     handed or registry.requests.receipt(request)
                 )
-            assert custody_of(registry, "all").n_removed == 6
+            assert private_model_of(registry, "all").n_removed == 6
             known = registry.requests.find_models([f"person {n}" for n in (1, 2, 3)])
             assert set(known.values()) == {()}
             require_consistent(registry)

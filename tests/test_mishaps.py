@@ -23,10 +23,10 @@ from expunge.registry.storage import Checkpoints, Journal, Store
 from tests.registries import (
     BUDGET,
     by_name,
-    custody_of,
     data,
     data_without,
     estimator,
+    private_model_of,
     registry_at,
     require_consistent,
     work_without_lock,
@@ -344,7 +344,7 @@ class TestOvertaken:
                 assert registry.requests.status(one).stage == "completed"
             gone = [f"person {n}" for n in (1, 2, 3, 4)]
             assert set(registry.requests.find_models(gone).values()) == {()}
-            assert custody_of(registry, "all").n_removed == 8
+            assert private_model_of(registry, "all").n_removed == 8
             require_consistent(registry)
 
 

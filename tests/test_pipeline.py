@@ -44,7 +44,7 @@ from expunge.preprocessing import (
     StandardScaler,
     forgettable_pipeline,
 )
-from expunge.preprocessing.transformers import UNNOISED, handling, transformed
+from expunge.preprocessing.transformers import NO_NOISE, apply_steps, classify_step
 from expunge.promise.certificate import ASSUMPTIONS, CHOSEN
 
 N_ROWS = 120
@@ -70,7 +70,7 @@ def same_model(a: ForgettablePipeline, b: ForgettablePipeline) -> None:
     """Assert that steps are equal bit for bit and models to 1e-8."""
     for name, step in a.steps_.items():
         if hasattr(step, "learned"):
-            assert step.learned() == b.steps_[name].learned()
+            assert step.fingerprint() == b.steps_[name].fingerprint()
     np.testing.assert_allclose(a.model_.coef_, b.model_.coef_, atol=1e-8, rtol=1e-8)
     np.testing.assert_allclose(
         a.model_.intercept_, b.model_.intercept_, atol=1e-8, rtol=1e-8
@@ -201,7 +201,7 @@ def test_encoder_that_keeps_its_columns_lets_the_model_forget(
     assert pipeline.changes_ == Changes()
     with pytest.raises(NoPrivateState):
         kept.forget(rows=[7])  # replaced, and left without secrets
-    with pytest.raises(InvalidInput, match="forget of the pipeline"):
+    with pytest.raises(InvalidInput, match="forget on the pipeline"):
         pipeline.model_.forget(rows=[7])
     pipeline.forget(rows=[0])
     assert pipeline.changes_ == Changes(lost=(3,))
@@ -213,20 +213,20 @@ def test_encoder_that_keeps_its_columns_lets_the_model_forget(
 
 def owners_in(pipeline: Any) -> tuple[str, ...]:
     """Return whose rows a pipeline keeps."""
-    owners: tuple[str, ...] = pipeline._whole.raw.owners
+    owners: tuple[str, ...] = pipeline._fitted.raw.owners
     return owners
 
 
-def test_contract_goes_on_through_refits(table: Any) -> None:
+def test_budget_continues_through_refits(table: Any) -> None:
     X, y, people = table
     budget = replace(SEEDED, releases=3)
     model = LogisticRegression(alpha=1e-2, budget=budget, random_state=1)
     pipeline = forgettable_pipeline(*steps(), estimator=model)
     pipeline.fit(X, y, subjects=people).forget(["p3"]).forget(["p4", "p5"])
-    paper = pipeline.certificate_
-    assert (paper.n_releases, paper.n_subjects_removed) == (3, 3)
-    assert paper.status == "certified"
-    assert verify(paper, pipeline.record_).stands
+    certificate = pipeline.certificate_
+    assert (certificate.n_releases, certificate.n_subjects_removed) == (3, 3)
+    assert certificate.status == "certified"
+    assert verify(certificate, pipeline.record_).stands
     before = pipeline.model_.coef_
     with pytest.raises(ScheduleExhausted):
         pipeline.forget(["p6"])
@@ -254,19 +254,21 @@ def test_certificate_has_a_sentence_for_each_step(table: Any) -> None:
     model = LogisticRegression(alpha=1e-2, budget=SEEDED, random_state=1)
     parts = (*steps(), FunctionTransformer(np.arctan))
     pipeline = forgettable_pipeline(*parts, estimator=model).fit(X, y)
-    papers = [pipeline.certificate_]
-    papers += [pipeline.forget(rows=request).certificate_ for request in ([7], [1, 2])]
-    for paper in papers:
-        imputer, scaler, function = paper.assumptions[len(ASSUMPTIONS) :]
+    certificates = [pipeline.certificate_]
+    certificates += [
+        pipeline.forget(rows=request).certificate_ for request in ([7], [1, 2])
+    ]
+    for certificate in certificates:
+        imputer, scaler, function = certificate.assumptions[len(ASSUMPTIONS) :]
         assert "'meanimputer' (MeanImputer) is fitted on the rows" in imputer
         assert "bit for bit" in scaler
         assert "(FunctionTransformer) is stateless" in function
-        assert paper.not_covered[-1] == UNNOISED
-        assert paper.status == "certified"
-    assert len({paper.assumptions for paper in papers}) == 1
-    assert len({paper.not_covered for paper in papers}) == 1
+        assert certificate.not_covered[-1] == NO_NOISE
+        assert certificate.status == "certified"
+    assert len({certificate.assumptions for certificate in certificates}) == 1
+    assert len({certificate.not_covered for certificate in certificates}) == 1
     bare = forgettable_pipeline(Normalizer(), estimator=model)
-    assert UNNOISED not in bare.fit(np.nan_to_num(X), y).certificate_.not_covered
+    assert NO_NOISE not in bare.fit(np.nan_to_num(X), y).certificate_.not_covered
 
 
 def test_foreign_step_is_named_and_costs_the_certificate(table: Any) -> None:
@@ -277,11 +279,15 @@ def test_foreign_step_is_named_and_costs_the_certificate(table: Any) -> None:
     )
     pipeline.fit(X, y, subjects=people)
     for _ in range(2):
-        paper = pipeline.certificate_
-        assert paper.status == pipeline.model_.certificate_.status == "radius-only"
-        assert CHOSEN in paper.not_covered
-        assert any("'pca' (PCA), which learned" in text for text in paper.not_covered)
-        assert verify(paper, pipeline.record_).stands
+        certificate = pipeline.certificate_
+        assert (
+            certificate.status == pipeline.model_.certificate_.status == "radius-only"
+        )
+        assert CHOSEN in certificate.not_covered
+        assert any(
+            "'pca' (PCA), which learned" in text for text in certificate.not_covered
+        )
+        assert verify(certificate, pipeline.record_).stands
         pipeline.forget([owners_in(pipeline)[0]])
     fresh = clone(pipeline).fit(X[4:], y[4:])  # it is fitted again all the same
     ours, theirs = pipeline.steps_["pca"], fresh.steps_["pca"]
@@ -303,22 +309,22 @@ HANDLED = [
 
 @pytest.mark.parametrize(("step", "expected"), HANDLED)
 def test_handling_of_steps(step: Any, expected: str) -> None:
-    assert handling(step) == expected
+    assert classify_step(step) == expected
 
 
 def test_unknown_people_change_nothing(table: Any) -> None:
     X, y, people = table
     pipeline = forgettable_pipeline(*steps(), estimator=LinearRegression())
     pipeline.fit(X, y, subjects=people)
-    coef, learned = pipeline.model_.coef_, pipeline.steps_["meanimputer"].learned()
+    coef, learned = pipeline.model_.coef_, pipeline.steps_["meanimputer"].fingerprint()
     with pytest.raises(
-        UnknownSubject, match=r"'nobody' among them; nobody was removed"
+        UnknownSubject, match=r"for example 'nobody'; nobody was removed"
     ):
         pipeline.forget(["p3", "nobody"])
     assert pipeline.certificate_.n_releases == 1
     assert pipeline.model_.coef_ is not None
     np.testing.assert_array_equal(pipeline.model_.coef_, coef)
-    assert pipeline.steps_["meanimputer"].learned() == learned
+    assert pipeline.steps_["meanimputer"].fingerprint() == learned
     pipeline.forget(["p3"])
     with pytest.raises(UnknownSubject):
         pipeline.forget(["p3"])
@@ -388,7 +394,7 @@ def test_person_is_gone_from_the_whole_object(
     pipeline = forgettable_pipeline(*parts, estimator=LinearRegression())
     pipeline.fit(data, y, subjects=people)
     raw, old = X[7], pipeline.model_
-    seen = transformed(pipeline.steps_.items(), data[7:8])
+    seen = apply_steps(pipeline.steps_.items(), data[7:8])
     assert holds(pipeline, raw)
     assert holds(pipeline, seen[0])
     assert "p3" in {word for word in reachable(pipeline) if isinstance(word, str)}
@@ -430,10 +436,10 @@ def test_parts_that_do_not_fit_are_refused(table: Any) -> None:
     X, y, people = table
     with pytest.raises(InvalidInput, match="cannot forget"):
         forgettable_pipeline(StandardScaler(), estimator=ForeignModel()).fit(X, y)
-    with pytest.raises(InvalidInput, match="keep the data"):
+    with pytest.raises(InvalidInput, match="set keep_data=True"):
         forgettable_pipeline(estimator=LinearRegression(keep_data=False)).fit(X, y)
     pipeline = forgettable_pipeline(*steps(), estimator=LinearRegression())
-    with pytest.raises(InvalidInput, match="names 3 people"):
+    with pytest.raises(InvalidInput, match="subjects has 3 ids"):
         pipeline.fit(X, y, subjects=people[:3])
     with pytest.raises(InvalidInput, match="requires y"):
         pipeline.fit(X, None)

@@ -73,7 +73,7 @@ def remaining(n_rows: int, batches: list[list[int]]) -> Table:
 
 def same(a: Any, b: Any) -> bool:
     """Whether two transformers transform alike, bit for bit."""
-    return bool(a.learned() == b.learned())
+    return bool(a.fingerprint() == b.fingerprint())
 
 
 @pytest.mark.parametrize("transformer", TRANSFORMERS, ids=repr)
@@ -204,8 +204,8 @@ def test_rows_without_weight_come_and_go() -> None:
     X = [[1.0], [2.0], [5.0]]
     for transformer in TRANSFORMERS:
         fitted = clone(transformer).fit(X, sample_weight=[1.0, 0.0, 1.0])
-        before = fitted.learned()
-        assert fitted.forget(X[1:2], [0.0]).learned() == before
+        before = fitted.fingerprint()
+        assert fitted.forget(X[1:2], [0.0]).fingerprint() == before
         for weight in ([1.0], [1.0, np.nan, 1.0], [1.0, -1.0, 1.0]):
             with pytest.raises(InvalidInput, match="sample_weight"):
                 clone(transformer).fit(X, sample_weight=weight)
@@ -238,10 +238,10 @@ def test_rows_that_were_never_there_are_refused(
     transformer: Any, rows: list[Any], strangers: list[Any]
 ) -> None:
     transformer = clone(transformer).fit(rows)
-    before = transformer.learned()
+    before = transformer.fingerprint()
     with pytest.raises(UnknownRows, match="nothing was removed"):
         transformer.forget(strangers)
-    assert transformer.learned() == before
+    assert transformer.fingerprint() == before
     transformer.forget(rows[:1])
 
 
@@ -326,7 +326,7 @@ def test_unknown_categories() -> None:
         OneHotEncoder(handle_unknown="drop").fit(rows)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="min_count"):
         OneHotEncoder(min_count=np.nan).fit(rows)
-    with pytest.raises(InvalidInput, match="no order"):
+    with pytest.raises(InvalidInput, match="cannot be sorted"):
         OneHotEncoder().fit(np.array([["a"], [1]], dtype=object))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pipeline that was fitted again still aims at what its first fit promised."""
+"""A refitted pipeline still aims at the objective of its first fit."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ N_ROWS = 90
 def test_sum_scaling_refers_to_the_first_fit_after_any_refit(
     budget: Budget | None,
 ) -> None:
-    """A column empties, then answers are polished: alpha times the first weight."""
+    """A column becomes empty, then answers are polished; alpha W stays the same."""
     rng = np.random.default_rng(5)
     X = rng.choice(["a", "b", "c"], size=(N_ROWS, 2)).astype(object)
     X[:30, 0] = "rare"

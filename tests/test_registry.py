@@ -34,9 +34,9 @@ from tests.registries import (
     A_REQUEST,
     BUDGET,
     by_name,
-    custody_of,
     data,
     estimator,
+    private_model_of,
     registry_at,
     require_consistent,
     retrained,
@@ -44,7 +44,7 @@ from tests.registries import (
 
 
 def theta(registry: Registry, name: str) -> np.ndarray:
-    return custody_of(registry, name).answer.draft.theta
+    return private_model_of(registry, name).answer.draft.theta
 
 
 class TestForgetting:
@@ -77,7 +77,7 @@ class TestForgetting:
         done = [e for e in registry.ledger.entries() if isinstance(e, RequestCompleted)]
         assert {entry.request for entry in done} == {one.request for one in asked}
         names = [f"person {i}" for i in range(5)]
-        state = custody_of(registry, "all")
+        state = private_model_of(registry, "all")
         assert state.answer.radius.value >= np.linalg.norm(
             state.answer.draft.theta - retrained(names)
         )
@@ -107,7 +107,7 @@ class TestForgetting:
         registry.requests.apply()
         for one in (first, second):
             assert registry.requests.status(one.request).stage == "completed"
-        assert custody_of(registry, "all").n_removed == 4
+        assert private_model_of(registry, "all").n_removed == 4
         require_consistent(registry)
 
     def test_a_request_whose_people_are_gone_meanwhile_is_completed(
@@ -261,7 +261,7 @@ class TestReleases:
         model = registry.model("all")
         assert model.certificate_.n_subjects_removed == 1
         assert model.predict(data()[0]).shape == (120,)
-        with pytest.raises(ExpungeError, match="release alone"):
+        with pytest.raises(ExpungeError, match="only the release"):
             model.forget(["person 4"])
 
     def test_earlier_releases_are_superseded_and_emptied(
@@ -348,7 +348,7 @@ class TestKindsOfModels:
             for some in (["person 3"], ["person 7", "person 8"]):
                 registry.forget(some)
                 same.forget(some)
-            held, kept = custody_of(registry, "tuned"), private_model(same)
+            held, kept = private_model_of(registry, "tuned"), private_model(same)
             assert registry.model("tuned").certificate_.selection == "certified"
             np.testing.assert_allclose(
                 held.answer.draft.theta, kept.answer.draft.theta, atol=1e-12
@@ -379,7 +379,7 @@ class TestKindsOfModels:
             radius = registry.models.record("narrow").radius
             assert radius is not None
             gap = np.linalg.norm(
-                custody_of(registry, "narrow").answer.draft.theta - oracle
+                private_model_of(registry, "narrow").answer.draft.theta - oracle
             )
             assert gap <= radius
 
@@ -397,7 +397,7 @@ class TestKindsOfModels:
         assert registry.models.record("all").decisions == ("retrained",)
         oracle = retrained(["person 1", "person 2"])
         gap = np.linalg.norm(theta(registry, "all") - oracle)
-        assert gap <= custody_of(registry, "all").answer.radius.value
+        assert gap <= private_model_of(registry, "all").answer.radius.value
         require_consistent(registry)
 
     def test_replacing_a_model_deletes_its_people(self, registry: Registry) -> None:
@@ -430,6 +430,6 @@ def test_a_registry_is_found_again(tmp_path: Path, registry_url: str | None) -> 
         again.forget(["person 4"])
     with Registry.open(folder) as last:
         assert last.status().n_completed == 2
-        assert custody_of(last, "all").n_removed == 4
+        assert private_model_of(last, "all").n_removed == 4
         assert not np.array_equal(theta(last, "all"), before)
         require_consistent(last)

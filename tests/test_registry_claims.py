@@ -27,10 +27,10 @@ from expunge.registry.storage.vault import unseal
 from tests.registries import (
     BUDGET,
     by_name,
-    custody_of,
     data,
     data_without,
     estimator,
+    private_model_of,
     require_consistent,
     retrained,
 )
@@ -122,9 +122,9 @@ class TestAnchoringAnew:
             registry.fit("model", estimator(), **by_name(data()))
             registry.forget(["person 1", "person 2"])
             public = snapshot_of(registry.model("model")).public.release
-            old = custody_of(registry, "model")
+            old = private_model_of(registry, "model")
             registry.models.reanchor("model")
-            held = custody_of(registry, "model")
+            held = private_model_of(registry, "model")
             never = private_model(estimator().fit(*rest[:2]))
             for name in ("anchor", "gradient", "hessian", "inverse", "moment"):
                 one, other = (
@@ -137,7 +137,7 @@ class TestAnchoringAnew:
             shown = snapshot_of(registry.model("model")).public.release
             assert np.array_equal(shown.theta, public.theta)
             registry.forget(["person 3"])
-            custody = custody_of(registry, "model")
+            custody = private_model_of(registry, "model")
             gone = ["person 1", "person 2", "person 3"]
             gap = np.linalg.norm(custody.answer.draft.theta - retrained(gone))
             assert gap <= custody.answer.radius.value

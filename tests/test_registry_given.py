@@ -21,7 +21,7 @@ from expunge.linear_model.fitting import read_shipped, ship
 from expunge.linear_model.tuned import TunedClassifier
 from expunge.promise.certificate import CHOSEN, OTHER_RELEASES
 from expunge.registry import Registry
-from tests.registries import BUDGET, by_name, custody_of, data, estimator
+from tests.registries import BUDGET, by_name, data, estimator, private_model_of
 
 SEARCHES = ("grid search", GridSearchCV(estimator(), {"alpha": [1.0]}))
 
@@ -48,7 +48,7 @@ class TestWeights:
         alpha = model.alpha / (1.0 if scaling == "mean" else share)
         retrained = estimator(alpha=alpha, budget=None)
         retrained.fit(X[stay], y[stay], sample_weight=weight[stay])
-        custody = custody_of(registry, "model")
+        custody = private_model_of(registry, "model")
         theta = private_model(retrained).answer.draft.theta
         gap = np.linalg.norm(custody.answer.draft.theta - theta)
         assert gap <= custody.answer.radius.value

@@ -25,7 +25,7 @@ from expunge.ledger import RequestCompleted, check_export
 from expunge.linear_model.base import private_model
 from expunge.registry import ErasureRequest, Registry
 from expunge.registry.storage import Checkpoints, Journal, Store, Vault
-from tests.registries import custody_of, estimator
+from tests.registries import estimator, private_model_of
 
 N = 12
 STAY = (0, 1)  # nobody asks for these: a model needs a row of each class
@@ -128,10 +128,10 @@ class RegistryMachine(RuleBasedStateMachine):
         for name in self.fitted:
             left = sorted(self.members(name))
             oracle = small_model(budget=None).fit(X[left], Y[left])
-            custody = custody_of(self.registry, name)
+            private = private_model_of(self.registry, name)
             theirs = private_model(oracle).answer.draft.theta
-            gap = custody.answer.draft.theta - theirs
-            assert np.linalg.norm(gap) <= custody.answer.radius.value
+            gap = private.answer.draft.theta - theirs
+            assert np.linalg.norm(gap) <= private.answer.radius.value
         self.registry.close()
         shutil.rmtree(self.place)
 

@@ -20,9 +20,9 @@ from expunge.registry.requests import require_nobody_returns
 from tests.registries import (
     A_REQUEST,
     BUDGET,
-    custody_of,
     data,
     estimator,
+    private_model_of,
     require_consistent,
 )
 
@@ -120,7 +120,7 @@ class TestMissing:
             lambda: registry.requests.readmit([nobody]),
         ]
         for call in calls:
-            with pytest.raises(InvalidInput, match="is no id of a person"):
+            with pytest.raises(InvalidInput, match="cannot be the id of a person"):
                 call()
         assert registry.models.names() == ["all"]
         assert registry.status().n_requests == 0
@@ -154,7 +154,7 @@ class TestNoPeople:
         before = registry.model("nobody").coef_
         registry.forget([7])
         assert np.array_equal(registry.model("nobody").coef_, before)
-        assert custody_of(registry, "nobody").n_removed == 0
+        assert private_model_of(registry, "nobody").n_removed == 0
         assert len(registry.models.case("nobody").rows) == len(X)
         require_consistent(registry)
 

@@ -14,9 +14,9 @@ from expunge.registry import worker as working_module
 from tests.registries import (
     A_REQUEST,
     BUDGET,
-    custody_of,
     data,
     estimator,
+    private_model_of,
     require_consistent,
 )
 
@@ -116,5 +116,5 @@ class TestOneWorker:
             other.requests.apply()
         with pytest.raises(ExpungeError):
             commit_changes(registry._context, [change], made={})
-        assert custody_of(registry, "all").n_removed == 2
+        assert private_model_of(registry, "all").n_removed == 2
         require_consistent(registry)

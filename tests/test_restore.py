@@ -22,11 +22,11 @@ from expunge.registry import ErasureRequest, Registry
 from tests.registries import (
     BUDGET,
     by_name,
-    custody_of,
     data,
     data_without,
     dump_of,
     estimator,
+    private_model_of,
     registry_at,
     require_consistent,
     retrained,
@@ -85,7 +85,7 @@ class TestNobodyComesBack:
             assert registry.requests.status(waiting.request).stage == "accepted"
             registry.requests.apply()
             assert registry.requests.find_models(["person 4"]) == {"person 4": ()}
-            custody = custody_of(registry, "all")
+            custody = private_model_of(registry, "all")
             gap = custody.answer.draft.theta - retrained([*names, "person 4"])
             assert np.linalg.norm(gap) <= custody.answer.radius.value
             read_metadata = next(

@@ -89,7 +89,7 @@ class TestBothKinds:
         assert json.loads(words["features"]) == list(frame.columns)
 
     @pytest.mark.parametrize("end", ENDS)
-    def test_nothing_private_is_told(self, end: str, tmp_path: Path) -> None:
+    def test_nothing_private_is_written(self, end: str, tmp_path: Path) -> None:
         X, y = CANCER
         budget = Budget(sigma=5.0, allow_seeded=True)
         model = LogisticRegression(budget=budget, random_state=987654321)
@@ -126,7 +126,7 @@ class TestBothKinds:
         (tmp_path / "folder.onnx").mkdir()
         before = os.listdir(tmp_path)
         for name in ("model.pkl", "model", "safetensors"):
-            with pytest.raises(InvalidInput, match=r"as \.safetensors or \.onnx"):
+            with pytest.raises(InvalidInput, match=r"in \.safetensors or \.onnx"):
                 ship(model, tmp_path / name)
         for name in ("no/model.onnx", "folder.onnx"):
             with pytest.raises(InvalidInput, match="in a folder that exists"):
@@ -234,17 +234,17 @@ class TestSafetensors:
         save_file({"coef": np.ones(3)}, path)
         with pytest.raises(CorruptFiles, match="is not a shipped release"):
             read_shipped(path)
-        with pytest.raises(InvalidInput, match=r"expunge reads \.safetensors back"):
+        with pytest.raises(InvalidInput, match=r"pass a \.safetensors file"):
             read_shipped(tmp_path / "model.onnx")
 
     @pytest.mark.parametrize(
         ("forged", "said"),
         [
-            ({"version": "2"}, "of version 2 and this expunge reads 1"),
-            ({"estimator": "Popen"}, "holds no model"),
-            ({"parameters": '{"mapping":{"nothing":1}}'}, "holds no model"),
-            ({"certificate": "{}"}, "holds no model"),
-            ({"classes_type": "nonsense"}, "holds no model"),
+            ({"version": "2"}, "has version 2 and this expunge reads 1"),
+            ({"estimator": "Popen"}, "does not contain a model"),
+            ({"parameters": '{"mapping":{"nothing":1}}'}, "does not contain a model"),
+            ({"certificate": "{}"}, "does not contain a model"),
+            ({"classes_type": "nonsense"}, "does not contain a model"),
         ],
     )
     def test_sealed_nonsense_is_refused(
@@ -271,7 +271,7 @@ class TestSafetensors:
         for shape in shapes:
             forged = header | {"coef": header["coef"] | shape}
             path.write_bytes(seal(forged, body))
-            with pytest.raises(CorruptFiles, match="holds no model"):
+            with pytest.raises(CorruptFiles, match="does not contain a model"):
                 read_shipped(path)
 
 
@@ -392,7 +392,7 @@ class TestReplacement:
         model = fitted(LogisticRegression(), CANCER)
         path = shipped(model, tmp_path)
         before = path.read_bytes()
-        with path.open("rb") as held:
+        with path.open("rb") as opened:
             ship(model.forget(rows=[3]), path)
-            assert held.read() == before
+            assert opened.read() == before
         assert path.read_bytes() != before

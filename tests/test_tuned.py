@@ -80,30 +80,30 @@ def test_forgetting_gives_the_model_that_tuning_again_gives(way: str) -> None:
     model.fit(X, y, subjects=OWNERS).forget(subjects=gone)
     again = tuned(**WAYS[way]).fit(**without(X, y, gone))
     assert (model.alpha_, model.l1_ratio_) == (again.alpha_, again.l1_ratio_)
-    held = private_model(model)
+    private = private_model(model)
     truth = np.append(again.coef_, again.intercept_)
     radius = model.record_.radius
     assert radius is not None
-    assert np.linalg.norm(held.answer.draft.theta - truth) <= radius + 1e-9
+    assert np.linalg.norm(private.answer.draft.theta - truth) <= radius + 1e-9
     curve = model.curve_
     assert (curve.low <= again.curve_.errors).all()
     assert (again.curve_.errors <= curve.high).all()
-    paper = model.certificate_
-    assert paper.selection == WAYS[way].get("method", "certified")
-    assert paper.status == "certified"
-    assert TUNED in paper.assumptions
-    assert paper.n_subjects_removed == 4
-    assert verify(paper, model.record_).stands
+    certificate = model.certificate_
+    assert certificate.selection == WAYS[way].get("method", "certified")
+    assert certificate.status == "certified"
+    assert TUNED in certificate.assumptions
+    assert certificate.n_subjects_removed == 4
+    assert verify(certificate, model.record_).stands
 
 
-def test_choice_that_moves_takes_the_custody_along() -> None:
+def test_a_choice_that_moves_moves_the_private_model() -> None:
     X, y = people()
     finer = (1.0, 0.1, 1e-2, 1e-3, 1e-4)
     model = tuned(alphas=finer, budget=BUDGET, random_state=0)
     first = model.fit(X, y, subjects=OWNERS).alpha_
-    custody = private_model(model)
+    private = private_model(model)
     losses = Logistic().value(
-        2.0 * y - 1.0, np.c_[X, np.ones(len(X))] @ custody.answer.draft.theta
+        2.0 * y - 1.0, np.c_[X, np.ones(len(X))] @ private.answer.draft.theta
     )
     worst = dict.fromkeys(OWNERS[place] for place in np.argsort(-losses)[:40])
     model.forget(subjects=list(worst))
@@ -116,11 +116,11 @@ def test_choice_that_moves_takes_the_custody_along() -> None:
     model.forget(subjects=others[:2])
     gone = [*worst, *others[:2]]
     again = tuned(alphas=finer).fit(**without(X, y, gone))
-    held = private_model(model)
+    private = private_model(model)
     truth = np.append(again.coef_, again.intercept_)
     radius = model.record_.radius
     assert radius is not None
-    assert np.linalg.norm(held.answer.draft.theta - truth) <= radius + 1e-9
+    assert np.linalg.norm(private.answer.draft.theta - truth) <= radius + 1e-9
     assert model.certificate_.n_subjects_removed == len(gone)
     assert model.record_.n_removed == 2 * len(gone)
 
@@ -178,12 +178,14 @@ def test_noised_choice_is_paid_for_and_moves_with_its_noise() -> None:
         chosen.add(model.alpha_)
     assert len(chosen) > 1
     model.forget(subjects=["person 9"])
-    paper = model.certificate_
-    assert (paper.selection, paper.status) == ("noised", "certified")
-    assert verify(paper, model.record_).stands
+    certificate = model.certificate_
+    assert (certificate.selection, certificate.status) == ("noised", "certified")
+    assert verify(certificate, model.record_).stands
     plain = tuned(budget=BUDGET, random_state=0).fit(X, y).certificate_
     share = np.sqrt(1.0 - NOISED.choice_share)
-    assert paper.radius_budget == pytest.approx(share * plain.radius_budget, rel=1e-6)
+    assert certificate.radius_budget == pytest.approx(
+        share * plain.radius_budget, rel=1e-6
+    )
     account = private_model(model).accountant
     assert account.spent(NOISED.delta) == pytest.approx(NOISED.epsilon, rel=1e-9)
 
@@ -205,15 +207,18 @@ def test_scores_that_are_too_coarse_for_their_noise_are_not_covered() -> None:
 
 def test_tie_is_not_covered_and_stays_so() -> None:
     X, y = people()
-    twins = (1e-2, 1e-2 * (1 - 1e-15))
-    model = tuned(alphas=twins, budget=BUDGET, random_state=0)
+    equal = (1e-2, 1e-2 * (1 - 1e-15))
+    model = tuned(alphas=equal, budget=BUDGET, random_state=0)
     model.fit(X, y, subjects=OWNERS)
     leaving = ["person 1", "person 2"]
     while leaving:
-        paper = model.certificate_
-        assert (paper.selection, paper.status) == ("not covered", "radius-only")
-        assert CHOSEN in paper.not_covered
-        assert verify(paper, model.record_).stands
+        certificate = model.certificate_
+        assert (certificate.selection, certificate.status) == (
+            "not covered",
+            "radius-only",
+        )
+        assert CHOSEN in certificate.not_covered
+        assert verify(certificate, model.record_).stands
         model.forget(subjects=[leaving.pop()])
 
 
@@ -247,10 +252,10 @@ def test_joint_schedule_counts_every_choice() -> None:
 def test_stranger_changes_nothing() -> None:
     X, y = people()
     model = tuned().fit(X, y, subjects=OWNERS)
-    holdings = private_model(model)
+    private = private_model(model)
     with pytest.raises(UnknownSubject, match="nobody was removed"):
         model.forget(subjects=["person 1", "nobody"])
-    assert private_model(model) is holdings
+    assert private_model(model) is private
 
 
 def test_rows_can_be_forgotten_by_content() -> None:
@@ -265,7 +270,7 @@ def test_equal_rows_in_several_folds_must_be_asked_for_by_name() -> None:
     X, y = people()
     X[1::40], y[1::40] = X[1], y[1]
     model = tuned().fit(X, y, subjects=OWNERS)
-    with pytest.raises(InvalidInput, match="whose goes"):
+    with pytest.raises(InvalidInput, match="whose is removed"):
         model.forget(X=X[1:2], y=y[1:2])
     copies = np.flatnonzero((X == X[1]).all(axis=1))
     model.forget(X=X[copies], y=y[copies])  # all of them: nothing to choose
@@ -331,18 +336,18 @@ def test_removed_rows_leave_no_bytes_behind() -> None:
 def test_private_parts_neither_show_nor_travel() -> None:
     X, y = people()
     model = tuned(budget=BUDGET, random_state=0).fit(X, y, subjects=OWNERS)
-    holdings = private_model(model)
-    assert isinstance(holdings, TunedModel)
-    for secret in (holdings, holdings.models, model.curve_, model.record_):
+    private = private_model(model)
+    assert isinstance(private, TunedModel)
+    for secret in (private, private.models, model.curve_, model.record_):
         assert repr(secret) == f"{type(secret).__name__}(private)"
     for travelled in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
         assert travelled.alpha_ == model.alpha_
         np.testing.assert_array_equal(travelled.coef_, model.coef_)
         with pytest.raises(NoPrivateState):
             travelled.forget(subjects=["person 1"])
-    paper = model.certificate_.to_json()
-    for interval in holdings.models.choice.intervals:
-        assert repr(interval.value) not in paper
+    certificate = model.certificate_.to_json()
+    for interval in private.models.choice.intervals:
+        assert repr(interval.value) not in certificate
     assert clone(model).get_params()["alphas"] == ALPHAS
 
 
@@ -372,11 +377,11 @@ def test_saved_model_goes_on_where_it_was(way: str, tmp_path: Path) -> None:
         ({"alphas": (1e-2, float("nan"))}, "positive"),
         ({"alphas": (1e-2, 1e-2)}, "only once"),
         ({"l1_ratios": (2.0,)}, "between 0 and 1"),
-        ({"penalty": L1(), "l1_ratios": (0.5,)}, "give one of them"),
+        ({"penalty": L1(), "l1_ratios": (0.5,)}, "pass one of them"),
         ({"alphas": 0.1}, "lists"),
         ({"fold_key": b""}, "0 bytes"),
         ({"fold_key": "k" * 65}, "65 bytes"),
-        ({"fold_key": 5}, "bytes or a word"),
+        ({"fold_key": 5}, "bytes, a string or None"),
         ({"folds": 1}, "at least 2"),
         ({"folds": True}, "at least 2"),
         ({"folds": "some"}, "'loo'"),
@@ -409,11 +414,11 @@ def test_bar_is_drawn_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().err == ""
 
 
-def test_key_is_drawn_anew_without_one() -> None:
+def test_each_fit_draws_a_key_if_none_is_given() -> None:
     X, y = people()
     models = [TunedClassifier(alphas=ALPHAS).fit(X, y) for _ in range(2)]
-    held = [private_model(model) for model in models]
-    keys = {each.rule.key for each in held if isinstance(each, TunedModel)}
+    private = [private_model(model) for model in models]
+    keys = {each.rule.key for each in private if isinstance(each, TunedModel)}
     assert len(keys) == 2
 
 

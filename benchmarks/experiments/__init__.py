@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The paper's experiments and the fair fight, run, kept, drawn and written up."""
+"""The paper's experiments and the comparison: run, kept, drawn and written up."""
 
 __all__: list[str] = []

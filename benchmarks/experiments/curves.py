@@ -18,8 +18,8 @@ from expunge import Rows
 from expunge.core.arrays import Index, Vector
 from expunge.exceptions import ExpungeError, Unsupported
 
-from ..fight.protocol import Contender, Problem, Session
-from ..timing import collection_off, timed
+from ..comparison.protocol import Contender, Problem, Session
+from ..timing import collection_off, time_call
 from .figures import Figure, Place
 
 EVERY_REQUEST = frozenset({"IJ", "printed"})
@@ -79,7 +79,7 @@ def points(removals: int, count: int) -> tuple[int, ...]:
     return tuple(np.unique(spaced).tolist())
 
 
-def measured(contenders: Sequence[Contender], run: Run) -> list[Figure]:
+def measure_curves(contenders: Sequence[Contender], run: Run) -> list[Figure]:
     """Return the figures of all curves; retraining comes first and is the oracle."""
     with collection_off():
         traced = [trace(contender, run) for contender in contenders]
@@ -100,7 +100,7 @@ def measured(contenders: Sequence[Contender], run: Run) -> list[Figure]:
 def trace(contender: Contender, run: Run) -> Curve | None:
     """Return a contender's curve, or None where its method does not apply."""
     try:
-        session = contender.begin(run.problem, run.seed)
+        session = contender.start(run.problem, run.seed)
     except Unsupported:
         return None
     curve = Curve(contender.name, session.theta().copy())
@@ -117,7 +117,9 @@ def readings(name: str, session: Session, run: Run) -> Iterator[Reading]:
     interpolated = name not in EVERY_REQUEST
     for point in run.points:
         requests = timed_requests(name, session, run.order[done:point])
-        seconds = [timed(partial(session.forget, request))[1] for request in requests]
+        seconds = [
+            time_call(partial(session.forget, request))[1] for request in requests
+        ]
         if interpolated:
             # Between two points a request takes what lies between their times.
             now = seconds[0]

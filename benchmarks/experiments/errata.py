@@ -59,7 +59,7 @@ def lasso(alpha: float = 0.02, ridge: float = 0.01) -> Objective:
     return Objective(Logistic(), L1(), alpha=alpha, ridge=ridge)
 
 
-def generated(
+def generate_removal(
     seed: int, objective: Objective, shape: tuple[int, int], n_removed: int
 ) -> Removal:
     """Return a removal from logistic data."""
@@ -69,14 +69,14 @@ def generated(
 
 def smooth_step() -> tuple[float, float]:
     """E1: error of the jackknife, in units of how far the model moves."""
-    case = generated(1, ridge_logistic(1e-2), (4000, 20), 256)
+    case = generate_removal(1, ridge_logistic(1e-2), (4000, 20), 256)
     theirs = printed.smooth_update(case.objective, case.rows, case.theta, case.removed)
     return _moves(case, theirs), _moves(case, case.answer(Jackknife()))
 
 
 def proximal_start() -> tuple[float, float]:
     """E2: distance from the model with nobody removed."""
-    case = generated(2, lasso(), (2000, 30), 0)
+    case = generate_removal(2, lasso(), (2000, 30), 0)
     theirs = printed.proximal_update(
         case.objective, case.rows, case.theta, case.removed
     )
@@ -166,7 +166,7 @@ def memory() -> tuple[float, float]:
     """E11: growth of what is kept when there are four times as many rows."""
     kept, stored = [], []
     for n_samples in (100, 400):
-        case = generated(11, ridge_logistic(0.1), (n_samples, 6), 5)
+        case = generate_removal(11, ridge_logistic(0.1), (n_samples, 6), 5)
         mechanism = Jackknife()
         kept.append(state_size(mechanism.init(case.summary)))
         stored.append(case.rows.X.size)
@@ -198,7 +198,7 @@ def bounded_hessian() -> tuple[float, float]:
 
 def model_of_the_proof() -> tuple[float, float]:
     """E18: error of psi_3's minimiser, in units of how far the model moves."""
-    case = generated(18, ridge_logistic(0.05), (400, 6), 40)
+    case = generate_removal(18, ridge_logistic(0.05), (400, 6), 40)
     mechanism = Jackknife()
     state = mechanism.update(mechanism.init(case.summary), case.removed)
     H = printed.hessian(case.objective, case.rows, case.theta)
@@ -208,7 +208,7 @@ def model_of_the_proof() -> tuple[float, float]:
 
 def batch_and_stream() -> tuple[float, float]:
     """E19: distance between 30 removals at once and one by one."""
-    case = generated(19, lasso(), (800, 12), 30)
+    case = generate_removal(19, lasso(), (800, 12), 30)
     parts = case.objective, case.rows, case.theta, case.removed
     theirs = distance(printed.proximal_stream(*parts), printed.proximal_update(*parts))
     mechanism = Jackknife()
@@ -220,7 +220,7 @@ def batch_and_stream() -> tuple[float, float]:
 
 def scaled_prox() -> tuple[float, float]:
     """E21: error with lambda as printed, in units of how far the model moves."""
-    case = generated(21, lasso(alpha=0.05, ridge=0.05), (900, 10), 300)
+    case = generate_removal(21, lasso(alpha=0.05, ridge=0.05), (900, 10), 300)
     mechanism = Jackknife()
     state = mechanism.update(mechanism.init(case.summary), case.removed)
     assert state.metric is not None
@@ -232,7 +232,7 @@ def scaled_prox() -> tuple[float, float]:
 
 def taylor_step() -> tuple[float, float]:
     """E22: error of TA, in units of how far the model moves."""
-    case = generated(22, ridge_logistic(1e-2), (2000, 20), 400)
+    case = generate_removal(22, ridge_logistic(1e-2), (2000, 20), 400)
     theirs = printed.taylor_update(
         case.objective, case.remaining, case.theta, case.removed
     )
@@ -290,7 +290,7 @@ ERRATA = (
 )
 
 
-def measured() -> Iterator[Figure]:
+def measure_errata() -> Iterator[Figure]:
     """Yield the printed version's figure and ours, for each erratum."""
     for erratum in ERRATA:
         for contender, value in zip(

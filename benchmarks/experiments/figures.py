@@ -33,11 +33,11 @@ class Place:
     Attributes
     ----------
     experiment
-        "curves", "fight" or "errata".
+        "curves", "comparison" or "errata".
     setting, alpha, stream
         The data with their model, its penalty, and the order of requests.
     contender
-        Who answered them.
+        What answered them.
     quantity
         What was measured, unit included: "seconds", "accuracy", "distance".
     removals

@@ -14,16 +14,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..fight.measure import PROMISE, PROMISED
+from ..comparison.measure import PROMISE, PROMISED
 from ..report import Section, Table, number, targets_table
-from .book import Book, Head, Line
 from .curves import NOTHING
 from .figures import SCHEMA, Json, Machine, Measured, Spread
 from .pieces import write_whole
-from .plots import drawn, svg
+from .plots import draw_plots, svg
+from .results import Head, Line, Results
 from .run import machines, read
 from .settings import SETTINGS
-from .tables import PAPER_RATIOS, TARGET_ALPHA, sections, title
+from .tables import PAPER_RATIOS, TARGET_ALPHA, all_sections, title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,22 +35,22 @@ DPI = 70
 DOCS = Path(__file__).parents[2] / "docs"
 INTRODUCTION = """# Results
 
-The paper's experiments and the fair fight, run by `expunge bench all --full` and
-written by `python -m benchmarks.experiments.page`: nothing on this page is typed by
-hand. [How to run them](bench.md); [what the paper prints and what we do](paper.md).
-A machine may do other work besides: compare times within a line of a table, where they
-were taken one after another, and not between lines.
+The paper's experiments, and a comparison of all ways to forget. `expunge bench all
+--full` runs them, `python -m benchmarks.experiments.page` writes this page, and nobody
+types a figure. [How to run them](bench.md); [what the paper prints and what we
+do](paper.md). A machine may do other work at the same time: compare times within a line
+of a table, where they were taken one after another, not between lines.
 """
 
 
 def markdown(measured: Sequence[Measured], scale: str, images: Sequence[str]) -> str:
     """Return the page of a run."""
-    book = Book.of(measured)
+    results = Results.of(measured)
     parts = [INTRODUCTION, *map(about, machines(measured))]
     parts += [f"![{name}](images/{name})" for name in images[:1]]
     parts.append("## What agrees with the paper, and what does not\n")
-    parts.append("\n".join(f"- {line}" for line in findings(book)))
-    parts += [section(item) for item in sections(book, scale)]
+    parts.append("\n".join(f"- {line}" for line in findings(results)))
+    parts += [section(item) for item in all_sections(results, scale)]
     parts.append("## Plots\n")
     parts += [f"![{name}](images/{name})" for name in images[1:]]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
@@ -81,26 +81,26 @@ def table(found: Table) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def findings(book: Book) -> Iterator[str]:
+def findings(results: Results) -> Iterator[str]:
     """Yield what was found about each claim of the paper, with its figures."""
-    for setting, alpha, stream in book.models("curves"):
+    for setting, alpha, stream in results.models("curves"):
         if alpha == TARGET_ALPHA:
             head = ("curves", setting, alpha, stream)
             if stream == "random":
-                yield from speed_findings(book, head)
-            yield from accuracy_findings(book, head)
-            yield from error_findings(book, head)
-    for setting, alpha, stream in book.models("fight"):
+                yield from speed_findings(results, head)
+            yield from accuracy_findings(results, head)
+            yield from error_findings(results, head)
+    for setting, alpha, stream in results.models("comparison"):
         if stream == "random":
-            yield from promise_findings(book, ("fight", setting, alpha, stream))
+            yield from promise_findings(results, ("comparison", setting, alpha, stream))
 
 
-def speed_findings(book: Book, head: Head) -> Iterator[str]:
+def speed_findings(results: Results, head: Head) -> Iterator[str]:
     """Yield how many times faster IJ is than the others, beside the paper's figure."""
     printed = PAPER_RATIOS.get(head[1].partition("-")[0], (None, None))
-    jackknife = book.seconds(head, "IJ")
+    jackknife = results.seconds(head, "IJ")
     for name, theirs in zip(("RT", "TA"), printed, strict=True):
-        seconds = book.seconds(head, name)
+        seconds = results.seconds(head, name)
         if theirs is None or math.isnan(seconds):
             continue
         ratio = seconds / jackknife
@@ -113,9 +113,9 @@ def speed_findings(book: Book, head: Head) -> Iterator[str]:
         )
 
 
-def accuracy_findings(book: Book, head: Head) -> Iterator[str]:
+def accuracy_findings(results: Results, head: Head) -> Iterator[str]:
     """Yield what IJ's removals cost in test accuracy."""
-    found = [book.end(head, name, "accuracy") for name in ("IJ", "TA", "RT")]
+    found = [results.end(head, name, "accuracy") for name in ("IJ", "TA", "RT")]
     if any(spread is None for spread in found):
         return
     ours, newton, oracle = (100.0 * spread.mean for spread in found if spread)
@@ -134,10 +134,10 @@ def accuracy_findings(book: Book, head: Head) -> Iterator[str]:
         yield f"{figures}: does not agree with a minimal cost of IJ, nor is TA nearer"
 
 
-def error_findings(book: Book, head: Head) -> Iterator[str]:
+def error_findings(results: Results, head: Head) -> Iterator[str]:
     """Yield how the printed algorithm fares beside doing nothing."""
     names = ("printed", "IJ", NOTHING)
-    found = [book.end(head, name, "distance") for name in names]
+    found = [results.end(head, name, "distance") for name in names]
     if any(spread is None for spread in found):
         return
     theirs, ours, nothing = (spread.mean for spread in found if spread)
@@ -156,11 +156,11 @@ def error_findings(book: Book, head: Head) -> Iterator[str]:
     )
 
 
-def promise_findings(book: Book, head: Head) -> Iterator[str]:
+def promise_findings(results: Results, head: Head) -> Iterator[str]:
     """Yield what the paper's own noise leaves of a model, beside a measured one's."""
     names = ("IJ a-priori", "IJ", "Newton", "Newton+polish")
-    noises = [book.end(head, name, "noise") for name in names]
-    scores = [book.end(head, name, PROMISED) for name in names]
+    noises = [results.end(head, name, "noise") for name in names]
+    scores = [results.end(head, name, PROMISED) for name in names]
     told = [
         f"{name} needs sigma {number(noise.mean)} and keeps {100.0 * score.mean:.1f} %"
         for name, noise, score in zip(names, noises, scores, strict=True)
@@ -178,9 +178,12 @@ def promise_findings(book: Book, head: Head) -> Iterator[str]:
 def quick_file(measured: Sequence[Measured]) -> Json:
     """Return what the tables of a quick run show: every line's last spread."""
     lines = []
-    for line, points in Book.of(measured).lines.items():
+    for line, points in Results.of(measured).lines.items():
         spread = points[max(points)]
-        figures = {"mean": rounded(spread.mean), "error": rounded(spread.error)}
+        figures = {
+            "mean": round_figure(spread.mean),
+            "error": round_figure(spread.error),
+        }
         lines.append({"line": list(line), **figures, "seeds": spread.seeds})
     machine = machines(measured)[0]
     return {
@@ -192,7 +195,7 @@ def quick_file(measured: Sequence[Measured]) -> Json:
     }
 
 
-def rounded(value: float) -> float | str:
+def round_figure(value: float) -> float | str:
     """Return a figure in nine digits; infinities and NaN by name."""
     return float(f"{value:.9g}") if math.isfinite(value) else str(value)
 
@@ -215,13 +218,13 @@ def main(folder: Path, docs: Path = DOCS) -> Path:
         text = json.dumps(quick_file(measured)).replace('{"line"', '\n{"line"')
         write_whole(path, text + "\n")
         return path
-    shown = list(pictured(drawn(Book.of(measured)), docs / "images"))
+    shown = list(write_pictures(draw_plots(Results.of(measured)), docs / "images"))
     path = docs / "results.md"
     write_whole(path, markdown(measured, scale, shown))
     return path
 
 
-def pictured(plots: Mapping[str, "Figure"], folder: Path) -> Iterator[str]:
+def write_pictures(plots: Mapping[str, "Figure"], folder: Path) -> Iterator[str]:
     """Write the plots of the page and yield their names.
 
     Many panels make a large SVG: those are shown as small bitmaps, and sharp in the

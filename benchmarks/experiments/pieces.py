@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pieces of a run: each is one file once it is finished, and is not run again.
 
-A file appears whole or not at all: it is written beside its place and moved there.
-It names its recipe, so that a piece made by other rules is not taken for this one.
+A file appears whole or not at all: it is written beside its place and renamed.
+It names its recipe, so that a piece made by other rules is not mistaken for this one.
 """
 
 import json
@@ -31,7 +31,7 @@ def path_of(piece: Piece, folder: Path) -> Path:
     return folder / "pieces" / f"{piece.name}.json"
 
 
-def finished(piece: Piece, folder: Path) -> Measured | None:
+def read_finished(piece: Piece, folder: Path) -> Measured | None:
     """Return the piece if it was made before, by the same recipe."""
     path = path_of(piece, folder)
     if not path.is_file():
@@ -49,7 +49,7 @@ def measure(
     """Yield each piece in order: found if finished, else made and kept."""
     machine = Machine.this()
     for piece in pieces:
-        found = finished(piece, folder) if resume else None
+        found = read_finished(piece, folder) if resume else None
         if found is None:
             figures = tuple(piece.make())
             found = Measured(piece.name, piece.recipe, machine, figures)
@@ -58,7 +58,7 @@ def measure(
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file so that nobody ever finds half of it."""
+    """Write a file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
     with part.open("w", encoding="utf-8") as file:

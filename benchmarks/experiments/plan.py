@@ -7,15 +7,15 @@ from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 
-from ..fight import measure, measure_ring
-from ..fight.contenders import CONTENDERS
-from ..fight.protocol import Problem
-from ..fight.streams import STREAMS
-from . import composed, curves, errata, settings
+from ..comparison import measure, schedule
+from ..comparison.contenders import CONTENDERS
+from ..comparison.protocol import Problem
+from ..comparison.streams import STREAMS
+from . import curves, errata, extractors, settings
 from .figures import SCHEMA, Figure
 from .pieces import Piece
 from .scale import Scale
-from .settings import Setting, Source, Split, thinned
+from .settings import Setting, Source, Split, thin
 
 # The paper's two orders of requests; "biased" is its adaptive one.
 PAPER_STREAMS = ("random", "biased")
@@ -33,7 +33,7 @@ class Bench:
     @cached_property
     def split(self) -> Split:
         """Training and test rows, as many as the scale takes."""
-        return thinned(self.setting.load(self.source), self.scale.rows)
+        return thin(self.setting.load(self.source), self.scale.rows)
 
     def problem(self, alpha: float) -> Problem:
         """Return the problem at an alpha."""
@@ -46,21 +46,23 @@ class Bench:
         points = curves.points(removals, self.scale.points)
         run = curves.Run(problem, order, stream, seed, points, self.setting.sigma)
         chosen = [item for item in CONTENDERS if item.name in ON_CURVES]
-        return curves.measured(chosen, run)
+        return curves.measure_curves(chosen, run)
 
-    def fight(self, stream: str, seed: int) -> list[Figure]:
-        """Let everybody fight at the first alpha."""
+    def compare(self, stream: str, seed: int) -> list[Figure]:
+        """Compare all contenders at the first alpha."""
         scale, removals = self.scale, self.setting.requests(self.scale)
         problem = self.problem(scale.alphas[0])
         order = STREAMS[stream](problem, seed, removals)
-        checkpoints = measure.within(scale.checkpoints, removals)
-        bout = measure.Round(problem, order, stream, seed, checkpoints, scale.draws)
-        return measure.fight(measure_ring.entries(CONTENDERS), bout)
+        checkpoints = measure.checkpoints_up_to(scale.checkpoints, removals)
+        run = measure.ComparisonRun(
+            problem, order, stream, seed, checkpoints, scale.draws
+        )
+        return measure.compare(schedule.schedule_all(CONTENDERS), run)
 
 
 def rules() -> str:
     """Return a digest of the code that decides how figures are measured."""
-    modules = (curves, measure, measure_ring, settings)
+    modules = (curves, measure, schedule, settings)
     sources = [Path(str(module.__file__)).read_bytes() for module in modules]
     return sha256(b"".join(sources)).hexdigest()[:16]
 
@@ -77,13 +79,13 @@ def pieces(bench: Bench, first_seed: int) -> Iterator[Piece]:
                 make = partial(bench.curves, alpha, stream, seed)
                 yield Piece(name, recipe, make)
         if seed == first_seed and setting.name.startswith("svhn-"):
-            extractor = partial(composed.measured, setting, bench.source)
+            extractor = partial(extractors.measure_extractor, setting, bench.source)
             yield Piece(f"{where}/extractor", f"schema {SCHEMA}", extractor)
-        for stream in scale.streams if setting.name in scale.fights else ():
-            name = f"{where}/fight-{stream.replace(' ', '-')}-{seed}"
-            yield Piece(name, recipe, partial(bench.fight, stream, seed))
+        for stream in scale.streams if setting.name in scale.comparisons else ():
+            name = f"{where}/comparison-{stream.replace(' ', '-')}-{seed}"
+            yield Piece(name, recipe, partial(bench.compare, stream, seed))
 
 
 def errata_piece() -> Piece:
     """Return the piece that measures the printed paper's slips."""
-    return Piece("errata", f"schema {SCHEMA}", lambda: list(errata.measured()))
+    return Piece("errata", f"schema {SCHEMA}", lambda: list(errata.measure_errata()))

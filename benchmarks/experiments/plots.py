@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from expunge.exceptions import MissingExtra
 
-from ..fight.measure import PROMISE, PROMISED
-from .book import Book, Line
+from ..comparison.measure import PROMISE, PROMISED
 from .pieces import write_whole
+from .results import Line, Results
 from .tables import title
 
 if TYPE_CHECKING:
@@ -28,24 +28,26 @@ ON_TOP = "mnist"
 MARKERS = "osD^vP*X<>ph"
 
 
-def drawn(book: Book) -> dict[str, "Figure"]:
-    """Return every plot that the book has lines for, by name."""
+def draw_plots(results: Results) -> dict[str, "Figure"]:
+    """Return every plot that the results have lines for, by name."""
     plots: dict[str, Figure] = {}
-    fights = sorted(book.models("fight"), key=lambda model: model[0] != ON_TOP)
-    for setting, alpha, stream in fights:
+    compared = sorted(
+        results.models("comparison"), key=lambda model: model[0] != ON_TOP
+    )
+    for setting, alpha, stream in compared:
         if stream == "random":
-            plots[f"promise-{setting}"] = promise_plot(book, setting, alpha)
-    for setting in dict.fromkeys(model[0] for model in book.models("curves")):
-        plots[f"curves-{setting}"] = curves_plot(book, setting)
+            plots[f"promise-{setting}"] = promise_plot(results, setting, alpha)
+    for setting in dict.fromkeys(model[0] for model in results.models("curves")):
+        plots[f"curves-{setting}"] = curves_plot(results, setting)
     return plots
 
 
-def promise_plot(book: Book, setting: str, alpha: float) -> "Figure":
+def promise_plot(results: Results, setting: str, alpha: float) -> "Figure":
     """Draw accuracy under the promise against removals, for every contender."""
     figure = _figure(8.0, 5.0)
     axis = figure.subplots()
-    head = {"experiment": "fight", "setting": setting, "stream": "random"}
-    _draw(axis, book, book.having(**head, quantity=PROMISED))
+    head = {"experiment": "comparison", "setting": setting, "stream": "random"}
+    _draw(axis, results, results.having(**head, quantity=PROMISED))
     axis.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
     axis.set_xscale("symlog", linthresh=1.0)
     axis.set_xlabel("people removed")
@@ -58,9 +60,9 @@ def promise_plot(book: Book, setting: str, alpha: float) -> "Figure":
     return figure
 
 
-def curves_plot(book: Book, setting: str) -> "Figure":
+def curves_plot(results: Results, setting: str) -> "Figure":
     """Draw cumulative seconds and accuracy, a row of panels for each alpha."""
-    models = [model for model in book.models("curves") if model[0] == setting]
+    models = [model for model in results.models("curves") if model[0] == setting]
     alphas = list(dict.fromkeys(alpha for _, alpha, _ in models))
     streams = list(dict.fromkeys(stream for _, _, stream in models))
     figure = _figure(4.0 * 2 * len(streams), 3.0 * len(alphas))
@@ -70,8 +72,8 @@ def curves_plot(book: Book, setting: str) -> "Figure":
             head = {"experiment": "curves", "setting": setting, "alpha": alpha}
             for side, quantity in enumerate(("cumulative seconds", "accuracy")):
                 axis = axes[row][2 * column + side]
-                lines = book.having(**head, stream=stream, quantity=quantity)
-                _draw(axis, book, lines)
+                lines = results.having(**head, stream=stream, quantity=quantity)
+                _draw(axis, results, lines)
                 axis.set_title(f"{stream} requests, alpha {alpha:g}", fontsize="small")
                 axis.set_ylabel(quantity, fontsize="small")
                 axis.set_xlabel("people removed", fontsize="small")
@@ -92,7 +94,9 @@ def svg(figure: "Figure") -> str:
     return text.getvalue()
 
 
-def saved(plots: Mapping[str, "Figure"], folder: Path, prefix: str) -> Iterator[Path]:
+def save_plots(
+    plots: Mapping[str, "Figure"], folder: Path, prefix: str
+) -> Iterator[Path]:
     """Write each plot as SVG and PNG and yield their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, figure in plots.items():
@@ -115,14 +119,14 @@ def _figure(width: float, height: float) -> "Figure":
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _draw(axis: "Axes", book: Book, lines: list[Line]) -> None:
+def _draw(axis: "Axes", results: Results, lines: list[Line]) -> None:
     """Draw lines with bars of one standard error; equal ones are one line."""
     names: dict[tuple[float, ...], list[Line]] = {}
     for line in lines:
-        means = [round(spread.mean, 9) for spread in book.lines[line].values()]
-        names.setdefault((*book.lines[line], *means), []).append(line)
+        means = [round(spread.mean, 9) for spread in results.lines[line].values()]
+        names.setdefault((*results.lines[line], *means), []).append(line)
     for i, same in enumerate(names.values()):
-        points = sorted(book.lines[same[0]].items())
+        points = sorted(results.lines[same[0]].items())
         spreads = [spread for _, spread in points]
         errors = [spread.error if isfinite(spread.error) else 0.0 for spread in spreads]
         axis.errorbar(

@@ -14,14 +14,14 @@ from expunge.exceptions import MissingExtra
 from ..data import DataNotFound
 from ..report import Section, Target
 from . import html
-from .book import Book
 from .figures import SCHEMA, Json, Machine, Measured, from_json, to_csv, to_json
-from .pieces import finished, measure, write_whole
+from .pieces import measure, read_finished, write_whole
 from .plan import Bench, errata_piece, pieces
-from .plots import drawn, saved, svg
+from .plots import draw_plots, save_plots, svg
+from .results import Results
 from .scale import SCALES
-from .settings import Source, chosen
-from .tables import sections
+from .settings import Source, choose_settings
+from .tables import all_sections
 
 # Told the name of the next piece and how many there are before and in all.
 Watch: TypeAlias = Callable[[str, int, int], None]
@@ -83,7 +83,7 @@ class Outcome:
 
 def run(request: Request, watch: Watch) -> Outcome:
     """Measure what is not yet measured, write everything up and return it."""
-    ready, missing = prepared(request)
+    ready, missing = find_ready(request)
     todo = [errata_piece()]
     todo += [piece for bench in ready for piece in pieces(bench, request.seed)]
     measured: list[Measured] = []
@@ -92,10 +92,10 @@ def run(request: Request, watch: Watch) -> Outcome:
             watch(piece.name, number, len(todo))
             measured += measure([piece], request.out, resume=request.resume)
     watch("results, plots and report", len(todo), len(todo))
-    return written(measured, missing, request)
+    return write_outcome(measured, missing, request)
 
 
-def prepared(request: Request) -> tuple[list[Bench], list[str]]:
+def find_ready(request: Request) -> tuple[list[Bench], list[str]]:
     """Return the settings whose data are at hand, and what the others lack.
 
     A setting asked for by name must be there; "all" means all that can be run.
@@ -103,10 +103,10 @@ def prepared(request: Request) -> tuple[list[Bench], list[str]]:
     scale = SCALES[request.scale]
     source = Source(request.data_dir, request.out / "features")
     ready, missing = [], []
-    for setting in chosen(request.word, scale):
+    for setting in choose_settings(request.word, scale):
         bench = Bench(setting, scale, source)
         todo = pieces(bench, request.seed)
-        if request.resume and all(finished(piece, request.out) for piece in todo):
+        if request.resume and all(read_finished(piece, request.out) for piece in todo):
             ready.append(bench)  # its data are not needed again
             continue
         try:
@@ -119,19 +119,19 @@ def prepared(request: Request) -> tuple[list[Bench], list[str]]:
     return ready, missing
 
 
-def written(
+def write_outcome(
     measured: Sequence[Measured], missing: Sequence[str], request: Request
 ) -> Outcome:
     """Write results.json, results.csv, the plots and report.html."""
-    out, book = request.out, Book.of(measured)
-    found = sections(book, request.scale)
-    results = {"schema": SCHEMA, "scale": request.scale, "missing": list(missing)}
+    out, results = request.out, Results.of(measured)
+    found = all_sections(results, request.scale)
+    content = {"schema": SCHEMA, "scale": request.scale, "missing": list(missing)}
     pieces_json = [to_json(piece) for piece in measured]
-    write_whole(out / "results.json", json.dumps(results | {"pieces": pieces_json}))
+    write_whole(out / "results.json", json.dumps(content | {"pieces": pieces_json}))
     write_whole(out / "results.csv", to_csv(measured))
-    plots = drawn(book)
+    plots = draw_plots(results)
     files = [out / "results.json", out / "results.csv"]
-    files += saved(plots, out / "plots", "")
+    files += save_plots(plots, out / "plots", "")
     inline = {name: svg(figure) for name, figure in plots.items()}
     heading = f"expunge: experiments, {request.scale} run"
     report = html.page(heading, found, inline, machines(measured))

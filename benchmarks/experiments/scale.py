@@ -3,7 +3,7 @@
 
 from dataclasses import dataclass
 
-from ..fight.streams import STREAMS
+from ..comparison.streams import STREAMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,18 +15,18 @@ class Scale:
     name
         "quick" or "full".
     alphas
-        The penalties of the curves; the fight takes the first.
+        The penalties of the curves; the comparison takes the first.
     seeds
         Runs of everything.
     points
         Where on a curve a model is read, and slow contenders are timed.
     checkpoints
-        After how many removals the fight is judged; those beyond what a setting
+        After how many removals contenders are compared; those beyond what a setting
         removes are left out.
     streams
-        The orders of requests of the fight.
-    fights
-        The settings in which everybody fights; the others have their curves.
+        The orders of requests of the comparison.
+    comparisons
+        The settings in which all contenders are compared; the others have curves alone.
     draws
         Noise drawn for each accuracy under a promise.
     rows
@@ -41,7 +41,7 @@ class Scale:
     points: int
     checkpoints: tuple[int, ...]
     streams: tuple[str, ...]
-    fights: tuple[str, ...]
+    comparisons: tuple[str, ...]
     draws: int
     rows: int | None
     removals: int
@@ -54,7 +54,7 @@ FULL = Scale(
     points=26,
     checkpoints=(1, 10, 50, 200, 500, 1000, 2500, 5000),
     streams=tuple(STREAMS),
-    fights=("digits", "mnist", "warfarin", "svhn-histogram"),
+    comparisons=("digits", "mnist", "warfarin", "svhn-histogram"),
     draws=3,
     rows=None,
     removals=5000,
@@ -66,7 +66,7 @@ QUICK = Scale(
     points=4,
     checkpoints=(1, 10, 50, 100),
     streams=("random", "poisoning"),
-    fights=("digits", "warfarin"),
+    comparisons=("digits", "warfarin"),
     draws=3,
     rows=800,
     removals=100,

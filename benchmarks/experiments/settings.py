@@ -25,10 +25,10 @@ from sklearn.datasets import load_digits
 from expunge import L1, L2, Logistic, Objective
 
 from .. import data
+from ..comparison.protocol import Problem
 from ..data import Dataset
-from ..features import Extractor, FeatureMap, Histogram, Scattering, cached
-from ..fight.protocol import Problem
-from . import fetched
+from ..features import Extractor, FeatureMap, Histogram, Scattering, load_features
+from . import openml
 from .scale import Scale
 
 Split: TypeAlias = tuple[Dataset, Dataset]
@@ -99,21 +99,21 @@ def sparse_logistic(alpha: float) -> Objective:
     return Objective(Logistic(), L1(), alpha=alpha, ridge=RIDGE)
 
 
-def thinned(split: Split, rows: int | None) -> Split:
+def thin(split: Split, rows: int | None) -> Split:
     """Return at most so many training rows, and a quarter as many test rows."""
     if rows is None:
         return split
     train, test = split
-    return _some(train, rows), _some(test, rows // 4)
+    return _sample(train, rows), _sample(test, rows // 4)
 
 
-def _some(dataset: Dataset, rows: int) -> Dataset:
+def _sample(dataset: Dataset, rows: int) -> Dataset:
     """Return the first rows of a seeded permutation, or all."""
     chosen = np.random.default_rng(0).permutation(len(dataset))[:rows]
     return Dataset(dataset.X[chosen], dataset.y[chosen])
 
 
-def parted(dataset: Dataset, share: float = 0.8) -> Split:
+def split_rows(dataset: Dataset, share: float = 0.8) -> Split:
     """Return a seeded split into training and test rows."""
     order = np.random.default_rng(0).permutation(len(dataset))
     n_train = int(share * len(dataset))
@@ -134,7 +134,7 @@ def digits(source: Source) -> Split:
     del source
     X, y = load_digits(return_X_y=True)
     chosen = (y == 3) | (y == 8)
-    return parted(unit(Dataset(X[chosen], np.where(y[chosen] == 8, 1.0, -1.0))))
+    return split_rows(unit(Dataset(X[chosen], np.where(y[chosen] == 8, 1.0, -1.0))))
 
 
 def mnist(source: Source) -> Split:
@@ -143,7 +143,7 @@ def mnist(source: Source) -> Split:
         train = data.mnist_3_vs_8(source.data_dir)
         return train, data.mnist_3_vs_8(source.data_dir, test=True)
     except data.DataNotFound as missing:
-        return fetched.mnist(missing)
+        return openml.mnist(missing)
 
 
 def adult(source: Source) -> Split:
@@ -151,18 +151,18 @@ def adult(source: Source) -> Split:
     try:
         train, test = data.adult(source.data_dir)
     except data.DataNotFound as missing:
-        train, test = fetched.adult(missing)
+        train, test = openml.adult(missing)
     return unit(train), unit(test)
 
 
 def warfarin(source: Source) -> Split:
     """Return four fifths of the patients, and the others."""
-    return parted(data.warfarin(source.data_dir))
+    return split_rows(data.warfarin(source.data_dir))
 
 
 def svhn(kind: str, source: Source) -> Split:
     """Return SVHN's 3s and 8s as features, computed once."""
-    features = cached(source.cache, FEATURES[kind], source.data_dir)
+    features = load_features(source.cache, FEATURES[kind], source.data_dir)
     return features.train, features.test
 
 
@@ -200,7 +200,7 @@ WORDS = {
 QUICK_LEAVES_OUT = ("svhn-dp", "svhn-untrained", "svhn-scattering")
 
 
-def chosen(word: str, scale: Scale) -> list[Setting]:
+def choose_settings(word: str, scale: Scale) -> list[Setting]:
     """Return the settings that a word stands for at this scale."""
     names = WORDS[word]
     if scale.name == "quick":

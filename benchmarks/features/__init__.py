@@ -6,7 +6,7 @@ saw the data; a network trained with differential privacy; and that network untr
 """
 
 from .accuracy import run
-from .cache import cached
+from .cache import load_features
 from .extractor import Extractor
 from .group import Coverage, Spent, coverage
 from .histogram import Histogram
@@ -23,8 +23,8 @@ __all__ = [
     "Histogram",
     "Scattering",
     "Spent",
-    "cached",
     "coverage",
+    "load_features",
     "run",
     "svhn_3_vs_8",
 ]

@@ -20,7 +20,7 @@ from expunge.exceptions import MissingExtra
 
 from ..report import Section, Table, Target
 from ..timing import progress
-from .cache import cached
+from .cache import load_features
 from .extractor import Extractor
 from .group import Spent, coverage, largest_group
 from .histogram import Histogram
@@ -29,7 +29,7 @@ from .scattering import Scattering
 from .svhn import svhn_3_vs_8
 
 ALPHAS = (1e-3, 1e-4, 1e-5, 1e-6)
-# The default contract of a head, and sizes of a group that leaves.
+# The default budget of a head, and sizes of a group that leaves.
 HEAD = Spent(1.0, 1e-5)
 GROUPS = (1, 10, 30, 100, 1000)
 
@@ -60,13 +60,16 @@ def run(data_dir: Path | None = None, folder: Path | None = None) -> Iterator[Se
     folder
         Where to keep features from one run to the next; nowhere if not given.
     """
-    measured: dict[str, Measured] = {}
+    measured: dict[str, MapAccuracy] = {}
     notes = ["the best alpha is the best on the test rows, so a little optimistic"]
     for name, feature_maps in MAPS.items():
         progress(f"{name}: {len(feature_maps)} times features and {len(ALPHAS)} heads")
         try:
-            measured[name] = Measured.of(
-                [_made(feature_map, data_dir, folder) for feature_map in feature_maps]
+            measured[name] = MapAccuracy.of(
+                [
+                    _compute(feature_map, data_dir, folder)
+                    for feature_map in feature_maps
+                ]
             )
         except MissingExtra as error:
             notes.append(f"{name} left out: {error}")
@@ -81,11 +84,11 @@ def run(data_dir: Path | None = None, folder: Path | None = None) -> Iterator[Se
     )
     for item in measured.values():
         if item.spent is not None:
-            yield covered(item.spent)
+            yield coverage_section(item.spent)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Measured:
+class MapAccuracy:
     """Accuracies in percent, (seeds, alphas), and what the features are."""
 
     percents: NDArray[np.float64]
@@ -93,7 +96,7 @@ class Measured:
     spent: Spent | None
 
     @classmethod
-    def of(cls, repeats: Sequence[Features]) -> "Measured":
+    def of(cls, repeats: Sequence[Features]) -> "MapAccuracy":
         """Return the accuracies of the same map at several seeds."""
         percents = np.array([accuracies(features, ALPHAS) for features in repeats])
         first = repeats[0]
@@ -152,7 +155,7 @@ def target(name: str, percents: Sequence[float]) -> Target:
     return Target(f"{name}, at {where} [%]", round(value, 1), low=goal)
 
 
-def covered(spent: Spent) -> Section:
+def coverage_section(spent: Spent) -> Section:
     """Return what a certified head promises on top of this extractor."""
     answers = [coverage(HEAD, spent, n_removed) for n_removed in GROUPS]
     lines = [
@@ -178,10 +181,10 @@ def covered(spent: Spent) -> Section:
     )
 
 
-def _made(
+def _compute(
     feature_map: FeatureMap, data_dir: Path | None, folder: Path | None
 ) -> Features:
     """Return the features, kept in the folder if there is one."""
     if folder is None:
         return feature_map(svhn_3_vs_8(data_dir))
-    return cached(folder, feature_map, data_dir)
+    return load_features(folder, feature_map, data_dir)

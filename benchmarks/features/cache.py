@@ -3,8 +3,8 @@
 
 A file's name is a hash of all that decides its content: the map and its parameters,
 the versions of what it requires, the code of this package that computes it, and the
-data. Whoever changes one of them gets another file; no file is ever stale. Features
-are as private as the images: the folder deserves the same care.
+data. Change one of them and you get another file; no file is ever stale. Features are
+as private as the images: the folder deserves the same care.
 """
 
 import os
@@ -27,7 +27,7 @@ from .group import Spent
 from .kinds import FeatureMap, Features
 
 
-def cached(
+def load_features(
     folder: Path, feature_map: FeatureMap, data_dir: Path | None = None
 ) -> Features:
     """Return the features of SVHN's digits, from the folder if they are there.

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from expunge.exceptions import MissingExtra
 
 from ..data import Dataset
-from .grey import standardised, unit_rows
+from .grey import standardise, unit_rows
 from .group import Spent
 from .kinds import Features
 from .svhn import Digits
@@ -189,7 +189,7 @@ def _network(torch: Any) -> Any:
 
 def _tensor(torch: Any, images: NDArray[np.uint8]) -> Any:
     """Return the standardised grey images, (n, 1, height, width)."""
-    return torch.from_numpy(standardised(images)[:, None])
+    return torch.from_numpy(standardise(images)[:, None])
 
 
 def _features(torch: Any, network: Any, images: NDArray[np.uint8]) -> Any:

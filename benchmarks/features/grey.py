@@ -14,7 +14,7 @@ LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)
 FLAT = 1e-3
 
 
-def standardised(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+def standardise(images: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Return grey images, each of mean 0 and deviation 1; a flat one is all 0.
 
     Parameters

@@ -81,7 +81,7 @@ class Coverage:
     def right_guesses(self) -> float:
         """Largest share of right guesses at which of the two worlds is ours.
 
-        (e^epsilon + delta)/(1 + e^epsilon), for whoever sees extractor and release
+        (e^epsilon + delta)/(1 + e^epsilon), for anyone who sees extractor and release
         and holds both worlds for equally likely (Kairouz et al., ICML 2015).
         """
         total = self.total

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data import Dataset
-from .grey import standardised, unit_rows
+from .grey import standardise, unit_rows
 from .kinds import Features
 from .svhn import Digits
 
@@ -46,7 +46,7 @@ class Histogram:
 
     def rows(self, images: NDArray[np.uint8]) -> NDArray[np.float64]:
         """Return one unit row an image, direction by direction."""
-        grey = standardised(images)
+        grey = standardise(images)
         across, down = np.gradient(grey, axis=2), np.gradient(grey, axis=1)
         size = np.hypot(across, down)
         turn = np.mod(np.arctan2(down, across) / np.pi, 1.0) * self.directions

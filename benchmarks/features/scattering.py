@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import fft
 
 from ..data import Dataset
-from .grey import standardised, unit_rows
+from .grey import standardise, unit_rows
 from .kinds import Features
 from .svhn import Digits
 
@@ -62,7 +62,7 @@ class Scattering:
         """Return one unit row an image: scales, directions, cells."""
         batches = range(0, len(images), BATCH)
         return np.concatenate(
-            [self._rows(standardised(images[i : i + BATCH])) for i in batches]
+            [self._rows(standardise(images[i : i + BATCH])) for i in batches]
         )
 
     def _rows(self, grey: NDArray[np.float32]) -> NDArray[np.float64]:

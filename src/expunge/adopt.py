@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""Fitted scikit-learn estimators become models that can forget.
 
-The coefficients given are a start, not the answer: a certificate speaks of the
+The given coefficients are a starting point, not the answer: a certificate is about the
 minimiser, and scikit-learn stops short of it. The problem is solved again from there,
-and ``adoption_`` tells how far that moved the model. ``model.to_sklearn()`` goes the
-other way, for serving.
+and ``adoption_`` says how far the model moved. ``model.to_sklearn()`` goes the other
+way, for serving.
 
 With W the sum of the weights and R = l1_ratio |w|_1 + (1 - l1_ratio) |w|^2 / 2,
 
@@ -14,7 +14,7 @@ With W the sum of the weights and R = l1_ratio |w|_1 + (1 - l1_ratio) |w|^2 / 2,
     Lasso, ElasticNet     mean error^2 / 2 + a R       alpha = a         "mean"
     SGDClassifier         mean loss + a R              alpha = a         "mean"
 
-so that a removal aims at retraining with the same hyper-parameter. Estimators are
+so that removal aims at retraining with the same hyper-parameter. Estimators are
 recognised by their exact class, because a subclass may minimise something else. A
 setting without a counterpart is refused, never approximated.
 """
@@ -50,6 +50,90 @@ from .removal import Mechanism
 EstimatorClass: TypeAlias = (
     type[LogisticRegression] | type[LinearRegression] | type[SoftmaxRegression]
 )
+Adopted: TypeAlias = LogisticRegression | LinearRegression | SoftmaxRegression
+# Relative to the length of the minimiser; a shift beyond is worth a warning.
+LARGEST_SHIFT = 1e-3
+
+
+class AdoptionWarning(UserWarning):
+    """The adopted model differs visibly from the coefficients that were given."""
+
+
+class AdoptOptions(TypedDict, total=False):
+    """Options of ``from_sklearn``.
+
+    ``sample_weight`` is that of the estimator's fit; the others are parameters of the
+    new model.
+    """
+
+    sample_weight: ArrayLike | None
+    mechanism: str | Mechanism
+    budget: Budget | None
+    keep_data: bool
+    random_state: int | None
+    classes: Sequence[Any] | None
+
+
+def from_sklearn(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    subjects: Iterable[object] | None = None,
+    **parameters: Unpack[AdoptOptions],
+) -> Adopted:
+    """Return a model that can forget, from a fitted estimator and its rows.
+
+    It minimises what the estimator minimised, starting from its coefficients. Removal
+    aims at what scikit-learn would fit to the remaining rows with the same
+    hyper-parameters. ``adoption_`` of the model says how far it moved.
+
+    Parameters
+    ----------
+    estimator
+        A fitted LogisticRegression, OneVsRestClassifier of it, Ridge, RidgeClassifier
+        (two classes), Lasso, ElasticNet or SGDClassifier (log loss).
+    X, y
+        The rows it was fitted on.
+    subjects
+        The owner of each row, as in ``fit``.
+    **parameters
+        ``sample_weight`` of the fit, and ``mechanism``, ``budget``, ``keep_data``,
+        ``random_state`` and ``classes`` of the model; see ``AdoptOptions``.
+
+    Warns
+    -----
+    AdoptionWarning
+        If the coefficients moved by more than a relative 1e-3.
+    """
+    check_is_fitted(estimator)
+    _require_known(parameters)
+    adopted = read_objective(estimator)
+    given: dict[str, Any] = dict(parameters)
+    weight = _weights_of(estimator, y, given.pop("sample_weight", None))
+    total = float(np.shape(y)[0] if weight is None else np.add.reduce(weight))
+    if not total > 0.0:
+        raise InvalidInput("no row has positive weight; pass the rows of the fit")
+    model = adopted.estimator(**adopted.parameters(total), **given)
+    # For two classes scikit-learn fits one logistic model.
+    prepared = prepare(model, X, y, sample_weight=weight).with_pair(Logistic())
+    objective, rows = prepared.objective, prepared.rows
+    _require_same(estimator, model, prepared=prepared)
+    start = _starting_point(estimator, objective, rows=rows)
+    balanced = getattr(estimator, "class_weight", None) == "balanced"
+    prepared = replace(prepared, owners=owners_of(subjects, len(rows)))
+    fit_prepared(
+        model,
+        prepared,
+        start=start,
+        scope=Scope(declared=(BALANCED,) if balanced else ()),
+    )
+    theta = private_model(model).answer.draft.theta
+    adoption = _measure_adoption(objective, rows, start=start, theta=theta)
+    snapshot = snapshot_of(model)
+    private = replace(private_model(model), adoption=adoption)
+    set_snapshot(model, snapshot.keep(private))
+    _warn_of_shift(estimator, adoption)
+    return model
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +202,111 @@ def read_coefficients(estimator: Any) -> tuple[Any, Any]:
     coef = np.atleast_2d(np.asarray(coef, dtype=np.float64))
     intercept = np.asarray(estimator.intercept_, dtype=np.float64).ravel()
     return coef, np.broadcast_to(intercept, len(coef))
+
+
+def _require_known(parameters: AdoptOptions) -> None:
+    """Refuse options that the estimator decides, such as alpha."""
+    unknown = sorted(set(parameters) - set(AdoptOptions.__annotations__))
+    if unknown:
+        raise InvalidInput(
+            f"{', '.join(unknown)}: the estimator decides that; from_sklearn takes "
+            f"{', '.join(AdoptOptions.__annotations__)}"
+        )
+
+
+def _weights_of(estimator: Any, y: Any, given: ArrayLike | None) -> Vector | None:
+    """Return the weights of rows in the estimator's fit; None if all are one."""
+    by_class = getattr(estimator, "class_weight", None)
+    n_rows = np.shape(y)[0]
+    if given is None and by_class is None:
+        return None
+    if given is not None and by_class == "balanced":
+        raise Unsupported(
+            f"{BALANCED} with sample_weight means different weights in different "
+            "versions of scikit-learn; fit with their product as sample_weight"
+        )
+    ones = 1.0 if given is None else np.asarray(given, dtype=np.float64)
+    weight: Vector = np.broadcast_to(ones, n_rows)
+    if by_class is not None:
+        weight = weight * compute_sample_weight(by_class, y)
+    mean = float(weight.mean())
+    if type(estimator).__name__ == "SGDClassifier" and abs(mean - 1.0) > 1e-9:
+        raise Unsupported(
+            "SGDClassifier divides by the number of rows, not by their weight, so its "
+            "alpha would mean something else after a removal; scale the weights to a "
+            "mean of one, or fit LogisticRegression"
+        )
+    return weight
+
+
+def _require_same(estimator: Any, model: Adopted, *, prepared: Prepared) -> None:
+    """Raise InvalidInput for rows the estimator cannot have been fitted on."""
+    labels = prepared.labels
+    known = {
+        "classes_": None if labels is None else labels.classes,
+        "feature_names_in_": getattr(model, "feature_names_in_", None),
+    }
+    for name, ours in known.items():
+        theirs = getattr(estimator, name, None)
+        if theirs is None or ours is None or np.array_equal(theirs, ours):
+            continue
+        raise InvalidInput(
+            f"{name} of the rows and of the estimator differ; pass the rows it was "
+            "fitted on"
+        )
+
+
+def _starting_point(estimator: Any, objective: Objective, *, rows: Rows) -> Vector:
+    """Return the given coefficients as parameters, row by row."""
+    coef, intercept = read_coefficients(estimator)
+    width = rows.X.shape[1] - objective.intercept
+    if coef.shape != (objective.loss.outputs, width):
+        raise InvalidInput(
+            f"the estimator has coefficients of shape {coef.shape}; the rows need "
+            f"{(objective.loss.outputs, width)}; pass the rows it was fitted on"
+        )
+    if not objective.intercept:
+        return np.ascontiguousarray(coef.T).ravel()
+    if objective.loss.shift_invariant and not objective.penalize_intercept:
+        # Adding a constant to all of them changes nothing.
+        intercept = intercept - intercept.mean()
+    return np.vstack([coef.T, intercept]).ravel()
+
+
+def _measure_adoption(
+    objective: Objective, rows: Rows, *, start: Vector, theta: Vector
+) -> Adoption:
+    """Return how far the start was from the minimiser theta."""
+    shift, size = norm(theta - start), norm(theta)
+    relative = shift / size if size else np.inf * (shift > 0.0)
+    return Adoption(shift, relative, _measure_residual(objective, rows, theta=start))
+
+
+def _measure_residual(objective: Objective, rows: Rows, *, theta: Vector) -> float:
+    """Return |theta - prox(theta - t gradient)| / t, t one over the curvature."""
+    total = rows.total_weight
+    slopes = loss_slopes(objective.loss, rows, theta=theta) / total
+    gradient = slopes + objective.quadratic_gradient(theta)
+    squares = float(rows.weight @ rows.norms() ** 2) / total
+    curvature = objective.loss.curvature_bound * squares + objective.quadratic
+    if objective.smooth:
+        return norm(gradient)
+    step = 1.0 / max(curvature, SMALLEST**2)  # all rows may be zero
+    moved = theta - objective.shrink(theta - step * gradient, step)
+    return norm(moved) / step
+
+
+def _warn_of_shift(estimator: Any, adoption: Adoption) -> None:
+    """Warn of a visible shift, without figures, which would depend on rows."""
+    if adoption.relative_shift > LARGEST_SHIFT:
+        warnings.warn(
+            f"the coefficients of {type(estimator).__name__} were not yet the "
+            f"minimiser: the model moved by more than a relative {LARGEST_SHIFT:g}, "
+            "see adoption_; fit with a smaller tol, or check that X, y and "
+            "sample_weight are those of its fit",
+            AdoptionWarning,
+            stacklevel=3,
+        )
 
 
 def _read_logistic(estimator: Any) -> AdoptedObjective:
@@ -283,194 +472,3 @@ READERS: Mapping[type, Callable[[Any], AdoptedObjective]] = {
     linear_model.ElasticNet: _read_elastic_net,
     linear_model.SGDClassifier: _read_sgd,
 }
-
-
-Adopted: TypeAlias = LogisticRegression | LinearRegression | SoftmaxRegression
-
-# Relative to the length of the minimiser; a shift beyond is worth a warning.
-LARGEST_SHIFT = 1e-3
-
-
-class AdoptionWarning(UserWarning):
-    """The adopted model differs visibly from the coefficients that were given."""
-
-
-class Adopting(TypedDict, total=False):
-    """What ``from_sklearn`` may be told beside the estimator and its rows.
-
-    ``sample_weight`` is that of the estimator's fit; the others are parameters of
-    the model that adopts it.
-    """
-
-    sample_weight: ArrayLike | None
-    mechanism: str | Mechanism
-    budget: Budget | None
-    keep_data: bool
-    random_state: int | None
-    classes: Sequence[Any] | None
-
-
-def from_sklearn(
-    estimator: Any,
-    X: Any,
-    y: Any,
-    subjects: Iterable[object] | None = None,
-    **parameters: Unpack[Adopting],
-) -> Adopted:
-    """Return a model that can forget, from a fitted estimator and its rows.
-
-    It minimises what the estimator minimised, started from its coefficients, and a
-    removal aims at what scikit-learn would fit to the remaining rows with the same
-    hyper-parameters. ``adoption_`` of the model tells how far it moved.
-
-    Parameters
-    ----------
-    estimator
-        A fitted LogisticRegression, OneVsRestClassifier of it, Ridge, RidgeClassifier
-        (two classes), Lasso, ElasticNet or SGDClassifier (log loss).
-    X, y
-        The rows it was fitted on.
-    subjects
-        Whose row each is, as in ``fit``.
-    **parameters
-        ``sample_weight`` of the fit, and ``mechanism``, ``budget``, ``keep_data``,
-        ``random_state`` and ``classes`` of the model; see ``Adopting``.
-
-    Warns
-    -----
-    AdoptionWarning
-        If the coefficients moved by more than a relative 1e-3.
-    """
-    check_is_fitted(estimator)
-    _require_known(parameters)
-    adopted = read_objective(estimator)
-    given: dict[str, Any] = dict(parameters)
-    weight = _weights(estimator, y, given.pop("sample_weight", None))
-    total = float(np.shape(y)[0] if weight is None else np.add.reduce(weight))
-    if not total > 0.0:
-        raise InvalidInput("no rows with positive weight: there is nothing to adopt")
-    model = adopted.estimator(**adopted.parameters(total), **given)
-    # Of two classes scikit-learn makes one logistic model.
-    prepared = prepare(model, X, y, sample_weight=weight).with_pair(Logistic())
-    objective, rows = prepared.objective, prepared.rows
-    _require_same(estimator, model, prepared=prepared)
-    start = _start(estimator, objective, rows=rows)
-    balanced = getattr(estimator, "class_weight", None) == "balanced"
-    prepared = replace(prepared, owners=owners_of(subjects, len(rows)))
-    fit_prepared(
-        model,
-        prepared,
-        start=start,
-        scope=Scope(declared=(BALANCED,) if balanced else ()),
-    )
-    theta = private_model(model).answer.draft.theta
-    adoption = _adoption(objective, rows, start=start, theta=theta)
-    snapshot = snapshot_of(model)
-    private = replace(private_model(model), adoption=adoption)
-    set_snapshot(model, snapshot.keep(private))
-    _warn(estimator, adoption)
-    return model
-
-
-def _require_known(parameters: Adopting) -> None:
-    """Refuse what the estimator itself decides, alpha say."""
-    unknown = sorted(set(parameters) - set(Adopting.__annotations__))
-    if unknown:
-        raise InvalidInput(
-            f"{', '.join(unknown)}: the estimator decides that; from_sklearn takes "
-            f"{', '.join(Adopting.__annotations__)}"
-        )
-
-
-def _weights(estimator: Any, y: Any, given: ArrayLike | None) -> Vector | None:
-    """Return the weights that the estimator's fit gave to rows; None if all one."""
-    by_class = getattr(estimator, "class_weight", None)
-    n_rows = np.shape(y)[0]
-    if given is None and by_class is None:
-        return None
-    if given is not None and by_class == "balanced":
-        raise Unsupported(
-            f"{BALANCED} beside sample_weight means different weights in different "
-            "versions of scikit-learn; fit with their product as sample_weight"
-        )
-    ones = 1.0 if given is None else np.asarray(given, dtype=np.float64)
-    weight: Vector = np.broadcast_to(ones, n_rows)
-    if by_class is not None:
-        weight = weight * compute_sample_weight(by_class, y)
-    mean = float(weight.mean())
-    if type(estimator).__name__ == "SGDClassifier" and abs(mean - 1.0) > 1e-9:
-        raise Unsupported(
-            "SGDClassifier divides by the number of rows, not by their weight, so that "
-            "its alpha means something else after a removal; scale the weights to "
-            "a mean of one, or fit LogisticRegression"
-        )
-    return weight
-
-
-def _require_same(estimator: Any, model: Adopted, *, prepared: Prepared) -> None:
-    """Refuse rows that the estimator cannot have been fitted on."""
-    labels = prepared.labels
-    known = {
-        "classes_": None if labels is None else labels.classes,
-        "feature_names_in_": getattr(model, "feature_names_in_", None),
-    }
-    for name, ours in known.items():
-        theirs = getattr(estimator, name, None)
-        if theirs is None or ours is None or np.array_equal(theirs, ours):
-            continue
-        raise InvalidInput(
-            f"{name} of the rows and of the estimator differ; hand over the rows that "
-            "it was fitted on"
-        )
-
-
-def _start(estimator: Any, objective: Objective, *, rows: Rows) -> Vector:
-    """Return the given coefficients as parameters, row by row."""
-    coef, intercept = read_coefficients(estimator)
-    width = rows.X.shape[1] - objective.intercept
-    if coef.shape != (objective.loss.outputs, width):
-        raise InvalidInput(
-            f"the estimator has coefficients of shape {coef.shape}; the rows call for "
-            f"{(objective.loss.outputs, width)}; hand over the rows it was fitted on"
-        )
-    if not objective.intercept:
-        return np.ascontiguousarray(coef.T).ravel()
-    if objective.loss.shift_invariant and not objective.penalize_intercept:
-        intercept = intercept - intercept.mean()  # a constant for all means nothing
-    return np.vstack([coef.T, intercept]).ravel()
-
-
-def _adoption(
-    objective: Objective, rows: Rows, *, start: Vector, theta: Vector
-) -> Adoption:
-    """Return how far the start was from the minimiser theta."""
-    shift, size = norm(theta - start), norm(theta)
-    relative = shift / size if size else np.inf * (shift > 0.0)
-    return Adoption(shift, relative, _residual(objective, rows, theta=start))
-
-
-def _residual(objective: Objective, rows: Rows, *, theta: Vector) -> float:
-    """Return |theta - prox(theta - t gradient)| / t, t one over the curvature."""
-    total = rows.total_weight
-    slopes = loss_slopes(objective.loss, rows, theta=theta) / total
-    gradient = slopes + objective.quadratic_gradient(theta)
-    squares = float(rows.weight @ rows.norms() ** 2) / total
-    curvature = objective.loss.curvature_bound * squares + objective.quadratic
-    if objective.smooth:
-        return norm(gradient)
-    step = 1.0 / max(curvature, SMALLEST**2)  # all rows may be zero
-    moved = theta - objective.shrink(theta - step * gradient, step)
-    return norm(moved) / step
-
-
-def _warn(estimator: Any, adoption: Adoption) -> None:
-    """Warn of a shift that predictions will show; without figures, which tell rows."""
-    if adoption.relative_shift > LARGEST_SHIFT:
-        warnings.warn(
-            f"the coefficients of {type(estimator).__name__} were not yet the "
-            f"minimiser: the model moved by more than a relative {LARGEST_SHIFT:g}, "
-            "see adoption_; fit with a smaller tol, or check that X, y and "
-            "sample_weight are those of its fit",
-            AdoptionWarning,
-            stacklevel=3,
-        )

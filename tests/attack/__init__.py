@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The adversary: random problems and requests, judged by an independent oracle."""
+"""The attack: random problems and requests, checked by an independent oracle."""

@@ -12,10 +12,15 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Return the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.attack", description=__doc__)
     add = parser.add_argument
-    add("--minutes", type=float, default=10.0, help="how long, all kinds together")
+    add(
+        "--minutes",
+        type=float,
+        default=10.0,
+        help="how long to run, all kinds together",
+    )
     add("--checks", type=int, help="stop a kind after so many checks")
-    add("--seed", type=int, default=1, help="of all problems and requests")
-    add("--processes", type=int, default=2, help="side by side")
+    add("--seed", type=int, default=1, help="seed of all problems and requests")
+    add("--processes", type=int, default=2, help="number of processes")
     add("--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="what to attack")
     add("--only", choices=KINDS, help="one kind, as a violation names it")
     add("--case", type=int, help="one case of --only, as a violation names it")
@@ -24,7 +29,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Attack as long as asked; return 1 if anything does not hold."""
+    """Attack as long as asked; return 1 if a check fails."""
     options = parse(arguments)
     if options.mutants is not None:
         from .mutants import hunt

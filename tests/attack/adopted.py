@@ -14,18 +14,18 @@ from expunge import from_sklearn
 from . import draws
 from .core import MECHANISMS
 from .draws import Generator, chance, pick
-from .faces import WORDS, budget_of, hold
-from .judge import Court
+from .estimators import WORDS, budget_of, check_against_fit
+from .judge import Checker
 from .losses import Array, Loss
 from .oracle import LONG, Aim, Sample
 
-# Enough to begin with: the package solves again from where scikit-learn stopped.
+# Enough to start with: the package solves again from where scikit-learn stopped.
 STEPS = 30
 
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """An estimator, what it minimises, and its rows as the oracle wants them.
+    """An estimator, what it minimises, and its rows for the oracle.
 
     Attributes
     ----------
@@ -49,18 +49,18 @@ class Given:
     balanced: bool = False
 
 
-def attack(rng: Generator, court: Court) -> None:
-    """Adopt a model, let people leave, and judge every release."""
+def attack(rng: Generator, checker: Checker) -> None:
+    """Adopt a model, remove people, and check every release."""
     n, d = int(rng.integers(10, 80)), int(rng.integers(1, 6))
     X, owners = draws.design(rng, n, d), draws.owners(rng, n)
     given = READERS[pick(rng, *READERS)](rng, X)
-    with court.refusals() as refusal:
-        model = adopted(rng, given, owners)
+    with checker.note_refusals() as refusal:
+        model = adopt_model(rng, given, owners)
     if refusal:
         return
     task = draws.Task(given.aim, given.sample, owners)
     stay = np.ones(n, dtype=bool)
-    hear(court, model, given, stay)
+    check_release(checker, model, given, stay)
     for people in draws.requests(rng, task, 5):
         after = stay & ~task.rows_of(people)
         kept = given.labels[after]
@@ -69,15 +69,15 @@ def attack(rng: Generator, court: Court) -> None:
             and len(np.unique(kept)) < len(np.unique(given.labels))
         ):
             continue
-        with court.refusals() as refusal:
+        with checker.note_refusals() as refusal:
             model.forget(people)
         if not refusal:
             stay = after
-            hear(court, model, given, stay)
+            check_release(checker, model, given, stay)
 
 
-def adopted(rng: Generator, given: Given, owners: Array) -> Any:
-    """Fit an estimator by scikit-learn, and adopt it under some contract."""
+def adopt_model(rng: Generator, given: Given, owners: Array) -> Any:
+    """Fit an estimator by scikit-learn, and adopt it under some budget."""
     X = given.sample.X
     mechanism = pick(rng, *MECHANISMS)
     given.estimator.fit(X, given.labels, **_weighed(given))
@@ -93,20 +93,20 @@ def adopted(rng: Generator, given: Given, owners: Array) -> Any:
     )
 
 
-def hear(court: Court, model: Any, given: Given, stay: Array) -> None:
-    """Judge one release."""
+def check_release(checker: Checker, model: Any, given: Given, stay: Array) -> None:
+    """Check one release."""
     words = given.labels.dtype.kind == "U"
     classes = np.unique(given.labels[stay]) if words else np.array([])
     rest = given.aim, given.sample.take(stay), classes
     name = type(given.estimator).__name__
-    hold(court, model, rest, given.sample.total, f"{name}: ")
+    check_against_fit(checker, model, rest, given.sample.total, f"{name}: ")
     if given.balanced:
         claims = model.certificate_.status
-        court.fact(claims != "certified", f"{name}: balanced weights are certified")
+        checker.check(claims != "certified", f"{name}: balanced weights are certified")
 
 
 def _weighed(given: Given) -> dict[str, Any]:
-    """Return the weights for an estimator's fit, where there are any."""
+    """Return the weights for an estimator's fit, if there are any."""
     return {} if given.handed is None else {"sample_weight": given.handed}
 
 
@@ -152,7 +152,7 @@ def logistic(rng: Generator, X: Array) -> Given:
 
 
 def _class_weights(rng: Generator, words: Array) -> tuple[Any, Array | None, Array]:
-    """Return weights of classes, weights handed over, and the product of both."""
+    """Return class weights, the weights passed to fit, and their product."""
     n, ones = len(words), np.ones(len(words))
     kind = pick(rng, "none", "numbers", "balanced", p=[0.7, 0.15, 0.15])
     there, codes, counts = np.unique(words, return_inverse=True, return_counts=True)
@@ -224,7 +224,7 @@ def elastic_net(rng: Generator, X: Array) -> Given:
 
 
 def descent(rng: Generator, X: Array) -> Given:
-    """Return an SGDClassifier, of two classes or one against the rest."""
+    """Return an SGDClassifier, of two classes or one-vs-rest."""
     k, a = int(rng.integers(2, 5)), float(10.0 ** rng.uniform(-3.0, 0.0))
     y = _binary(rng, X) if k == 2 else _codes(rng, X, k)
     words = WORDS[(y.astype(int) + 1) // 2] if k == 2 else WORDS[y.astype(int)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Means, deviations and categories of a column, from whole numbers without rounding.
+"""Means, deviations and categories of a column, from integers without rounding.
 
 What the package claims to be equal to the last bit is computed here a second time, by
 other means: every double is a fraction with a power of two below.
@@ -15,16 +15,16 @@ BITS = 256  # of a square root, far beyond the 53 that are kept
 
 
 def whole(column: Array) -> tuple[list[int], int]:
-    """Return the numbers as whole ones over a common denominator."""
+    """Return the numbers as integers over a common denominator."""
     ratios = [float(x).as_integer_ratio() for x in column]
     below = max((under for _, under in ratios), default=1)
     return [above * (below // under) for above, under in ratios], below
 
 
 def mean_and_deviation(column: Array, weight: Array) -> tuple[float, float]:
-    """Return the weighted mean and standard deviation of what is not missing.
+    """Return the weighted mean and standard deviation of the observed values.
 
-    NaN where nothing is observed, or nothing with a weight.
+    NaN if nothing is observed, or nothing with a positive weight.
     """
     seen = ~np.isnan(column)
     xs, x_below = whole(column[seen])
@@ -41,7 +41,7 @@ def mean_and_deviation(column: Array, weight: Array) -> tuple[float, float]:
 
 
 def standardised(X: Array, weight: Array) -> Array:
-    """Return the columns less their means, over their deviations."""
+    """Return the columns minus their means, divided by their deviations."""
     figures = [mean_and_deviation(column, weight) for column in X.T]
     mean = np.array([m for m, _ in figures])
     scale = np.array([s if s != 0.0 else 1.0 for _, s in figures])
@@ -49,13 +49,13 @@ def standardised(X: Array, weight: Array) -> Array:
 
 
 def filled(X: Array, weight: Array) -> Array:
-    """Return the columns with the mean where a value is missing, zero for none."""
+    """Return the columns with missing values replaced by the mean, or by zero."""
     means = np.array([mean_and_deviation(column, weight)[0] for column in X.T])
     return np.where(np.isnan(X), np.where(np.isnan(means), 0.0, means), X)
 
 
 def indicators(X: Array, weight: Array, least: float) -> Array:
-    """Return a column for each category of each feature, those too rare as one."""
+    """Return a column for each category of each feature; rare ones share one."""
     blocks = []
     for column in X.T:
         ws, below = whole(weight)

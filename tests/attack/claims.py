@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attack what is said around the numbers: who counts, what is covered, what is public.
+"""Attack the claims around the numbers: who counts, what is covered or public.
 
 Ids in several spellings, rows in several requests, fits under one contract, parameters
 set late, rows that outweigh all others, days in public documents, stolen keys.
@@ -26,7 +26,7 @@ from expunge.registry import Registry
 from tests.forgery import forged_receipt, made_up
 
 from .draws import Generator, chance, pick
-from .judge import Court
+from .judge import Checker
 from .losses import Array, Loss
 from .oracle import Aim, Sample, minimise
 from .peek import draft_of
@@ -35,9 +35,9 @@ NAMES = ("Zo\u00eb", "Jos\u00e9", "\u00c5sa", "Ada", "7", "\uac00\ub098", "x y")
 NOBODY = (None, float("nan"), 3.0, np.float64(7.0), True, b"Ada", "", "  ", "a\x00b")
 
 
-def attack(rng: Generator, court: Court) -> None:
+def attack(rng: Generator, checker: Checker) -> None:
     """Try one of the ways in which a claim could be wrong."""
-    CLAIMS[pick(rng, *CLAIMS)](rng, court)
+    CLAIMS[pick(rng, *CLAIMS)](rng, checker)
 
 
 def table(rng: Generator) -> tuple[Array, Array]:
@@ -50,7 +50,7 @@ def table(rng: Generator) -> tuple[Array, Array]:
 
 
 def model(rng: Generator, **parameters: Any) -> Any:
-    """Return a classifier to which nothing is refused."""
+    """Return a classifier that refuses no request."""
     return LogisticRegression(
         alpha=float(10.0 ** rng.uniform(-3.0, 0.0)),
         penalize_intercept=True,
@@ -60,8 +60,8 @@ def model(rng: Generator, **parameters: Any) -> Any:
     )
 
 
-def people_count_once(rng: Generator, court: Court) -> None:
-    """Take rows away in any portions; each person counts when they first ask."""
+def people_count_once(rng: Generator, checker: Checker) -> None:
+    """Remove rows in random portions; each person must count once."""
     X, y = table(rng)
     owners = rng.integers(0, max(2, len(X) // 3), len(X))
     ours = model(rng, keep_data=chance(rng, 0.5)).fit(X, y, subjects=owners.tolist())
@@ -71,7 +71,7 @@ def people_count_once(rng: Generator, court: Court) -> None:
         ours.forget(X=X[some], y=y[some])
         asked |= set(owners[some].tolist())
         counted = ours.certificate_.n_subjects_removed
-        court.fact(counted == len(asked), f"{len(asked)} asked, {counted} counted")
+        checker.check(counted == len(asked), f"{len(asked)} asked, {counted} counted")
         if chance(rng, 0.2):
             ours = saved(ours)
 
@@ -83,34 +83,36 @@ def saved(ours: Any) -> Any:
         return load(folder)
 
 
-def ids_have_one_spelling(rng: Generator, court: Court) -> None:
-    """Fit under one spelling of a name, ask under another; refuse what is no name."""
+def ids_have_one_spelling(rng: Generator, checker: Checker) -> None:
+    """Fit under one spelling of an id, ask under another; refuse what is not an id."""
     X, y = table(rng)
     owners = [spelled(rng, str(rng.choice(NAMES))) for _ in range(len(X))]
     ours = model(rng).fit(X, y, subjects=owners)
     person = unicodedata.normalize("NFC", owners[0]).strip()
     theirs = [unicodedata.normalize("NFC", o).strip() == person for o in owners]
     if not all(theirs):
-        with court.refusals((ExpungeError,)) as refusal:
+        with checker.note_refusals((ExpungeError,)) as refusal:
             ours.forget([spelled(rng, person)])
-        court.fact(not refusal, "a person is not known by another spelling")
+        checker.check(not refusal, "a person is not known by another spelling")
         if not refusal:
             same = ours.record_.n_removed == sum(theirs)
-            court.fact(same, "some rows of a person stayed under another spelling")
+            checker.check(same, "some rows of a person stayed under another spelling")
     nobody: Any = NOBODY[int(rng.integers(len(NOBODY)))]
     owners[int(rng.integers(len(owners)))] = nobody
-    court.fact(refused(lambda: model(rng).fit(X, y, owners)), f"{nobody!r} is a person")
-    court.fact(refused(lambda: ours.forget([nobody])), f"{nobody!r} was forgotten")
+    checker.check(
+        refused(lambda: model(rng).fit(X, y, owners)), f"{nobody!r} is a person"
+    )
+    checker.check(refused(lambda: ours.forget([nobody])), f"{nobody!r} was forgotten")
 
 
 def spelled(rng: Generator, name: str) -> str:
-    """Return a name in one of the spellings that mean the same."""
+    """Return an id in one of its equivalent spellings."""
     form: Any = pick(rng, "NFC", "NFD")
     return pick(rng, "", " ", "\t ") + unicodedata.normalize(form, name) + " "
 
 
 def refused(act: Callable[[], object]) -> bool:
-    """Return whether an act is refused as bad input."""
+    """Return whether an action is refused as bad input."""
     try:
         act()
     except InvalidInput:
@@ -118,81 +120,81 @@ def refused(act: Callable[[], object]) -> bool:
     return False
 
 
-def positions_are_no_ids(rng: Generator, court: Court) -> None:
-    """A model without subjects is not hit by anybody's id."""
+def positions_are_no_ids(rng: Generator, checker: Checker) -> None:
+    """A model without subjects must refuse every id."""
     X, y = table(rng)
     ours = model(rng).fit(X, y)
     place = int(rng.integers(len(X)))
     for ids in ([place], [str(place)]):
-        court.fact(refused(lambda ids=ids: ours.forget(ids)), "a position is an id")  # type: ignore[misc]
+        checker.check(refused(lambda ids=ids: ours.forget(ids)), "a position is an id")  # type: ignore[misc]
     with tempfile.TemporaryDirectory() as folder:
         with Registry.create(Path(folder) / "registry") as registry:
             registry.fit("nobody", model(rng), X, y)
             known = registry.requests.find_models([str(place)])
-            court.fact(not known[str(place)], "a registry knows a position")
+            checker.check(not known[str(place)], "a registry knows a position")
 
 
-def releases_are_counted_honestly(rng: Generator, court: Court) -> None:
-    """Say that others may exist: after a fit under one contract, and after loading."""
+def releases_are_counted_honestly(rng: Generator, checker: Checker) -> None:
+    """A second fit under one budget, or a loaded model, must say so."""
     X, y = table(rng)
     budget = Budget(sigma=0.5, allow_seeded=True, releases=5)
     ours = model(rng, budget=budget).fit(X, y)
     alone = OTHER_RELEASES not in ours.certificate_.not_covered
-    court.fact(alone, "a first fit says that there are others")
+    checker.check(alone, "a first fit says that there are others")
     way = pick(rng, "refit", "clone", "load")
     if way == "load":
         other = saved(ours).forget(X=X[2:3], y=y[2:3])
     else:
         other = (ours if way == "refit" else clone(ours)).fit(X, y)
     said = OTHER_RELEASES in other.certificate_.not_covered
-    court.fact(said, f"{way}: nothing says that other releases may exist")
+    checker.check(said, f"{way}: nothing says that other releases may exist")
 
 
-def parameters_are_those_of_the_fit(rng: Generator, court: Court) -> None:
-    """Parameters set after the fit reach no file of its release."""
+def parameters_are_those_of_the_fit(rng: Generator, checker: Checker) -> None:
+    """Parameters set after the fit must not be in the files of its release."""
     X, y = table(rng)
     ours = model(rng).fit(X, y)
     alpha = ours.alpha
     ours.set_params(alpha=9.0, loss="squared_hinge", fit_intercept=False)
     again = saved(ours)
-    court.fact(again.alpha == alpha, "a parameter set later was saved")
+    checker.check(again.alpha == alpha, "a parameter set later was saved")
     same = np.array_equal(again.predict(X), ours.predict(X))
-    court.fact(same, "a saved model predicts something else")
+    checker.check(same, "a saved model predicts something else")
 
 
-def a_heavy_row_leaves(rng: Generator, court: Court) -> None:
-    """Where nothing of the sums is left, the remaining rows answer."""
+def a_heavy_row_leaves(rng: Generator, checker: Checker) -> None:
+    """A request that leaves nothing of the sums must be answered from the rows."""
     X, _ = table(rng)
     y, weight = X[:, 0] + rng.standard_normal(len(X)), np.ones(len(X))
     weight[-1] = 10.0 ** rng.uniform(14.0, 17.0)
     scaling: Any = pick(rng, "mean", "sum")
     ours = LinearRegression(alpha=0.1, scaling=scaling, penalize_intercept=True)
     ours.fit(X, y, sample_weight=weight)
-    with court.refusals((ExpungeError,)) as refusal:
+    with checker.note_refusals((ExpungeError,)) as refusal:
         ours.forget(rows=[len(X) - 1])
-    court.fact(not refusal, "a row that outweighs all others cannot leave")
+    checker.check(not refusal, "a row that outweighs all others cannot leave")
     if not refusal:
         aim = Aim(Loss("squared"), 0.1, scaling=scaling, free=False)
         whole = Sample(X, y, weight)
         rest, theta = whole.take(np.arange(len(X)) < len(X) - 1), draft_of(ours)
         truth = minimise(aim, rest, whole.total, theta)
         radius = ours.record_.radius
-        court.radius(inf if radius is None else radius, theta, truth, "heavy")
+        checker.check_radius(inf if radius is None else radius, theta, truth, "heavy")
 
 
-def pipelines_say_what_is_true(rng: Generator, court: Court) -> None:
-    """A pipeline that unlearns its steps does not name them as fitted elsewhere."""
+def pipelines_say_what_is_true(rng: Generator, checker: Checker) -> None:
+    """A pipeline whose steps forget must not name them as fitted elsewhere."""
     X, y = table(rng)
     plain = model(rng).fit(X, y).certificate_.not_covered
     pipeline = forgettable_pipeline(StandardScaler(), estimator=model(rng)).fit(X, y)
     piped = pipeline.forget(rows=[int(rng.integers(len(X)))]).certificate_.not_covered
-    court.fact(PREPROCESSING in plain, "a plain model covers preprocessing")
-    court.fact(PREPROCESSING not in piped, "a pipeline says that it does not forget")
-    court.fact(BEFORE_PIPELINE in piped, "a pipeline covers what came before it")
+    checker.check(PREPROCESSING in plain, "a plain model covers preprocessing")
+    checker.check(PREPROCESSING not in piped, "a pipeline says that it does not forget")
+    checker.check(BEFORE_PIPELINE in piped, "a pipeline covers what came before it")
 
 
-def public_documents_tell_days(rng: Generator, court: Court) -> None:
-    """Nothing public is finer than a day, and a stolen key signs nothing more."""
+def public_documents_tell_days(rng: Generator, checker: Checker) -> None:
+    """No public time is finer than a day, and a stolen key signs nothing more."""
     X, y = table(rng)
     owners = [f"p{i}" for i in range(len(X))]
     with tempfile.TemporaryDirectory() as folder:
@@ -204,12 +206,12 @@ def public_documents_tell_days(rng: Generator, court: Court) -> None:
             lines = registry.ledger.export().decode().splitlines()
             for text in (receipt, *lines):
                 finer = [v for v in figures(json.loads(text)) if FINE.fullmatch(v)]
-                court.fact(not finer, f"a public document holds {finer}")
+                checker.check(not finer, f"a public document holds {finer}")
             registry.keys.rotate_signing_key()
             entries, keys = list(registry.ledger.entries()), registry.keys.public_pem()
     forged = forged_receipt([*entries, made_up(entries)], stolen)
     stands = check_receipt(forged, keys).stands
-    court.fact(not stands, "a stolen key signs for what came after it")
+    checker.check(not stands, "a stolen key signs for what came after it")
 
 
 FINE = re.compile(r"\d{10,}|.*\d\d:\d\d.*")
@@ -219,7 +221,7 @@ def figures(value: Any) -> Iterator[str]:
     """Yield every number and every short text in a document."""
     if isinstance(value, dict):
         for key, inner in value.items():
-            # What is said of the model, and hashes, are no times.
+            # Descriptions of the model, and hashes, are not times.
             if key not in ("certificates", "signature", "objective"):
                 yield from figures(inner)
     elif isinstance(value, list):
@@ -229,8 +231,8 @@ def figures(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def declarations_stay(rng: Generator, court: Court) -> None:
-    """What voids a promise voids it after another fit, and in a pipeline."""
+def declarations_stay(rng: Generator, checker: Checker) -> None:
+    """A declared search must stay declared after another fit and in a pipeline."""
     X, y = table(rng)
     budget = Budget(sigma=0.5, allow_seeded=True)
     ours = model(rng, budget=budget).fit(X, y).declare_tuned("grid search")
@@ -239,28 +241,28 @@ def declarations_stay(rng: Generator, court: Court) -> None:
     if way == "pipeline":
         again = forgettable_pipeline(StandardScaler(), estimator=ours)
     status = again.fit(X, y).certificate_.status
-    court.fact(status == "radius-only", f"{way}: a declared choice became {status}")
+    checker.check(status == "radius-only", f"{way}: a declared choice became {status}")
 
 
-def equal_rows_have_owners(rng: Generator, court: Court) -> None:
-    """Two people have the same row, and leave in different ways; both are gone."""
+def equal_rows_have_owners(rng: Generator, checker: Checker) -> None:
+    """Two people with the same row ask in different ways; both must be removed."""
     X, y = table(rng)
     owners = [f"p{i}" for i in range(len(X))]
     first, second, third = rng.permutation(len(X))[:3]
     X[second], y[second] = X[first], y[first]
     owners[third] = owners[second]
     ours = model(rng).fit(X, y, subjects=owners)
-    with court.refusals() as refusal:
+    with checker.note_refusals() as refusal:
         ours.forget(X=X[[first]], y=y[[first]])
     if refusal:
         ours.forget([owners[first]])
     ours.forget([owners[second]])
     n_left = len(X) - ours.record_.n_removed
-    court.fact(n_left == len(X) - 3, "somebody's equal row stayed")
+    checker.check(n_left == len(X) - 3, "somebody's equal row stayed")
 
 
-def noise_is_used_once(rng: Generator, court: Court) -> None:
-    """No two releases share noise, whatever was saved and loaded in between."""
+def noise_is_used_once(rng: Generator, checker: Checker) -> None:
+    """No two releases may share noise, whatever was saved and loaded in between."""
     X = rng.standard_normal((30, 2))
     y = np.arange(30) % 3
     budget = Budget(sigma=0.5, allow_seeded=True)
@@ -276,12 +278,12 @@ def noise_is_used_once(rng: Generator, court: Court) -> None:
         ours = saved(ours)
     ours.forget(X=X[1:2], y=y[1:2])
     released = np.vstack([ours.coef_.T, ours.intercept_]).ravel()
-    # Up to the rounding of answers to the grid of the noise.
+    # Answers are rounded to the grid of the noise.
     every = np.round(np.concatenate([*noise, released - draft_of(ours)]), 6)
-    court.fact(len(np.unique(every)) == len(every), "noise was used twice")
+    checker.check(len(np.unique(every)) == len(every), "noise was used twice")
 
 
-CLAIMS: dict[str, Callable[[Generator, Court], None]] = {
+CLAIMS: dict[str, Callable[[Generator, Checker], None]] = {
     "count": people_count_once,
     "spell": ids_have_one_spelling,
     "place": positions_are_no_ids,

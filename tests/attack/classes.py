@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attack class sets: people who own a whole class leave.
+"""Attack class sets: people who own a whole class are removed.
 
 Declared classes stay, in both worlds. Learnt ones must go with the last of their rows,
 as they would from a fit to the rest; where that cannot be done, the request is refused
@@ -15,31 +15,39 @@ import numpy as np
 from expunge.preprocessing import StandardScaler, forgettable_pipeline
 
 from . import draws
-from .adopted import READERS, Given, adopted
+from .adopted import READERS, Given, adopt_model
 from .arithmetic import standardised
 from .draws import CLASSIFIERS, Generator, Task, chance, pick
-from .faces import WORDS, Asking, asked, estimator, hold, labels_of, on_the_rest
-from .judge import Court, Refusal
+from .estimators import (
+    WORDS,
+    RequestMaker,
+    check_against_fit,
+    estimator,
+    labels_of,
+    make_request,
+    retraining_problem,
+)
+from .judge import Checker, Refusal
 from .losses import Array, Loss
 from .oracle import Aim, Sample, minimise
 from .peek import draft_of
 
 
-def attack(rng: Generator, court: Court) -> None:
-    """Fit a classifier, or adopt one; let the owners of classes leave; judge."""
+def attack(rng: Generator, checker: Checker) -> None:
+    """Fit or adopt a classifier, remove owners of classes, and check every release."""
     if chance(rng, 0.2):
-        attack_adopted(rng, court)
+        attack_adopted(rng, checker)
     else:
-        attack_fitted(rng, court)
+        attack_fitted(rng, checker)
 
 
-def attack_adopted(rng: Generator, court: Court) -> None:
-    """Adopt a classifier; what is left of its classes is scikit-learn's to say."""
+def attack_adopted(rng: Generator, checker: Checker) -> None:
+    """Adopt a classifier; scikit-learn decides which classes are left."""
     X = draws.design(rng, int(rng.integers(12, 60)), int(rng.integers(1, 5)))
     given = READERS[pick(rng, "logistic", "one-vs-rest", "descent")](rng, X)
-    owners = owned(rng, given.labels, draws.owners(rng, len(X)))
-    with court.refusals() as refusal:
-        model = adopted(rng, given, owners)
+    owners = assign_owners(rng, given.labels, draws.owners(rng, len(X)))
+    with checker.note_refusals() as refusal:
+        model = adopt_model(rng, given, owners)
     if refusal:
         return
     task = Task(given.aim, given.sample, owners)
@@ -47,14 +55,14 @@ def attack_adopted(rng: Generator, court: Court) -> None:
     for people in requests(rng, task):
         after = stay & ~task.rows_of(people)
         n_left = len(np.unique(given.labels[after]))
-        with court.refusals() as refusal:
+        with checker.note_refusals() as refusal:
             model.forget(people)
         if n_left < 2:
-            court.fact(bool(refusal), "one class is left, yet it answered")
+            checker.check(bool(refusal), "one class is left, yet it answered")
         if not refusal:
             stay = after
             rest = scikit_learn_on_the_rest(given, stay)
-            hold(court, model, rest, given.sample.total, "adopted: ")
+            check_against_fit(checker, model, rest, given.sample.total, "adopted: ")
 
 
 def scikit_learn_on_the_rest(given: Given, stay: Array) -> tuple[Aim, Sample, Array]:
@@ -68,44 +76,44 @@ def scikit_learn_on_the_rest(given: Given, stay: Array) -> tuple[Aim, Sample, Ar
     return replace(given.aim, loss=loss), replace(rest, y=codes.astype(float)), classes
 
 
-def attack_fitted(rng: Generator, court: Court) -> None:
-    """Fit a classifier, let the owners of classes leave, and judge every release."""
-    task = drawn(rng)
-    asking = Asking("person" if chance(rng, 0.7) else "content")
+def attack_fitted(rng: Generator, checker: Checker) -> None:
+    """Fit a classifier, remove owners of classes, and check every release."""
+    task = draw_task(rng)
+    maker = RequestMaker("person" if chance(rng, 0.7) else "content")
     declared = chance(rng, 0.5)
-    scaled = asking.way == "person" and chance(rng, 0.25)
-    model = modelled(rng, task, asking, declared=declared, scaled=scaled)
+    scaled = maker.way == "person" and chance(rng, 0.25)
+    model = make_model(rng, task, maker, declared=declared, scaled=scaled)
     sample, words = task.sample, labels_of(task)
     weight = None if (sample.weight == 1.0).all() else sample.weight
-    with court.refusals() as refusal:
+    with checker.note_refusals() as refusal:
         model.fit(sample.X, words, task.owners.tolist(), weight)
     if refusal:
         return
     stay = np.ones(len(words), dtype=bool)
-    hearing = Hearing(court, task, model, declared=declared, scaled=scaled)
-    hearing.judge(stay)
+    case_ = ModelCase(checker, task, model, declared=declared, scaled=scaled)
+    case_.check_release(stay)
     for people in requests(rng, task):
         if not (stay & ~task.rows_of(people)).any():
             continue
         there = stay & ~task.rows_of(people)
-        stay, refusal = asked(court, model, asking, (task, people, stay))
-        hearing.heard(there, refusal)
+        stay, refusal = make_request(checker, model, maker, (task, people, stay))
+        case_.request_removal(there, refusal)
         if not refusal:
-            hearing.judge(stay)
+            case_.check_release(stay)
 
 
-def drawn(rng: Generator) -> Task:
+def draw_task(rng: Generator) -> Task:
     """Return a classification problem in which some people own a class."""
     task = draws.task(rng, CLASSIFIERS)
     if task.aim.groups is not None:
         task = replace(task, aim=replace(task.aim, groups=None))
-    owners = owned(rng, labels_of(task), task.owners)
+    owners = assign_owners(rng, labels_of(task), task.owners)
     sample = replace(task.sample, weight=np.maximum(task.sample.weight, 1e-3))
     return replace(task, owners=owners, sample=sample)
 
 
-def owned(rng: Generator, words: Array, owners: Array) -> Array:
-    """Return owners of rows, with the rows of some classes given to one or two."""
+def assign_owners(rng: Generator, words: Array, owners: Array) -> Array:
+    """Return owners of rows; one or two people own all rows of some classes."""
     mine = owners.astype(object)
     for word in rng.permutation(np.unique(words))[: int(rng.integers(1, 4))]:
         rows = np.flatnonzero(words == word)
@@ -113,11 +121,11 @@ def owned(rng: Generator, words: Array, owners: Array) -> Array:
     return np.asarray(mine.astype(str))
 
 
-def modelled(
-    rng: Generator, task: Task, asking: Asking, *, declared: bool, scaled: bool
+def make_model(
+    rng: Generator, task: Task, maker: RequestMaker, *, declared: bool, scaled: bool
 ) -> Any:
     """Return an estimator, with its classes declared or not, in a pipeline or not."""
-    keep = asking.way == "person" or chance(rng, 0.3)
+    keep = maker.way == "person" or chance(rng, 0.3)
     model = estimator(rng, task, keep_data=keep)
     if not keep and model.mechanism.needs_rows:
         model.set_params(mechanism="newton")
@@ -129,7 +137,7 @@ def modelled(
 
 
 def requests(rng: Generator, task: Task) -> list[list[str]]:
-    """Return requests, some of which take the last of a class."""
+    """Return requests, some of which remove the last row of a class."""
     owners = [p for p in task.people if not p.startswith("p")]
     others = [p for p in task.people if p.startswith("p")]
     rng.shuffle(owners)
@@ -140,7 +148,7 @@ def requests(rng: Generator, task: Task) -> list[list[str]]:
     return [found[i] for i in order]
 
 
-class Hearing:
+class ModelCase:
     """What must hold of one classifier's releases and refusals.
 
     Parameters
@@ -156,9 +164,9 @@ class Hearing:
     """
 
     def __init__(
-        self, court: Court, task: Task, model: Any, *, declared: bool, scaled: bool
+        self, checker: Checker, task: Task, model: Any, *, declared: bool, scaled: bool
     ) -> None:
-        self.court, self.task, self.model = court, task, model
+        self.checker, self.task, self.model = checker, task, model
         self.declared, self.scaled = declared, scaled
 
     @property
@@ -166,39 +174,43 @@ class Hearing:
         """The estimator itself."""
         return self.model.model_ if self.scaled else self.model
 
-    def heard(self, there: Array, refusal: Refusal) -> None:
-        """Judge whether a request should have been refused, and how."""
+    def request_removal(self, there: Array, refusal: Refusal) -> None:
+        """Make a request; check whether it should have been refused, and how."""
         n_left = len(np.unique(labels_of(self.task)[there]))
         emptied = n_left < self.task.classes
         if self.declared:
             if emptied and self.task.aim.free:
-                self.court.fact(bool(refusal), "no minimiser exists, yet it answered")
+                self.checker.check(
+                    bool(refusal), "no minimiser exists, yet it answered"
+                )
             return
         if n_left < 2:
-            self.court.fact(bool(refusal), "one class is left, yet it answered")
+            self.checker.check(bool(refusal), "one class is left, yet it answered")
         elif emptied and not self.inner.keep_data:
-            self.court.fact(bool(refusal), "no rows are kept, yet a class is gone")
+            self.checker.check(bool(refusal), "no rows are kept, yet a class is gone")
 
-    def judge(self, stay: Array) -> None:
-        """Hold the release against a fit to the remaining rows."""
-        court, task, model = self.court, self.task, self.model
-        aim, rest, classes = on_the_rest(task, stay)
+    def check_release(self, stay: Array) -> None:
+        """Compare the release with a fit to the remaining rows."""
+        checker, task, model = self.checker, self.task, self.model
+        aim, rest, classes = retraining_problem(task, stay)
         if self.declared:
             aim, rest = task.aim, task.sample.take(stay)
             classes = WORDS[: task.classes]
         said = model.certificate_.classes
         expected = "declared" if self.declared else "learnt"
-        court.fact(said == expected, f"classes {said!r}, not {expected!r}")
+        checker.check(said == expected, f"classes {said!r}, not {expected!r}")
         if not np.array_equal(model.classes_, classes):
-            court.fact(False, f"classes {model.classes_}, a fit has {classes}")
+            checker.check(False, f"classes {model.classes_}, a fit has {classes}")
             return
         if self.scaled:
             Z = standardised(rest.X, rest.weight)
             rest = Sample(Z, rest.y, rest.weight)
         theta, record = draft_of(self.inner), model.record_
         truth = minimise(aim, rest, task.sample.total, theta)
-        court.decided(record.decisions)
-        court.radius(inf if record.radius is None else record.radius, theta, truth, "")
+        checker.note_decisions(record.decisions)
+        checker.check_radius(
+            inf if record.radius is None else record.radius, theta, truth, ""
+        )
         if model.certificate_.status == "certified":
             room = self.inner.budget.radius_budget(theta.size)
-            court.radius(room, theta, truth, "certified")
+            checker.check_radius(room, theta, truth, "certified")

@@ -39,7 +39,7 @@ from expunge.removal import Draft, State, measure_gradient
 
 from . import draws
 from .draws import Generator, Task
-from .judge import Court
+from .judge import Checker
 from .oracle import Aim, minimise
 
 OURS: dict[str, Callable[[Any], Any]] = {
@@ -81,12 +81,12 @@ def objective_of(aim: Aim) -> Objective:
     )
 
 
-def attack(rng: Generator, court: Court) -> None:
-    """Fit a random problem, remove rows again and again, and judge every radius."""
+def attack(rng: Generator, checker: Checker) -> None:
+    """Fit a random problem, remove rows again and again, and check every radius."""
     task = draws.task(rng)
     mechanism = MECHANISMS[draws.pick(rng, *MECHANISMS)]
     sample = task.sample
-    with court.refusals() as refusal:
+    with checker.note_refusals() as refusal:
         objective = objective_of(task.aim)
         rows = objective.rows(sample.X, sample.y, sample.weight)
         state = mechanism.init(learn(objective, rows))
@@ -98,21 +98,21 @@ def attack(rng: Generator, court: Court) -> None:
         stay = stay & ~gone
         if not sample.weight[stay].any():
             return
-        state = request(court, (task, mechanism), state, rows, (gone, stay))
+        state = request(checker, (task, mechanism), state, rows, (gone, stay))
         if state is None:
             return
 
 
 def request(
-    court: Court,
+    checker: Checker,
     setting: tuple[Task, Any],
     state: Any,
     rows: Rows,
     masks: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
 ) -> Any:
-    """Remove some rows and judge the answer; return the new state, None if refused."""
+    """Remove some rows and check the answer; return the new state, None if refused."""
     (task, mechanism), (gone, stay) = setting, masks
-    with court.refusals() as refusal:
+    with checker.note_refusals() as refusal:
         state = mechanism.update(state, rows.take(gone))
         left = rows.take(stay)
         state, draft = mechanism.step(state, left)
@@ -122,12 +122,12 @@ def request(
     sample = task.sample
     truth = minimise(task.aim, sample.take(stay), sample.total, draft.theta)
     for what, claimed in claims:
-        court.radius(claimed, draft.theta, truth, what)
+        checker.check_radius(claimed, draft.theta, truth, what)
     return state
 
 
 def radii(state: State, draft: Draft, left: Rows) -> Iterator[tuple[str, float]]:
-    """Yield every radius that there is for an answer, and the best of them."""
+    """Yield every radius of an answer, and the best of them."""
     yield "best", best_radius(state, draft).value
     if state.moment is not None:
         R = state.scales.row_norm

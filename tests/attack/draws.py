@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random problems and requests, drawn to be as awkward as people's data are."""
+"""Random problems and requests, as awkward as real data."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,14 +13,14 @@ Generator = np.random.Generator
 
 LOSSES = ("logistic", "softmax", "one-vs-rest", "squared", "huber", "hinge")
 CLASSIFIERS = ("logistic", "softmax", "one-vs-rest", "hinge")
-# How often figures are near the ends of the range that is taken, and how far out.
+# How often numbers are near the ends of the allowed range, and how far out.
 EXTREMES = 0.04
 EXPONENTS = (20.0, 55.0)
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A problem: what is minimised, on which rows, and whose they are."""
+    """A problem: what is minimised, on which rows, and who owns them."""
 
     aim: Aim
     sample: Sample
@@ -28,7 +28,7 @@ class Task:
 
     @property
     def people(self) -> Array:
-        """Everybody, once."""
+        """All people, each once."""
         return np.unique(self.owners)
 
     def rows_of(self, people: Sequence[str]) -> Array:
@@ -75,7 +75,7 @@ def design(rng: Generator, n: int, d: int) -> Array:
 
 
 def labels(rng: Generator, loss: Loss, X: Array) -> Array:
-    """Return signs, codes or targets that the features half explain."""
+    """Return signs, codes or targets that the features partly explain."""
     size = np.abs(X).mean() or 1.0
     eta = X @ rng.standard_normal((X.shape[1], loss.outputs)) / size
     if loss.name in ("softmax", "one-vs-rest"):
@@ -93,13 +93,13 @@ def labels(rng: Generator, loss: Loss, X: Array) -> Array:
 
 
 def weights(rng: Generator, n: int) -> Array:
-    """Return weights: ones mostly; or whole numbers, zeros, any size, one for all."""
+    """Return weights: mostly ones; or integers, of any size, or one huge weight."""
     kind = pick(rng, "ones", "whole", "wild", "one", p=[0.6, 0.25, 0.13, 0.02])
     if kind == "whole":
         weight = rng.integers(0, 4, n).astype(float)
     elif kind == "wild":
         weight = 10.0 ** rng.uniform(-4.0, 4.0, n)
-    elif kind == "one":  # beside which all others round away
+    elif kind == "one":  # next to which all others round to nothing
         weight = np.ones(n)
         weight[-1] = 10.0 ** rng.uniform(10.0, 17.0)
     else:
@@ -109,7 +109,7 @@ def weights(rng: Generator, n: int) -> Array:
 
 
 def owners(rng: Generator, n: int) -> Array:
-    """Return whose each row is: one row each, or several rows a person."""
+    """Return the owner of each row: one row each, or several rows per person."""
     if chance(rng, 0.4):
         return np.array([f"p{i}" for i in range(n)])
     return np.array([f"p{i}" for i in rng.integers(0, max(3, n // 2), n)])
@@ -123,7 +123,7 @@ def aim(rng: Generator, losses: Sequence[str], d: int, *, kinks: bool = True) ->
     intercept = chance(rng, 0.8)
     free = intercept and chance(rng, 0.5)
     penalty = pick(rng, "l2", "l1", "net", "group", p=[0.6, 0.13, 0.17, 0.1])
-    # Without any curvature softmax has many minimisers, and others may have.
+    # Without curvature softmax has many minimisers, and others may have many.
     bare = kinks and penalty in ("l1", "group")
     ridged = name == "softmax" or chance(rng, 0.7) if bare else chance(rng, 0.3)
     drawn = Aim(
@@ -157,7 +157,7 @@ def task(rng: Generator, losses: Sequence[str] = LOSSES, *, kinks: bool = True) 
 
 
 def _extreme(rng: Generator, drawn: Aim, X: Array) -> tuple[Aim, Array]:
-    """Return an objective and features of extreme size, balanced mostly."""
+    """Return an objective and features of extreme size, mostly balanced."""
     factor = 10.0 ** (rng.choice([-1.0, 1.0]) * rng.uniform(*EXPONENTS))
     other = factor if chance(rng, 0.8) else 1.0
     drawn = replace(drawn, alpha=drawn.alpha * other, ridge=drawn.ridge * other)
@@ -167,10 +167,10 @@ def _extreme(rng: Generator, drawn: Aim, X: Array) -> tuple[Aim, Array]:
 
 
 def requests(rng: Generator, drawn: Task, n: int = 4) -> Iterator[list[str]]:
-    """Yield requests, each naming people who are still there.
+    """Yield requests, each naming people who are still in the model.
 
-    Few people mostly; those of one class, one corner or the largest figures; nobody;
-    and almost everybody, after which there is no further request.
+    Mostly few people; or those of one class, one corner or the largest numbers; nobody;
+    or almost everyone, after which there is no further request.
     """
     left = list(drawn.people)
     for _ in range(n):
@@ -182,7 +182,7 @@ def requests(rng: Generator, drawn: Task, n: int = 4) -> Iterator[list[str]]:
 
 
 def _group(rng: Generator, drawn: Task, left: Sequence[str]) -> list[str]:
-    """Return some of those who are left."""
+    """Return some of the people who are left."""
     kind = pick(
         rng, "few", "large", "corner", "class", "many", "nobody",
         p=[0.45, 0.15, 0.15, 0.1, 0.1, 0.05],

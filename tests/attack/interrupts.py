@@ -16,21 +16,27 @@ from tests.interrupts import count_lines, interrupt
 
 from . import draws
 from .draws import Generator, Task, chance, pick
-from .faces import Asking, empties_a_class, estimator, judge, labels_of
-from .judge import Court
+from .estimators import (
+    RequestMaker,
+    check_release,
+    empties_a_class,
+    estimator,
+    labels_of,
+)
+from .judge import Checker
 from .losses import Array
 from .peek import draft_of
 
 
-def attack(rng: Generator, court: Court) -> None:
-    """Interrupt requests, and fits in between; judge the model after each."""
+def attack(rng: Generator, checker: Checker) -> None:
+    """Interrupt requests, and fits in between; check the model after each."""
     task = draws.task(rng)
-    # Asked twice for one of several equal rows, a model rightly gives two.
+    # Asked twice for one of several equal rows, a model rightly removes two.
     distinct = len(np.unique(task.sample.X, axis=0)) == len(task.owners)
-    asking = Asking(pick(rng, "person", "content") if distinct else "person")
-    stage = Stage(rng, court, asking, *twins(rng, task, asking))
-    with court.refusals() as refusal:
-        stage.both(lambda model: fit(model, task, asking))
+    maker = RequestMaker(pick(rng, "person", "content") if distinct else "person")
+    stage = Stage(rng, checker, maker, *fit_pair(rng, task, maker))
+    with checker.note_refusals() as refusal:
+        stage.both(lambda model: fit(model, task, maker))
     if refusal:
         return
     stay = np.ones(len(task.owners), dtype=bool)
@@ -47,9 +53,9 @@ def attack(rng: Generator, court: Court) -> None:
             task, stay = stage.fit_again(task, stay)
 
 
-def twins(rng: Generator, task: Task, asking: Asking) -> tuple[Any, Any]:
-    """Return two estimators that are alike."""
-    keep = asking.way == "person" or chance(rng, 0.5)
+def fit_pair(rng: Generator, task: Task, maker: RequestMaker) -> tuple[Any, Any]:
+    """Return two identical estimators."""
+    keep = maker.way == "person" or chance(rng, 0.5)
     model = estimator(rng, task, keep_data=keep)
     if not keep and model.mechanism.needs_rows:
         model.set_params(mechanism="newton")
@@ -60,14 +66,14 @@ def twins(rng: Generator, task: Task, asking: Asking) -> tuple[Any, Any]:
     return model, type(model)(**model.get_params(deep=False))
 
 
-def fit(model: Any, task: Task, asking: Asking) -> None:
+def fit(model: Any, task: Task, maker: RequestMaker) -> None:
     """Fit a model to a problem."""
     sample = task.sample
-    model.fit(sample.X, labels_of(task), asking.subjects(task), sample.weight)
+    model.fit(sample.X, labels_of(task), maker.subjects(task), sample.weight)
 
 
 class Stage:
-    """A model, and a twin on which every act is rehearsed to count its lines.
+    """A model, and a copy on which every action is tried first, to count its lines.
 
     Parameters
     ----------
@@ -75,25 +81,30 @@ class Stage:
         Chance, and where verdicts go.
     asking
         How requests are made.
-    model, twin
+    model, copy
         Estimators that are alike.
     """
 
     def __init__(
-        self, rng: Generator, court: Court, asking: Asking, model: Any, twin: Any
+        self,
+        rng: Generator,
+        checker: Checker,
+        maker: RequestMaker,
+        model: Any,
+        copy: Any,
     ) -> None:
-        self.rng, self.court, self.asking = rng, court, asking
-        self.model, self.twin = model, twin
+        self.rng, self.checker, self.maker = rng, checker, maker
+        self.model, self.copy = model, copy
 
     def both(self, act: Callable[[Any], object]) -> None:
-        """Do something to the model and to its twin."""
+        """Do something to the model and to its copy."""
         act(self.model)
-        act(self.twin)
+        act(self.copy)
 
-    def strike(self, act: Callable[[Any], object]) -> int | None:
-        """Interrupt an act on the model at a random line; None if it is impossible."""
+    def interrupt_at_random(self, act: Callable[[Any], object]) -> int | None:
+        """Interrupt an action at a random line; return it, or None if impossible."""
         try:
-            n_lines = count_lines(lambda: act(self.twin))
+            n_lines = count_lines(lambda: act(self.copy))
         except (ValueError, ArithmeticError, RuntimeError):
             return None
         line = int(self.rng.integers(1, n_lines + 1))
@@ -101,12 +112,12 @@ class Stage:
         return line
 
     def forget(self, task: Task, people: list[str], stay: Array) -> bool:
-        """Make a request that is interrupted, and make it again; judge the model."""
+        """Make a request that is interrupted, and make it again; check the model."""
 
         def act(model: Any) -> None:
-            self.asking.forget(model, task, people, stay)
+            self.maker.forget(model, task, people, stay)
 
-        line = self.strike(act)
+        line = self.interrupt_at_random(act)
         if line is None:
             return False
         try:
@@ -114,20 +125,22 @@ class Stage:
         except (UnknownSubject, UnknownRows):
             pass  # it was done before the interrupt
         left = stay & ~task.rows_of(people)
-        judge(self.court, self.model, task, left, f"line {line}: ")
+        check_release(self.checker, self.model, task, left, f"line {line}: ")
         return True
 
     def fit_again(self, task: Task, stay: Array) -> tuple[Task, Array]:
-        """Interrupt a fit to some of the rows; return what the model holds then."""
+        """Interrupt a fit to some of the rows; return which rows the model then has."""
         some = self.rng.random(len(stay)) < 0.7
         if not task.sample.weight[some].any() or empties_a_class(task, some):
             return task, stay
         fewer = Task(task.aim, task.sample.take(some), task.owners[some])
         before = draft_of(self.model).copy()
-        line = self.strike(lambda model: fit(model, fewer, self.asking))
+        line = self.interrupt_at_random(lambda model: fit(model, fewer, self.maker))
         where = "a fit that is impossible: " if line is None else f"fit, line {line}: "
         if np.array_equal(draft_of(self.model), before):
-            judge(self.court, self.model, task, stay, where)
-            self.both(lambda model: fit(model, fewer, self.asking))
-        judge(self.court, self.model, fewer, np.ones(some.sum(), dtype=bool), where)
+            check_release(self.checker, self.model, task, stay, where)
+            self.both(lambda model: fit(model, fewer, self.maker))
+        check_release(
+            self.checker, self.model, fewer, np.ones(some.sum(), dtype=bool), where
+        )
         return fewer, np.ones(int(some.sum()), dtype=bool)

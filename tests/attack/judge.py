@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The judge: one claim held against one fact, and what became of all of them."""
+"""Checks of one case, and the tally of all of them."""
 
 import re
 from collections import Counter
@@ -16,20 +16,20 @@ from expunge import ExpungeError
 from .losses import Array
 from .oracle import Optimum
 
-# The radius is a float, computed from above; this is what its last bits may be worth.
+# The radius is a float, rounded up; this allows for its last bits.
 SLACK = 1.0 + 1e-9
-# Errors that scikit-learn and numpy raise on purpose, beside the package's own.
+# Errors that callers may expect; scikit-learn and NumPy raise ValueError.
 REFUSALS = (ExpungeError, ValueError)
 
 
 @dataclass
 class Tally:
-    """What became of the checks of one kind.
+    """The outcome of the checks of one kind.
 
     Attributes
     ----------
     checks, undecided
-        Claims held against a fact, and claims on which the oracle could not decide.
+        Claims that were checked, and claims the oracle could not decide.
     cases
         Problems drawn.
     worst
@@ -37,9 +37,9 @@ class Tally:
     refusals
         Errors by class.
     decisions
-        How answers were reached, where a record tells.
+        How answers were reached, from the records.
     violations
-        What does not hold, each with how to repeat it.
+        Failed checks, each with how to repeat it.
     """
 
     checks: int = 0
@@ -51,7 +51,7 @@ class Tally:
     violations: list[str] = field(default_factory=list)
 
     def add(self, other: "Tally") -> None:
-        """Take in what another process found."""
+        """Add what another process found."""
         self.checks += other.checks
         self.undecided += other.undecided
         self.cases += other.cases
@@ -61,24 +61,26 @@ class Tally:
         self.violations += other.violations
 
 
-class Court:
-    """Hears one case: a random problem with its requests.
+class Checker:
+    """Checks one case: a random problem with its requests.
 
     Parameters
     ----------
     name
         How to repeat the case.
     tally
-        Where the verdicts go.
+        Where the outcomes go.
     """
 
     def __init__(self, name: str, tally: Tally) -> None:
         self.name, self.tally = name, tally
 
-    def radius(self, claimed: float, theta: Array, truth: Optimum, what: str) -> None:
-        """Hold a radius against the distance to the oracle's minimiser.
+    def check_radius(
+        self, claimed: float, theta: Array, truth: Optimum, what: str
+    ) -> None:
+        """Compare a radius with the distance to the oracle's minimiser.
 
-        A claim of infinity says nothing and is no check.
+        An infinite radius claims nothing and is not counted.
         """
         if not isfinite(claimed):
             return
@@ -87,7 +89,7 @@ class Court:
             self.tally.undecided += 1
         elif distance - error > claimed * SLACK:
             self.tally.checks += 1
-            self.violate(
+            self.note_violation(
                 f"{what}: distance {distance:.3g} (up to {error:.1e}), "
                 f"radius {claimed:.3g}"
             )
@@ -97,27 +99,27 @@ class Court:
         else:
             self.tally.undecided += 1
 
-    def fact(self, holds: bool, what: str) -> None:
-        """Hold a claim that is either so or not."""
+    def check(self, holds: bool, what: str) -> None:
+        """Check a claim that is true or false."""
         self.tally.checks += 1
         if not holds:
-            self.violate(what)
+            self.note_violation(what)
 
-    def undecided(self) -> None:
-        """Note a claim on which the oracle cannot decide."""
+    def note_undecided(self) -> None:
+        """Note a claim that the oracle cannot decide."""
         self.tally.undecided += 1
 
-    def violate(self, what: str) -> None:
-        """Note that something does not hold."""
+    def note_violation(self, what: str) -> None:
+        """Note a failed check."""
         self.tally.violations.append(f"{self.name}: {what}")
 
-    def decided(self, decisions: tuple[str, ...]) -> None:
+    def note_decisions(self, decisions: tuple[str, ...]) -> None:
         """Note how an answer was reached."""
         for decision in decisions:
             self.tally.decisions[re.sub(r" \d.*", "", decision)] += 1
 
     @contextmanager
-    def refusals(
+    def note_refusals(
         self, expected: tuple[type[Exception], ...] = REFUSALS
     ) -> Iterator["Refusal"]:
         """Note an error that a caller may expect; any other is a violation."""
@@ -130,7 +132,7 @@ class Court:
                 self.tally.refusals[type(error).__name__] += 1
                 return
             place = _place(error)
-            self.violate(f"raw {type(error).__name__} at {place}: {error}")
+            self.note_violation(f"raw {type(error).__name__} at {place}: {error}")
 
 
 @dataclass
@@ -155,5 +157,5 @@ def _place(error: Exception) -> str:
 
 
 def _ratio(distance: float, radius: float) -> float:
-    """Return distance / radius; nothing over nothing is nothing."""
+    """Return distance / radius, with 0 / 0 = 0."""
     return distance / radius if radius > 0.0 else 0.0

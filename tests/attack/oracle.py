@@ -9,8 +9,8 @@ It minimises, over rows with weights w and W their sum,
 W0 the weight at the *first* fit and the factor W0/W under "sum" scaling. Newton steps
 on the coordinates that are not zero find the point; the distance of zero to the
 subdifferential, over a modulus of strong convexity, then bounds how far the minimiser
-can be. How the point was found does not matter, so that any start may be given. Where
-no modulus is found the bound is infinite, and nothing is judged.
+can be. How the point was found does not matter, so any start will do. If no modulus is
+found the bound is infinite, and nothing is checked.
 """
 
 from dataclasses import dataclass
@@ -29,12 +29,12 @@ PATIENCE = 4  # steps that may fail to reduce the residual to a quarter
 
 @dataclass(frozen=True)
 class Aim:
-    """What is minimised, but for the rows.
+    """What is minimised, without the rows.
 
     Attributes
     ----------
     loss
-        Of a row.
+        The loss of a row.
     alpha, l1_ratio, groups
         Factor of the penalty; its share of L1; the group of each feature for the group
         lasso, which takes the place of both.
@@ -43,7 +43,7 @@ class Aim:
     scaling
         Whether alpha and ridge stay ("mean") or their products with the weight ("sum").
     intercept, free
-        Whether there is one, and whether nothing penalises it.
+        Whether there is an intercept, and whether it is unpenalised.
     """
 
     loss: Loss
@@ -58,7 +58,7 @@ class Aim:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Rows, labels as the loss wants them, weights."""
+    """Rows, labels as the loss expects them, and weights."""
 
     X: Array
     y: Array

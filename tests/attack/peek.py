@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one place that looks behind the public names: the noise-free answer."""
+"""The noise-free answer: the one place that uses private names."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from .losses import Array
 
 
 def draft_of(model: Any) -> Array:
-    """Return the noise-free parameters that a model's radius speaks of."""
+    """Return the noise-free parameters of a model."""
     return np.asarray(private_model(model).answer.draft.theta)
 
 

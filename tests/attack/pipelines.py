@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attack pipelines: steps that change, columns that empty, requests that polish."""
+"""Attack pipelines: steps that change, columns that become empty, polishing."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,8 +18,8 @@ from expunge.preprocessing import (
 from . import draws
 from .arithmetic import filled, indicators, standardised
 from .draws import Generator, Task, chance, pick
-from .faces import empties_a_class, estimator, labels_of, on_the_rest
-from .judge import Court
+from .estimators import empties_a_class, estimator, labels_of, retraining_problem
+from .judge import Checker
 from .losses import Array
 from .oracle import Sample, minimise
 from .peek import draft_of
@@ -27,75 +27,75 @@ from .peek import draft_of
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """Steps, and what they make of raw rows with weights."""
+    """Steps, and how they transform raw rows with weights."""
 
     steps: tuple[Any, ...]
     made: Callable[[Array, Array], Array]
 
 
-def attack_mean(rng: Generator, court: Court) -> None:
-    """Attack pipelines whose alpha stays when rows go."""
-    attack(rng, court, "mean")
+def attack_mean(rng: Generator, checker: Checker) -> None:
+    """Attack pipelines that keep alpha when rows are removed."""
+    attack(rng, checker, "mean")
 
 
-def attack_sum(rng: Generator, court: Court) -> None:
-    """Attack pipelines whose alpha times weight stays when rows go."""
-    attack(rng, court, "sum")
+def attack_sum(rng: Generator, checker: Checker) -> None:
+    """Attack pipelines that keep alpha times weight when rows are removed."""
+    attack(rng, checker, "sum")
 
 
-def attack(rng: Generator, court: Court, scaling: Literal["mean", "sum"]) -> None:
-    """Fit a pipeline, let people leave, and judge every release."""
-    task, line = drawn(rng)
+def attack(rng: Generator, checker: Checker, scaling: Literal["mean", "sum"]) -> None:
+    """Fit a pipeline, remove people, and check every release."""
+    task, line = draw_pipeline(rng)
     task = replace(task, aim=replace(task.aim, scaling=scaling))
     pipeline = forgettable_pipeline(*line.steps, estimator=estimator(rng, task))
     weight = None if (task.sample.weight == 1.0).all() else task.sample.weight
-    with court.refusals() as refusal:
+    with checker.note_refusals() as refusal:
         pipeline.fit(task.sample.X, labels_of(task), task.owners.tolist(), weight)
     if refusal:
         return
     stay = np.ones(len(task.owners), dtype=bool)
-    judge(court, pipeline, (task, line), stay, "fit ")
+    check_release(checker, pipeline, (task, line), stay, "fit ")
     for people in draws.requests(rng, task, 6):
         after = stay & ~task.rows_of(people)
         if not task.sample.weight[after].any() or empties_a_class(task, after):
             continue
-        with court.refusals() as refusal:
+        with checker.note_refusals() as refusal:
             pipeline.forget(people)
         if not refusal:
             stay = after
-        judge(court, pipeline, (task, line), stay)
+        check_release(checker, pipeline, (task, line), stay)
 
 
-def judge(
-    court: Court,
+def check_release(
+    checker: Checker,
     pipeline: Any,
     drawn_as: tuple[Task, Line],
     stay: Array,
     what: str = "",
 ) -> None:
-    """Hold a release against the whole pipeline fitted to the remaining raw rows."""
+    """Compare a release with the whole pipeline fitted to the remaining rows."""
     task, line = drawn_as
-    aim, rest, classes = on_the_rest(task, stay)
+    aim, rest, classes = retraining_problem(task, stay)
     if len(classes) and not np.array_equal(pipeline.classes_, classes):
-        court.fact(False, f"{what}classes {pipeline.classes_}, a fit has {classes}")
+        checker.check(False, f"{what}classes {pipeline.classes_}, a fit has {classes}")
         return
     Z = line.made(rest.X, rest.weight)
     model, record = pipeline.model_, pipeline.record_
     theta = draft_of(model)
     truth = minimise(aim, Sample(Z, rest.y, rest.weight), task.sample.total, theta)
-    court.decided(record.decisions)
+    checker.note_decisions(record.decisions)
     if record.radius is None:
         return
-    court.radius(record.radius, theta, truth, f"{what}{Z.shape[1]} columns")
+    checker.check_radius(record.radius, theta, truth, f"{what}{Z.shape[1]} columns")
     if pipeline.certificate_.status == "certified":
         room = model.budget.radius_budget(theta.size)
-        court.radius(room, theta, truth, f"{what}certified")
+        checker.check_radius(room, theta, truth, f"{what}certified")
 
 
-def drawn(rng: Generator) -> tuple[Task, Line]:
+def draw_pipeline(rng: Generator) -> tuple[Task, Line]:
     """Return a problem with raw rows, and the steps for them."""
     task = draws.task(rng)
-    if task.aim.groups is not None:  # columns come and go, and groups cannot
+    if task.aim.groups is not None:  # columns change, and groups cannot follow
         task = replace(task, aim=replace(task.aim, groups=None))
     if task.aim.l1_ratio == 1.0:  # indicators of a feature add up to one
         task = replace(task, aim=replace(task.aim, l1_ratio=0.8))
@@ -122,7 +122,7 @@ def drawn(rng: Generator) -> tuple[Task, Line]:
 
 
 def _both(width: int, n_words: int, least: float) -> Line:
-    """Return a scaler for some columns beside an encoder for the others."""
+    """Return a scaler for some columns and an encoder for the others."""
     encoder = OneHotEncoder(min_count=least, sparse_output=False)
     numbers, words = list(range(width)), list(range(width, width + n_words))
     step = ColumnTransformer(
@@ -141,7 +141,7 @@ def _filled_and_scaled(X: Array, weight: Array) -> Array:
 
 
 def categories(rng: Generator, task: Task) -> Array:
-    """Return features of a few values each, some of them one person's alone."""
+    """Return features with few values each, some of which one person alone has."""
     n = len(task.owners)
     columns = []
     for _ in range(int(rng.integers(1, 3))):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attack the registry: requests, reopening, new anchors, backups put back."""
+"""Attack the registry: requests, reopening, new anchors, restored backups."""
 
 import shutil
 import tempfile
@@ -16,30 +16,37 @@ from expunge.registry import Registry
 
 from . import draws
 from .draws import Generator, Task, chance, pick
-from .faces import WORDS, empties_a_class, estimator, labels_of, on_the_rest, shown
-from .judge import Court
+from .estimators import (
+    WORDS,
+    empties_a_class,
+    estimator,
+    labels_of,
+    public_parameters,
+    retraining_problem,
+)
+from .judge import Checker
 from .losses import Array, Loss
 from .oracle import LONG, Aim, Sample, minimise
 from .peek import draft_in
 
-# A file system in memory, where there is one: what is attacked here is no disk.
+# A file system in memory if there is one; the disk is not under attack here.
 MEMORY = Path("/dev/shm")
 
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A model in a registry: its problem, its contract, and what it may claim."""
+    """A model in a registry: its problem, its budget, and what it may claim."""
 
     task: Task
     budget: Any
     may_certify: bool = True
 
 
-def attack(rng: Generator, court: Court) -> None:
-    """Fill a registry, let people leave, disturb it, and judge every release."""
+def attack(rng: Generator, checker: Checker) -> None:
+    """Fill a registry, remove people, disturb it, and check every release."""
     place = str(MEMORY) if MEMORY.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="expunge-attack-", dir=place) as folder:
-        site = Site(rng, court, Path(folder))
+        site = Site(rng, checker, Path(folder))
         try:
             site.run()
         finally:
@@ -57,8 +64,8 @@ class Site:
         An empty folder.
     """
 
-    def __init__(self, rng: Generator, court: Court, folder: Path) -> None:
-        self.rng, self.court, self.folder = rng, court, folder
+    def __init__(self, rng: Generator, checker: Checker, folder: Path) -> None:
+        self.rng, self.checker, self.folder = rng, checker, folder
         self.registry = Registry.create(folder / "registry")
         n = int(rng.integers(10, 50))
         self.owners = draws.owners(rng, n)
@@ -66,24 +73,24 @@ class Site:
         self.entries: dict[str, Entry] = {}
 
     def run(self) -> None:
-        """Fit some models, then requests with mishaps in between."""
+        """Fit some models, then make requests with mishaps in between."""
         for number in range(int(self.rng.integers(4, 9))):
             self.enter(f"model-{number}")
         if not self.entries:
             return
-        self.judge()
+        self.check_releases()
         whole = draws.Task(*self._any())
         for people in draws.requests(self.rng, whole, 10):
             after = self.stay & ~whole.rows_of(people)
             if not people or not self._possible(after):
                 continue
             self.disturb()
-            with self.court.refusals() as refusal:
+            with self.checker.note_refusals() as refusal:
                 self.registry.forget(people)
-            if refusal:  # it waits, and would be applied by whoever comes next
+            if refusal:  # it waits, and the next worker would apply it
                 return
             self.stay = after
-            self.judge()
+            self.check_releases()
 
     def _any(self) -> tuple[Aim, Sample, Array]:
         task = next(iter(self.entries.values())).task
@@ -109,7 +116,7 @@ class Site:
         sample = Sample(X, draws.labels(rng, aim.loss, X), draws.weights(rng, n))
         task = Task(aim, sample, self.owners)
         model = estimator(rng, task)
-        with self.court.refusals() as refusal:
+        with self.checker.note_refusals() as refusal:
             if kind == "tuned":
                 model.fit(X, labels_of(task), self.owners.tolist())
                 model.declare_tuned(object())
@@ -132,12 +139,12 @@ class Site:
         weight = factors[codes]
         aim = Aim(Loss("logistic"), 1 / weight.astype(LONG).sum(), scaling="sum")
         task = Task(aim, Sample(X, y, weight), self.owners)
-        with self.court.refusals() as refusal:
+        with self.checker.note_refusals() as refusal:
             fitted.fit(X, words)
             model = from_sklearn(fitted, X, words, self.owners.tolist())
             if chance(rng, 0.7):
                 self._fit(name, model, task)
-            else:  # to be refused, or found out
+            else:  # must be refused, or noticed
                 self.registry.fit(name, model, X, words, subjects=self.owners.tolist())
         if not refusal:
             self.entries[name] = Entry(task, model.budget, not balanced)
@@ -156,7 +163,7 @@ class Site:
         )
 
     def disturb(self) -> None:
-        """Reopen the registry, anchor a model anew, or put a backup back."""
+        """Reopen the registry, anchor a model again, or restore a backup."""
         kind = pick(
             self.rng, "nothing", "reopen", "anchor", "restore", p=[0.5, 0.2, 0.2, 0.1]
         )
@@ -164,7 +171,7 @@ class Site:
             return
         if kind == "anchor":
             name = pick(self.rng, *self.entries)
-            with self.court.refusals():
+            with self.checker.note_refusals():
                 self.registry.models.reanchor(name)
             return
         self.registry.close()
@@ -172,34 +179,38 @@ class Site:
         if kind == "restore" and backup.is_dir():
             shutil.copy(backup / "expunge.db", home / "expunge.db")
             self.registry = Registry.restore(home, backup)
-            self.judge()
+            self.check_releases()
             return
         if kind == "reopen" and not backup.is_dir():
             shutil.copytree(home, backup)
         self.registry = Registry.open(home)
 
-    def judge(self) -> None:
-        """Hold every model's release against a fit to the remaining rows."""
+    def check_releases(self) -> None:
+        """Compare every model's release with a fit to the remaining rows."""
         for name, entry in self.entries.items():
-            self._judge(name, entry)
+            self._check_release(name, entry)
 
-    def _judge(self, name: str, entry: Entry) -> None:
-        court, registry = self.court, self.registry
+    def _check_release(self, name: str, entry: Entry) -> None:
+        checker, registry = self.checker, self.registry
         release, record = registry.model(name), registry.models.record(name)
-        aim, rest, classes = on_the_rest(entry.task, self.stay)
+        aim, rest, classes = retraining_problem(entry.task, self.stay)
         if len(classes) and not np.array_equal(release.classes_, classes):
-            court.fact(False, f"classes {release.classes_}, a fit has {classes}")
+            checker.check(False, f"classes {release.classes_}, a fit has {classes}")
             return
         theta = draft_in(registry, name)
         truth = minimise(aim, rest, entry.task.sample.total, theta)
         radius = inf if record.radius is None else record.radius
-        court.decided(record.decisions)
-        court.radius(radius, theta, truth, "registry")
+        checker.note_decisions(record.decisions)
+        checker.check_radius(radius, theta, truth, "registry")
         claims = release.certificate_.status
         if not entry.may_certify:
-            court.fact(claims != "certified", "a choice on the data became certified")
+            checker.check(
+                claims != "certified", "a choice on the data became certified"
+            )
         if entry.budget is None:
-            court.radius(radius, shown(release, aim), truth, "registry, public")
+            checker.check_radius(
+                radius, public_parameters(release, aim), truth, "registry, public"
+            )
         elif claims == "certified":
             room = entry.budget.radius_budget(theta.size)
-            court.radius(room, theta, truth, "registry, certified")
+            checker.check_radius(room, theta, truth, "registry, certified")

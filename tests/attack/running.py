@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running cases: by kind and number, side by side, until enough is checked."""
+"""Run cases in several processes until enough is checked."""
 
 import sys
 import time
@@ -15,9 +15,9 @@ import numpy as np
 
 from expunge import ExpungeError
 
-from .judge import Court, Tally
+from .judge import Checker, Tally
 
-# Which module attacks what; each has attack(rng, court), or one named after the colon.
+# Which module attacks what: its attack(rng, checker), or the function after the colon.
 KINDS: Mapping[str, str] = {
     "core": "core",
     "streams": "streams",
@@ -32,11 +32,11 @@ KINDS: Mapping[str, str] = {
     "claims": "claims",
 }
 
-Attack = Callable[[np.random.Generator, Court], None]
+Attack = Callable[[np.random.Generator, Checker], None]
 
 SHOWN = 20  # violations of a kind that are printed
 TELL = 30.0  # seconds between lines of progress
-SLICE = 5.0  # seconds of one kind, before it is another one's turn
+SLICE = 5.0  # seconds of one kind, before the next one's turn
 CASES = 100_000  # more than a slice has time for
 
 
@@ -59,11 +59,11 @@ def case(kind: str, seed: int, number: int, tally: Tally | None = None) -> Tally
     """Return the tally of one case, which depends on these numbers alone."""
     tally = Tally() if tally is None else tally
     rng = np.random.default_rng([seed, crc32(kind.encode()), number])
-    court = Court(f"--only {kind} --seed {seed} --case {number}", tally)
+    checker = Checker(f"--only {kind} --seed {seed} --case {number}", tally)
     tally.cases += 1
-    with warnings.catch_warnings(), court.refusals((ExpungeError,)):
+    with warnings.catch_warnings(), checker.note_refusals((ExpungeError,)):
         warnings.simplefilter("ignore")
-        attack_of(kind)(rng, court)
+        attack_of(kind)(rng, checker)
     return tally
 
 
@@ -80,7 +80,7 @@ def some_cases(
 
 
 class Schedule:
-    """Whose turn it is: the kind that had the least time and still wants checks.
+    """Whose turn it is: the kind with the least time so far that needs checks.
 
     Parameters
     ----------
@@ -109,11 +109,11 @@ class Schedule:
         kind = min(wanting, key=self._spent.__getitem__)
         first = self._slices[kind] * CASES
         self._slices[kind] += 1
-        self._spent[kind] += SLICE  # until it is known better
+        self._spent[kind] += SLICE  # an estimate until it is measured
         return kind, range(first, first + CASES), min(SLICE, left)
 
     def take(self, kind: str, tally: Tally, seconds: float) -> None:
-        """Take in what a slice of time brought."""
+        """Add the result of one slice of time."""
         self.tallies[kind].add(tally)
         self._spent[kind] += seconds - SLICE
 

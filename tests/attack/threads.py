@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attack with threads: a fit that fails, or another request, beside a request."""
+"""Attack with threads: a failing fit, or another request, during a request."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -10,21 +10,21 @@ import numpy as np
 
 from . import draws
 from .draws import Generator, Task, chance
-from .faces import empties_a_class, estimator, judge, labels_of
-from .judge import Court
+from .estimators import check_release, empties_a_class, estimator, labels_of
+from .judge import Checker
 from .losses import Array
 
-PATIENCE = 0.02  # seconds that a fit waits for the request beside it
+PATIENCE = 0.02  # seconds that a fit waits for the other thread
 
 
 class Slow:
-    """Something that is read only when something else is done, or after a while."""
+    """Data that can be read only when another thread is done, or after a while."""
 
     def __init__(self) -> None:
         self.begun, self.go_on = threading.Event(), threading.Event()
 
     def wait(self) -> None:
-        """Say that reading has begun, and wait for the other thread."""
+        """Signal that reading has begun, and wait for the other thread."""
         self.begun.set()
         self.go_on.wait(PATIENCE)
 
@@ -67,11 +67,11 @@ class SlowList(Slow):
         return iter(self.people)
 
 
-def attack(rng: Generator, court: Court) -> None:
-    """Let a fit fail, or others leave, while people leave; judge every release."""
+def attack(rng: Generator, checker: Checker) -> None:
+    """Remove people while a fit fails or others are removed; check every release."""
     task = draws.task(rng)
     model = estimator(rng, task)
-    with court.refusals() as refusal:
+    with checker.note_refusals() as refusal:
         fit(model, task, task.sample.X, task.owners.tolist())
     if refusal:
         return
@@ -81,14 +81,14 @@ def attack(rng: Generator, court: Court) -> None:
         if len(people) < 2 or not _possible(task, after):
             continue
         if chance(rng, 0.5):
-            met = two_requests(court, model, people)
+            met = two_requests(checker, model, people)
         else:
             slow = SlowTable(None if chance(rng, 0.5) else task.sample.X)
-            met = failing_fit(court, model, (task, people), slow)
+            met = failing_fit(checker, model, (task, people), slow)
         if not met:
             return
         stay = after
-        judge(court, model, task, stay, "threads: ")
+        check_release(checker, model, task, stay, "threads: ")
 
 
 def _possible(task: Task, after: Array) -> bool:
@@ -101,20 +101,20 @@ def fit(model: Any, task: Task, X: Any, subjects: list[str]) -> None:
 
 
 def failing_fit(
-    court: Court, model: Any, request: tuple[Task, list[str]], slow: SlowTable
+    checker: Checker, model: Any, request: tuple[Task, list[str]], slow: SlowTable
 ) -> bool:
-    """Make a request while a fit fails in another thread; return whether it was met."""
+    """Make a request while a fit fails in another thread; return if it succeeded."""
     task, people = request
 
     def failing() -> None:
         with suppress(ValueError):
             fit(model, task, slow, ["too few owners"])
 
-    return _beside(court, failing, slow, lambda: model.forget(people))
+    return _beside(checker, failing, slow, lambda: model.forget(people))
 
 
-def two_requests(court: Court, model: Any, people: list[str]) -> bool:
-    """Let some leave while others do, slowly; return whether both requests were met."""
+def two_requests(checker: Checker, model: Any, people: list[str]) -> bool:
+    """Make two requests at once, one slow; return whether both succeeded."""
     slow, refused = SlowList(people[1:]), []
 
     def slowly() -> None:
@@ -123,18 +123,18 @@ def two_requests(court: Court, model: Any, people: list[str]) -> bool:
         except Exception as error:
             refused.append(error)
 
-    met = _beside(court, slowly, slow, lambda: model.forget(people[:1]))
+    met = _beside(checker, slowly, slow, lambda: model.forget(people[:1]))
     return met and not refused
 
 
 def _beside(
-    court: Court, other: Callable[[], None], slow: Slow, act: Callable[[], object]
+    checker: Checker, other: Callable[[], None], slow: Slow, act: Callable[[], object]
 ) -> bool:
-    """Act while another thread is busy; return whether the act was not refused."""
+    """Act while another thread is busy; return whether the action succeeded."""
     thread = threading.Thread(target=other)
     thread.start()
     slow.begun.wait(1.0)
-    with court.refusals() as refusal:
+    with checker.note_refusals() as refusal:
         act()
     slow.go_on.set()
     thread.join()

@@ -14,8 +14,14 @@ from expunge.linear_model.tuned import TunedClassifier, TunedRegressor
 from . import draws
 from .core import MECHANISMS, penalty_of
 from .draws import Generator, Task, chance, pick
-from .faces import budget_of, empties_a_class, hold, labels_of, on_the_rest
-from .judge import Court
+from .estimators import (
+    budget_of,
+    check_against_fit,
+    empties_a_class,
+    labels_of,
+    retraining_problem,
+)
+from .judge import Checker
 from .losses import Array
 from .oracle import LONG, Aim, Problem, Sample, minimise
 
@@ -39,31 +45,31 @@ class Scored:
     error: float
 
 
-def attack(rng: Generator, court: Court) -> None:
-    """Tune a model, let people leave, and judge every choice."""
-    task, rule = drawn(rng)
+def attack(rng: Generator, checker: Checker) -> None:
+    """Tune a model, remove people, and check every choice."""
+    task, rule = draw_rule(rng)
     model = tuner(rng, task, rule)
     sample = task.sample
     weight = None if (sample.weight == 1.0).all() else sample.weight
-    with court.refusals() as refusal:
+    with checker.note_refusals() as refusal:
         model.fit(sample.X, labels_of(task), task.owners.tolist(), weight)
     if refusal:
         return
     stay = np.ones(len(sample.y), dtype=bool)
-    judge(court, model, (task, rule), stay)
+    check_release(checker, model, (task, rule), stay)
     for people in draws.requests(rng, task, 6):
         after = stay & ~task.rows_of(people)
         emptied = empties_a_class(task, after) and chance(rng, 0.8)
         if not sample.weight[after].any() or emptied:
             continue
-        with court.refusals() as refusal:
+        with checker.note_refusals() as refusal:
             model.forget(people)
         if not refusal:
             stay = after
-            judge(court, model, (task, rule), stay)
+            check_release(checker, model, (task, rule), stay)
 
 
-def drawn(rng: Generator) -> tuple[Task, Rule]:
+def draw_rule(rng: Generator) -> tuple[Task, Rule]:
     """Return a small problem and the candidates for it."""
     n, d = int(rng.integers(10, 50)), int(rng.integers(1, 4))
     loo = chance(rng, 0.1)
@@ -111,14 +117,20 @@ def tuner(rng: Generator, task: Task, rule: Rule) -> Any:
     return face(**settings)
 
 
-def judge(court: Court, model: Any, drawn_as: tuple[Task, Rule], stay: Array) -> None:
-    """Hold choice, intervals and radius against tuning again on the rest."""
+def check_release(
+    checker: Checker, model: Any, drawn_as: tuple[Task, Rule], stay: Array
+) -> None:
+    """Compare choice, intervals and radius with tuning again on the rest."""
     task, rule = drawn_as
-    aim, rest, classes = on_the_rest(task, stay)
+    aim, rest, classes = retraining_problem(task, stay)
     chosen = (model.alpha_, model.l1_ratio_)
     at_choice = replace(aim, alpha=chosen[0], l1_ratio=chosen[1])
-    hold(
-        court, model, (at_choice, rest, classes), rest.total, f"alpha {chosen[0]:.3g}: "
+    check_against_fit(
+        checker,
+        model,
+        (at_choice, rest, classes),
+        rest.total,
+        f"alpha {chosen[0]:.3g}: ",
     )
     if model.certificate_.selection == "not covered":
         return
@@ -128,40 +140,42 @@ def judge(court: Court, model: Any, drawn_as: tuple[Task, Rule], stay: Array) ->
         for alpha, ratio in rule.pairs
     ]
     if not all(isfinite(score.error) for score in scores):
-        court.undecided()
+        checker.note_undecided()
         return
-    _judge_choice(court, chosen, rule, scores)
+    _judge_choice(checker, chosen, rule, scores)
     if model.method == "certified":
         curve = model.curve_
         values = np.array([score.value for score in scores])
         doubts = np.array([score.error for score in scores])
         inside = (curve.low - doubts <= values) & (values <= curve.high + doubts)
-        court.fact(bool(inside.all()), f"errors {values[~inside]} outside their bars")
+        checker.check(
+            bool(inside.all()), f"errors {values[~inside]} outside their bars"
+        )
 
 
 def _judge_choice(
-    court: Court, chosen: tuple[float, float], rule: Rule, scores: list[Scored]
+    checker: Checker, chosen: tuple[float, float], rule: Rule, scores: list[Scored]
 ) -> None:
-    """Hold the choice against the smallest error, the first candidate on a tie."""
+    """Compare the choice with the smallest error; on a tie, the first candidate."""
     place = rule.pairs.index(chosen)
     mine = scores[place]
     for other, score in enumerate(scores):
         doubt = mine.error + score.error
         if score.value < mine.value - doubt:
-            court.fact(
+            checker.check(
                 False,
                 f"chose {chosen} with {mine.value:.17g}, candidate {other} has "
                 f"{score.value:.17g}",
             )
             return
         if other < place and score.value <= mine.value + doubt:
-            court.undecided()  # a tie, as far as can be told
+            checker.note_undecided()  # a tie, as far as can be told
             return
-    court.fact(True, "")
+    checker.check(True, "")
 
 
 def folds_of(owners: Array, n_folds: int | None) -> Array:
-    """Return the fold of each row: by its person's keyed hash, or each its own."""
+    """Return the fold of each row: by a keyed hash of its owner, or one each."""
     if n_folds is None:
         return np.arange(len(owners))
     digests = [
@@ -181,7 +195,7 @@ def scored(aim: Aim, sample: Sample, folds: Array) -> Scored:
 
 
 def _parts(aim: Aim, sample: Sample, folds: Array) -> Iterator[tuple[Any, float]]:
-    """Yield the loss of each fold with how far it may be off."""
+    """Yield the loss of each fold with its possible error."""
     start: Array | None = None
     for fold in np.unique(folds):
         inside = (folds == fold) & (sample.weight > 0.0)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files: a model in a folder, its release apart from its private state.
 
-    release.json   release.safetensors     may be shipped: predictions, certificate
-    private.json   private.safetensors     stay with the operator: removal needs them
+    release.json   release.safetensors     public: predictions, certificate
+    private.json   private.safetensors     for the operator alone: removal needs them
 
-JSON says what there is, safetensors holds the arrays, and nothing is ever pickled. The
-release knows nothing of the private half, not even a hash. ``ship`` writes a release as
-one file, for those who serve it.
+JSON describes the values, safetensors holds the arrays, and nothing is pickled. The
+release files say nothing of the private ones, not even a hash. ``ship`` writes a
+release as a single file, for serving.
 """
 
 from .export import read_shipped, ship

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shipping: the release of a model as one file, for those who serve it.
+"""Shipping: the release of a model as one file, for serving.
 
     model.safetensors   coefficients, intercepts and certificate; ``read_shipped``
     model.onnx          a graph of standard operators for any ONNX runtime
@@ -34,7 +34,7 @@ from .folder import (
     CorruptFiles,
     digest,
     encode_header,
-    safetensors,
+    import_safetensors,
     tensor_header,
 )
 
@@ -44,39 +44,39 @@ SHIP_AGAIN = "ship the release again, or fetch the file from where it was copied
 OPSET, IR_VERSION = 13, 7
 # Losses whose predictors are log-odds.
 LOG_ODDS = frozenset({"Logistic", "OneVsRest"})
-
 # An operator, what it takes, what it gives, and its attributes.
 Step: TypeAlias = tuple[str, tuple[str, ...], str, dict[str, Any]]
 
 
 def ship(public: PublicModel, path: str | PathLike[str]) -> None:
-    """Write a release into one file, by its suffix.
+    """Write a release into one file, in the format of its suffix.
 
-    What is there already is replaced as a whole or, if anything fails, stays as it was.
-    A new file is for its owner alone; one that is replaced keeps its mode.
+    An existing file is replaced at once or, if anything fails, stays as it was. A new
+    file is readable by its owner alone; a replaced one keeps its mode.
 
     Parameters
     ----------
     public
         The public model.
     path
-        Ends in .safetensors or .onnx; its folder must be there.
+        Must end in .safetensors or .onnx; its folder must exist.
     """
     place = Path(path)
-    put_in_place(place, file_of(public, place))
+    put_in_place(place, render_file(public, place))
 
 
-def file_of(public: PublicModel, place: Path) -> bytes:
+def render_file(public: PublicModel, place: Path) -> bytes:
     """Return what ``ship`` would write there; write nothing."""
     writer = WRITERS.get(place.suffix.lower())
     if writer is None:
         raise InvalidInput(
-            f"{place.name} ends in {place.suffix!r}; a release is shipped as "
+            f"{place.name} ends in {place.suffix!r}; name a file that ends in "
             ".safetensors or .onnx"
         )
     if place.is_dir() or not place.parent.is_dir():
         raise InvalidInput(
-            f"{place} is a folder, or lies in none; name a file in a folder that exists"
+            f"{place} is a folder, or its folder does not exist; name a file in a "
+            "folder that exists"
         )
     return writer(public)
 
@@ -89,34 +89,83 @@ def read_shipped(path: str | PathLike[str]) -> PublicModel:
     Parameters
     ----------
     path
-        The file. One that ends in .onnx is for an ONNX runtime.
+        The file. Files that end in .onnx are for an ONNX runtime.
     """
     place = Path(path)
     if place.suffix.lower() != ".safetensors":
         raise InvalidInput(
-            f"{place.name} ends in {place.suffix!r}; expunge reads .safetensors back, "
-            "and an ONNX runtime .onnx"
+            f"{place.name} ends in {place.suffix!r}; pass a .safetensors file (.onnx "
+            "is for an ONNX runtime)"
         )
-    library = safetensors()
+    library = import_safetensors()
     try:
         data = place.read_bytes()
     except FileNotFoundError:
         raise CorruptFiles(f"{place} is missing; {SHIP_AGAIN}") from None
-    words = _read_words(place.name, data)
+    words = _read_metadata(place.name, data)
     try:
         return _read_public(words, library.load(data))
-    except (LookupError, TypeError, ValueError, AttributeError, _damaged()) as error:
-        raise CorruptFiles(f"{place.name} holds no model; {SHIP_AGAIN}") from error
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        _safetensors_error(),
+    ) as error:
+        raise CorruptFiles(
+            f"{place.name} does not contain a model; {SHIP_AGAIN}"
+        ) from error
 
 
-def _damaged() -> type[Exception]:
-    """Return the error of a file that is not in the format of safetensors."""
-    error: type[Exception] = import_module("safetensors").SafetensorError
-    return error
+def put_in_place(place: Path, data: bytes) -> None:
+    """Replace a file at once, and flush it to disk.
+
+    The old file is public and not overwritten: a server may still be reading it.
+    """
+    # One name for each thread: two that ship at once cannot collide.
+    draft = place.with_name(f".{os.getpid()}-{threading.get_ident()}.shipping")
+    try:
+        draft.unlink(missing_ok=True)
+        write_new_file(draft, data)
+        draft.replace(place)
+        sync_folder(place.parent)
+    except BaseException as error:
+        with suppress(OSError):
+            draft.unlink()
+        if isinstance(error, OSError):
+            raise store_failure(error) from error
+        raise
 
 
-def _words_of(public: PublicModel) -> dict[str, str]:
-    """Return what both kinds of file say beside the numbers."""
+def seal(header: Mapping[str, Any], body: bytes) -> bytes:
+    """Return a safetensors file whose header holds the hash of all the rest."""
+    words = {"sha256": digest(encode_header(header) + body)}
+    return encode_header({**header, METADATA: header[METADATA] | words}) + body
+
+
+def split(data: bytes) -> tuple[dict[str, Any], bytes]:
+    """Return header and tensors of a safetensors file."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    header: dict[str, Any] = json.loads(data[8:end])
+    return header, data[end:]
+
+
+def _make_safetensors(public: PublicModel) -> bytes:
+    """Return the release as a safetensors file with its hash."""
+    coef, intercept = public.coefficients
+    if public.classes is None and public.n_targets is None:
+        coef, intercept = coef[0], intercept[0]
+    tensors: dict[str, NDArray[Any]] = {"coef": coef, "intercept": intercept}
+    # Parameters may be arrays themselves: candidates of a grid, say.
+    parameters = pack(dict(public.parameters), "parameters", arrays=tensors)
+    tensors = {name: np.array(array, order="C") for name, array in tensors.items()}
+    words = _make_metadata(public) | {"parameters": dumps(parameters)}
+    body = b"".join(array.tobytes() for array in tensors.values())
+    return seal(tensor_header(tensors) | {METADATA: words}, body)
+
+
+def _make_metadata(public: PublicModel) -> dict[str, str]:
+    """Return what both formats say besides the numbers."""
     words = {
         "certificate": public.release.certificate.to_json(),
         "estimator": public.estimator,
@@ -136,40 +185,13 @@ def _words_of(public: PublicModel) -> dict[str, str]:
 
 
 def _spell_class(label: Any) -> Any:
-    """Return a class as JSON holds it; digits where an integer is too long."""
+    """Return a class as JSON holds it; a string of digits for a long integer."""
     beyond = isinstance(label, int) and abs(label) > LARGEST_INTEGER
     return str(label) if beyond else label
 
 
-def _make_safetensors(public: PublicModel) -> bytes:
-    """Return the release as tensors and words, sealed."""
-    coef, intercept = public.coefficients
-    if public.classes is None and public.n_targets is None:
-        coef, intercept = coef[0], intercept[0]
-    tensors: dict[str, NDArray[Any]] = {"coef": coef, "intercept": intercept}
-    # Parameters may be arrays themselves: candidates of a grid, say.
-    parameters = pack(dict(public.parameters), "parameters", arrays=tensors)
-    tensors = {name: np.array(array, order="C") for name, array in tensors.items()}
-    words = _words_of(public) | {"parameters": dumps(parameters)}
-    body = b"".join(array.tobytes() for array in tensors.values())
-    return seal(tensor_header(tensors) | {METADATA: words}, body)
-
-
-def seal(header: Mapping[str, Any], body: bytes) -> bytes:
-    """Return a safetensors file whose header holds the hash of all the rest."""
-    words = {"sha256": digest(encode_header(header) + body)}
-    return encode_header({**header, METADATA: header[METADATA] | words}) + body
-
-
-def split(data: bytes) -> tuple[dict[str, Any], bytes]:
-    """Return header and tensors of a safetensors file."""
-    end = 8 + int.from_bytes(data[:8], "little")
-    header: dict[str, Any] = json.loads(data[8:end])
-    return header, data[end:]
-
-
-def _read_words(name: str, data: bytes) -> dict[str, str]:
-    """Return the words of a file whose every byte is as it was written."""
+def _read_metadata(name: str, data: bytes) -> dict[str, str]:
+    """Return the metadata of a file, or raise CorruptFiles if a byte was altered."""
     try:
         header, body = split(data)
         words = dict(header[METADATA])
@@ -180,7 +202,7 @@ def _read_words(name: str, data: bytes) -> dict[str, str]:
         raise CorruptFiles(f"{name} is not a shipped release; {SHIP_AGAIN}")
     if version != VERSION:
         raise CorruptFiles(
-            f"{name} is of version {version} and this expunge reads {VERSION}; read it "
+            f"{name} has version {version} and this expunge reads {VERSION}; read it "
             "with the expunge that wrote it, or a newer one"
         )
     words.pop("sha256", None)
@@ -224,46 +246,32 @@ def _stack(
         columns = np.vstack([columns, np.atleast_1d(intercept)])
     theta = np.array(columns, dtype=np.float64).ravel()
     if theta.size != certificate.n_parameters:
-        raise ValueError("more or fewer parameters than the certificate speaks of")
+        raise ValueError("number of parameters differs from the certificate")
     return theta
 
 
-def put_in_place(place: Path, data: bytes) -> None:
-    """Put a file in place at once, and see it on disk.
-
-    The replaced one is public and not overwritten: a server may be reading it still.
-    """
-    # One name a thread: two that ship at once do not meet, and a crash leaves one.
-    draft = place.with_name(f".{os.getpid()}-{threading.get_ident()}.shipping")
-    try:
-        draft.unlink(missing_ok=True)
-        write_new_file(draft, data)
-        draft.replace(place)
-        sync_folder(place.parent)
-    except BaseException as error:
-        with suppress(OSError):
-            draft.unlink()
-        if isinstance(error, OSError):
-            raise store_failure(error) from error
-        raise
+def _safetensors_error() -> type[Exception]:
+    """Return the error class for a file that is not in the safetensors format."""
+    error: type[Exception] = import_module("safetensors").SafetensorError
+    return error
 
 
 def _make_onnx(public: PublicModel) -> bytes:
-    """Return the release as a graph, with the same words as safetensors have."""
-    onnx = _onnx()
+    """Return the release as a graph, with the same metadata as safetensors."""
+    onnx = _import_onnx()
     graph = onnx.helper.make_model(
         _make_graph(public, onnx),
         opset_imports=[onnx.helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
         producer_name="expunge",
     )
-    onnx.helper.set_model_props(graph, _words_of(public))
+    onnx.helper.set_model_props(graph, _make_metadata(public))
     data: bytes = graph.SerializeToString(deterministic=True)
     return data
 
 
 def _make_graph(public: PublicModel, onnx: Any) -> Any:
-    """Return eta = X coef' + intercept, and what the model makes of it."""
+    """Return the graph of eta = X coef' + intercept and of predictions from it."""
     coef, intercept = public.coefficients
     constants = {
         "coef": np.ascontiguousarray(coef.T),
@@ -279,23 +287,23 @@ def _make_graph(public: PublicModel, onnx: Any) -> Any:
     shapes: dict[str, list[int | None]] = {}
     if public.classes is None:
         one = public.n_targets is None
-        steps.append(_column("predictions") if one else _same("predictions"))
+        steps.append(_squeeze_eta("predictions") if one else _copy_eta("predictions"))
         shapes["predictions"] = [None] if one else [None, len(coef)]
     else:
-        constants["classes"] = _portable(public.classes)
-        steps += _label(len(coef), onnx) + _scores(public.loss, len(coef))
+        constants["classes"] = _convert_classes(public.classes)
+        steps += _label_steps(len(coef), onnx) + _score_steps(public.loss, len(coef))
         last = steps[-1][2]
         shapes = {"label": [None], last: [None]}
         if last == "probabilities":
             shapes[last].append(len(public.classes))
-    return _assembled(onnx, steps, constants=constants, shapes=shapes)
+    return _assemble_graph(onnx, steps, constants=constants, shapes=shapes)
 
 
-def _label(n_outputs: int, onnx: Any) -> list[Step]:
-    """Return the class of the positive side, or of the largest predictor."""
+def _label_steps(n_outputs: int, onnx: Any) -> list[Step]:
+    """Return the steps to the class of the positive side or of the largest eta."""
     if n_outputs == 1:
         places: list[Step] = [
-            _column("column"),
+            _squeeze_eta("column"),
             ("Greater", ("column", "zero"), "positive", {}),
             ("Cast", ("positive",), "place", {"to": onnx.TensorProto.INT64}),
         ]
@@ -304,12 +312,12 @@ def _label(n_outputs: int, onnx: Any) -> list[Step]:
     return [*places, ("Gather", ("classes", "place"), "label", {})]
 
 
-def _scores(loss: str, n_outputs: int) -> list[Step]:
-    """Return probabilities; where the loss has none, what the sign decides."""
+def _score_steps(loss: str, n_outputs: int) -> list[Step]:
+    """Return the steps to probabilities or, if the loss has none, to scores."""
     if loss == "Multinomial":
         return [("Softmax", ("eta",), "probabilities", {"axis": 1})]
     if loss not in LOG_ODDS:
-        return [_column("scores")]
+        return [_squeeze_eta("scores")]
     sigmoid: Step = ("Sigmoid", ("eta",), "second", {})
     if n_outputs == 1:
         return [
@@ -324,24 +332,24 @@ def _scores(loss: str, n_outputs: int) -> list[Step]:
     ]
 
 
-def _column(output: str) -> Step:
-    """Return eta of shape (n, 1) as (n,)."""
+def _squeeze_eta(output: str) -> Step:
+    """Return the step that turns eta of shape (n, 1) into (n,)."""
     return "Squeeze", ("eta", "axis"), output, {}
 
 
-def _same(output: str) -> Step:
-    """Return eta under the name of an output."""
+def _copy_eta(output: str) -> Step:
+    """Return the step that copies eta to an output."""
     return "Identity", ("eta",), output, {}
 
 
-def _assembled(
+def _assemble_graph(
     onnx: Any,
     steps: list[Step],
     *,
     constants: Mapping[str, NDArray[Any]],
     shapes: Mapping[str, list[int | None]],
 ) -> Any:
-    """Return the steps as a graph, with the constants that they take."""
+    """Return the steps as a graph, with the constants that they use."""
     double, described = onnx.TensorProto.DOUBLE, onnx.helper.make_tensor_value_info
     taken = {name for _, inputs, _, _ in steps for name in inputs}
     tensors = {
@@ -364,8 +372,8 @@ def _assembled(
     )
 
 
-def _portable(classes: NDArray[Any]) -> NDArray[Any]:
-    """Return classes as words, 64-bit integers, truth values or doubles."""
+def _convert_classes(classes: NDArray[Any]) -> NDArray[Any]:
+    """Return classes as strings, 64-bit integers, booleans or doubles."""
     kind = classes.dtype.kind
     if kind == "U" or all(isinstance(word, str) for word in classes):
         return classes.astype(object)
@@ -381,8 +389,8 @@ def _portable(classes: NDArray[Any]) -> NDArray[Any]:
     )
 
 
-def _onnx() -> Any:
-    """Return the library that writes graphs."""
+def _import_onnx() -> Any:
+    """Return the onnx library, or raise MissingExtra."""
     try:
         return import_module("onnx")
     except ImportError as error:

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Snapshots to folders and back: JSON manifests and safetensors, replaced at once.
+"""A model in a folder: its public part apart from its private part.
 
-The release lies apart from what is private. Noise that was drawn ahead is never
-written: reading draws its own.
-
-New files are written beside the old ones and flushed to disk; one rename then decides,
+New files are written beside the old ones and flushed to disk; then one rename decides,
 after which each takes its place. A crash before the rename leaves the old folder, a
-crash after it the new one: readers prefer what has not taken its place yet. Private
-files are readable by their owner alone, and overwritten with zeros once replaced.
-What a file system, a backup or a solid-state disk keeps beyond that is out of reach.
+crash after it the new one: readers prefer files that have not taken their place yet.
+Private files are readable by their owner alone, and overwritten with zeros once they
+are replaced. What a file system, a backup or a solid-state disk keeps beyond that is
+out of reach.
 
-Every file is sealed: a manifest holds the SHA-256 of its content and of the arrays
-beside it. That catches accidents. Anyone who can write the folder can also seal it.
+A manifest in JSON holds the SHA-256 of its own content and of the safetensors file
+beside it. That catches accidents, not forgery: anyone who can write the folder can
+also write a new hash. Noise drawn ahead is never written; loading draws its own.
 """
 
 import json
@@ -41,12 +40,13 @@ from ..private_model.training_rows import RowDigests, TrainingRows
 from ..promise.canonical import dumps, loads
 
 Content: TypeAlias = dict[str, Any]
-
 VERSION = 1
 SAVING, SAVED = ".saving", ".saved"
 RESTORE = "restore the folder from where it was copied, or save the model again"
-METADATA = "__metadata__"  # where safetensors keeps words
-# As safetensors spells them.
+METADATA = "__metadata__"  # where safetensors keeps strings
+PRIVATE = "private."  # prefix of private file names
+UNREADABLE = (LookupError, TypeError, ValueError, AttributeError)
+# The names safetensors uses.
 DTYPES = {
     "bool": "BOOL",
     "float16": "F16",
@@ -61,26 +61,128 @@ DTYPES = {
     "uint32": "U32",
     "uint64": "U64",
 }
-PRIVATE = "private."  # how names of private files begin
 
 
 class CorruptFiles(ExpungeError, ValueError):
     """A saved model is incomplete, altered, or of another version; nothing was read."""
 
 
-def replace_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write these files into the folder in place of those of the same names.
+def save(snapshot: Snapshot, path: str | PathLike[str]) -> None:
+    """Write a model into a folder, replacing what was saved there before.
 
-    All of them or, if anything fails, none.
+    All files are replaced together, and the private files of an earlier save are
+    overwritten. Save again after every ``forget``: until then the folder still holds
+    the removed rows.
+
+    Parameters
+    ----------
+    snapshot
+        The model; a copy without private state writes its release alone.
+    path
+        The folder; it is created if it does not exist.
     """
+    folder = Path(path)
+    arrays: dict[str, NDArray[Any]] = {}
+    content = pack_public(snapshot.public, arrays)
+    public = _seal_pair("release", content, arrays=arrays)
+    private: dict[str, bytes] = {}
+    if snapshot.private is not None:
+        arrays = {}
+        content = _private_content(snapshot, arrays)
+        content["release"] = digest(public["release.json"])
+        private = _seal_pair("private", content, arrays=arrays)
+    elif read_file(folder, "private.json") is not None:
+        raise InvalidInput(
+            "this copy has only the release, and the folder holds private state that "
+            "would no longer match; save it into another folder"
+        )
+    replace_files(folder, public | private)
+
+
+def read_snapshot(path: str | PathLike[str]) -> Snapshot:
+    """Return the model that was saved in a folder.
+
+    With the private files it continues where it was. Raises CorruptFiles if anything
+    was altered.
+    """
+    folder = Path(path)
+    manifest = _require(
+        read_file(folder, "release.json"), "release.json", folder=folder
+    )
+    content, arrays = _open_pair(folder, "release", manifest=manifest)
+    try:
+        snapshot = Snapshot(unpack_public(content, arrays))
+    except UNREADABLE as error:
+        raise CorruptFiles(
+            f"release.json does not contain a model; {RESTORE}"
+        ) from error
+    private = read_file(folder, "private.json")
+    if private is None:
+        if read_file(folder, "private.safetensors") is not None:
+            _require(None, "private.json", folder=folder)
+        return snapshot
+    content, arrays = _open_pair(folder, "private", manifest=private)
+    if content.get("release") != digest(manifest):
+        raise CorruptFiles(
+            f"private.json and release.json were not saved together; {RESTORE}"
+        )
+    try:
+        return _load_private(snapshot, content, arrays=arrays)
+    except UNREADABLE as error:
+        raise CorruptFiles(
+            f"private.json does not contain private state; {RESTORE}"
+        ) from error
+
+
+def pack_public(public: PublicModel, arrays: dict[str, NDArray[Any]]) -> Content:
+    """Return the public model as JSON data, with its arrays beside it."""
+    return {"model": pack(public, "model", arrays=arrays)}
+
+
+def unpack_public(content: Content, arrays: Mapping[str, NDArray[Any]]) -> PublicModel:
+    """Return the public model that was packed."""
+    public: PublicModel = unpack(content["model"], arrays)
+    note_use(public.parameters["budget"])  # by the fit that was saved
+    return public
+
+
+def frame_public(public: PublicModel) -> bytes:
+    """Return the public model as one piece of bytes."""
+    arrays: dict[str, NDArray[Any]] = {}
+    return b"".join(frame(pack_public(public, arrays), arrays))
+
+
+def unframe_public(data: bytes) -> PublicModel:
+    """Return the public model that was framed."""
+    return unpack_public(*unframe(data))
+
+
+def frame(content: Content, arrays: Mapping[str, NDArray[Any]]) -> list[memoryview]:
+    """Return content and arrays as one piece: a line of JSON, then safetensors.
+
+    It comes in parts, to avoid a copy: a state is megabytes, and this is done for every
+    request.
+    """
+    line = dumps(content).encode() + b"\n"
+    return [memoryview(line), *tensor_parts(arrays)]
+
+
+def unframe(data: bytes) -> tuple[Content, dict[str, NDArray[Any]]]:
+    """Return content and arrays of one piece."""
+    line, _, rest = data.partition(b"\n")
+    return loads(line, "a framed piece"), import_safetensors().load(rest)
+
+
+def replace_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Replace files of these names in a folder: all of them or, on failure, none."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in files:
         if (folder / name).is_symlink():
             raise InvalidInput(
-                f"{name} in {folder} is a link, behind which removed rows would stay; "
-                "save into a folder of plain files"
+                f"{name} in {folder} is a link, and removed rows would stay in the "
+                "file it points to; save into a folder of plain files"
             )
-    _settle(folder)
+    _finish_save(folder)
     saving = folder / SAVING
     _discard(saving)
     saving.mkdir(mode=0o700)
@@ -94,11 +196,11 @@ def replace_files(folder: Path, files: Mapping[str, bytes]) -> None:
         _discard(saving)
         raise
     sync_folder(folder)
-    _settle(folder)
+    _finish_save(folder)
 
 
 def read_file(folder: Path, name: str) -> bytes | None:
-    """Return a file of the folder; None if it is not there."""
+    """Return the content of a file in the folder; None if there is no such file."""
     for place in (folder / SAVED / name, folder / name):
         try:
             return place.read_bytes()
@@ -107,8 +209,8 @@ def read_file(folder: Path, name: str) -> bytes | None:
     return None
 
 
-def sealed(kind: str, content: Mapping[str, Any]) -> bytes:
-    """Return the manifest of this content, in its only spelling."""
+def seal_manifest(kind: str, content: Mapping[str, Any]) -> bytes:
+    """Return the manifest of this content, in canonical JSON with its hash."""
     manifest = {
         "content": content,
         "format": f"expunge {kind}",
@@ -118,7 +220,7 @@ def sealed(kind: str, content: Mapping[str, Any]) -> bytes:
     return dumps(manifest).encode()
 
 
-def unsealed(kind: str, data: bytes) -> dict[str, Any]:
+def open_manifest(kind: str, data: bytes) -> dict[str, Any]:
     """Return the content of a manifest, or raise CorruptFiles."""
     try:
         manifest = loads(data, f"{kind}.json")
@@ -127,63 +229,20 @@ def unsealed(kind: str, data: bytes) -> dict[str, Any]:
     version = manifest.get("version")
     if version != VERSION and isinstance(version, int):
         raise CorruptFiles(
-            f"{kind}.json is of version {version} and this expunge reads {VERSION}; "
-            "load it with the expunge that wrote it, or a newer one"
+            f"{kind}.json has version {version} and this expunge reads {VERSION}; load "
+            "it with the expunge that wrote it, or a newer one"
         )
     content = manifest.get("content")
-    # Equal bytes, not equal meaning: no byte can change unnoticed.
-    if not isinstance(content, dict) or sealed(kind, content) != data:
+    # Compare bytes, not meaning, so that no changed byte goes unnoticed.
+    if not isinstance(content, dict) or seal_manifest(kind, content) != data:
         raise CorruptFiles(f"{kind}.json was altered since it was saved; {RESTORE}")
     return content
 
 
-def digest(data: bytes) -> str:
-    """Return the SHA-256 in hexadecimal."""
-    return sha256(data).hexdigest()
-
-
-def _settle(folder: Path) -> None:
-    """Let files that were decided upon take their places."""
-    saved = folder / SAVED
-    if not saved.is_dir():
-        return
-    for file in sorted(saved.iterdir()):
-        private = file.name.startswith(PRIVATE)
-        with erase_replaced(folder / file.name) if private else nullcontext():
-            file.replace(folder / file.name)
-    saved.rmdir()
-    sync_folder(folder)
-
-
-def _discard(folder: Path) -> None:
-    """Remove what an interrupted save left, its bytes first."""
-    if not folder.is_dir():
-        return
-    for file in folder.iterdir():
-        destroy(file)
-    folder.rmdir()
-
-
-def frame(content: Content, arrays: Mapping[str, NDArray[Any]]) -> list[memoryview]:
-    """Return content and arrays as one piece: a line of JSON, then safetensors.
-
-    The piece comes in parts, which are not copied: a state is megabytes, and this is
-    done for every request.
-    """
-    line = dumps(content).encode() + b"\n"
-    return [memoryview(line), *tensor_parts(arrays)]
-
-
-def unframe(data: bytes) -> tuple[Content, dict[str, NDArray[Any]]]:
-    """Return content and arrays of one piece."""
-    line, _, rest = data.partition(b"\n")
-    return loads(line, "a framed piece"), safetensors().load(rest)
-
-
 def tensor_parts(arrays: Mapping[str, NDArray[Any]]) -> list[memoryview]:
-    """Return arrays in the format of safetensors: a header, then each array's bytes.
+    """Return arrays in the safetensors format: a header, then the bytes of each array.
 
-    Written here because the library copies, and puts words into an order of the day.
+    Written here because the library copies arrays and does not fix the order of keys.
     """
     header = encode_header(tensor_header(arrays))
     return [memoryview(header), *(_bytes_of(array) for array in arrays.values())]
@@ -204,19 +263,19 @@ def tensor_header(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
 
 
 def encode_header(header: Mapping[str, Any]) -> bytes:
-    """Return a header as safetensors begins a file, in one spelling."""
+    """Return the header that begins a safetensors file, in one spelling."""
     text = json.dumps(header, separators=(",", ":"), sort_keys=True).encode("ascii")
     text += b" " * (-len(text) % 8)  # so that arrays are aligned
     return len(text).to_bytes(8, "little") + text
 
 
-def _bytes_of(array: NDArray[Any]) -> memoryview:
-    """Return the bytes of an array where they lie."""
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+def digest(data: bytes) -> str:
+    """Return the SHA-256 in hexadecimal."""
+    return sha256(data).hexdigest()
 
 
-def safetensors() -> Any:
-    """Return the library that reads and writes arrays."""
+def import_safetensors() -> Any:
+    """Return the safetensors library, or raise MissingExtra."""
     try:
         from safetensors import numpy
     except ImportError as error:
@@ -225,95 +284,6 @@ def safetensors() -> Any:
             "pip install expunge[files]"
         ) from error
     return numpy
-
-
-UNREADABLE = (LookupError, TypeError, ValueError, AttributeError)
-
-
-def save(snapshot: Snapshot, path: str | PathLike[str]) -> None:
-    """Write a model into a folder, in place of what was saved there before.
-
-    The folder is replaced as a whole, and the private files of an earlier save are
-    overwritten. Save again after every ``forget``: until then the folder remembers.
-
-    Parameters
-    ----------
-    snapshot
-        The model; of a copy that carries the release alone, the release.
-    path
-        The folder; it is made if need be.
-    """
-    folder = Path(path)
-    arrays: dict[str, NDArray[Any]] = {}
-    content = pack_public(snapshot.public, arrays)
-    public = _sealed_pair("release", content, arrays=arrays)
-    private: dict[str, bytes] = {}
-    if snapshot.private is not None:
-        arrays = {}
-        content = _private_content(snapshot, arrays)
-        content["release"] = digest(public["release.json"])
-        private = _sealed_pair("private", content, arrays=arrays)
-    elif read_file(folder, "private.json") is not None:
-        raise InvalidInput(
-            "this copy carries the release alone and the folder holds private "
-            "state, which it would orphan; save it into a folder of its own"
-        )
-    replace_files(folder, public | private)
-
-
-def read_snapshot(path: str | PathLike[str]) -> Snapshot:
-    """Return the model that was saved in a folder.
-
-    With the private files it goes on where it was. Raises CorruptFiles if anything was
-    altered.
-    """
-    folder = Path(path)
-    manifest = _require(
-        read_file(folder, "release.json"), "release.json", folder=folder
-    )
-    content, arrays = _open_pair(folder, "release", manifest=manifest)
-    try:
-        snapshot = Snapshot(unpack_public(content, arrays))
-    except UNREADABLE as error:
-        raise CorruptFiles(f"release.json holds no model; {RESTORE}") from error
-    private = read_file(folder, "private.json")
-    if private is None:
-        if read_file(folder, "private.safetensors") is not None:
-            _require(None, "private.json", folder=folder)
-        return snapshot
-    content, arrays = _open_pair(folder, "private", manifest=private)
-    if content.get("release") != digest(manifest):
-        raise CorruptFiles(
-            "private.json belongs to another release than release.json: they were not "
-            f"saved together; {RESTORE}"
-        )
-    try:
-        return _load_private(snapshot, content, arrays=arrays)
-    except UNREADABLE as error:
-        raise CorruptFiles(f"private.json holds no private state; {RESTORE}") from error
-
-
-def pack_public(public: PublicModel, arrays: dict[str, NDArray[Any]]) -> Content:
-    """Return what may be shipped of a model as JSON data, with its arrays beside it."""
-    return {"model": pack(public, "model", arrays=arrays)}
-
-
-def unpack_public(content: Content, arrays: Mapping[str, NDArray[Any]]) -> PublicModel:
-    """Return the public model that was packed."""
-    public: PublicModel = unpack(content["model"], arrays)
-    note_use(public.parameters["budget"])  # by the fit that was saved
-    return public
-
-
-def frame_public(public: PublicModel) -> bytes:
-    """Return what may be shipped of a model as one piece."""
-    arrays: dict[str, NDArray[Any]] = {}
-    return b"".join(frame(pack_public(public, arrays), arrays))
-
-
-def unframe_public(data: bytes) -> PublicModel:
-    """Return the public model that was framed."""
-    return unpack_public(*unframe(data))
 
 
 def _private_content(snapshot: Snapshot, arrays: dict[str, NDArray[Any]]) -> Content:
@@ -332,7 +302,7 @@ def _private_content(snapshot: Snapshot, arrays: dict[str, NDArray[Any]]) -> Con
 def _load_private(
     snapshot: Snapshot, content: Content, *, arrays: Mapping[str, NDArray[Any]]
 ) -> Snapshot:
-    """Return the snapshot with what was private."""
+    """Return the snapshot with its private model."""
     rows = unpack(content["rows"], arrays)
     loaded = snapshot.load(
         content,
@@ -341,35 +311,62 @@ def _load_private(
         digests=RowDigests.load(unpack(content["digests"], arrays)),
     )
     assert loaded.private is not None
-    # The folder can be loaded again, and every copy counts for itself.
+    # The folder can be loaded more than once, and each copy counts its own releases.
     scope = replace(loaded.private.scope, counted_apart=True)
     return loaded.keep(replace(loaded.private, scope=scope))
 
 
-def _sealed_pair(
+def _seal_pair(
     kind: str, content: Content, *, arrays: dict[str, NDArray[Any]]
 ) -> dict[str, bytes]:
-    """Return manifest and arrays as files, the one holding the hash of the other."""
-    data = safetensors().save(arrays)
+    """Return manifest and arrays as two files; the manifest has the arrays' hash."""
+    data = import_safetensors().save(arrays)
     content["arrays"] = digest(data)
-    return {f"{kind}.safetensors": data, f"{kind}.json": sealed(kind, content)}
+    return {f"{kind}.safetensors": data, f"{kind}.json": seal_manifest(kind, content)}
 
 
 def _open_pair(
     folder: Path, kind: str, *, manifest: bytes
 ) -> tuple[Content, Mapping[str, NDArray[Any]]]:
-    """Return content and arrays of a manifest, both checked against their hashes."""
-    content = unsealed(kind, manifest)
+    """Return content and arrays of a manifest, after checking both hashes."""
+    content = open_manifest(kind, manifest)
     name = f"{kind}.safetensors"
     data = _require(read_file(folder, name), name, folder=folder)
     if digest(data) != content.pop("arrays", None):
         raise CorruptFiles(f"{name} was altered since it was saved; {RESTORE}")
-    arrays: Mapping[str, NDArray[Any]] = safetensors().load(data)
+    arrays: Mapping[str, NDArray[Any]] = import_safetensors().load(data)
     return content, arrays
 
 
 def _require(data: bytes | None, name: str, *, folder: Path) -> bytes:
-    """Return a file that must be there."""
+    """Return the content of a file that must exist."""
     if data is None:
-        raise CorruptFiles(f"{name} is missing in {folder}; {RESTORE}")
+        raise CorruptFiles(f"{name} is missing from {folder}; {RESTORE}")
     return data
+
+
+def _finish_save(folder: Path) -> None:
+    """Move the files of a completed save into place."""
+    saved = folder / SAVED
+    if not saved.is_dir():
+        return
+    for file in sorted(saved.iterdir()):
+        private = file.name.startswith(PRIVATE)
+        with erase_replaced(folder / file.name) if private else nullcontext():
+            file.replace(folder / file.name)
+    saved.rmdir()
+    sync_folder(folder)
+
+
+def _discard(folder: Path) -> None:
+    """Overwrite and remove the files of an interrupted save."""
+    if not folder.is_dir():
+        return
+    for file in folder.iterdir():
+        destroy(file)
+    folder.rmdir()
+
+
+def _bytes_of(array: NDArray[Any]) -> memoryview:
+    """Return the bytes of an array, without a copy if it is contiguous."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the estimators share: fit, forget, release, and travel without secrets.
+"""What the estimators share: fit, forget, release, and copies without secrets.
 
-A fitted estimator is one ``Snapshot``, replaced at once: an interrupt, an error or
-another thread finds the old model or the new one, never half of each. ``coef_`` and
-``intercept_`` always belong to the last release. Pickles and deep copies carry the
-release alone.
+The model of a fitted estimator is one ``Snapshot``, replaced at once: an interrupt, an
+error or another thread finds the old model or the new one, never half of each.
+``coef_`` and ``intercept_`` always belong to the last release. Pickles and deep copies
+hold the release alone.
 
 The functions at the end are for the rest of the package, which never reaches into an
 estimator.
@@ -62,8 +62,8 @@ class Forgetful(BaseEstimator, ABC):
     Parameters
     ----------
     alpha, l1_ratio, penalty
-        Factor of the penalty; 0 is L2, 1 is L1, between is elastic net. Or a penalty
-        object, and then leave ``l1_ratio`` alone.
+        ``alpha`` is the factor of the penalty. An ``l1_ratio`` of 0 is L2, 1 is L1, and
+        in between is elastic net. Pass a penalty object instead of ``l1_ratio``.
     ridge
         A further factor of |coefficients|^2 / 2.
     scaling
@@ -73,24 +73,24 @@ class Forgetful(BaseEstimator, ABC):
     mechanism
         "newton", "jackknife", "rescaled", "retrain", or a mechanism.
     budget
-        What releases promise; None makes no promise and adds no noise.
+        What releases promise; None promises nothing and adds no noise.
     keep_data
         Whether to keep the rows, so that people can be looked up and any answer can be
-        polished. Without them you hand over the rows to forget.
+        polished. Without them you pass the rows to forget.
     random_state
-        A seed for the noise, for tests; None draws it securely.
+        A seed for the noise, for tests; None draws secure noise.
     loss
-        A name or an object; None is the estimator's own.
+        A name or an object; None is the estimator's default.
     classes
-        Of a classifier: every label that rows may have, as part of the promise. None
-        learns them from the rows, and a class that loses its last row then goes.
+        For a classifier: every label that rows may have, fixed in advance. None learns
+        them from the rows; then a class that loses its last row is dropped.
     """
 
     _snapshot: Snapshot
     by_name: ClassVar[dict[str, type["Forgetful"]]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Let files find the package's own estimators by their names."""
+        """Register the package's own estimators by name, for loading files."""
         super().__init_subclass__(**options)
         if cls.__module__.startswith("expunge."):
             cls.by_name[cls.__name__] = cls
@@ -139,8 +139,8 @@ class Forgetful(BaseEstimator, ABC):
         X, y
             Features, dense or sparse, and labels or targets.
         subjects
-            Whose row each is. Without it nobody in the model has an id, and you forget
-            rows by their position or their content.
+            The owner of each row. Without it nobody in the model has an id, and you
+            forget rows by their position or their content.
         sample_weight
             Weights; integer weights count rows.
         """
@@ -167,9 +167,9 @@ class Forgetful(BaseEstimator, ABC):
         Parameters
         ----------
         subjects
-            Whom to forget, where the model keeps its data.
+            Whom to forget, if the model keeps its data.
         rows
-            Positions of rows in the data of the fit, where the model keeps its data and
+            Positions of rows in the data of the fit, if the model keeps its data and
             was fitted without subjects.
         X, y, sample_weight
             The rows to forget, exactly as they were fitted.
@@ -177,15 +177,15 @@ class Forgetful(BaseEstimator, ABC):
         private_model(self)
         if sum(given is not None for given in (subjects, rows, X)) != 1:
             raise InvalidInput(
-                "say what to forget, in one way: subjects=..., rows=..., or X=... with "
+                "say what to forget in one way: subjects=..., rows=..., or X=... with "
                 "y=..."
             )
         with write_lock(self):
             private = private_model(self)
             if private.scope.in_pipeline:
                 raise InvalidInput(
-                    "this model is part of a pipeline that forgets, which would be "
-                    "left behind; call forget of the pipeline"
+                    "this model is part of a forgettable pipeline, whose steps must "
+                    "forget too; call forget on the pipeline"
                 )
             if subjects is not None:
                 after = forget_people(private, list_of_ids(subjects))
@@ -213,10 +213,10 @@ class Forgetful(BaseEstimator, ABC):
 
     @property
     def adoption_(self) -> Adoption:
-        """Of a model adopted from scikit-learn, how far that moved it. Private."""
+        """How far adoption from scikit-learn moved the model. Private."""
         private = snapshot_of(self).private
         if private is None or private.adoption is None:
-            raise AttributeError("only an adopted model that keeps its private state")
+            raise AttributeError("the model was not adopted, or this is a copy")
         return private.adoption
 
     @property
@@ -226,14 +226,14 @@ class Forgetful(BaseEstimator, ABC):
 
     @property
     def intercept_(self) -> Vector:
-        """Intercept of the last release; zero without one."""
+        """Intercept of the last release; zero if there is none."""
         return self._public.coefficients[1]
 
     def declare_tuned(self, search: object) -> Self:
         """State that a search on the data chose these parameters.
 
-        Removal does not undo that choice: the certificate says so from now on. The
-        tuning estimators make choices that can be forgotten.
+        Removal does not undo that choice, and the certificate says so from now on. The
+        tuned estimators make choices that can be forgotten.
         """
         with write_lock(self):
             private_model(self)
@@ -243,15 +243,15 @@ class Forgetful(BaseEstimator, ABC):
     def plan(self, options: PlanOptions | None = None) -> PlanReport:
         """Return how many removals the budget allows, tried on the rows kept.
 
-        Planning on the training data is itself a look at it, and warns so: plan a
+        Planning on the training data looks at them, and it warns you of that: plan a
         budget on other data of the same kind.
         """
         private = private_model(self)
         rows, budget = private.remaining_rows(), private.budget
         if rows is None or budget is None:
             raise InvalidInput(
-                "a plan needs rows and a budget: keep_data=True and budget=..., or "
-                "call expunge.plan.plan on rows of your own"
+                "a plan needs rows and a budget: set keep_data=True and budget=..., or "
+                "call expunge.plan.plan with other rows"
             )
         objective = private.objective_for(rows)
         return plan(
@@ -270,7 +270,7 @@ class Forgetful(BaseEstimator, ABC):
 
     @abstractmethod
     def to_sklearn(self) -> Any:
-        """Return a plain scikit-learn estimator that holds the release."""
+        """Return a plain scikit-learn estimator with the release in it."""
 
     @abstractmethod
     def _learn_labels(
@@ -280,11 +280,11 @@ class Forgetful(BaseEstimator, ABC):
 
     @abstractmethod
     def _code_labels(self, y: Any, labels: Labels | None) -> Vector:
-        """Return labels as rows keep them."""
+        """Return labels as the codes that rows keep."""
 
     @abstractmethod
     def _validate(self, X: Any, y: Any, *, reset: bool = True) -> tuple[Any, Any]:
-        """Return features and labels as scikit-learn wants them checked."""
+        """Return features and labels, checked as scikit-learn checks them."""
 
     def _objective(self, loss: Loss) -> Objective:
         """Return the objective that the parameters describe."""
@@ -318,11 +318,11 @@ class Forgetful(BaseEstimator, ABC):
         start: Vector | None,
         scope: Scope,
     ) -> PrivateModel:
-        """Return the fit to these rows, with what is kept."""
+        """Fit these rows and return the private model."""
         mechanism = choose_object("mechanism", self.mechanism, choices=MECHANISMS)
         if mechanism.needs_rows and not self.keep_data:
             raise InvalidInput(
-                f"mechanism={self.mechanism!r} looks at the remaining rows; set "
+                f"mechanism={self.mechanism!r} needs the remaining rows; set "
                 "keep_data=True, or use 'newton'"
             )
         rows, owners = prepared.rows, prepared.owners
@@ -347,30 +347,30 @@ class Forgetful(BaseEstimator, ABC):
     ) -> Rows:
         """Return the rows of a request, checked like those of the fit."""
         if y is None:
-            raise InvalidInput("X without y: hand over the labels of the rows too")
+            raise InvalidInput("X without y; pass the labels of the rows too")
         if not _num_samples(X):
             return Rows(np.empty((0, 0)), np.empty(0), np.empty(0))
         X, y = self._validate(X, y, reset=False)
         coded, labels = self._code_labels(y, private.labels), private.labels
         if labels is None:
             return private.objective.rows(X, coded, sample_weight)
-        current = labels.current(coded, private.objective.loss)
+        current = labels.recode(coded, private.objective.loss)
         return replace(private.objective.rows(X, current, sample_weight), y=coded)
 
     def _release(self, after: PrivateModel) -> None:
-        """Release the model after a request, and make the request count."""
+        """Release the model after a request, and finish the request."""
         before = self._snapshot
         try:
             self._snapshot = before.release(after)
         except CapacityExceeded:
-            # Removed all the same; what is shown stays the release before.
+            # The rows are removed all the same; the old release stays public.
             self._snapshot = before.keep(after)
             private_model(self)
             raise
         private_model(self)
 
     def _predictor(self, X: Any, public: PublicModel | None = None) -> Matrix:
-        """Return X coef' + intercept of one and the same release, (n, k)."""
+        """Return X coef' + intercept, both of one release, (n, k)."""
         public = self._public if public is None else public
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         coef, intercept = public.coefficients
@@ -379,11 +379,11 @@ class Forgetful(BaseEstimator, ABC):
 
     @property
     def _public(self) -> PublicModel:
-        """What everybody may see of the fitted model."""
+        """The public part of the fitted model."""
         return snapshot_of(self).public
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what may travel: parameters and the release."""
+        """Return what a pickle may hold: parameters and the release."""
         state: dict[str, Any] = super().__getstate__()
         state = {name: value for name, value in state.items() if name != "_lock"}
         if "_snapshot" in state:
@@ -391,21 +391,21 @@ class Forgetful(BaseEstimator, ABC):
         return state
 
     def __sklearn_tags__(self) -> Tags:
-        """Return scikit-learn's tags: sparse input is welcome."""
+        """Return scikit-learn's tags: sparse input is allowed."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
 
 
 def snapshot_of(estimator: Forgetful) -> Snapshot:
-    """Return a fitted estimator's snapshot; raise NotFittedError without one."""
+    """Return a fitted estimator's snapshot, or raise NotFittedError."""
     check_is_fitted(estimator, "_snapshot")
     snapshot: Snapshot = estimator._snapshot
     return snapshot
 
 
 def require_known(estimator: object) -> None:
-    """Refuse an estimator that reading could not make again."""
+    """Raise Unsupported for an estimator that could not be loaded again."""
     known = Forgetful.by_name
     if known.get(type(estimator).__name__) is not type(estimator):
         raise Unsupported(
@@ -415,30 +415,30 @@ def require_known(estimator: object) -> None:
 
 
 def finished_snapshot(estimator: Forgetful) -> Snapshot:
-    """Return a fitted estimator's snapshot, all requests finished."""
+    """Finish all requests, and return a fitted estimator's snapshot."""
     if snapshot_of(estimator).private is not None:
         private_model(estimator)
     return snapshot_of(estimator)
 
 
 def set_snapshot(estimator: Forgetful, snapshot: Snapshot) -> None:
-    """Make an estimator the model of a snapshot, at once."""
+    """Give an estimator another snapshot."""
     estimator._snapshot = snapshot
 
 
 def public_model(estimator: Any) -> PublicModel | None:
-    """Return what may be seen of an estimator's fit; None if it was not fitted."""
+    """Return the public part of an estimator's model; None if it is not fitted."""
     snapshot: Snapshot | None = getattr(estimator, "_snapshot", None)
     return None if snapshot is None else snapshot.public
 
 
 def private_model(estimator: Forgetful) -> PrivateModel:
-    """Return the private model, all requests finished, or say why there is none."""
+    """Finish all requests and return the private model, or raise NoPrivateState."""
     snapshot = snapshot_of(estimator)
     if snapshot.private is None:
         raise NoPrivateState(
-            "this copy carries the release alone, as every pickle and copy does; use "
-            "the fitted model itself, or save and load its private state"
+            "this is a pickle or copy, which has only the release; use the fitted "
+            "model itself, or save it with save() and load it with expunge.load"
         )
     if snapshot.private.pending is None:
         return snapshot.private
@@ -460,15 +460,15 @@ def fit_prepared(
     Parameters
     ----------
     estimator
-        Gets the snapshot.
+        The estimator, which gets the snapshot.
     prepared
         The rows, with their owners.
     start
-        Where the solver begins.
+        Where the solver starts.
     scope
-        What else certificates are to state.
+        What else certificates should state.
     before
-        The model of an earlier fit, whose declarations hold on.
+        The model of an earlier fit, whose declarations still hold.
     """
     labels = prepared.labels
     scope = carry_over(scope or Scope(), before, budget=estimator.budget)
@@ -493,6 +493,6 @@ def fit_prepared(
 
 
 def describe_features(estimator: Any) -> dict[str, Any]:
-    """Return what an estimator learned of its features."""
+    """Return the number and names of an estimator's features."""
     names = getattr(estimator, "feature_names_in_", None)
     return {"n_features": estimator.n_features_in_, "feature_names": names}

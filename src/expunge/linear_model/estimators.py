@@ -54,7 +54,7 @@ class _Classifier(ClassifierMixin, Forgetful):
 
     def _code_labels(self, y: Any, labels: Labels | None) -> Vector:
         assert labels is not None
-        return labels.stored(y)
+        return labels.encode(y)
 
     def decision_function(self, X: Any) -> Vector:
         """Return the predictors: (n,) for two classes, (n, k) for more."""
@@ -73,7 +73,7 @@ class _Classifier(ClassifierMixin, Forgetful):
 
 
 class LogisticRegression(_Classifier):
-    """Logistic regression that can forget; more than two classes one against the rest.
+    """Logistic regression that can forget; one-vs-rest for more than two classes.
 
     Minimises mean loss + alpha penalty + ridge/2 |coefficients|^2. Parameters are
     those of ``Forgetful``; ``loss`` is "logistic" or "squared_hinge" (two classes).
@@ -87,10 +87,12 @@ class LogisticRegression(_Classifier):
         return make_logistic(self)
 
     def predict_proba(self, X: Any) -> Matrix:
-        """Return the probability of each class; one-vs-rest ones are normalised."""
+        """Return the probability of each class, normalised for one-vs-rest."""
         public = self._public
         if public.loss not in LOGISTIC:
-            raise Unsupported("probabilities need loss='logistic'")
+            raise Unsupported(
+                "probabilities need loss='logistic'; use decision_function"
+            )
         p: Matrix = expit(self._predictor(X, public))
         if p.shape[1] == 1:
             return np.hstack([1.0 - p, p])
@@ -100,13 +102,15 @@ class LogisticRegression(_Classifier):
 class SoftmaxRegression(_Classifier):
     """Softmax (multinomial logistic) regression that can forget.
 
-    Parameters are those of ``Forgetful``, and ``loss`` must be left alone. Penalties on
-    the whole matrix of coefficients (``NuclearNorm``, ``GroupLasso``) are at home here.
+    Parameters are those of ``Forgetful``, except ``loss``. Penalties on the whole
+    matrix of coefficients (``NuclearNorm``, ``GroupLasso``) are useful here.
     """
 
     def _base_loss(self) -> Loss:
         if self.loss is not None:
-            raise InvalidInput(f"loss={self.loss!r}; softmax regression has its own")
+            raise InvalidInput(
+                f"loss={self.loss!r}; softmax regression has its own, leave it out"
+            )
         return Multinomial(2)
 
     def to_sklearn(self) -> Any:
@@ -116,7 +120,7 @@ class SoftmaxRegression(_Classifier):
     def predict_proba(self, X: Any) -> Matrix:
         """Return the probability of each class."""
         eta = self._predictor(X)
-        if eta.shape[1] == 1:  # adopted from scikit-learn, and two classes are left
+        if eta.shape[1] == 1:  # adopted from scikit-learn, with two classes left
             eta = np.hstack([np.zeros_like(eta), eta])
         probabilities: Matrix = softmax(eta, axis=1)
         return probabilities
@@ -146,7 +150,7 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
 
     @property
     def intercept_(self) -> Vector:
-        """Intercept of the last release: a number, or one a target."""
+        """Intercept of the last release: a number, or one for each target."""
         intercept: Vector = super().intercept_
         return intercept[0] if self._n_targets is None else intercept
 
@@ -168,7 +172,9 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
     ) -> tuple[Loss, Labels | None]:
         del weight
         if self.classes is not None:
-            raise InvalidInput(f"classes={self.classes!r}; a regression has none")
+            raise InvalidInput(
+                f"classes={self.classes!r}; a regression has none, leave it out"
+            )
         self._n_targets = None if np.ndim(y) == 1 else int(np.shape(y)[1])
         return self._loss(), None
 
@@ -180,7 +186,7 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
             return loss
         if loss != HalfSquared():
             raise Unsupported(
-                f"loss={self.loss!r} serves one target and y has {self._n_targets}; "
+                f"loss={self.loss!r} is for one target and y has {self._n_targets}; "
                 "use loss='half_squared'"
             )
         return HalfSquared(outputs=self._n_targets)

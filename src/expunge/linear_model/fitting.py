@@ -2,10 +2,11 @@
 """Estimators from and to what they are made of, for the rest of the package.
 
 Other packages never reach into an estimator. They prepare rows with it, fit it again to
-other rows, make one from a snapshot, or turn its release into a plain scikit-learn one.
-A plain estimator has only what predictions need: coefficients, intercepts, classes and
-names of features. Hyper-parameters keep scikit-learn's defaults, for the one that
-matters (C = 1/(alpha W)) would tell how much weight is left.
+other rows, make one from a snapshot or a file, or turn its release into a plain
+scikit-learn estimator. A plain one has only what predictions need: coefficients,
+intercepts, classes and feature names. Its hyper-parameters keep scikit-learn's
+defaults, because the one that matters (C = 1/(alpha W)) would tell how much weight is
+left.
 """
 
 from collections.abc import Iterable
@@ -41,6 +42,73 @@ from .base import (
 from .parameters import Prepared
 
 
+def load(path: str | PathLike[str]) -> Any:
+    """Return the model that was saved in a folder.
+
+    With the private files it continues where it was: same predictions, same removals,
+    same account of releases. With the release alone it predicts, and ``forget`` raises
+    NoPrivateState. Raises CorruptFiles if anything was altered.
+
+    Parameters
+    ----------
+    path
+        The folder.
+    """
+    return _make(read_snapshot(path))
+
+
+def ship(model: Forgetful, path: str | PathLike[str]) -> None:
+    """Write the release of a fitted model into one file, in the format of its suffix.
+
+    An existing file is replaced at once or, if anything fails, stays as it was. A new
+    file is readable by its owner alone; a replaced one keeps its mode.
+
+    Parameters
+    ----------
+    model
+        A fitted estimator; a copy that has only the release will do.
+    path
+        Must end in .safetensors or .onnx; its folder must exist.
+    """
+    require_known(model)
+    with write_lock(model):
+        export.ship(snapshot_of(model).public, path)
+
+
+def read_shipped(path: str | PathLike[str]) -> Any:
+    """Return the model in a shipped .safetensors file.
+
+    It predicts and has its certificate; ``forget`` raises NoPrivateState. Raises
+    CorruptFiles if a byte was altered.
+
+    Parameters
+    ----------
+    path
+        The file. Files that end in .onnx are for an ONNX runtime.
+    """
+    return make_estimator(export.read_shipped(path))
+
+
+def make_estimator(public: PublicModel) -> Any:
+    """Return an estimator that has a release and no private state."""
+    return _make(Snapshot(public))
+
+
+def estimator_of(snapshot: Snapshot) -> Any:
+    """Return an estimator that is the model of a snapshot."""
+    public, private = snapshot.public, snapshot.private
+    model: Any = Forgetful.by_name[public.estimator](**public.parameters)
+    model.n_features_in_ = public.n_features
+    if public.feature_names is not None:
+        model.feature_names_in_ = public.feature_names
+    if public.classes is None:
+        model._n_targets = public.n_targets
+    if private is not None:
+        model.random_state = private.seed
+    model._snapshot = snapshot
+    return model
+
+
 def prepare(
     estimator: Forgetful, X: Any, y: Any, *, sample_weight: ArrayLike | None = None
 ) -> Prepared:
@@ -57,7 +125,7 @@ def fit_copy(
     sample_weight: ArrayLike | None,
     scope: Scope,
 ) -> Snapshot:
-    """Return the fit of a copy of an estimator, which stays as it is."""
+    """Fit a copy of an estimator, which stays as it is; return the snapshot."""
     require_known(estimator)
     before = public_model(estimator)
     require_weights(before, sample_weight)
@@ -113,30 +181,25 @@ def refit_on(
 def release_snapshot(
     estimator: Forgetful, before: Snapshot, *, after: PrivateModel
 ) -> None:
-    """Make an estimator the release of a private model, with its present features."""
+    """Release a private model, and make it the model of an estimator."""
     snapshot = before.release(after)
     public = replace(snapshot.public, **describe_features(estimator))
     set_snapshot(estimator, replace(snapshot, public=public))
 
 
-def estimator_of(snapshot: Snapshot) -> Any:
-    """Return an estimator that is the model of a snapshot."""
-    public, private = snapshot.public, snapshot.private
-    model: Any = Forgetful.by_name[public.estimator](**public.parameters)
-    model.n_features_in_ = public.n_features
-    if public.feature_names is not None:
-        model.feature_names_in_ = public.feature_names
-    if public.classes is None:
-        model._n_targets = public.n_targets
-    if private is not None:
-        model.random_state = private.seed
-    model._snapshot = snapshot
-    return model
-
-
 def make_linear(model: Any) -> Any:
     """Return linear regression."""
     return _fill(linear_model.LinearRegression(), model)
+
+
+def make_logistic(model: Any) -> Any:
+    """Return the linear classifier whose loss is the model's."""
+    if len(model.classes_) > 2:
+        return _make_one_vs_rest(model)
+    logistic = model.certificate_.objective["loss"]["name"] == "Logistic"
+    # LinearSVC is a linear classifier without probabilities, which no other loss has.
+    plain = linear_model.LogisticRegression() if logistic else LinearSVC()
+    return _fill(plain, model)
 
 
 def make_softmax(model: Any) -> Any:
@@ -148,14 +211,14 @@ def make_softmax(model: Any) -> Any:
     return plain
 
 
-def make_logistic(model: Any) -> Any:
-    """Return the linear classifier whose loss is the model's."""
-    if len(model.classes_) > 2:
-        return _make_one_vs_rest(model)
-    logistic = model.certificate_.objective["loss"]["name"] == "Logistic"
-    # LinearSVC is a linear classifier without probabilities, which no other loss has.
-    plain = linear_model.LogisticRegression() if logistic else LinearSVC()
-    return _fill(plain, model)
+def _make(snapshot: Snapshot) -> Any:
+    """Return the estimator of a snapshot read from a file."""
+    try:
+        return estimator_of(snapshot)
+    except (LookupError, TypeError, ValueError) as error:
+        raise CorruptFiles(
+            f"the file does not contain a model; {SHIP_AGAIN}"
+        ) from error
 
 
 def _make_one_vs_rest(model: Any) -> Any:
@@ -202,63 +265,3 @@ def _describe(plain: Any, model: Any) -> Any:
     if hasattr(model, "feature_names_in_"):
         plain.feature_names_in_ = model.feature_names_in_.copy()
     return plain
-
-
-def load(path: str | PathLike[str]) -> Any:
-    """Return the model that was saved in a folder.
-
-    With the private files it goes on where it was: the same predictions, the same
-    removals, the same account of releases. With the release alone it predicts, and
-    ``forget`` raises NoPrivateState. Raises CorruptFiles if anything was altered.
-
-    Parameters
-    ----------
-    path
-        The folder.
-    """
-    return _make(read_snapshot(path))
-
-
-def make_estimator(public: PublicModel) -> Any:
-    """Return an estimator that carries a release alone."""
-    return _make(Snapshot(public))
-
-
-def _make(snapshot: Snapshot) -> Any:
-    """Return the estimator of a snapshot that was read."""
-    try:
-        return estimator_of(snapshot)
-    except (LookupError, TypeError, ValueError) as error:
-        raise CorruptFiles(f"the file holds no model; {SHIP_AGAIN}") from error
-
-
-def ship(model: Forgetful, path: str | PathLike[str]) -> None:
-    """Write the release of a fitted model into one file, by its suffix.
-
-    What is there already is replaced as a whole or, if anything fails, stays as it was.
-    A new file is for its owner alone; one that is replaced keeps its mode.
-
-    Parameters
-    ----------
-    model
-        A fitted estimator; a copy that carries the release alone will do.
-    path
-        Ends in .safetensors or .onnx; its folder must be there.
-    """
-    require_known(model)
-    with write_lock(model):
-        export.ship(snapshot_of(model).public, path)
-
-
-def read_shipped(path: str | PathLike[str]) -> Any:
-    """Return the model in a shipped .safetensors file, with its release alone.
-
-    It predicts, has its certificate, and ``forget`` raises NoPrivateState. Raises
-    CorruptFiles if a byte was altered.
-
-    Parameters
-    ----------
-    path
-        The file. One that ends in .onnx is for an ONNX runtime.
-    """
-    return make_estimator(export.read_shipped(path))

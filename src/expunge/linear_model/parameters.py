@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an estimator is given, as it works with it: objects for names, rows for data."""
+"""What an estimator works with: objects in place of names, rows in place of data."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,18 +34,18 @@ REGRESSION_LOSSES: Mapping[str, Loss] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Prepared(Private):
-    """Training data, checked, with the objective for them.
+    """Checked training data, with the objective for them.
 
     Attributes
     ----------
     objective, rows
-        What is minimised, on which rows.
+        What is minimised, and on which rows.
     labels
-        The classes; None unless they are a classifier's.
+        The classes of a classifier; None for a regression.
     weighted
         Whether weights were given.
     owners
-        Whose row each is.
+        The owner of each row.
     """
 
     objective: Objective
@@ -55,7 +55,7 @@ class Prepared(Private):
     owners: Sequence[str] = ()
 
     def with_pair(self, pair: Loss | None) -> "Prepared":
-        """Return the data of a softmax model that is another one for two classes."""
+        """Return the data with this loss for two classes, if the model is softmax."""
         if pair is None or not isinstance(self.objective.loss, Multinomial):
             return self
         assert self.labels is not None
@@ -65,12 +65,12 @@ class Prepared(Private):
 def choose_object(
     name: str, value: str | Choice, *, choices: Mapping[str, Choice]
 ) -> Choice:
-    """Return the object that a word names, or the object itself."""
+    """Return the object with this name, or the object itself."""
     if not isinstance(value, str):
         return value
     if value not in choices:
         raise InvalidInput(
-            f"{name}={value!r}; choose one of {', '.join(map(repr, choices))}, or give "
+            f"{name}={value!r}; choose one of {', '.join(map(repr, choices))}, or pass "
             "an object"
         )
     return choices[value]
@@ -81,7 +81,7 @@ def penalty_of(penalty: Penalty | None, l1_ratio: float) -> Penalty:
     if penalty is not None:
         if l1_ratio != 0.0:
             raise InvalidInput(
-                f"l1_ratio={l1_ratio} beside penalty={penalty!r}; give one of them"
+                f"l1_ratio={l1_ratio} and penalty={penalty!r}; pass one of them"
             )
         return penalty
     if not 0.0 <= l1_ratio <= 1.0:

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Estimators that choose their own alpha, and can forget the choice.
 
-Removal at a fixed alpha does not undo that people had a say in alpha (the paper's
-Proposition 1). These keep a removable model for every candidate and fold, so that the
-choice after a request is the one that tuning again would make.
-
-A bar on the terminal while a grid is fitted.
+Removal at a fixed alpha does not undo the influence that people had on alpha (the
+paper's Proposition 1). These estimators keep a removable model for every candidate and
+fold, so that the choice after a request is the one that tuning again would make.
 """
 
 import sys
@@ -43,51 +41,22 @@ from .base import Forgetful, private_model
 from .estimators import LinearRegression, LogisticRegression
 from .parameters import MECHANISMS, Prepared, choose_object, penalty_of
 
-WIDTH = 30
-
-
-class Bar:
-    """Counts what is done and, if asked to, draws it on standard error.
-
-    Safe to call from several threads.
-    """
-
-    def __init__(self, total: int, label: str, *, shown: bool) -> None:
-        self.total, self.label, self.shown = total, label, shown
-        self.done = 0
-        self.lock = threading.Lock()
-
-    def __call__(self) -> None:
-        """Count one more."""
-        with self.lock:
-            self.done += 1
-            if self.shown:
-                self._draw(sys.stderr)
-
-    def _draw(self, stream: TextIO) -> None:
-        """Draw the bar over the last one; end the line when all is done."""
-        filled = WIDTH * self.done // self.total
-        bar = "#" * filled + "." * (WIDTH - filled)
-        end = "\n" if self.done == self.total else ""
-        stream.write(f"\r{self.label} [{bar}] {self.done}/{self.total}{end}")
-        stream.flush()
-
-
 ALPHAS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
+WIDTH = 30
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Curve(Private):
-    """Cross-validation error of each candidate. Private: it is a function of all rows.
+    """Cross-validation error of each candidate. Private: it depends on all rows.
 
     Attributes
     ----------
     alphas, l1_ratios
         The candidates.
     errors
-        Mean validation loss as computed.
+        Mean validation loss, as computed.
     low, high
-        Where the error of exact minimisers must lie.
+        Bounds on the error of exact minimisers.
     """
 
     alphas: Vector
@@ -97,29 +66,29 @@ class Curve(Private):
     high: Vector
 
 
-class Tuned(Forgetful):
+class TunedEstimator(Forgetful):
     """An estimator that chooses among candidates by cross-validation.
 
     Parameters
     ----------
     alphas, l1_ratios
-        The candidates: every pair of the two. Equal errors go to the larger alpha.
+        The candidates are all pairs. Of equal errors the larger alpha wins.
     folds
-        Number of folds, each person's by a keyed hash of the id; or "loo", which
-        leaves out one row at a time, by approximation with an error bar.
+        Number of folds; a keyed hash of the id puts each person into one. Or "loo",
+        which leaves out one row at a time, approximately and with an error bound.
     method
-        "certified": the choice after a removal is proved equal to tuning again.
-        "recomputed": tuning is done again from nothing. "noised": scores get the noise
-        of ``Budget(choice_sigma=...)`` before they are compared.
+        "certified" proves that the choice after a removal equals that of tuning again.
+        "recomputed" tunes again from scratch. "noised" adds the noise of
+        ``Budget(choice_sigma=...)`` to the scores before comparing them.
     fold_key
-        Key of the hash, as bytes or a word; None draws one at the fit.
+        Key of the hash, bytes or a string; None draws one at the fit.
     penalty, ridge, fit_intercept, penalize_intercept, mechanism, budget, loss, classes
-        As for the estimators that do not tune; with a penalty object leave
-        ``l1_ratios`` alone.
+        As for the estimators that do not tune. Pass a penalty object instead of
+        ``l1_ratios``.
     random_state
-        A seed for the noise, for tests; None draws it securely.
+        A seed for the noise, for tests; None draws secure noise.
     verbose
-        Whether to draw a bar while the grid is fitted.
+        Whether to draw a progress bar while the grid is fitted.
     """
 
     def __init__(
@@ -163,7 +132,7 @@ class Tuned(Forgetful):
 
     @property
     def l1_ratio_(self) -> float:
-        """The l1_ratio of the last release; zero beside a penalty object."""
+        """The l1_ratio of the last release; zero with a penalty object."""
         described = self.certificate_.objective["penalty"]
         if described["name"] == "L1" and self._public.parameters["penalty"] is None:
             return 1.0
@@ -202,7 +171,7 @@ class Tuned(Forgetful):
         )
 
     def _objective(self, loss: Loss) -> Objective:
-        """Return the first candidate: rows are the same for all of them."""
+        """Return the first candidate; all candidates share the same rows."""
         return self._candidates(loss)[0]
 
     def _fit_private(
@@ -212,7 +181,7 @@ class Tuned(Forgetful):
         start: Vector | None,
         scope: Scope,
     ) -> TunedModel:
-        """Return the tuned fit to these rows, with what is kept."""
+        """Tune on these rows and return the private model."""
         rule, budget, seed = (
             self._rule(prepared.objective.loss),
             self.budget,
@@ -221,7 +190,7 @@ class Tuned(Forgetful):
         kept, bounds = sort_by_fold(rule, prepared.rows, owners=prepared.owners)
         total = len(rule.objectives) * (1 + (rule.n_folds or 0))
         label = f"tuning {len(rule.objectives)} candidates"
-        bar = Bar(total, label, shown=self.verbose)
+        bar = ProgressBar(total, label, shown=self.verbose)
         models = fit_models(rule, Split(kept.rows, bounds), tick=bar)
         noise = None
         if rule.method == "noised":
@@ -245,17 +214,17 @@ class Tuned(Forgetful):
         return make_tuned(model, rule, bounds=bounds, models=models, chosen=chosen)
 
     def _rule(self, loss: Loss) -> Rule:
-        """Return the rule that the parameters describe, with a key."""
+        """Return the rule that the parameters describe, with its key."""
         folds: object = self.folds
         if isinstance(folds, str) and folds != "loo":
-            raise InvalidInput(f"folds={folds!r}; give a number, or 'loo'")
+            raise InvalidInput(f"folds={folds!r}; pass a number, or 'loo'")
         key: object = (
             random_bytes(SECRET_BYTES) if self.fold_key is None else self.fold_key
         )
         if isinstance(key, str):
             key = key.encode()
         if not isinstance(key, bytes):
-            raise InvalidInput(f"fold_key={key!r}; give bytes or a word, or None")
+            raise InvalidInput(f"fold_key={key!r}; pass bytes, a string or None")
         return Rule(
             objectives=self._candidates(loss),
             n_folds=None if self.folds == "loo" else self.folds,
@@ -265,34 +234,62 @@ class Tuned(Forgetful):
         )
 
 
-class TunedClassifier(Tuned, LogisticRegression):
-    """Logistic regression that chooses its alpha, and can forget people and choice.
+class TunedClassifier(TunedEstimator, LogisticRegression):
+    """Logistic regression that chooses its alpha, and can forget the choice too.
 
-    Parameters are those of ``Tuned``; ``loss`` is "logistic" or "squared_hinge".
+    Parameters are those of ``TunedEstimator``; ``loss`` is "logistic" or
+    "squared_hinge".
     """
 
 
-class TunedRegressor(Tuned, LinearRegression):
-    """Linear regression that chooses its alpha, and can forget people and choice.
+class TunedRegressor(TunedEstimator, LinearRegression):
+    """Linear regression that chooses its alpha, and can forget the choice too.
 
-    Parameters are those of ``Tuned``; ``loss`` is "half_squared" or "huber".
+    Parameters are those of ``TunedEstimator``; ``loss`` is "half_squared" or "huber".
     """
 
 
 def loo_error(model: Forgetful) -> LooResult:
     """Return leave-one-out losses of a fitted estimator that keeps its data.
 
-    At its noise-free answer and over the rows that it still has. The model and its
-    account stay as they are: nothing is released.
+    They are computed at the noise-free answer, over the rows that the model still has.
+    The model and its account stay as they are: nothing is released.
     """
     private = private_model(model)
     rows = private.remaining_rows()
     if rows is None:
         raise InvalidInput(
-            "this model keeps no data (keep_data=False), and leave-one-out looks at "
+            "this model keeps no data (keep_data=False), and leave-one-out needs "
             "every row; fit with keep_data=True, or call leave_one_out(state, rows)"
         )
     summary = summarise(
         private.objective_for(rows), rows, theta=private.answer.draft.theta
     )
     return leave_one_out(keep_sums(initial_state(summary), summary, moment=True), rows)
+
+
+class ProgressBar:
+    """Counts what is done and, if shown, draws a bar on standard error.
+
+    Safe to call from several threads.
+    """
+
+    def __init__(self, total: int, label: str, *, shown: bool) -> None:
+        self.total, self.label, self.shown = total, label, shown
+        self.done = 0
+        self.lock = threading.Lock()
+
+    def __call__(self) -> None:
+        """Count one more, and draw."""
+        with self.lock:
+            self.done += 1
+            if self.shown:
+                self._draw(sys.stderr)
+
+    def _draw(self, stream: TextIO) -> None:
+        """Draw the bar over the last one; end the line when all is done."""
+        filled = WIDTH * self.done // self.total
+        bar = "#" * filled + "." * (WIDTH - filled)
+        end = "\n" if self.done == self.total else ""
+        stream.write(f"\r{self.label} [{bar}] {self.done}/{self.total}{end}")
+        stream.flush()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OneHotEncoder: a column for each category that is frequent enough, removable."""
+"""OneHotEncoder: a column for each frequent category, exactly removable."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,9 +37,9 @@ class Counts(Private):
     columns: tuple[Mapping[Category, int], ...]
 
     def subtract(self, gone: "Counts") -> "Counts":
-        """Return the counts without these; a category that nobody has is gone.
+        """Return the counts without these; a category that nobody has left is dropped.
 
-        Raises UnknownRows if a category is not there so often.
+        Raises UnknownRows if more of a category would be removed than there is.
         """
         left = []
         for mine, theirs in zip(self.columns, gone.columns, strict=True):
@@ -55,29 +55,29 @@ class Counts(Private):
 class OneHotEncoder(Removable):
     """Turn each category into a column of zeros and ones.
 
-    A category whose weight is below ``min_count`` shares one column "infrequent" with
-    the others like it. After a removal the categories, frequent and infrequent, are
-    those that a fit on the remaining rows finds: columns may disappear, and
-    ``changes_`` says which. Missing values are a category of their own, the last.
+    Categories whose weight is below ``min_count`` share one column, "infrequent". After
+    a removal the categories, frequent and infrequent, are those that a fit on the
+    remaining rows finds: columns may disappear, and ``changes_`` says which. Missing
+    values are a category of their own, the last.
 
     Parameters
     ----------
     min_count
-        Weight, or number of rows, from which a category has its own column.
+        Least weight, or number of rows, for a category to have its own column.
     handle_unknown
-        What becomes of a category that was not fitted: "ignore" gives zeros,
-        "infrequent_if_exist" the infrequent column if there is one, "error" refuses.
+        What to do with a category that was not fitted: "ignore" gives zeros,
+        "infrequent_if_exist" the infrequent column if there is one, "error" raises.
     sparse_output
         Whether to return CSR or a dense array.
 
     Attributes
     ----------
     categories_
-        Categories with a column of their own, in order, for each input column.
+        Sorted categories with a column of their own, for each input column.
     infrequent_categories_
         Those that share one, for each input column.
     changes_
-        Positions of output columns that the last removal took away or brought.
+        Positions of output columns that the last removal took away or added.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class OneHotEncoder(Removable):
     def transform(self, X: Any) -> Any:
         """Return the rows as zeros and ones, CSR or dense."""
         check_is_fitted(self)
-        X = self._checked(X, reset=False)
+        X = self._validate(X, reset=False)
         places = [self._places(X, j) for j in range(X.shape[1])]
         widths = [len(self._labels(j)) for j in range(X.shape[1])]
         starts = np.concatenate([[0], np.cumsum(widths)]).astype(np.intp)
@@ -117,12 +117,12 @@ class OneHotEncoder(Removable):
         ]
         return np.array(names, dtype=object)
 
-    def learned(self) -> Hashable:
+    def fingerprint(self) -> Hashable:
         """Return the categories of each column."""
         return tuple(map(tuple, self.categories_ + self.infrequent_categories_))
 
     def _labels(self, j: int) -> list[Any]:
-        """Return what the columns of a feature stand for."""
+        """Return the categories that the columns of a feature stand for."""
         shared = ["infrequent"] if self.infrequent_categories_[j] else []
         return [*self.categories_[j], *shared]
 
@@ -131,12 +131,12 @@ class OneHotEncoder(Removable):
         own = self.categories_[j]
         places = {key: place for place, key in enumerate(own)}
         places |= dict.fromkeys(self.infrequent_categories_[j], len(own))
-        keys, codes = distinct(X[:, j])
+        keys, codes = find_categories(X[:, j])
         strangers = [key for key in keys if key not in places]
         if strangers and self.handle_unknown == "error":
             raise InvalidInput(
-                f"column {j} holds {len(strangers)} unknown categories, "
-                f"{strangers[0]!r} among them; drop the rows, or pass "
+                f"column {j} has {len(strangers)} unknown categories, "
+                f"for example {strangers[0]!r}; drop the rows, or pass "
                 "handle_unknown='ignore'"
             )
         elsewhere = NO_COLUMN
@@ -145,7 +145,7 @@ class OneHotEncoder(Removable):
         table = np.array([places.get(key, elsewhere) for key in keys], dtype=np.intp)
         return table[codes]
 
-    def _checked(self, X: Any, *, reset: bool) -> Any:
+    def _validate(self, X: Any, *, reset: bool) -> Any:
         if self.handle_unknown not in UNKNOWN:
             raise InvalidInput(
                 f"handle_unknown={self.handle_unknown!r}; choose one of "
@@ -158,14 +158,14 @@ class OneHotEncoder(Removable):
         )
 
     def _count(self, X: NDArray[Any], weight: Vector | None) -> Counts:
-        columns = [_weigh(X[:, j], weight) for j in range(X.shape[1])]
+        columns = [_sum_weights(X[:, j], weight) for j in range(X.shape[1])]
         return Counts(total_weight(weight, len(X)), tuple(columns))
 
     def _learn(self, tally: Counts) -> None:
         numerator, denominator = float(self.min_count).as_integer_ratio()
         own, shared = [], []
         for counts in tally.columns:
-            keys = _ordered(counts)
+            keys = _sort_categories(counts)
             often = {k for k in keys if counts[k] * denominator >= numerator << UNIT}
             own.append([key for key in keys if key in often])
             shared.append([key for key in keys if key not in often])
@@ -173,7 +173,7 @@ class OneHotEncoder(Removable):
         self.infrequent_categories_ = shared
 
     def __sklearn_tags__(self) -> Tags:
-        """Return scikit-learn's tags: words and missing values are welcome."""
+        """Return scikit-learn's tags: strings and missing values are allowed."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.input_tags.categorical = True
@@ -181,19 +181,19 @@ class OneHotEncoder(Removable):
         return tags
 
 
-def distinct(column: NDArray[Any]) -> tuple[list[Any], Index]:
+def find_categories(column: NDArray[Any]) -> tuple[list[Any], Index]:
     """Return the categories of a column, and for each row which one it has.
 
-    Whatever stands for a missing value becomes None. Equal numbers are one category,
-    whichever way they are written.
+    Any missing value becomes None. Equal numbers are one category, however they are
+    written.
     """
-    missing = _missing(column)
+    missing = _find_missing(column)
     try:
-        found, codes = np.unique(_canonical(column[~missing]), return_inverse=True)
+        found, codes = np.unique(_unify_numbers(column[~missing]), return_inverse=True)
     except TypeError as error:
         raise InvalidInput(
-            f"a column mixes categories that have no order ({error}); make them all "
-            "words or all numbers"
+            f"a column mixes categories that cannot be sorted ({error}); make them all "
+            "strings or all numbers"
         ) from error
     keys = found.tolist()
     if not missing.any():
@@ -203,7 +203,7 @@ def distinct(column: NDArray[Any]) -> tuple[list[Any], Index]:
     return [*keys, None], table
 
 
-def _missing(column: NDArray[Any]) -> NDArray[np.bool]:
+def _find_missing(column: NDArray[Any]) -> NDArray[np.bool]:
     """Return where a value is missing: None, NaN, NaT or NA."""
     if column.dtype != object:
         return np.asarray(column != column)
@@ -215,7 +215,7 @@ def _is_missing(value: Any) -> bool:
     return value is None or type(value).__name__ == "NAType" or bool(value != value)
 
 
-def _canonical(values: NDArray[Any]) -> NDArray[Any]:
+def _unify_numbers(values: NDArray[Any]) -> NDArray[Any]:
     """Return equal numbers as the same object: -0.0 as 0.0, and 1.0 as 1 in a mix."""
     if values.dtype.kind == "f":
         return np.asarray(values + 0.0)
@@ -232,9 +232,9 @@ def _number(value: Any) -> Any:
     return int(value) if whole else value
 
 
-def _weigh(column: NDArray[Any], weight: Vector | None) -> dict[Category, int]:
+def _sum_weights(column: NDArray[Any], weight: Vector | None) -> dict[Category, int]:
     """Return the weight of each category that has any."""
-    keys, codes = distinct(column)
+    keys, codes = find_categories(column)
     if weight is None:
         counts = np.bincount(codes, minlength=len(keys)).tolist()
         sums = [count << UNIT for count in counts]
@@ -243,7 +243,7 @@ def _weigh(column: NDArray[Any], weight: Vector | None) -> dict[Category, int]:
     return {key: total for key, total in zip(keys, sums, strict=True) if total}
 
 
-def _ordered(counts: Mapping[Category, int]) -> Sequence[Any]:
+def _sort_categories(counts: Mapping[Category, int]) -> Sequence[Any]:
     """Return the categories in order, the missing one last."""
     known: list[Any] = [key for key in counts if key is not None]
     return [*sorted(known), *([None] if None in counts else [])]

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Sums of floating-point numbers without any rounding, so that they can be taken back.
+r"""Sums of floating-point numbers without rounding, so that terms can be removed.
 
 Every double is an integer times 2^-UNIT, every product of k of them an integer times
 2^-(k UNIT), and Python's integers have room for any number of these:
 
     S_p = sum_i w_i x_i^p ,   p = 0, 1, 2 .
 
-Such sums do not depend on the order of rows, and subtracting rows gives the very
-integers that summing the remaining rows gives. Running means do neither: they round
-at every step, and the rounding that a removal leaves behind depends on the row.
+Such sums do not depend on the order of rows, and subtracting rows gives exactly the
+integers that summing the remaining rows gives. Running means do neither: they round at
+every step, and the rounding error that a removal leaves behind depends on the row.
 
 Most of the work is vectorised: mantissas are cut into limbs whose products fit 64
-bits, and entries of equal exponent are added there before Python's integers begin.
+bits, and entries of equal exponent are added in 64 bits before Python's integers
+take over.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,7 +38,7 @@ CHUNK = 2**20  # entries of a dense design that are laid out at a time
 GUARD_BITS = 64  # of a square root, beyond its last whole bit
 
 STRANGERS = (
-    "these rows cannot all have been fitted, or not with these weights; hand over rows "
+    "these rows cannot all have been fitted, or not with these weights; pass the rows "
     "exactly as they were fitted; nothing was removed"
 )
 NOBODY_LEFT = "no row with positive weight would be left; nothing was removed"

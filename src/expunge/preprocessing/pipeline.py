@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """ForgettablePipeline: preprocessing and model that forget a person together.
 
-The raw rows are kept with their owners. A request goes through every step; where a
-step learned something else without the person, all rows change, and the model is
-refitted to them under its contract. The outcome is that of fitting the whole pipeline
-to the remaining rows.
+The raw rows are kept with their owners. A request goes through every step. If a step
+learns something different without the person, all rows change, and the model is fitted
+to them again under its budget. The result is that of fitting the whole pipeline to the
+remaining rows.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -44,20 +44,20 @@ from ..promise.certificate import Certificate, Scope
 from ..promise.verification import Record
 from .transformers import (
     Changes,
-    Raw,
+    RawRows,
     Steps,
-    assumptions,
-    fitted,
-    handling,
-    not_covered,
-    retire,
-    transformed,
-    without,
+    apply_steps,
+    classify_step,
+    drop_sums,
+    fit_steps,
+    list_assumptions,
+    list_not_covered,
+    remove_from_steps,
 )
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Face:
+class FittedParts:
     """Fitted steps and the model behind them, replaced together."""
 
     steps: Steps
@@ -73,29 +73,29 @@ class Face:
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Whole:
+class FittedPipeline:
     """A fitted pipeline at one moment, replaced as one object.
 
     Attributes
     ----------
-    face
+    parts
         The fitted steps and the model.
     changes
         What the last removal did to the model's columns.
     raw
-        The rows as they were handed over; None in a copy.
+        The rows as they were passed to ``fit``; None in a copy.
     before
-        What the last request replaced and may still hold secrets.
+        What the last request replaced, until its secrets are deleted.
     """
 
-    face: Face
+    parts: FittedParts
     changes: Changes
-    raw: Raw | None = None
-    before: Face | None = None
+    raw: RawRows | None = None
+    before: FittedParts | None = None
 
 
-def _offered(name: str) -> Callable[[Any], bool]:
-    """Return whether a pipeline's estimator has a method of this name."""
+def _has_method(name: str) -> Callable[[Any], bool]:
+    """Return a check that a pipeline's estimator has a method of this name."""
     return lambda pipeline: hasattr(pipeline.estimator, name)
 
 
@@ -106,18 +106,18 @@ class ForgettablePipeline(_BaseComposition):
     ----------
     steps
         Pairs of a name and a transformer. Those of ``expunge.preprocessing`` forget
-        exactly, also inside a ``ColumnTransformer``; stateless ones have nothing to
-        forget; any other is fitted again, and makes the release "radius-only".
+        exactly, also inside a ``ColumnTransformer``. Stateless ones have nothing to
+        forget. Any other is fitted again, and makes the release "radius-only".
     estimator
-        The model, with its contract and ``keep_data=True``.
+        The model, with its budget and ``keep_data=True``.
 
     Attributes
     ----------
     steps_, model_
-        The fitted steps by name, and the fitted model. To be read: a model or a step
-        that forgets on its own leaves the rest of the pipeline behind.
+        The fitted steps by name, and the fitted model, to read only: call ``forget`` of
+        the pipeline, not theirs.
     changes_
-        Positions of the model's columns that the last removal took away or brought.
+        Positions of the model's columns that the last removal took away or added.
     certificate_, record_
         Of the last release.
     """
@@ -138,25 +138,25 @@ class ForgettablePipeline(_BaseComposition):
         Parameters
         ----------
         X, y
-            Raw rows, an array, a sparse matrix or a data frame, and labels or targets.
+            Raw rows (array, sparse matrix or data frame), and labels or targets.
         subjects
-            Whose row each is. Without it nobody has an id, and rows are forgotten by
+            The owner of each row. Without it nobody has an id, and you forget rows by
             their position.
         sample_weight
-            Weights, for the model and for each step that takes them.
+            Weights for the model and for each step that takes them.
         """
         self._require_parts()
-        raw = _raw(X, y, subjects, sample_weight)
-        steps, Z = fitted(self.steps, raw)
+        raw = _make_raw(X, y, subjects, sample_weight)
+        steps, Z = fit_steps(self.steps, raw)
         model = clone(self.estimator)
-        before = self._before()
+        before = self._earlier_model()
         require_weights(before, raw.weight)
         prepared = prepare(model, Z, raw.y, sample_weight=raw.weight)
         prepared = prepared.with_pair(None if before is None else before.pair)
         prepared = replace(prepared, owners=raw.owners)
         fit_prepared(model, prepared, scope=_scope_of(steps), before=before)
         with write_lock(self):
-            self._whole = Whole(Face(steps, model), Changes(), raw)
+            self._fitted = FittedPipeline(FittedParts(steps, model), Changes(), raw)
         return self
 
     def forget(
@@ -175,21 +175,21 @@ class ForgettablePipeline(_BaseComposition):
         subjects
             Whom to forget.
         rows
-            Positions of rows in the data of the fit, where there were no subjects.
+            Positions of rows in the data of the fit, if it had no subjects.
         """
-        check_is_fitted(self, "_whole")
+        check_is_fitted(self, "_fitted")
         if (subjects is None) == (rows is None):
-            raise InvalidInput("say whom to forget: subjects=..., or rows=...")
+            raise InvalidInput("say whom to forget: pass subjects=... or rows=...")
         with write_lock(self):
-            raw = self._settled()
+            raw = self._finish_request()
             if rows is not None:
                 names = {row_name(position) for position in positions_of(rows)}
             else:
                 names = {person(subject) for subject in list_of_ids(subjects)}
-            gone = _places(raw, names)
+            gone = _find_places(raw, names)
             if gone.size:
-                self._whole = self._without(raw, names, gone=gone)
-                self._settled()
+                self._fitted = self._remove(raw, names, gone=gone)
+                self._finish_request()
         return self
 
     def declare_tuned(self, search: object) -> Self:
@@ -197,102 +197,104 @@ class ForgettablePipeline(_BaseComposition):
 
         Removal does not undo that choice: the certificate says so from now on.
         """
-        check_is_fitted(self, "_whole")
+        check_is_fitted(self, "_fitted")
         with write_lock(self):
-            self._settled()
-            self._whole.face.model.declare_tuned(search)
+            self._finish_request()
+            self._fitted.parts.model.declare_tuned(search)
         return self
 
-    def _before(self) -> PublicModel | None:
-        """Return what is known of an earlier fit, the one with a declaration first."""
-        whole: Whole | None = getattr(self, "_whole", None)
-        earlier = None if whole is None else public_model(whole.face.model)
+    def _earlier_model(self) -> PublicModel | None:
+        """Return the model of an earlier fit, preferably one with a declaration."""
+        current: FittedPipeline | None = getattr(self, "_fitted", None)
+        earlier = None if current is None else public_model(current.parts.model)
         if earlier is not None and earlier.declared:
             return earlier
         return public_model(self.estimator)
 
-    def _without(self, raw: Raw, names: set[str], *, gone: Index) -> Whole:
-        """Return the pipeline without these owners, whose rows are these."""
-        face = self._whole.face
+    def _remove(self, raw: RawRows, names: set[str], *, gone: Index) -> FittedPipeline:
+        """Return the pipeline without these owners and their rows."""
+        parts = self._fitted.parts
         left = raw.take(np.setdiff1d(np.arange(len(raw.owners)), gone))
         if not left.owners:
             raise CannotRemove("no row would be left; nobody was removed")
-        steps, Z = without(face.steps, raw.take(gone), left=left)
-        # A copy, which counts once the pipeline takes it over.
-        model, private = copy(face.model), private_model(face.model)
+        steps, Z = remove_from_steps(parts.steps, raw.take(gone), left=left)
+        # A copy: if anything fails below, the pipeline keeps the old model.
+        model, private = copy(parts.model), private_model(parts.model)
         if Z is None:
             after = forget_owners(private, names)
         else:
             rows = replace(left, X=Z)
             after = refit_on(model, rows, private=private, n_subjects=len(names))
-        release_snapshot(model, snapshot_of(face.model), after=after)
-        new = Face(steps, model)
-        changes = Changes.between(_known_names(face), _known_names(new))
-        return Whole(new, changes, left, before=face)
+        release_snapshot(model, snapshot_of(parts.model), after=after)
+        new = FittedParts(steps, model)
+        changes = Changes.between(_column_names(parts), _column_names(new))
+        return FittedPipeline(new, changes, left, before=parts)
 
-    def _settled(self) -> Raw:
-        """Finish the last request, also after an interrupt; return the rows left."""
-        whole: Whole = self._whole
-        if whole.raw is None:
+    def _finish_request(self) -> RawRows:
+        """Finish the last request, even after an interrupt; return the rows left."""
+        current: FittedPipeline = self._fitted
+        if current.raw is None:
             raise NoPrivateState(
-                "this copy carries the release alone, as every pickle and copy does; "
-                "forget with the fitted pipeline itself"
+                "this is a pickle or copy, which has only the release; call forget on "
+                "the fitted pipeline itself"
             )
-        private_model(whole.face.model)
-        if whole.before is not None:
-            retire(whole.before.steps, whole.face.steps)
-            # What somebody may still hold must not know the people who left.
-            before = whole.before.model
+        private_model(current.parts.model)
+        if current.before is not None:
+            drop_sums(current.before.steps, current.parts.steps)
+            # Someone may still hold the old model; it must not keep removed people.
+            before = current.before.model
             set_snapshot(before, snapshot_of(before).without_secrets())
-            self._whole = replace(whole, before=None)
-        return whole.raw
+            self._fitted = replace(current, before=None)
+        return current.raw
 
     def predict(self, X: Any) -> Any:
         """Return the model's answer for each row."""
-        return self._through("predict", X)
+        return self._call_model("predict", X)
 
     def _predict_proba(self, X: Any) -> Any:
         """Return the probability of each class."""
-        return self._through("predict_proba", X)
+        return self._call_model("predict_proba", X)
 
     def _decision_function(self, X: Any) -> Any:
         """Return the model's predictors."""
-        return self._through("decision_function", X)
+        return self._call_model("decision_function", X)
 
-    predict_proba = available_if(_offered("predict_proba"))(_predict_proba)
-    decision_function = available_if(_offered("decision_function"))(_decision_function)
+    predict_proba = available_if(_has_method("predict_proba"))(_predict_proba)
+    decision_function = available_if(_has_method("decision_function"))(
+        _decision_function
+    )
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Return the model's score on these rows."""
-        score: float = self._through("score", X, y, sample_weight=sample_weight)
+        score: float = self._call_model("score", X, y, sample_weight=sample_weight)
         return score
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Return the names of the columns that the model sees."""
-        return self._fitted_face().names(input_features)
+        return self._fitted_parts().names(input_features)
 
     @property
     def steps_(self) -> dict[str, Any]:
         """The fitted steps by name."""
-        return dict(self._fitted_face().steps)
+        return dict(self._fitted_parts().steps)
 
     @property
     def model_(self) -> Any:
         """The fitted model."""
-        return self._fitted_face().model
+        return self._fitted_parts().model
 
     @property
     def changes_(self) -> Changes:
-        """Positions of the columns that the last removal took away or brought."""
-        check_is_fitted(self, "_whole")
-        changes: Changes = self._whole.changes
+        """Positions of the columns that the last removal took away or added."""
+        check_is_fitted(self, "_fitted")
+        changes: Changes = self._fitted.changes
         return changes
 
     @property
     def certificate_(self) -> Certificate:
         """The model's certificate, with a sentence on each step."""
-        paper: Certificate = self.model_.certificate_
-        return paper
+        certificate: Certificate = self.model_.certificate_
+        return certificate
 
     @property
     def record_(self) -> Record:
@@ -309,13 +311,13 @@ class ForgettablePipeline(_BaseComposition):
     @property
     def n_features_in_(self) -> int:
         """How many columns the raw rows have."""
-        width: int = self._first().n_features_in_
+        width: int = self._first_part().n_features_in_
         return width
 
     @property
     def feature_names_in_(self) -> NDArray[Any]:
-        """The names of the raw columns, where they have names."""
-        names: NDArray[Any] = self._first().feature_names_in_
+        """The names of the raw columns, if they have any."""
+        names: NDArray[Any] = self._first_part().feature_names_in_
         return names
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -329,7 +331,7 @@ class ForgettablePipeline(_BaseComposition):
         return self
 
     def _require_parts(self) -> None:
-        """Refuse an estimator that cannot follow its steps."""
+        """Refuse an estimator that cannot forget together with its steps."""
         self._validate_names([name for name, _ in self.steps])
         if not isinstance(self.estimator, Forgetful):
             raise InvalidInput(
@@ -339,45 +341,47 @@ class ForgettablePipeline(_BaseComposition):
         if not hasattr(self.estimator, "keep_data"):
             raise InvalidInput(
                 f"estimator={type(self.estimator).__name__} tunes itself, and each "
-                "fold would need preprocessing of its own; use an estimator of "
+                "fold would need its own preprocessing; use an estimator of "
                 "expunge.linear_model"
             )
         if not self.estimator.keep_data:
             raise InvalidInput(
-                "keep_data=False: when a step changes, all rows do, and the model must "
-                "see them again; keep the data"
+                "keep_data=False: when a step changes, all rows change, and the model "
+                "must be fitted to them again; set keep_data=True"
             )
 
-    def _through(self, method: str, X: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return what a method of the model makes of the transformed rows."""
-        face = self._fitted_face()
-        return getattr(face.model, method)(transformed(face.steps, X), *args, **kwargs)
+    def _call_model(self, method: str, X: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return the result of a method of the model on the transformed rows."""
+        parts = self._fitted_parts()
+        return getattr(parts.model, method)(
+            apply_steps(parts.steps, X), *args, **kwargs
+        )
 
-    def _first(self) -> Any:
-        """Return what sees the raw rows first."""
-        face = self._fitted_face()
-        return face.steps[0][1] if face.steps else face.model
+    def _first_part(self) -> Any:
+        """Return the first step, or the model if there are no steps."""
+        parts = self._fitted_parts()
+        return parts.steps[0][1] if parts.steps else parts.model
 
-    def _fitted_face(self) -> Face:
-        check_is_fitted(self, "_whole")
-        face: Face = self._whole.face
-        return face
+    def _fitted_parts(self) -> FittedParts:
+        check_is_fitted(self, "_fitted")
+        parts: FittedParts = self._fitted.parts
+        return parts
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what may travel: parameters, fitted steps and the release."""
+        """Return what a pickle may hold: parameters, fitted steps and the release."""
         state: dict[str, Any] = super().__getstate__()
         state.pop("_lock", None)
-        if "_whole" in state:
-            whole = state["_whole"]
-            state["_whole"] = Whole(whole.face, Changes())
+        if "_fitted" in state:
+            current = state["_fitted"]
+            state["_fitted"] = FittedPipeline(current.parts, Changes())
         return state
 
     def __sklearn_is_fitted__(self) -> bool:
         """Return whether there is a fitted pipeline."""
-        return hasattr(self, "_whole")
+        return hasattr(self, "_fitted")
 
     def __sklearn_tags__(self) -> Tags:
-        """Return scikit-learn's tags: the estimator's, for the first step's rows."""
+        """Return scikit-learn's tags: the estimator's, with the first step's input."""
         tags = super().__sklearn_tags__()
         inner = get_tags(self.estimator)
         tags.estimator_type = inner.estimator_type
@@ -395,13 +399,13 @@ def forgettable_pipeline(*steps: Any, estimator: Any) -> ForgettablePipeline:
     return ForgettablePipeline(_name_estimators(steps), estimator)
 
 
-def _raw(
+def _make_raw(
     X: Any,
     y: Any,
     subjects: Iterable[object] | None,
     sample_weight: ArrayLike | None,
-) -> Raw:
-    """Return the rows, checked against one another, in memory of their own."""
+) -> RawRows:
+    """Return the rows, of consistent length, in new memory."""
     if y is None:
         raise InvalidInput(
             "a ForgettablePipeline requires y to be passed, but the target y is None"
@@ -412,31 +416,31 @@ def _raw(
     if sample_weight is not None:
         weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
     owners = tuple(owners_of(subjects, n_rows))
-    return Raw(X, y, weight, owners).take(np.arange(n_rows))
+    return RawRows(X, y, weight, owners).take(np.arange(n_rows))
 
 
 def _scope_of(steps: Steps) -> Scope:
-    """Return what certificates state of steps that forget with a model, or do not."""
-    foreign = [type(step).__name__ for _, step in steps if handling(step) == "foreign"]
+    """Return what certificates state about these steps."""
+    foreign = [step for _, step in steps if classify_step(step) == "foreign"]
     return Scope(
         in_pipeline=True,
-        foreign=tuple(foreign),
-        assumptions=assumptions(steps),
-        not_covered=not_covered(steps),
+        foreign=tuple(type(step).__name__ for step in foreign),
+        assumptions=list_assumptions(steps),
+        not_covered=list_not_covered(steps),
     )
 
 
-def _places(raw: Raw, people: set[str]) -> Index:
-    """Return where these people's rows lie, or raise UnknownSubject."""
+def _find_places(raw: RawRows, people: set[str]) -> Index:
+    """Return the positions of these people's rows, or raise UnknownSubject."""
     missing = people.difference(raw.owners)
     if missing:
         raise unknown_owners(missing, people)
     return np.flatnonzero([owner in people for owner in raw.owners])
 
 
-def _known_names(face: Face) -> NDArray[Any]:
-    """Return the names of the model's columns; none where a step does not tell."""
+def _column_names(parts: FittedParts) -> NDArray[Any]:
+    """Return the names of the model's columns; none if a step does not name its own."""
     try:
-        return face.names()
+        return parts.names()
     except (AttributeError, ValueError):
         return np.array([], dtype=object)

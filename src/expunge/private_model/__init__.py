@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The private model: everything that must not leave, in one place."""
+"""The private model: everything that must stay secret, in one place."""
 
 __all__: list[str] = []

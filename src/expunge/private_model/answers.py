@@ -5,11 +5,12 @@ An ``Agreement`` is fixed at the fit: objective, mechanism, budget. An ``Answer`
 what was computed last: the removal's state, its draft, and how far that draft may be
 from retraining. These functions lead from one answer to the next:
 
-    solve_answer     solve on rows, certified to be within tau of the minimiser
+    fit_answer       solve on all rows, certified to be within tau of the minimiser
+    retrain_answer   the same on the remaining rows
     remove_rows      the mechanism's own answer to a removal
-    improve_answer   measured on the remaining rows -> polished -> retrained, until
+    improve_answer   measure it on the remaining rows, then polish, then retrain, until
                      radius + tau is within the radius budget
-    anchor_answer    one step further, with all sums rebuilt from the remaining rows
+    anchor_answer    one more step, with all sums rebuilt from the remaining rows
 """
 
 from collections.abc import Callable
@@ -53,7 +54,7 @@ class Agreement(Private):
     budget
         What is promised; None promises nothing.
     fit_weight
-        The weight of all rows at the first fit, to which "sum" scaling refers for ever.
+        The total weight at the first fit; "sum" scaling always refers to it.
     """
 
     objective: Objective
@@ -69,8 +70,8 @@ class Agreement(Private):
     def objective_for(self, rows: Rows) -> Objective:
         """Return what a fit to these remaining rows minimises: the removal's target.
 
-        Under "sum" scaling alpha W stays that of the first fit, however often the
-        model was anchored or fitted again since.
+        Under "sum" scaling alpha W stays that of the first fit, even after the model
+        is anchored or fitted again.
         """
         return self.objective.after(rows.total_weight / self.fit_weight)
 
@@ -85,7 +86,7 @@ class Answer(Private):
     state, draft, radius
         The removal's state, its draft, and how far that may be from retraining.
     decisions
-        What was done for it.
+        What was done to get it.
     """
 
     state: State
@@ -94,7 +95,7 @@ class Answer(Private):
     decisions: tuple[str, ...]
 
     def fits(self, budget: Budget | None) -> bool:
-        """Whether radius + tau is within the budget; always without one."""
+        """Whether radius + tau is within the budget; true without one."""
         if budget is None:
             return True
         size = self.draft.theta.size
@@ -144,8 +145,7 @@ def retrain_answer(agreement: Agreement, rows: Rows, *, start: Vector | None) ->
     """Return the answer of a full fit to the remaining rows."""
     if not rows.total_weight > 0.0:
         raise CannotRemove(
-            "no row with weight would be left, and a model needs at least one; delete "
-            "the model instead"
+            "no row with positive weight would be left; delete the model instead"
         )
     solution = retrain(agreement.objective_for(rows), rows, start=start)
     answer = _answer_at(agreement, rows, solution=solution, decision="retrained")
@@ -165,13 +165,13 @@ def remove_rows(
     Parameters
     ----------
     agreement, before
-        What was agreed, and the answer before the removal.
+        What was fixed at the fit, and the answer before the removal.
     removed
         The rows to remove.
     remaining
-        Returns all other rows, for a mechanism that looks at them.
+        Returns all other rows, for a mechanism that needs them.
     spend
-        Overwrite the state before instead of copying it.
+        Overwrite the old state instead of copying it.
     """
     mechanism = agreement.mechanism
     state = mechanism.update(before.state, removed, spend=spend)
@@ -188,9 +188,9 @@ def improve_answer(
 ) -> Answer:
     """Return an answer that fits the budget: measured, polished, or retrained.
 
-    When the request before this one needed the rows ``again``, measuring would do, but
-    the next request would need the rows too: polishing moves the anchor, after which
-    many requests fit without them.
+    If the request before this one needed the rows too (``again``), measuring may be
+    enough, but the next request would need them as well. Polishing moves the anchor,
+    after which many requests fit without rows.
     """
     rows = require_rows(answer.state, remaining)
     state = measure_weight(answer.state, rows)
@@ -218,7 +218,7 @@ def improve_answer(
 
 
 def anchor_answer(agreement: Agreement, answer: Answer, *, remaining: Rows) -> Answer:
-    """Return the answer one step further, its sums rebuilt from the remaining rows."""
+    """Return the answer after one more step, with sums rebuilt from the rows."""
     rows = require_rows(answer.state, remaining)
     objective, start = agreement.objective_for(rows), answer.draft.theta
     solution = minimise(objective, rows, start=start, max_steps=1)
@@ -228,7 +228,7 @@ def anchor_answer(agreement: Agreement, answer: Answer, *, remaining: Rows) -> A
 def _answer_at(
     agreement: Agreement, rows: Rows, *, solution: Solution, decision: str
 ) -> Answer:
-    """Return the answer anchored at a solution on these rows: nothing is removed."""
+    """Return the answer anchored at a solution on these rows, nothing removed yet."""
     objective = agreement.objective_for(rows)
     summary = summarise(
         objective, rows, theta=solution.theta, subgradient=solution.subgradient
@@ -242,7 +242,7 @@ def _answer_at(
 
 
 def _require_within_tau(answer: Answer, budget: Budget | None) -> Answer:
-    """Return the answer of a full fit, or raise if it is beyond the solver's share."""
+    """Return the answer of a full fit; raise NotCertifiable if it is beyond tau."""
     if budget is not None:
         tau = budget.solver_error(answer.draft.theta.size)
         if not answer.radius.value <= tau:
@@ -255,7 +255,7 @@ def _require_within_tau(answer: Answer, budget: Budget | None) -> Answer:
 
 
 def _chord(state: State) -> Model | None:
-    """Return the model of the remaining rows' own objective, if H_U is kept."""
+    """Return the quadratic model of the remaining rows, if H_U is kept."""
     if state.hessian is None:
         return None
     return rescale_model(Newton().model(state), state.kept)

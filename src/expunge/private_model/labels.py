@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Labels: which classes a classifier has, and what a request may do to them.
 
-A class set learnt from rows tells who was among them: a label that one person alone had
+Classes learnt from rows reveal something about people: a label that only one person had
 must go with that person. One policy holds for every classifier:
 
-declared   the classes are part of the contract and stay, rows or no rows. Where a class
-           empties and there is no minimiser without it, a request is refused, as a fit
-           to the remaining rows would be.
-learnt     a class without rows goes. The model is fitted to the remaining rows with
-           fewer classes, as retraining would; without rows at hand, or with one class
-           left, the request is refused.
+declared   the classes are fixed in advance and stay, with or without rows. If a class
+           has no rows left and there is no minimiser without them, the request is
+           refused, as a fit to the remaining rows would be.
+learnt     a class without rows is dropped. The model is fitted to the remaining rows
+           with fewer classes, as retraining would. Without the remaining rows, or with
+           one class left, the request is refused.
 
-Rows keep the codes that their labels had at the fit; ``current`` translates them once
-classes have gone.
+Rows keep the codes that their labels had at the fit; ``recode`` translates them once
+classes have been dropped.
 """
 
 from collections.abc import Sequence
@@ -40,15 +40,15 @@ class Labels(Private):
     classes
         The labels, sorted.
     declared
-        Whether they were declared, or learnt from the rows.
+        Whether they were declared in advance, or learnt from the rows.
     signed
         Whether rows keep -1 and +1 for the two classes of the fit, or codes 0, 1, ...
     codes
-        Under which code rows keep each class.
+        The code of each class in the rows.
     n_rows, n_weighted
         Rows left of each class, and how many of them have weight.
     pair
-        The loss that serves when there are two classes.
+        The loss for two classes.
     """
 
     classes: NDArray[Any]
@@ -61,20 +61,20 @@ class Labels(Private):
 
     @property
     def stated(self) -> Classes:
-        """How certificates call them."""
+        """The word that certificates use."""
         return "declared" if self.declared else "learnt"
 
     def positions(self, y: Any) -> Index:
         """Return the position of each label among the classes."""
         return _positions(self.classes, y)
 
-    def stored(self, y: Any) -> Vector:
-        """Return labels as rows keep them."""
+    def encode(self, y: Any) -> Vector:
+        """Return labels as the codes that rows keep."""
         codes = self.codes[self.positions(y)].astype(np.float64)
         return 2.0 * codes - 1.0 if self.signed else codes
 
-    def current(self, y: Vector, loss: Loss) -> Vector:
-        """Return labels that rows keep as the loss for the present classes wants."""
+    def recode(self, y: Vector, loss: Loss) -> Vector:
+        """Return the labels of rows, coded for the present classes and their loss."""
         signed, n_classes = loss.outputs == 1, len(self.codes)
         if signed == self.signed and self.codes[-1] == n_classes - 1:
             return y
@@ -90,20 +90,20 @@ class Labels(Private):
         Parameters
         ----------
         removed
-            Rows to remove, as they are kept.
+            The rows to remove, as they are kept.
         objective
             What the model minimises.
         kept
-            Whether the remaining rows are at hand.
+            Whether the remaining rows are available.
         """
         left = self._minus(removed)
         if not self.declared and not left.n_rows.all():
-            left = left._trimmed()
+            left = left._drop_empty()
             if len(left.classes) > 1 and not kept:
                 raise EmptyClass(
-                    "a class would have no rows left, and the model would need fewer "
-                    "parameters, which takes the remaining rows; keep them "
-                    "(keep_data=True), or declare the classes in advance (classes=...)"
+                    "a class would have no rows left, and fitting the model without it "
+                    "takes the remaining rows; keep them (keep_data=True), or declare "
+                    "the classes in advance (classes=...)"
                 )
         left.require_minimiser(objective)
         return left
@@ -118,7 +118,7 @@ class Labels(Private):
         return replace(labels, signed=loss.outputs == 1), loss
 
     def loss_like(self, loss: Loss) -> Loss:
-        """Return the loss for the present classes, of the kind of this one."""
+        """Return the loss of the same kind for the present classes."""
         n_classes = len(self.classes)
         if n_classes <= 2:  # one class is refused elsewhere
             return self.pair
@@ -127,27 +127,27 @@ class Labels(Private):
         if isinstance(loss, Logistic | OneVsRest):
             return OneVsRest(n_classes)
         raise Unsupported(
-            f"loss={loss!r} serves two classes and there are {n_classes}; use "
+            f"loss={loss!r} is for two classes and there are {n_classes}; use "
             "loss='logistic' or SoftmaxRegression"
         )
 
     def require_minimiser(self, objective: Objective) -> None:
-        """Refuse classes without rows where no model could be fitted to the rest."""
+        """Raise EmptyClass if no model could be fitted because a class has no rows."""
         n_present = int((self.n_weighted > 0).sum())
         if n_present < 2 and not self.declared:
             raise EmptyClass(
-                "rows of only one class have weight, and a classifier needs two; "
-                "declare the classes in advance (classes=...), with "
+                "only one class has rows with positive weight, and a classifier needs "
+                "two; declare the classes in advance (classes=...), with "
                 "penalize_intercept=True"
             )
         if n_present < len(self.classes) and objective.needs_every_class:
             raise EmptyClass(
-                "a class has no rows with weight, and then a free intercept has no "
-                "minimiser; set penalize_intercept=True"
+                "a class has no rows with positive weight, and then an unpenalised "
+                "intercept has no minimiser; set penalize_intercept=True"
             )
 
     def _minus(self, removed: Rows) -> "Labels":
-        """Return the labels with the rows of each class counted down."""
+        """Return the labels with these rows subtracted from the counts."""
         codes, size = _codes(removed.y), int(self.codes[-1]) + 1
         gone = np.bincount(codes, minlength=size)
         weighted = np.bincount(codes[removed.weight > 0.0], minlength=size)
@@ -157,12 +157,12 @@ class Labels(Private):
             n_weighted=self.n_weighted - weighted[self.codes],
         )
 
-    def _trimmed(self) -> "Labels":
-        """Return the labels without classes that have no rows."""
+    def _drop_empty(self) -> "Labels":
+        """Return the labels without the classes that have no rows."""
         left = self.n_rows > 0
         return replace(
             self,
-            classes=_tight(self.classes[left]),
+            classes=_narrow(self.classes[left]),
             codes=self.codes[left],
             n_rows=self.n_rows[left],
             n_weighted=self.n_weighted[left],
@@ -179,13 +179,15 @@ def learn_labels(
     y
         A label for each row.
     weight
-        Weights of the rows; None counts each once.
+        Weights of the rows; None counts each row once.
     declared
         The classes, or None to learn them.
     pair
         The loss for two classes.
     """
-    classes = _tight(np.unique(y) if declared is None else _declared(declared, y))
+    classes = _narrow(
+        np.unique(y) if declared is None else _check_declared(declared, y)
+    )
     positions = _positions(classes, y)
     weighted = positions if weight is None else positions[weight > 0.0]
     k = len(classes)
@@ -200,14 +202,14 @@ def learn_labels(
     )
 
 
-def fewer(labels: Labels | None, before: Labels | None) -> bool:
+def has_fewer_classes(labels: Labels | None, before: Labels | None) -> bool:
     """Whether there are fewer classes than before."""
     if labels is None or before is None:
         return False
     return len(labels.classes) < len(before.classes)
 
 
-def _declared(declared: Sequence[Any], y: Any) -> NDArray[Any]:
+def _check_declared(declared: Sequence[Any], y: Any) -> NDArray[Any]:
     """Return declared classes, sorted; refuse fewer than two."""
     if isinstance(declared, str | bytes) or np.ndim(declared) != 1:
         raise InvalidInput(f"classes={declared!r}; give a list of labels")
@@ -215,9 +217,9 @@ def _declared(declared: Sequence[Any], y: Any) -> NDArray[Any]:
     try:
         classes = np.unique(np.asarray(declared, dtype=object if objects else None))
     except TypeError:
-        raise InvalidInput(f"classes={declared!r}; all must be of one type") from None
+        raise InvalidInput(f"classes={declared!r}; use labels of one type") from None
     if classes.dtype.kind == "f" and np.isnan(classes).any():
-        raise InvalidInput(f"classes={declared!r}; a label must be a number")
+        raise InvalidInput(f"classes={declared!r}; remove NaN from the labels")
     if len(classes) < 2 or len(classes) < len(declared):
         raise InvalidInput(
             f"classes={declared!r}; declare at least two labels, each once"
@@ -225,8 +227,8 @@ def _declared(declared: Sequence[Any], y: Any) -> NDArray[Any]:
     return classes
 
 
-def _tight(classes: NDArray[Any]) -> NDArray[Any]:
-    """Return classes in a type as wide as they need: a wider one tells of others."""
+def _narrow(classes: NDArray[Any]) -> NDArray[Any]:
+    """Return classes in the narrowest dtype: a wider one would reveal dropped ones."""
     return np.array(classes.tolist()) if classes.dtype.kind in "US" else classes
 
 
@@ -235,14 +237,16 @@ def _positions(classes: NDArray[Any], y: Any) -> Index:
     try:
         positions = np.searchsorted(classes, y)
         known = classes[np.minimum(positions, len(classes) - 1)] == y
-    except TypeError:  # words beside numbers
+    except TypeError:  # strings compared with numbers
         known, positions = np.zeros(len(y), dtype=bool), np.zeros(len(y), np.intp)
     if not np.all(known):
         stranger = np.asarray(y)[~np.asarray(known)].tolist()[0]
-        raise InvalidInput(f"label {stranger!r} is not one of the model's classes")
+        raise InvalidInput(
+            f"label {stranger!r} is not one of the model's classes; check y"
+        )
     return np.asarray(positions, dtype=np.intp)
 
 
 def _codes(y: Vector) -> Index:
-    """Return codes 0, 1, ... of labels that are kept as codes or as signs."""
+    """Return codes 0, 1, ... of labels kept as codes or as signs."""
     return np.maximum(y, 0.0).astype(np.intp)

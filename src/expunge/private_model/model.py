@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PrivateModel: everything between requests that must not leave, as one value.
+"""PrivateModel: everything that must stay secret between requests, as one value.
 
 Its methods are the life of a model. Each returns a new value, so a request that fails
 changes nothing, and noise is added in one place only:
 
     fit        solve, and certify that the solver's error is within tau, or fail
     forget     subtract the rows, and make the answer fit the budget
-    refit      solve again on the remaining rows, when no update can follow
+    refit      solve again on the remaining rows, where an update is not possible
     reanchor   rebuild the sums from the remaining rows
     release    radius + tau <= radius budget? then round, add noise, certify
 
 Without the remaining rows an answer that does not fit stays as it is, and ``release``
-refuses it. That refusal is visible and makes no claim.
+refuses it. People can see that refusal, and it promises nothing.
 
 Tuned models (``selection.tuned_model``) are another implementation. Training rows and
 digests are too large to copy for each request: what a request takes out of them is
@@ -58,12 +58,12 @@ from .answers import (
     remove_rows,
     retrain_answer,
 )
-from .labels import Labels, fewer
+from .labels import Labels, has_fewer_classes
 from .training_rows import DigestChange, RowDigests, TrainingRows
 
 Remaining: TypeAlias = Rows | Callable[[], Rows]
 Fetch: TypeAlias = Callable[[Index], Rows]
-"""From the positions of rows that go, to all the others."""
+"""Takes the positions of rows to remove, and returns all the others."""
 
 AnyModel = TypeVar("AnyModel", bound="PrivateModel")
 NO_ROWS: Index = np.array([], dtype=np.intp)
@@ -71,7 +71,7 @@ NO_ROWS: Index = np.array([], dtype=np.intp)
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class PendingErasure(Private):
-    """What a request takes out of the digests, and of the rows where they are kept."""
+    """What a request takes out of the digests, and out of the rows if they are kept."""
 
     digests: DigestChange
     gone: Index | None
@@ -93,11 +93,11 @@ class PrivateModel(Private):
     accountant, certified
         The account of events so far, and as it was at the last release.
     scope
-        What certificates state of the model beside budget and objective.
+        What certificates state about the model besides budget and objective.
     labels
         The classes of a classifier.
     seed, noise
-        A seed for tests, and where releases get their noise; None without a budget.
+        A seed for tests, and the source of noise; None without a budget.
     adoption
         Of a model adopted from scikit-learn, how far that moved it.
     training_rows, digests, fetch
@@ -106,9 +106,9 @@ class PrivateModel(Private):
     pending
         What is still to be taken out of rows and digests.
     released
-        The release of this very state, once there is one.
+        The release of exactly this state, once there is one.
     process
-        Where releases are counted: another process may make others.
+        The process that counts releases; another process may make more.
     """
 
     agreement: Agreement
@@ -164,7 +164,7 @@ class PrivateModel(Private):
         )
 
     def with_scope(self, scope: Scope) -> Self:
-        """Return the fitted model with what else its certificates are to state."""
+        """Return the fitted model with more for its certificates to state."""
         account = self.accountant
         for name in (*scope.declared, *scope.foreign):
             account = account.compose(TunedOnData(name))
@@ -203,20 +203,20 @@ class PrivateModel(Private):
         removed
             The rows to remove, as they are kept.
         gone
-            Where they lie among the rows that the model keeps or can fetch.
+            Their positions among the rows that the model keeps or can fetch.
         remaining
-            All other rows, or a function that returns them, where the caller keeps
-            them. With the remaining rows at hand the answer always fits.
+            All other rows, or a function that returns them, if the caller keeps them.
+            With the remaining rows the answer always fits.
         n_subjects
             How many people the rows belong to.
         spend
-            Overwrite the old state instead of copying it; the old model is lost, also
+            Overwrite the old state instead of copying it; the old model is lost, even
             if this raises.
         """
         if not len(removed):
             return self
         labels = self._labels_without(removed, gone)
-        if fewer(labels, self.labels):
+        if has_fewer_classes(labels, self.labels):
             assert gone is not None
             return replace(self, labels=labels)._refit_fewer_classes(gone, n_subjects)
         if remaining is None and gone is not None:
@@ -235,7 +235,7 @@ class PrivateModel(Private):
         except REFUSALS:
             if rows is None or spend:
                 raise
-            # Retraining does not refuse: with rows at hand, neither do we.
+            # Retraining does not refuse, so with the rows at hand we must not either.
             start = self.answer.draft.theta
             answer = retrain_answer(self.agreement, rows(), start=start)
         if rows is not None and not answer.fits(self.budget):
@@ -256,9 +256,9 @@ class PrivateModel(Private):
     ) -> Self:
         """Return the model of a full fit to the rows that remain, on the same account.
 
-        What ``forget`` does when no update of the old sums can follow: a tuned choice
-        moves, preprocessing changes every row, or a class is gone. It is solved to the
-        end and certified like a first fit.
+        Used where the old sums cannot be updated: a tuned choice moves, preprocessing
+        changes every row, or a class is dropped. It is solved fully and certified like
+        a first fit.
 
         Parameters
         ----------
@@ -269,7 +269,7 @@ class PrivateModel(Private):
         n_subjects
             How many people were removed.
         start
-            Where the solver begins.
+            Where the solver starts.
         """
         clock = perf_counter()
         objective.require_columns(remaining.X.shape[1])
@@ -294,8 +294,8 @@ class PrivateModel(Private):
     def reanchor(self, remaining: Rows) -> Self:
         """Return the model with its sums rebuilt from the remaining rows.
 
-        The old anchor, which had seen the removed rows, and every sum that they were
-        subtracted from go with the old model.
+        The old anchor, which was fitted to the removed rows too, is gone with the old
+        model, and so is every sum that they were subtracted from.
         """
         answer = anchor_answer(self.agreement, self.answer, remaining=remaining)
         return replace(self, answer=answer)
@@ -317,13 +317,13 @@ class PrivateModel(Private):
         if not self.answer.fits(self.budget):
             raise CapacityExceeded(
                 "the budget is exhausted: without the remaining rows this model cannot "
-                "be certified any further; hand over the remaining rows, or fit again"
+                "be certified any further; pass the remaining rows, or fit again"
             )
         budget, theta, scope = self.budget, self.answer.draft.theta, self.scope
         if noise is None:
             noise = noise_for(self.noise, self.accountant.n_releases + 1)
         if (budget is None) != (noise is None):
-            raise InvalidInput("noise goes with a budget: give both, or neither")
+            raise InvalidInput("noise and budget go together: pass both, or neither")
         if self.process != os.getpid():
             scope = replace(scope, counted_apart=True)
         source = None if noise is None else noise.source
@@ -349,9 +349,9 @@ class PrivateModel(Private):
         return (after, *made)
 
     def charge(self, n_releases: int) -> Self:
-        """Return the model with releases charged that its account does not know of.
+        """Return the model charged for releases that are not in its account.
 
-        It gets noise that none of them had.
+        It gets noise that none of them used.
         """
         account = self.accountant
         for _ in range(n_releases):
@@ -360,7 +360,7 @@ class PrivateModel(Private):
         return replace(self, accountant=account).with_noise()
 
     def with_noise(self) -> Self:
-        """Return the model with noise that no release of its account has had."""
+        """Return the model with noise that no release of its account has used."""
         return replace(self, noise=self._fresh_noise())
 
     def compact(self) -> Self:
@@ -370,13 +370,13 @@ class PrivateModel(Private):
         return replace(self, training_rows=self.training_rows.compact())
 
     def remaining_rows(self, gone: Index = NO_ROWS) -> Rows | None:
-        """Return the rows that are left without these; None if nobody keeps them."""
+        """Return the remaining rows but these; None if nobody keeps them."""
         kept = self.training_rows
         fetch = self.fetch if kept is None else kept.remaining
         return None if fetch is None else self._with_current_labels(fetch(gone))
 
     def interchangeable(self, places: Sequence[int]) -> bool:
-        """Whether it does not matter which of the equal rows at these places goes."""
+        """Whether removing any one of the equal rows at these places does the same."""
         del places
         return True
 
@@ -385,18 +385,18 @@ class PrivateModel(Private):
         return None if self.noise is None else self.noise.source
 
     def _charge_choice(self, account: Accountant) -> Accountant:
-        """Return the account after a choice, where releases depend on one."""
+        """Return the account charged for a choice, if releases depend on one."""
         return account
 
     def _scores(self) -> tuple[Scored, ...]:
-        """Return where each candidate's error must lie, where there are several."""
+        """Return the interval of each candidate's error, if there are candidates."""
         return ()
 
     def _with_current_labels(self, rows: Rows) -> Rows:
-        """Return rows with their labels as the present objective wants them."""
+        """Return rows with their labels coded for the present objective."""
         if self.labels is None:
             return rows
-        y = self.labels.current(rows.y, self.objective.loss)
+        y = self.labels.recode(rows.y, self.objective.loss)
         return rows if y is rows.y else replace(rows, y=y)
 
     def _labels_without(self, removed: Rows, gone: Index | None) -> Labels | None:
@@ -416,7 +416,7 @@ class PrivateModel(Private):
         return self.refit(objective, rows, n_subjects=n_subjects)
 
     def _count_request(self, n_removed: int, n_subjects: int) -> Self:
-        """Return the model with a request counted and nothing done about it yet."""
+        """Return the model with a request counted, before anything is removed."""
         return replace(
             self,
             n_removed=self.n_removed + n_removed,
@@ -425,21 +425,21 @@ class PrivateModel(Private):
         )
 
     def _fetch(self, remaining: Remaining) -> Rows:
-        """Return the remaining rows, as many as there must be."""
+        """Return the remaining rows, after checking how many there are."""
         rows = remaining() if callable(remaining) else remaining
         self._require_count(rows)
         return rows
 
     def _require_count(self, rows: Rows) -> None:
-        """Refuse rows that cannot be those that remain."""
+        """Raise InvalidInput if these cannot be the remaining rows."""
         if len(rows) != self.n_samples - self.n_removed:
             raise InvalidInput(
-                "the rows handed over are not those that remain: pass all training "
-                "rows but the removed ones"
+                "these are not the remaining rows; pass all training rows except the "
+                "removed ones"
             )
 
     def _make_record(self) -> Record:
-        """Return what stands behind the release and depends on rows."""
+        """Return the private facts behind the release."""
         return Record(
             radius=self.answer.radius.value,
             radius_kind=self.answer.radius.kind,
@@ -466,21 +466,21 @@ def require_release(model: PrivateModel) -> None:
     """Raise ScheduleExhausted if no release may follow a request."""
     if model.accountant.remaining() == 0:
         raise ScheduleExhausted(
-            "all planned releases are made; fit again under a new budget"
+            "all planned releases have been made; fit again under a new budget"
         )
 
 
 def require_rows(model: PrivateModel, gone: Index = NO_ROWS) -> Rows:
-    """Return the rows that are left without these, of a model that can get them."""
+    """Return the remaining rows but these, of a model that has access to them."""
     rows = model.remaining_rows(gone)
     assert rows is not None
     return rows
 
 
 def apply_pending(model: AnyModel) -> AnyModel:
-    """Erase what a request took out of rows and digests; return the model without it.
+    """Erase what a request took out of rows and digests; return the model after it.
 
-    You can call it again after an interrupt, to the same effect.
+    You can call it again after an interrupt, with the same effect.
     """
     pending = model.pending
     if pending is None:

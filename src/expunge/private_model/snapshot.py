@@ -6,9 +6,9 @@ it count: an interrupt before it leaves the old model whole, one after it the ne
 prediction in another thread sees one or the other. Pickles and copies take the public
 part alone.
 
-A request names rows by person, by position or by content: the ``forget_`` functions
-return the private model without them. Nothing is erased yet. That model says what to
-take out of rows and digests, see ``apply_pending``.
+The ``forget_`` functions find the rows a request means, by person, position or content,
+and return the private model without them. They erase nothing yet: the model they return
+says what to take out of rows and digests, and ``apply_pending`` does it.
 """
 
 import threading
@@ -41,6 +41,9 @@ from .model import (
 from .subjects import person, row_name
 from .training_rows import RowDigests, TrainingRows, digests, share_by_person
 
+_USED: WeakValueDictionary[int, Budget] = WeakValueDictionary()
+_COUNTING = threading.Lock()
+
 
 @stored
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -50,20 +53,20 @@ class PublicModel:
     Attributes
     ----------
     release
-        Noised parameters with their certificate.
+        The parameters with their noise, and their certificate.
     estimator, parameters
-        Name of the estimator's class, and its parameters at the fit. A seed of the
-        noise would undo it and is not among them.
+        Name of the estimator's class, and its parameters at the fit. The seed is left
+        out, because it would undo the noise.
     n_features, feature_names
-        How many columns the rows have, and their names where they have names.
+        Number of columns of the rows, and their names if they have any.
     n_targets
-        Number of targets of a regression; None for one target that is a vector.
+        Number of targets of a regression; None if y is a vector.
     classes, pair
-        Of a classifier, and its loss once two of them are left.
+        The classes of a classifier, and its loss when two are left.
     weighted
         Whether the rows of the fit had weights.
     declared
-        What made choices by looking at the data.
+        Searches that made choices by looking at the data.
     """
 
     release: Release
@@ -80,7 +83,7 @@ class PublicModel:
     @property
     def coefficients(self) -> tuple[Matrix, Vector]:
         """The release as coefficients (k, d) and intercepts (k,)."""
-        # By the fit, not by parameters that may have been set since.
+        # As fitted; parameters may have been set since.
         intercept = bool(self.release.certificate.objective["intercept"])
         columns = self.release.theta.reshape(self.n_features + intercept, -1)
         if not intercept:
@@ -95,7 +98,7 @@ class PublicModel:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Snapshot:
-    """What everybody may see of a model, and what only its operator holds."""
+    """What anyone may see of a model, and what only its operator may."""
 
     public: PublicModel
     private: PrivateModel | None = None
@@ -105,11 +108,11 @@ class Snapshot:
         return f"Snapshot({self.public.release!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel without what is private."""
+        """Pickle the public part alone."""
         return Snapshot, (self.public,)
 
     def without_secrets(self) -> "Snapshot":
-        """Return the snapshot without what is private."""
+        """Return the snapshot without its private part."""
         return Snapshot(self.public)
 
     def release(self, private: PrivateModel) -> "Snapshot":
@@ -125,14 +128,14 @@ class Snapshot:
         return Snapshot(shown, private, record)
 
     def keep(self, private: PrivateModel) -> "Snapshot":
-        """Return the snapshot with another private model, and nothing released."""
+        """Return the snapshot with another private model; nothing is released."""
         return replace(self, private=private)
 
     def declare(self, search: object) -> "Snapshot":
-        """Return the snapshot with a choice made on the data stated, and not covered.
+        """Return the snapshot with a choice made on the data stated as not covered.
 
-        Nothing is released again: the last release gets the certificate that it would
-        have got. ``search`` made the choice, or is the name of what did.
+        Nothing is released again: the last release gets the certificate it would have
+        had. ``search`` is the object that made the choice, or its name.
         """
         assert self.private is not None
         name, before = name_of(search), self.public.release
@@ -151,20 +154,20 @@ class Snapshot:
             commitment=before.certificate.commitment,
         )
         release = Release(before.theta, certificate)
-        if private.released is not None:  # the release shown is of this very state
+        if private.released is not None:  # the public release is of this state
             private = replace(private, released=(release, private.released[1]))
         declared = private.scope.declared
         public = replace(self.public, release=release, declared=declared)
         return Snapshot(public, private, self.record)
 
     def apply_pending(self) -> "Snapshot":
-        """Finish a request whose snapshot counts already."""
+        """Return the snapshot after finishing its request."""
         if self.private is None or self.private.pending is None:
             return self
         return self.keep(apply_pending(self.private))
 
     def dump(self, arrays: Arrays) -> dict[str, Any]:
-        """Return what removal needs as JSON data; rows and digests are apart."""
+        """Return the private model as JSON data, without its rows and digests."""
         assert self.private is not None
         parts = {
             "model": self.private,
@@ -184,14 +187,14 @@ class Snapshot:
     ) -> "Snapshot":
         """Return the snapshot with the private model that ``dump`` wrote.
 
-        It has noise that nobody has seen.
+        It has fresh noise.
 
         Parameters
         ----------
         content, arrays
             What was written.
         training_rows, digests, fetch
-            What was written apart, and how to get what is kept elsewhere.
+            What was written separately, and how to fetch rows kept elsewhere.
         """
         record = unpack(content["record"], arrays)
         private: PrivateModel = replace(
@@ -205,67 +208,15 @@ class Snapshot:
         return Snapshot(self.public, private.with_noise(), record)
 
 
-def carry_over(
-    scope: Scope, before: PublicModel | None, *, budget: Budget | None
-) -> Scope:
-    """Return the scope of a fit, with what was declared of the fit before it.
-
-    Parameters
-    ----------
-    scope
-        What is stated of this fit.
-    before
-        The estimator's model, if it was fitted before.
-    budget
-        What is promised; under a budget that was used before, releases may exist that
-        this fit does not count.
-    """
-    declared = (() if before is None else before.declared) + scope.declared
-    apart = note_use(budget) or scope.counted_apart
-    return replace(scope, declared=declared, counted_apart=apart)
-
-
-def require_weights(before: PublicModel | None, sample_weight: object) -> None:
-    """Refuse to fit a model without the weights that it was fitted with."""
-    if before is not None and before.weighted and sample_weight is None:
-        raise InvalidInput(
-            "this model was fitted with weights (sample_weight, or class_weight of the "
-            "estimator that it was adopted from), and without them it would be another "
-            "model; pass sample_weight=..., or an estimator that was not fitted"
-        )
-
-
-def name_of(search: object) -> str:
-    """Return the name of what made a choice."""
-    return search if isinstance(search, str) else type(search).__name__
-
-
-_USED: WeakValueDictionary[int, Budget] = WeakValueDictionary()
-_COUNTING = threading.Lock()
-
-
-def note_use(budget: Budget | None) -> bool:
-    """Note that a fit is released under this budget; return if another was before.
-
-    One that was made in another process may be in use there.
-    """
-    if budget is None:
-        return False
-    with _COUNTING:
-        used = _USED.get(id(budget)) is budget or not is_made_here(budget)
-        _USED[id(budget)] = budget
-    return used
-
-
 def forget_people(model: AnyModel, subjects: Iterable[object]) -> AnyModel:
     """Return the model without these people: all their rows, as one batch.
 
-    Raises UnknownSubject, and removes nobody, if one of them is not there.
+    Raises UnknownSubject, and removes nobody, if one of them is not in the model.
     """
     if model.training_rows is None:
         raise InvalidInput(
             "this model keeps no data (keep_data=False) and cannot look people up; "
-            "hand over their rows: forget(X=..., y=...)"
+            "pass their rows: forget(X=..., y=...)"
         )
     people = {person(subject) for subject in subjects}
     if people and model.training_rows.anonymous:
@@ -280,8 +231,8 @@ def forget_positions(model: AnyModel, positions: Iterable[int]) -> AnyModel:
     """Return the model without the rows at these positions of the fit."""
     if model.training_rows is None or not model.training_rows.anonymous:
         raise InvalidInput(
-            "rows=... names rows of a model that keeps its data and was fitted without "
-            "subjects; forget people by their ids, or hand over their rows: "
+            "rows=... works only if the model keeps its data and was fitted without "
+            "subjects; forget people by their ids, or pass their rows: "
             "forget(X=..., y=...)"
         )
     return forget_owners(model, {row_name(position) for position in positions})
@@ -298,13 +249,61 @@ def forget_rows(model: AnyModel, removed: Rows) -> AnyModel:
     if not len(removed):
         return model
     assert model.digests is not None
-    entries = model.digests.find(removed)  # unknown rows are refused before all else
+    entries = model.digests.find(removed)  # refuses unknown rows first of all
     if model.training_rows is not None:
         return _forget_places(model, _find_places(model, removed))
     require_release(model)
     n_people = model.digests.count_people(entries)
     after = model.forget(removed, n_subjects=n_people)
     return replace(after, pending=PendingErasure(model.digests.without(entries), None))
+
+
+def carry_over(
+    scope: Scope, before: PublicModel | None, *, budget: Budget | None
+) -> Scope:
+    """Return the scope of a fit, with what was declared of the fit before it.
+
+    Parameters
+    ----------
+    scope
+        What is stated of this fit.
+    before
+        The estimator's model, if it was fitted before.
+    budget
+        The budget; if it was used before, there may be releases that this fit does not
+        count.
+    """
+    declared = (() if before is None else before.declared) + scope.declared
+    apart = note_use(budget) or scope.counted_apart
+    return replace(scope, declared=declared, counted_apart=apart)
+
+
+def note_use(budget: Budget | None) -> bool:
+    """Note that a fit uses this budget; return whether another one did before.
+
+    A budget made in another process may be in use there, and counts as used.
+    """
+    if budget is None:
+        return False
+    with _COUNTING:
+        used = _USED.get(id(budget)) is budget or not is_made_here(budget)
+        _USED[id(budget)] = budget
+    return used
+
+
+def require_weights(before: PublicModel | None, sample_weight: object) -> None:
+    """Raise InvalidInput if a model fitted with weights would be fitted without."""
+    if before is not None and before.weighted and sample_weight is None:
+        raise InvalidInput(
+            "this model was fitted with weights (sample_weight, or class_weight of the "
+            "estimator it was adopted from), and without them it would be a different "
+            "model; pass sample_weight=..., or an estimator that is not fitted"
+        )
+
+
+def name_of(search: object) -> str:
+    """Return the name of what made a choice."""
+    return search if isinstance(search, str) else type(search).__name__
 
 
 def _forget_places(model: AnyModel, gone: Index) -> AnyModel:
@@ -321,7 +320,7 @@ def _forget_places(model: AnyModel, gone: Index) -> AnyModel:
 
 
 def _find_places(model: AnyModel, removed: Rows) -> Index:
-    """Return where these rows lie among those kept, each copy once."""
+    """Return the positions of these rows among those kept, one for each row."""
     kept = model.training_rows
     assert kept is not None and model.digests is not None
     key, alive = model.digests.key, np.flatnonzero(kept.alive)
@@ -348,16 +347,16 @@ def _require_meant(
 ) -> list[int]:
     """Return which of these equal rows a request means, or refuse it.
 
-    It means the people all of whose rows it names: whose row goes matters when the
-    other person asks by id later.
+    It means the people all of whose rows it names. It matters whose row is removed,
+    because the other person may ask by id later.
     """
     whole = [
         p for p in places if share[kept.owners[p]] == len(kept.places[kept.owners[p]])
     ]
     if len(whole) != n_wanted:
         raise InvalidInput(
-            "several people have a row like one of these, and it matters whose goes; "
-            "say whom to forget: forget(subjects=...), or forget(rows=...) where rows "
-            "have no owners"
+            "several people have a row like one of these, and it matters whose is "
+            "removed; say whom to forget: forget(subjects=...), or forget(rows=...) if "
+            "rows have no owners"
         )
     return whole

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ids of people: one spelling each, whichever way they come in.
+"""Ids of people in one spelling each, and the owners of rows.
 
 An id is text in Unicode NFC without surrounding white space; integers become their
-digits. What a table tool writes for "nobody" is refused: rows of unknown people under
-one id would be one person, and leave together.
-
-Owners: whose row each is, and which people or rows a request names.
+digits. What a table tool writes for a missing value is refused: rows of unknown people
+under one id would count as one person, and be removed together.
 """
 
 import operator
@@ -21,27 +19,26 @@ from numpy.typing import ArrayLike
 from ..exceptions import InvalidInput
 
 SPELLING = "NFC, stripped"
-"""How ids are normalised; a registry notes it, since its tags depend on it."""
-
+"""How ids are normalised. A registry records it, because its tags depend on it."""
 LONGEST = 1024  # bytes of an id
+ROW = "\x00"  # never part of an id
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # Unicode's Cc and Cs
-ROW = "\x00"  # refused in every id
 
 
 def person(subject: object) -> str:
-    """Return the id of a person in its one spelling; refuse what cannot be one."""
+    """Return the id of a person in its one spelling, or raise InvalidInput."""
     reason = objection(subject)
     if reason is not None:
-        raise InvalidInput(f"{_shown(subject)} is no id of a person: {reason}")
-    return _spelled(subject)
+        raise InvalidInput(f"{_show(subject)} cannot be the id of a person: {reason}")
+    return _normalise(subject)
 
 
 def people(subjects: Iterable[object]) -> tuple[str, ...]:
-    """Return ids of people in their one spelling, each once; refuse an empty list."""
+    """Return ids in their one spelling, each once; refuse an empty list."""
     if isinstance(subjects, str | bytes) or not isinstance(subjects, Iterable):
-        raise InvalidInput(f"{_shown(subjects)} is not a list of ids; put it in a list")
+        raise InvalidInput(f"{_show(subjects)} is not a list of ids; put it in a list")
     if getattr(subjects, "ndim", 1) != 1:
-        raise InvalidInput("ids come as a table; give one column of it")
+        raise InvalidInput("the ids are a table; pass one column of it")
     words = tuple(dict.fromkeys(person(subject) for subject in subjects))
     if not words:
         raise InvalidInput("the list of ids is empty; name at least one person")
@@ -49,36 +46,72 @@ def people(subjects: Iterable[object]) -> tuple[str, ...]:
 
 
 def objection(subject: object) -> str | None:
-    """Return why something cannot be an id, and what to do, without showing it."""
+    """Return why something cannot be an id and what to do; do not quote it."""
     reason = _wrong_kind(subject)
     if reason is not None:
         return reason
-    word = _spelled(subject)
+    word = _normalise(subject)
     if not word:
         return "it is empty; fill it in, or remove the row"
     if _UNPRINTABLE.search(word):
-        return "it holds control characters; check the file that it was read from"
+        return "it holds control characters; check the file it was read from"
     size = len(word.encode())
     if size > LONGEST:
         return f"it has {size} bytes; use at most {LONGEST}"
     return None
 
 
+def owners_of(subjects: Iterable[object] | None, n_rows: int) -> list[str]:
+    """Return the owner of each row; without subjects, the name of the row."""
+    if subjects is None:
+        return [row_name(position) for position in range(n_rows)]
+    owners = [person(subject) for subject in list_of_ids(subjects)]
+    if len(owners) != n_rows:
+        raise InvalidInput(
+            f"subjects has {len(owners)} ids and X has {n_rows} rows; give the owner "
+            "of each row"
+        )
+    return owners
+
+
+def list_of_ids(subjects: object) -> list[object]:
+    """Return a list of ids; refuse a single string, a table or a mask."""
+    if isinstance(subjects, str | bytes) or not isinstance(subjects, Iterable):
+        raise InvalidInput("subjects must be a list of ids, one string or integer each")
+    ids = np.asarray(list(subjects), dtype=object)
+    if ids.ndim != 1:
+        raise InvalidInput("subjects is a table; pass a list of ids")
+    _refuse_mask(ids, "subjects")
+    return list(ids)
+
+
+def positions_of(rows: ArrayLike) -> list[int]:
+    """Return a list of row positions, or raise InvalidInput."""
+    try:
+        places = np.asarray(rows)
+    except ValueError:  # lists of several lengths
+        places = np.empty((1, 1))
+    _refuse_mask(places.ravel().astype(object), "rows")
+    if places.ndim != 1 or (places.size and places.dtype.kind not in "iu"):
+        raise InvalidInput("rows must be a list of positions, integers from 0")
+    return [int(place) for place in places]
+
+
 def row_name(position: int) -> str:
-    """Return the name of a row that is nobody's; no id of a person is equal to it."""
+    """Return the name of a row without an owner; no id is equal to it."""
     return f"{ROW}{position}"
 
 
 def is_row_name(owner: str) -> bool:
-    """Whether an owner is a row that is nobody's, and not a person."""
+    """Whether an owner stands for a row without one, not for a person."""
     return owner.startswith(ROW)
 
 
-def _spelled(subject: object) -> str:
+def _normalise(subject: object) -> str:
     """Return an id as text, normalised."""
-    subject = _plain(subject)
+    subject = _unwrap(subject)
     if isinstance(subject, str):
-        word = str.__str__(subject)  # the text itself, also of an Enum
+        word = str.__str__(subject)  # the text itself, even of an Enum
     elif isinstance(subject, Integral):
         word = f"{operator.index(subject):d}"
     else:
@@ -86,28 +119,28 @@ def _spelled(subject: object) -> str:
     return unicodedata.normalize("NFC", word).strip()
 
 
-def _plain(subject: object) -> object:
+def _unwrap(subject: object) -> object:
     """Return the value of a scalar from a pyarrow column; anything else as it is."""
     return subject.as_py() if hasattr(subject, "as_py") else subject
 
 
 def _wrong_kind(subject: object) -> str | None:
     """Return why something that is not text cannot be an id, and what to do."""
-    subject = _plain(subject)
+    subject = _unwrap(subject)
     if isinstance(subject, str):
         return None
     if isinstance(subject, bool | np.bool_):
-        return "it is a truth value, as in a mask; give the ids themselves"
+        return "it is a boolean, as in a mask; pass the ids themselves"
     if isinstance(subject, bytes | bytearray | memoryview):
         return "it is bytes; decode it to text"
     if isinstance(subject, Collection):
-        return "it is a container; give one word or integer for each person"
+        return "it is a container; give one string or integer for each person"
     if _is_missing(subject):
         return "it is missing; fill it in, or remove the row"
     if isinstance(subject, Number) and not isinstance(subject, Integral):
         return "it is not an integer; convert it to int or str"
     if isinstance(subject, int) and subject.bit_length() > 4 * LONGEST:
-        return "it is too long an integer; use the id under which people are known"
+        return "the integer is too long; use the usual id of the person"
     return None
 
 
@@ -121,52 +154,16 @@ def _is_missing(subject: object) -> bool:
         return True
 
 
-def _shown(value: object) -> str:
+def _show(value: object) -> str:
     """Return a value as an error shows it."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def list_of_ids(subjects: object) -> list[object]:
-    """Return ids; refuse what is no list of them: one word, a table, a mask."""
-    if isinstance(subjects, str | bytes) or not isinstance(subjects, Iterable):
-        raise InvalidInput("subjects must be a list of ids, one word or number each")
-    ids = np.asarray(list(subjects), dtype=object)
-    if ids.ndim != 1:
-        raise InvalidInput("subjects must be a list of ids; this is a table")
-    _refuse_mask(ids, "subjects")
-    return list(ids)
-
-
-def positions_of(rows: ArrayLike) -> list[int]:
-    """Return positions of rows; refuse what is no list of them."""
-    try:
-        places = np.asarray(rows)
-    except ValueError:  # lists of several lengths
-        places = np.empty((1, 1))
-    _refuse_mask(places.ravel().astype(object), "rows")
-    if places.ndim != 1 or (places.size and places.dtype.kind not in "iu"):
-        raise InvalidInput("rows must be a list of positions: integers from 0 on")
-    return [int(place) for place in places]
-
-
 def _refuse_mask(values: Any, name: str) -> None:
-    """Refuse truth values where ids or positions are asked for."""
+    """Raise InvalidInput if these are booleans instead of ids or positions."""
     if len(values) and all(isinstance(value, bool | np.bool_) for value in values):
         raise InvalidInput(
-            f"{name} looks like a mask: {len(values)} truth values; give the ids of "
+            f"{name} looks like a mask of {len(values)} booleans; pass the ids of "
             "people, or the rows themselves: forget(X=X[mask], y=y[mask])"
         )
-
-
-def owners_of(subjects: Iterable[object] | None, n_rows: int) -> list[str]:
-    """Return whose row each is, in one spelling; rows without subjects are nobody's."""
-    if subjects is None:
-        return [row_name(position) for position in range(n_rows)]
-    owners = [person(subject) for subject in list_of_ids(subjects)]
-    if len(owners) != n_rows:
-        raise InvalidInput(
-            f"subjects names {len(owners)} people and X has {n_rows} rows; name the "
-            "owner of each row"
-        )
-    return owners

@@ -2,16 +2,16 @@
 """The rows that are in a model: the rows themselves, or a keyed digest of each.
 
 ``TrainingRows`` keeps the rows with their owners. Removed rows are overwritten with
-zeros where they lie, which costs as little as the row is long and leaves none of its
-bytes; the gaps close when the remaining rows are next gathered. The arrays belong to
-the model: the caller's arrays are never written to.
+zeros in place, at a cost that depends on the row alone; the gaps close when the
+remaining rows are next gathered. The arrays belong to the model: the caller's arrays
+are never written to.
 
-``RowDigests`` knows which rows are in the model without keeping them. Removing a row
-that was never there would steer the model, so every row handed over for removal must
-have a digest here: 16 bytes of keyed BLAKE2b over its numbers, label and weight. It
-tells nothing without the key, and goes with the row. Equal rows are counted. Where the
-rows are not kept, the digests also know which rows belong to one person, by number, so
-that a person is counted once however their rows are removed.
+``RowDigests`` tells which rows are in the model without keeping them. Removing a row
+that was never there would manipulate the model, so every row to be removed must have a
+digest here: 16 bytes of keyed BLAKE2b of its numbers, label and weight. A digest says
+nothing without the key, and is deleted with the row. Equal rows are counted. Where the
+rows are not kept, the digests also say which rows belong to one person, by number, so
+that a person counts once however their rows are removed.
 
 Both change in place, because a copy for each request would cost more than the removal.
 """
@@ -39,16 +39,16 @@ Value = TypeVar("Value")
 
 
 class TrainingRows(Private):
-    """Rows in memory of their own, and which of them belong to whom.
+    """A copy of the rows, and who owns each of them.
 
     Attributes
     ----------
     rows, alive
         The rows at the fit, and which of them are left.
     owners, places
-        Whose row each is, and where each person's rows lie.
+        The owner of each row, and the positions of each person's rows.
     asked
-        People some of whose rows are gone, and some not.
+        People some of whose rows, but not all, are removed.
     """
 
     __slots__ = ("alive", "asked", "owners", "places", "rows")
@@ -70,7 +70,7 @@ class TrainingRows(Private):
     def find(self, people: set[str]) -> Index:
         """Return the positions of these people's rows; change nothing.
 
-        Raises UnknownSubject if one of them is not there.
+        Raises UnknownSubject if one of them is not in the model.
         """
         missing = people - self.places.keys()
         if missing:
@@ -79,24 +79,24 @@ class TrainingRows(Private):
         return np.array(positions, dtype=np.intp)
 
     def count_people(self, gone: Index) -> int:
-        """Return how many people ask for the first time by these rows."""
+        """Return how many people lose rows for the first time with these."""
         return len({self.owners[place] for place in gone} - self.asked)
 
     def remaining(self, gone: Index) -> Rows:
-        """Return the rows that are left without these."""
+        """Return the remaining rows but these."""
         alive = self.alive.copy()
         alive[gone] = False
         return self.rows.take(alive)
 
     def compact(self) -> "TrainingRows":
-        """Return the rows that are left, without gaps."""
+        """Return the remaining rows, without gaps."""
         owners = [o for o, a in zip(self.owners, self.alive, strict=True) if a]
         return TrainingRows(self.rows.take(self.alive), owners, self.asked)
 
     def erase(self, gone: Index) -> None:
-        """Overwrite these rows, and forget whose they were.
+        """Overwrite these rows, and delete their owners.
 
-        You can call it again after an interrupt; once done, that changes nothing.
+        You can call it again after an interrupt, with the same effect.
         """
         self.alive[gone] = False
         self.rows.y[gone] = 0.0
@@ -121,25 +121,25 @@ class TrainingRows(Private):
             self.owners[place] = ""
 
     def dump(self, place: str, arrays: Arrays) -> Any:
-        """Return the rows that are left as JSON data, with their arrays beside it."""
+        """Return the remaining rows as JSON data, with their arrays beside it."""
         left = self.compact()
         return pack((left.rows, left.owners, sorted(left.asked)), place, arrays=arrays)
 
 
 class RowDigests(Private):
-    """Digests of the rows that are in the model, each as often as it is there.
+    """Digests of the rows in the model, with how often each occurs.
 
     Attributes
     ----------
     key
-        Of the digests.
+        The secret key of the digests.
     counts
-        How often each digest is there.
+        How often each digest occurs.
     owners
-        The numbers of the people whose rows have a digest, one for each row; empty
-        where the rows are kept, or every row is a person.
+        The number of the person who owns each row with a digest; empty if the rows are
+        kept, or if every row is a person.
     left, asked
-        How many rows each person has left, and people some of whose rows are gone.
+        How many rows each person has left, and people some of whose rows are removed.
     """
 
     __slots__ = ("asked", "counts", "key", "left", "owners")
@@ -173,29 +173,29 @@ class RowDigests(Private):
         return cls(Counter(entries), key, owners=theirs)
 
     def find(self, rows: Rows) -> Counter[bytes]:
-        """Return the entries of these rows, or raise UnknownRows. Changes nothing."""
+        """Return the digests of these rows, or raise UnknownRows; change nothing."""
         found = Counter(digests(rows, self.key))
         missing = sum(
             max(0, count - self.counts[digest]) for digest, count in found.items()
         )
         if missing:
             raise UnknownRows(
-                f"{missing} of {len(rows)} row(s) are not in the training data, or no "
-                "longer: hand over rows exactly as this model was fitted to them "
-                "(after the steps of a scikit-learn Pipeline, which does not forget; "
-                "forgettable_pipeline does), with their labels and weights; nothing "
+                f"{missing} of {len(rows)} row(s) are not, or no longer, in the "
+                "training data; pass rows exactly as this model was fitted to them, "
+                "with their labels and weights (after the steps of a scikit-learn "
+                "Pipeline, which does not forget; forgettable_pipeline does); nothing "
                 "was removed"
             )
         return found
 
     def count_people(self, entries: Counter[bytes]) -> int:
-        """Return how many people ask for the first time by these entries."""
+        """Return how many people lose rows for the first time with these digests."""
         if not self.owners:
             return entries.total()
         return len(self._people(self._taken(entries)).keys() - self.asked)
 
     def without(self, entries: Counter[bytes]) -> "DigestChange":
-        """Return what these entries are afterwards; change nothing."""
+        """Return the change that removes these digests; change nothing yet."""
         taken = self._taken(entries)
         return DigestChange(
             counts={entry: self.counts[entry] - n for entry, n in entries.items()},
@@ -211,7 +211,7 @@ class RowDigests(Private):
         )
 
     def apply(self, change: "DigestChange") -> None:
-        """Make a change that ``without`` returned; a second time changes nothing."""
+        """Apply a change from ``without``; doing it twice has the same effect."""
         _put(self.counts, change.counts)
         _put(self.owners, change.owners)
         _put(self.left, change.left)
@@ -237,7 +237,7 @@ class RowDigests(Private):
 
     @classmethod
     def load(cls, parts: Mapping[str, Any]) -> "RowDigests":
-        """Return the digests from what ``dump`` wrote, unpacked."""
+        """Return the digests from the unpacked output of ``dump``."""
         entries = [bytes(entry) for entry in parts["digests"]]
         counts = parts["counts"].tolist()
         owners, people = {}, parts["owners"].tolist()
@@ -251,10 +251,10 @@ class RowDigests(Private):
         return cls(table, parts["key"], owners=owners, asked=parts["asked"])
 
     def _taken(self, entries: Counter[bytes]) -> dict[bytes, list[int]]:
-        """Return which rows of each entry go, by their place among its owners.
+        """Return which rows of each digest to remove, by place among its owners.
 
-        Equal rows are one and the same to the model. A request means the people whose
-        rows all go, or most of them, or who asked before.
+        Equal rows are the same to the model. A request is taken to mean the people all
+        of whose rows it names, or most of them, or who lost rows before.
         """
         if not self.owners:
             return {}
@@ -284,7 +284,7 @@ class RowDigests(Private):
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class DigestChange(Private):
-    """What a request leaves of the entries that it is about."""
+    """What a request leaves of the digests it names."""
 
     counts: Mapping[bytes, int]
     owners: Mapping[bytes, tuple[int, ...]]
@@ -294,7 +294,7 @@ class DigestChange(Private):
 def share_by_person(
     wanted: Counter[bytes], owners: Mapping[bytes, Sequence[Person]]
 ) -> Counter[Person]:
-    """Return how many of the rows wanted each person could have asked for."""
+    """Return how many of the rows named each person could mean."""
     share: Counter[Person] = Counter()
     for entry, n in wanted.items():
         for person, there in Counter(owners[entry]).items():
@@ -303,7 +303,7 @@ def share_by_person(
 
 
 def digests(rows: Rows, key: bytes) -> Iterator[bytes]:
-    """Yield the keyed digest of each row: numbers, label and weight."""
+    """Yield the keyed digest of each row's numbers, label and weight."""
     for block in rows.blocks(1024):
         labels = block.y.reshape(len(block), -1)
         # Adding zero makes -0.0 and 0.0 the same number.
@@ -313,17 +313,17 @@ def digests(rows: Rows, key: bytes) -> Iterator[bytes]:
 
 
 def unknown_owners(missing: set[str], people: set[str]) -> UnknownSubject:
-    """Return the error of a request for people, or rows, who are not there."""
+    """Return the error for people, or rows, that are not in the model."""
     first = min(missing)
     what = "row(s)" if is_row_name(first) else "subject(s)"
     return UnknownSubject(
-        f"{len(missing)} of {len(people)} {what} are not in the model, or no longer, "
-        f"{first.lstrip(ROW)!r} among them; nobody was removed"
+        f"{len(missing)} of {len(people)} {what} are not, or no longer, in the model, "
+        f"for example {first.lstrip(ROW)!r}; nobody was removed"
     )
 
 
 def _put(table: MutableMapping[Key, Value], after: Mapping[Key, Value]) -> None:
-    """Write these values into a table, and delete what is left with nothing."""
+    """Write these values into a table; delete entries whose value is empty."""
     for key, value in after.items():
         if value:
             table[key] = value

@@ -18,7 +18,13 @@ from ..core.arrays import Index, Private
 from ..core.objective import Rows
 from ..core.packing import pack, unpack
 from ..exceptions import ScheduleExhausted, StoreFailed
-from ..files.folder import frame, frame_public, safetensors, unframe, unframe_public
+from ..files.folder import (
+    frame,
+    frame_public,
+    import_safetensors,
+    unframe,
+    unframe_public,
+)
 from ..private_model.model import Fetch, PrivateModel
 from ..private_model.snapshot import PublicModel, Snapshot
 from ..private_model.training_rows import TrainingRows
@@ -147,13 +153,13 @@ def dump_rows(rows: Rows, places: Index) -> bytes:
         "weight": np.ascontiguousarray(rows.weight),
         "places": np.asarray(places, dtype=np.int64),
     }
-    data: bytes = safetensors().save(arrays)
+    data: bytes = import_safetensors().save(arrays)
     return data
 
 
 def load_rows(people: Iterable[bytes]) -> tuple[Rows, Index]:
     """Return the rows of some people in the order of their places, and these."""
-    load = safetensors().load
+    load = import_safetensors().load
     parts = [load(data) for data in people]
     places = np.concatenate([part["places"] for part in parts])
     order = np.argsort(places)

@@ -344,7 +344,7 @@ class RegistryModels:
         path
             Of the file, ending in .safetensors or .onnx.
         """
-        from ..files.export import file_of, put_in_place
+        from ..files.export import put_in_place, render_file
 
         path, context = Path(path), self._context
         with context.hold_lock(WAIT):
@@ -352,7 +352,7 @@ class RegistryModels:
             with context.store.read() as connection:
                 number = releases_table.newest_number(connection, name)
                 line = releases_table.find_release(connection, name, number=number)
-            data = file_of(load_public(name, line.content), path)  # or refuse
+            data = render_file(load_public(name, line.content), path)  # or refuse
             # Later than it was taken back, even by a slow clock: it is out again.
             time = max(now(), (line.withdrawn or 0) + 1)
             shipment: dict[str, object] = {"model": name, "number": number}

@@ -18,7 +18,7 @@ from ..core.arrays import Index
 from ..core.objective import Rows
 from ..core.packing import NOT_STORED, stored
 from ..exceptions import Unsupported
-from ..private_model.labels import fewer
+from ..private_model.labels import has_fewer_classes
 from ..private_model.model import PrivateModel, Remaining, require_rows
 from ..private_model.training_rows import TrainingRows
 from ..promise.accountant import Accountant
@@ -72,7 +72,7 @@ class TunedModel(PrivateModel):
             return self
         assert self.training_rows is not None and gone is not None
         labels = self._labels_without(removed, gone)
-        if fewer(labels, self.labels):
+        if has_fewer_classes(labels, self.labels):
             return replace(self, labels=labels)._tune_again(gone, n_subjects)
         models = self._update_models(self._split(), gone)
         chosen = choose_for_release(models.choice, self, rule=self.rule)

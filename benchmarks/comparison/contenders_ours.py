@@ -4,7 +4,8 @@ r"""Our own mechanisms: Jackknife, Newton and Rescaled without rows; Polish with
 Their noise is (radius + tau) / mu(epsilon, delta): the smallest sound radius of the
 answer, what the retrained world's solver may be off (tau: the certified error of the
 first fit), and the Gaussian mechanism's exact parameter. A contender that is timed
-without its certificate gets the radius from a certified twin, outside ``forget``.
+without its certificate gets the radius from a certified state that follows it, outside
+``forget``.
 """
 
 from dataclasses import dataclass, field
@@ -33,7 +34,7 @@ from expunge.promise.radius import best_radius
 from expunge.removal import Draft, Mechanism, measure_gradient, state_size
 
 from .contenders_rows import Remaining, row_bytes
-from .protocol import Problem, Promise, noised
+from .protocol import Problem, Promise, add_noise
 
 FLOAT_BYTES = 8
 
@@ -47,14 +48,14 @@ class Fit:
     error: float
 
 
-def fitted(objective: Objective, rows: Rows) -> Fit:
+def fit_and_certify(objective: Objective, rows: Rows) -> Fit:
     """Fit these rows and certify how far the solver may be from the minimiser."""
     solution = minimise(objective, rows)
     require_converged(objective, rows, solution=solution)
-    return certified(objective, rows, solution)
+    return certify_solution(objective, rows, solution)
 
 
-def certified(objective: Objective, rows: Rows, solution: Solution) -> Fit:
+def certify_solution(objective: Objective, rows: Rows, solution: Solution) -> Fit:
     """Return a solution's sums and how far it may be from the minimiser."""
     draft = Draft(solution.theta, solution.subgradient)
     summary = summarise(
@@ -72,7 +73,7 @@ def required_noise(distance: float, promise: Promise) -> float:
     return distance / mu_of(promise.epsilon, promise.delta)
 
 
-class Twin:
+class CertifiedState:
     """A certified state that follows a contender's removals when it is asked."""
 
     def __init__(self, mechanism: Mechanism, summary: Summary, train: Rows) -> None:
@@ -97,7 +98,7 @@ class StatefulSession:
     """Requests answered from a state, never from rows.
 
     Only a refusal (a leverage of one, a Hessian without a factor) leads back to the
-    rows: then the model is fitted anew on what remains.
+    rows: then the model is fitted again to what remains.
     """
 
     def __init__(
@@ -112,10 +113,12 @@ class StatefulSession:
     def _anchor(self, rows: Rows) -> None:
         """Fit these rows and start there."""
         kept = rows.total_weight / self._problem.train.total_weight
-        self._fit = fitted(self._problem.objective.after(kept), rows)
+        self._fit = fit_and_certify(self._problem.objective.after(kept), rows)
         summary = self._fit.summary
         self._state, self._draft = self._timed.step(self._timed.init(summary))
-        self._twin = Twin(self._certified, summary, self._problem.train)
+        self._certified_state = CertifiedState(
+            self._certified, summary, self._problem.train
+        )
 
     def forget(self, removed: Index) -> None:
         """Subtract the rows and read the model."""
@@ -128,7 +131,7 @@ class StatefulSession:
             self._retrainings += 1
             self._anchor(self._problem.train.take(~self._gone))
             return
-        self._twin.follow(removed)
+        self._certified_state.follow(removed)
 
     def theta(self) -> Vector:
         """Return the last answer."""
@@ -140,7 +143,7 @@ class StatefulSession:
 
     def radius(self) -> float:
         """Return the smallest radius of the answer that is sound without rows."""
-        return self._twin.radius(self._draft)
+        return self._certified_state.radius(self._draft)
 
     def noise(self, promise: Promise) -> float:
         """Return (radius + tau) / mu."""
@@ -148,7 +151,7 @@ class StatefulSession:
 
     def release(self, promise: Promise, rng: np.random.Generator) -> Vector:
         """Return the answer with that noise."""
-        return noised(self.theta(), self.noise(promise), rng)
+        return add_noise(self.theta(), self.noise(promise), rng)
 
     @property
     def retrainings(self) -> int:
@@ -190,7 +193,7 @@ class Stateful:
     timed: Mechanism
     certified: Mechanism
 
-    def begin(self, problem: Problem, seed: int) -> StatefulSession:
+    def start(self, problem: Problem, seed: int) -> StatefulSession:
         """Fit, and prepare the mechanism's state; nothing is drawn."""
         del seed
         return StatefulSession(problem, self.timed, self.certified)
@@ -206,7 +209,7 @@ class Apriori:
 
     name: str = "IJ a-priori"
 
-    def begin(self, problem: Problem, seed: int) -> AprioriSession:
+    def start(self, problem: Problem, seed: int) -> AprioriSession:
         """Fit, and invert the Hessian; nothing is drawn."""
         del seed
         bare = Jackknife(certified=False)
@@ -218,34 +221,34 @@ class PolishedSession:
 
     def __init__(self, problem: Problem, mechanism: Polish) -> None:
         self._remaining = Remaining(problem.train)
-        self._custody = PrivateModel.fit(
+        self._model = PrivateModel.fit(
             problem.objective, problem.train, mechanism=mechanism
         )
-        self._tau = self._custody.answer.radius.value
+        self._tau = self._model.answer.radius.value
         self._retrainings = 0
 
     def forget(self, removed: Index) -> None:
         """Subtract the rows, step, polish, and measure the radius on the way."""
         rows = self._remaining.remove(removed)
-        self._custody = self._custody.forget(rows, remaining=self._remaining.rows)
-        self._retrainings += "retrained" in self._custody.answer.decisions
+        self._model = self._model.forget(rows, remaining=self._remaining.rows)
+        self._retrainings += "retrained" in self._model.answer.decisions
 
     def theta(self) -> Vector:
         """Return the last answer."""
-        return self._custody.answer.draft.theta
+        return self._model.answer.draft.theta
 
     def state_bytes(self) -> int:
         """Return the bytes of the state and of the remaining rows."""
-        state = FLOAT_BYTES * state_size(self._custody.answer.state)
+        state = FLOAT_BYTES * state_size(self._model.answer.state)
         return state + row_bytes(self._remaining.rows)
 
     def noise(self, promise: Promise) -> float:
         """Return (radius + tau) / mu, the radius measured on the rows."""
-        return required_noise(self._custody.answer.radius.value + self._tau, promise)
+        return required_noise(self._model.answer.radius.value + self._tau, promise)
 
     def release(self, promise: Promise, rng: np.random.Generator) -> Vector:
         """Return the answer with that noise."""
-        return noised(self.theta(), self.noise(promise), rng)
+        return add_noise(self.theta(), self.noise(promise), rng)
 
     @property
     def retrainings(self) -> int:
@@ -260,7 +263,7 @@ class Polished:
     name: str = "Newton+polish"
     mechanism: Polish = field(default_factory=Polish)
 
-    def begin(self, problem: Problem, seed: int) -> PolishedSession:
+    def start(self, problem: Problem, seed: int) -> PolishedSession:
         """Fit, and keep the rows; nothing is drawn."""
         del seed
         return PolishedSession(problem, self.mechanism)

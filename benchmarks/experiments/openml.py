@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data from OpenML, through scikit-learn, for those who have no files.
+"""Data from OpenML, through scikit-learn, where there are no files.
 
-Each function is given the complaint about the missing file and raises it again, with
-what the fetch said, if OpenML cannot be reached either.
+Each function takes the error about the missing file, and raises it again with the
+error of the download if OpenML cannot be reached either.
 """
 
 from typing import Any

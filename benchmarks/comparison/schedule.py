@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ring: how each contender's requests come, so that the fight is fair.
+"""The schedule: how each contender gets its requests, so that the comparison is fair.
 
-Where an answer and its guarantee do not depend on how people are parted into requests,
+Where an answer and its guarantee do not depend on how people are grouped into requests,
 they come in one batch up to each checkpoint and then as single people, who are timed:
-ten for contenders that answer in milliseconds, one for the others. Two need care.
+ten for contenders that answer in milliseconds, one for the others. Three need care.
 
-Guo    its bound grows with the square of a batch: everybody comes alone. A request
-       costs a Hessian, so it leaves the ring after fifty. Its b is drawn once,
-       of a size fixed in advance, and it retrains when that is used up.
-D2D    its noise grows with the largest request, and not with their number: it is begun
-       anew at each checkpoint without those who left before, and serves one person.
-       That favours it: it never starts from an earlier answer of its own.
-printed   its noise depends on the requests too, and they are cheap: all come alone.
+Guo       its bound grows with the square of a batch, so every request is one person. A
+          request costs a Hessian, so it stops after fifty. Its b is drawn once, of a
+          size fixed in advance, and it retrains when that is used up.
+D2D       its noise grows with the largest request, not with their number, so it starts
+          again at each checkpoint, without those removed before, and serves one person.
+          That favours it: it never starts from an earlier answer of its own.
+printed   its noise depends on the requests too, and they are cheap: one person each.
 """
 
 from collections.abc import Iterable
@@ -32,20 +32,19 @@ GUO_REQUESTS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A contender, and how its requests come.
+class Schedule:
+    """A contender, and how it gets its requests.
 
     Attributes
     ----------
     contender
-        Who.
+        The contender.
     singles
-        Timed requests at each checkpoint; None if everybody comes alone.
+        Timed requests at each checkpoint; None makes every request one person.
     most
-        After how many removals it leaves; None if it stays.
+        After how many removals it stops; None if it never does.
     noise_fixed
-        Whether its noise is in the model already, so that no other epsilon can be
-        asked of it.
+        Whether its noise is in the model already, so that epsilon cannot be varied.
     """
 
     contender: Contender
@@ -54,27 +53,27 @@ class Entry:
     noise_fixed: bool = False
 
 
-def entries(contenders: Iterable[Contender]) -> list[Entry]:
-    """Return everybody with their rules."""
-    return [entry(contender) for contender in contenders]
+def schedule_all(contenders: Iterable[Contender]) -> list[Schedule]:
+    """Return each contender with its schedule."""
+    return [schedule_of(contender) for contender in contenders]
 
 
-def entry(contender: Contender) -> Entry:
-    """Return a contender with its rules."""
+def schedule_of(contender: Contender) -> Schedule:
+    """Return a contender with its schedule."""
     name = contender.name
     if name == "Guo":
         fixed = Guo(sigma=GUO_SIGMA)
-        return Entry(fixed, singles=None, most=GUO_REQUESTS, noise_fixed=True)
+        return Schedule(fixed, singles=None, most=GUO_REQUESTS, noise_fixed=True)
     if name == "D2D":
-        return Entry(BegunAnew(contender))
+        return Schedule(Restarting(contender))
     if name == "printed":
-        return Entry(contender, singles=None)
-    return Entry(contender, singles=SINGLES if name in QUICK else 1)
+        return Schedule(contender, singles=None)
+    return Schedule(contender, singles=SINGLES if name in QUICK else 1)
 
 
 @dataclass(frozen=True, slots=True)
-class BegunAnew:
-    """A contender that starts afresh after every batch, which it never saw."""
+class Restarting:
+    """A contender that starts again after every batch, without having seen it."""
 
     contender: Contender
 
@@ -83,29 +82,29 @@ class BegunAnew:
         """The contender's own name."""
         return self.contender.name
 
-    def begin(self, problem: Problem, seed: int) -> "AnewSession":
-        """Begin on all rows."""
-        return AnewSession(self.contender, problem, seed)
+    def start(self, problem: Problem, seed: int) -> "RestartingSession":
+        """Start on all rows."""
+        return RestartingSession(self.contender, problem, seed)
 
 
-class AnewSession:
-    """A session that is replaced at a batch, and passes on what single people ask."""
+class RestartingSession:
+    """A session that is replaced at each batch, and passes on single requests."""
 
     def __init__(self, contender: Contender, problem: Problem, seed: int) -> None:
         self._contender, self._problem, self._seed = contender, problem, seed
         self._gone: Index = np.empty(0, dtype=np.intp)
         self._left: Index = np.arange(len(problem.train))
-        self._session: Session = contender.begin(problem, seed)
+        self._session: Session = contender.start(problem, seed)
 
     def forget(self, removed: Index) -> None:
-        """Serve one person, or begin without all who are gone."""
+        """Serve one person, or start again without everyone removed."""
         self._gone = np.concatenate([self._gone, removed])
         if len(removed) == 1:
             self._session.forget(np.searchsorted(self._left, removed))
             return
         self._left = np.setdiff1d(np.arange(len(self._problem.train)), self._gone)
         rest = replace(self._problem, train=self._problem.train.take(self._left))
-        self._session = self._contender.begin(rest, self._seed)
+        self._session = self._contender.start(rest, self._seed)
 
     def theta(self) -> Vector:
         """Return the session's answer."""

@@ -12,7 +12,7 @@ gradient is at most (their Corollary 1)
 
 The bounds of all requests add up to beta, and (their Theorem 3, Gaussian case) the
 model is (epsilon, delta)-certified as long as beta <= sigma epsilon / c, with
-c = sqrt(2 ln(1.5 / delta)); beyond that it is trained anew with a fresh b.
+c = sqrt(2 ln(1.5 / delta)); beyond that it is trained again with a fresh b.
 
 What a reader of the figures must know. Their (epsilon, delta) compares the model after
 removals with a retrained one, b being the only randomness in both: the model is shown
@@ -44,7 +44,7 @@ from expunge.core.sums import (
 from expunge.exceptions import NotConverged, Unsupported
 
 from .contenders_rows import Remaining, row_bytes
-from .protocol import Problem, Promise, noised
+from .protocol import Problem, Promise, add_noise
 
 TOLERANCE = 1e-10
 MAX_STEPS = 100
@@ -87,7 +87,7 @@ def mean_gradient(objective: Objective, rows: Rows, theta: Vector, b: Vector) ->
 
 
 def newton_step(objective: Objective, rows: Rows, theta: Vector, b: Vector) -> Vector:
-    """Return the Newton step of L_b, its Hessian summed and factored anew."""
+    """Return the Newton step of L_b, with a Hessian summed and factored for it."""
     mean = loss_hessian(objective.loss, rows, theta=theta) / rows.total_weight
     H = add_quadratic(objective, Symmetric.from_dense(mean))
     return -H.cholesky().solve(mean_gradient(objective, rows, theta, b))
@@ -135,10 +135,10 @@ class GuoSession:
         self._sigma, self._promise = sigma, promise
         self._rng = np.random.default_rng(seed)
         self._theta = np.zeros(problem.train.X.shape[1])
-        self._train_anew()
+        self._retrain()
         self._retrainings = 0
 
-    def _train_anew(self) -> None:
+    def _retrain(self) -> None:
         """Draw b and fit what remains; nothing is owed to earlier requests."""
         size = self._theta.size
         sigma = 0.0 if self._sigma is None else self._sigma
@@ -160,7 +160,7 @@ class GuoSession:
         self._theta = self._theta + step
         self._requests.append(removed)
         if self._sigma is not None and self.noise(self._promise) > self._sigma:
-            self._train_anew()
+            self._retrain()
             self._retrainings += 1
 
     def theta(self) -> Vector:
@@ -192,7 +192,7 @@ class GuoSession:
         if self._sigma is not None:
             return self._theta
         size, objective = self._theta.size, self._objective
-        b = noised(np.zeros(size), self.noise(promise), rng)
+        b = add_noise(np.zeros(size), self.noise(promise), rng)
         present = Remaining(self._train.take(self._at_training))
         theta = perturbed_minimum(objective, present.rows, np.zeros(size), b)
         for removed in self._requests:
@@ -223,7 +223,7 @@ class Guo:
     sigma: float | None = None
     promise: Promise = field(default_factory=Promise)
 
-    def begin(self, problem: Problem, seed: int) -> GuoSession:
+    def start(self, problem: Problem, seed: int) -> GuoSession:
         """Draw b and fit; refuse what the theorem does not cover."""
         require_covered(problem.objective)
         return GuoSession(problem, self.sigma, self.promise, seed)

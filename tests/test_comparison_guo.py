@@ -6,7 +6,7 @@ from math import log, sqrt
 import numpy as np
 import pytest
 
-from benchmarks.fight.guo import (
+from benchmarks.comparison.guo import (
     Guo,
     gram,
     mean_gradient,
@@ -15,7 +15,7 @@ from benchmarks.fight.guo import (
     residual_bound,
     spectral_norm,
 )
-from benchmarks.fight.protocol import Problem, Promise
+from benchmarks.comparison.protocol import Problem, Promise
 from expunge import L2, Huber, Logistic, Objective, Rows
 from expunge.core.arrays import Vector
 from expunge.core.solver import minimise
@@ -45,7 +45,7 @@ def left(given: Problem, rows: Rows, theta: Vector, b: Vector = NOTHING) -> floa
 def test_residual_is_always_below_its_bound(alpha: float, length: float) -> None:
     for seed in range(15):
         given = problem(seed, alpha, length)
-        session = Guo().begin(given, seed=0)
+        session = Guo().start(given, seed=0)
         order = np.random.default_rng(seed).permutation(90)[:40]
         for count, removed in enumerate(np.split(order, [1, 2, 5, 20]), start=1):
             session.forget(removed)
@@ -85,7 +85,7 @@ def test_perturbed_fit_is_stationary() -> None:
 
 def test_steps_follow_retraining() -> None:
     given = problem(3)
-    session = Guo().begin(given, seed=0)
+    session = Guo().start(given, seed=0)
     for row in range(10):
         session.forget(np.array([row]))
     remaining = given.train.without(np.arange(10))
@@ -96,7 +96,7 @@ def test_steps_follow_retraining() -> None:
 
 def test_noise_is_what_the_budget_would_have_needed() -> None:
     given, promise = problem(4), Promise(epsilon=0.7, delta=1e-4)
-    session = Guo().begin(given, seed=0)
+    session = Guo().start(given, seed=0)
     assert session.noise(promise) == 0.0
     session.forget(np.arange(5))
     c = sqrt(2.0 * log(1.5 / 1e-4))
@@ -105,11 +105,11 @@ def test_noise_is_what_the_budget_would_have_needed() -> None:
 
 def test_model_is_trained_anew_when_the_budget_is_spent() -> None:
     given, promise = problem(5), Promise()
-    need = Guo().begin(given, seed=0)
+    need = Guo().start(given, seed=0)
     for row in range(6):
         need.forget(np.array([row]))
     sigma = 1.5 * need.noise(promise)
-    session = Guo(sigma=sigma).begin(given, seed=0)
+    session = Guo(sigma=sigma).start(given, seed=0)
     first = session.theta()
     for row in range(6):
         session.forget(np.array([row]))
@@ -119,15 +119,15 @@ def test_model_is_trained_anew_when_the_budget_is_spent() -> None:
         session.forget(np.array([row]))
     assert session.retrainings > 0
     assert session.noise(promise) <= sigma
-    assert distance(first, Guo(sigma=sigma).begin(given, seed=1).theta()) > 0.0
-    np.testing.assert_array_equal(first, Guo(sigma=sigma).begin(given, seed=0).theta())
+    assert distance(first, Guo(sigma=sigma).start(given, seed=1).theta()) > 0.0
+    np.testing.assert_array_equal(first, Guo(sigma=sigma).start(given, seed=0).theta())
     published = session.release(promise, np.random.default_rng(0))
     np.testing.assert_array_equal(published, session.theta())
 
 
 def test_release_is_the_perturbed_model_after_the_same_requests() -> None:
     given, promise = problem(6), Promise()
-    session = Guo().begin(given, seed=0)
+    session = Guo().start(given, seed=0)
     for removed in (np.arange(3), np.array([40, 17])):
         session.forget(removed)
     published = session.release(promise, np.random.default_rng(8))
@@ -151,4 +151,4 @@ def test_what_the_theorem_does_not_cover_is_refused(
 ) -> None:
     rows = objective.rows(np.eye(4), np.array([1.0, -1.0, 1.0, -1.0]))
     with pytest.raises(Unsupported, match=word):
-        Guo().begin(Problem("p", objective, rows, rows), seed=0)
+        Guo().start(Problem("p", objective, rows, rows), seed=0)

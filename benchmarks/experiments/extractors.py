@@ -3,22 +3,22 @@
 
 from collections.abc import Iterator
 
-from ..features import cached
+from ..comparison.measure import PROMISE
+from ..features import load_features
 from ..features.group import Spent, coverage, largest_group
-from ..fight.measure import PROMISE
 from ..report import Section, Table, number
-from .book import Book
 from .figures import Figure, Place
+from .results import Results
 from .settings import FEATURES, SETTINGS, Setting, Source
 
 EXPERIMENT = "extractor"
 ROWS = (1, 10, 30, 100, 1000)
 
 
-def measured(setting: Setting, source: Source) -> list[Figure]:
+def measure_extractor(setting: Setting, source: Source) -> list[Figure]:
     """Return what training the extractor of a setting cost one row; nothing is free."""
     kind = setting.name.removeprefix("svhn-")
-    spent = cached(source.cache, FEATURES[kind], source.data_dir).spent
+    spent = load_features(source.cache, FEATURES[kind], source.data_dir).spent
     if spent is None:
         return []
     return [
@@ -31,11 +31,11 @@ def _place(setting: str, quantity: str) -> Place:
     return Place(EXPERIMENT, setting, 0.0, "", "extractor", quantity, 0)
 
 
-def sections(book: Book) -> Iterator[Section]:
+def extractor_sections(results: Results) -> Iterator[Section]:
     """Yield for each trained extractor what it and a certified head cost together."""
     head = Spent(PROMISE.epsilon, PROMISE.delta)
-    for line in book.having(experiment=EXPERIMENT, quantity="epsilon"):
-        figures = [book.last(line), book.last(line._replace(quantity="delta"))]
+    for line in results.having(experiment=EXPERIMENT, quantity="epsilon"):
+        figures = [results.last(line), results.last(line._replace(quantity="delta"))]
         epsilon, delta = (spread.mean for spread in figures if spread is not None)
         spent = Spent(epsilon, delta)
         whole = [coverage(head, spent, n_removed) for n_removed in ROWS]

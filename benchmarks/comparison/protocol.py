@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the contenders of the fair fight are given, and what they must answer.
+"""What each contender of the comparison is given, and what it must answer.
 
-A contender begins a session on a problem, which is not timed; the session then gets
+A contender starts a session on a problem, which is not timed; the session then gets
 one request after another. All that a deployment pays for a request happens inside
-``forget``, so that the caller can time it; all other methods are for the judges.
+``forget``, so that the caller can time it. The other methods are for measuring.
 """
 
 from dataclasses import dataclass
@@ -60,14 +60,14 @@ class Session(Protocol):
         """Return the bytes kept between requests, training rows included if needed."""
 
     def noise(self, promise: Promise) -> float:
-        """Return the noise that a contract planned for just these removals needs.
+        """Return the noise that a budget planned for just these removals needs.
 
         A standard deviation, under the contender's own guarantee; infinite where it
-        proves nothing. On theta, unless the contender says where else.
+        proves nothing. On theta, unless the contender's docstring says otherwise.
         """
 
     def release(self, promise: Promise, rng: np.random.Generator) -> Vector:
-        """Return what would be published under such a contract.
+        """Return what would be published under such a budget.
 
         Raises NotCertifiable where no finite noise is enough.
         """
@@ -84,15 +84,15 @@ class Contender(Protocol):
     def name(self) -> str:
         """Short, as on plots."""
 
-    def begin(self, problem: Problem, seed: int) -> Session:
+    def start(self, problem: Problem, seed: int) -> Session:
         """Fit the model and prepare; raise Unsupported where the method cannot."""
 
 
-def noised(theta: Vector, sigma: float, rng: np.random.Generator) -> Vector:
+def add_noise(theta: Vector, sigma: float, rng: np.random.Generator) -> Vector:
     """Return theta with Gaussian noise, as a release publishes it."""
     if not isfinite(sigma):
         raise NotCertifiable(
-            f"sigma={sigma}: this method proves nothing here, so that no noise is "
+            f"sigma={sigma}: this method proves nothing here, so no noise is "
             "enough; raise alpha or ridge, or ask for noise() before a release"
         )
     return theta + rng.normal(0.0, sigma, theta.size)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fair fight's contenders: each keeps the protocol, and follows its theory."""
+"""The contenders of the comparison: each keeps the protocol and follows its theory."""
 
 from math import inf, log, sqrt
 
@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from benchmarks.fight import contenders_exact
-from benchmarks.fight.contenders import CONTENDERS
-from benchmarks.fight.contenders_exact import (
+from benchmarks.comparison import contenders_exact
+from benchmarks.comparison.contenders import CONTENDERS
+from benchmarks.comparison.contenders_exact import (
     COLD,
     WARM,
     FreshHessian,
@@ -17,11 +17,17 @@ from benchmarks.fight.contenders_exact import (
     by_our_newton,
     fastest_solver,
 )
-from benchmarks.fight.contenders_ours import JACKKNIFE, NEWTON, RESCALED, Apriori
-from benchmarks.fight.contenders_rows import Remaining, row_bytes
-from benchmarks.fight.descent import Descent, contraction
-from benchmarks.fight.printed import Printed
-from benchmarks.fight.protocol import Contender, Problem, Promise, Session, noised
+from benchmarks.comparison.contenders_ours import JACKKNIFE, NEWTON, RESCALED, Apriori
+from benchmarks.comparison.contenders_rows import Remaining, row_bytes
+from benchmarks.comparison.descent import Descent, contraction
+from benchmarks.comparison.printed import Printed
+from benchmarks.comparison.protocol import (
+    Contender,
+    Problem,
+    Promise,
+    Session,
+    add_noise,
+)
 from expunge import L1, L2, HalfSquared, Logistic, Objective
 from expunge.core.arrays import Index, Vector
 from expunge.core.penalties import Penalty
@@ -63,7 +69,7 @@ def retrained(given: Problem, gone: Index = GONE) -> Vector:
 
 def after(contender: Contender, given: Problem) -> Session:
     """Return a session that has answered all requests."""
-    session = contender.begin(given, seed=0)
+    session = contender.start(given, seed=0)
     for removed in REQUESTS:
         session.forget(removed)
     return session
@@ -79,7 +85,7 @@ def test_contender_keeps_the_protocol(contender: Contender, penalty: Penalty) ->
     given = problem(penalty)
     if contender.name in SMOOTH_ONLY and not penalty.smooth:
         with pytest.raises(Unsupported, match="leave this contender out"):
-            contender.begin(given, seed=0)
+            contender.start(given, seed=0)
         return
     before = given.train.X.copy()
     session = after(contender, given)
@@ -173,7 +179,7 @@ def test_apriori_noise_is_the_corrected_lemma() -> None:
 def test_apriori_proves_nothing_without_a_bounded_slope() -> None:
     objective = Objective(HalfSquared(), L2(), alpha=0.1)
     rows = objective.rows(np.eye(6), np.arange(6.0))
-    session = Apriori().begin(Problem("p", objective, rows, rows), seed=0)
+    session = Apriori().start(Problem("p", objective, rows, rows), seed=0)
     session.forget(np.array([0]))
     assert session.noise(PROMISE) == inf
     with pytest.raises(NotCertifiable, match="inf"):
@@ -188,7 +194,7 @@ def test_refused_request_is_answered_by_a_fit() -> None:
     objective = Objective(HalfSquared(), L2(), alpha=1e-6)
     rows = objective.rows(X, rng.normal(size=30))
     given = Problem("p", objective, rows, rows)
-    session = RESCALED.begin(given, seed=0)
+    session = RESCALED.start(given, seed=0)
     session.forget(np.array([5]))
     assert session.retrainings == 0
     session.forget(np.array([0]))
@@ -202,7 +208,7 @@ def test_refused_request_is_answered_by_a_fit() -> None:
 def test_descent_contracts_as_promised() -> None:
     given = problem(L2())
     rate = contraction(known(given))
-    session = Descent(steps=3).begin(given, seed=0)
+    session = Descent(steps=3).start(given, seed=0)
     gone = np.zeros(0, dtype=np.intp)
     for removed in REQUESTS:
         gone = np.concatenate([gone, removed])
@@ -216,7 +222,7 @@ def test_descent_contracts_as_promised() -> None:
 
 def test_descent_steps_have_the_length_of_the_theorem() -> None:
     given, at = problem(L2()), known(problem(L2()))
-    session = Descent(steps=1).begin(given, seed=0)
+    session = Descent(steps=1).start(given, seed=0)
     start, rest = session.theta(), given.train.without(np.array([3]))
     slopes = loss_slopes(given.objective.loss, rest, theta=start) / len(rest)
     gradient = slopes + given.objective.quadratic_gradient(start)
@@ -227,7 +233,7 @@ def test_descent_steps_have_the_length_of_the_theorem() -> None:
 
 def test_descent_noise_is_the_theorem() -> None:
     given, steps = problem(L2()), 6
-    session = Descent(steps=steps).begin(given, seed=0)
+    session = Descent(steps=steps).start(given, seed=0)
     session.forget(np.array([3]))
     at, n = known(given), len(given.train)
     left = contraction(at) ** steps
@@ -246,11 +252,11 @@ def test_descent_noise_is_the_theorem() -> None:
 def test_descent_refuses_what_it_cannot_prove() -> None:
     given = problem(L2(), scaling="sum")
     with pytest.raises(Unsupported, match="scaling='sum'"):
-        Descent().begin(given, seed=0)
+        Descent().start(given, seed=0)
     objective = Objective(HalfSquared(), L2(), alpha=0.1)
     rows = objective.rows(np.eye(3), np.ones(3))
     with pytest.raises(Unsupported, match="HalfSquared"):
-        Descent().begin(Problem("p", objective, rows, rows), seed=0)
+        Descent().start(Problem("p", objective, rows, rows), seed=0)
 
 
 def test_printed_smooth_update_is_off_to_first_order() -> None:
@@ -268,7 +274,7 @@ def test_printed_smooth_update_is_off_to_first_order() -> None:
 
 def test_printed_prox_moves_although_nobody_is_removed() -> None:
     given = problem(L1())
-    session = Printed().begin(given, seed=0)
+    session = Printed().start(given, seed=0)
     fitted = session.theta()
     session.forget(np.zeros(0, dtype=np.intp))
     assert distance(session.theta(), fitted) > 0.1
@@ -287,7 +293,7 @@ def test_printed_session_is_the_printed_algorithm() -> None:
 @pytest.mark.parametrize("penalty", [L2(), L1()], ids=["L2", "L1"])
 def test_printed_noise_grows_as_printed(penalty: Penalty) -> None:
     given = problem(penalty)
-    session = Printed().begin(given, seed=0)
+    session = Printed().start(given, seed=0)
     session.forget(np.array([0]))
     unit = session.noise(PROMISE)
     session.forget(np.array([1]))
@@ -301,7 +307,7 @@ def test_printed_needs_strong_convexity_for_its_noise() -> None:
     objective = Objective(Logistic(), L1(), alpha=0.02)
     X, y = logistic_data(np.random.default_rng(0), 60, 3)
     rows = objective.rows(X, y)
-    session = Printed().begin(Problem("p", objective, rows, rows), seed=0)
+    session = Printed().start(Problem("p", objective, rows, rows), seed=0)
     assert session.noise(PROMISE) == inf
 
 
@@ -335,6 +341,6 @@ def test_nobody_is_removed_twice(again: list[int]) -> None:
 
 
 def test_noise_has_the_deviation_asked_for() -> None:
-    drawn = noised(np.full(4000, 2.0), 3.0, np.random.default_rng(0))
+    drawn = add_noise(np.full(4000, 2.0), 3.0, np.random.default_rng(0))
     assert drawn.mean() == pytest.approx(2.0, abs=0.2)
     assert drawn.std() == pytest.approx(3.0, rel=0.05)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fair fight's streams: who asks to be forgotten, and in which order."""
+"""The streams of the comparison: who asks to be forgotten, and in which order."""
 
 import numpy as np
 import pytest
 
-from benchmarks.fight.contenders_ours import NEWTON
-from benchmarks.fight.protocol import Problem, Promise
-from benchmarks.fight.streams import STREAMS, fit, influences
+from benchmarks.comparison.contenders_ours import NEWTON
+from benchmarks.comparison.protocol import Problem, Promise
+from benchmarks.comparison.streams import STREAMS, fit, influences
 from expunge import L1, L2, HalfSquared, Logistic, Objective
 from expunge.core.penalties import Penalty
 from expunge.core.solver import minimise
@@ -102,7 +102,7 @@ def test_poisoning_takes_the_best_next_person_each_time() -> None:
 def test_poisoning_spends_the_budget_faster_than_any_other_stream() -> None:
     given, noises = problem(), {}
     for name, stream in STREAMS.items():
-        session = NEWTON.begin(given, seed=0)
+        session = NEWTON.start(given, seed=0)
         session.forget(stream(given, 0, 15))
         noises[name] = session.noise(Promise())
     assert max(noises, key=noises.__getitem__) == "poisoning"

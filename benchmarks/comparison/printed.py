@@ -27,7 +27,7 @@ from expunge.exceptions import Unsupported
 from expunge.promise.capacity import regularity_of
 from tests.printed import algorithm_radius, classic_factor, gradient, hessian
 
-from .protocol import Problem, Promise, noised
+from .protocol import Problem, Promise, add_noise
 
 
 class PrintedSession:
@@ -88,7 +88,7 @@ class PrintedSession:
 
         One draw of the summed noise: the printed recursion is linear in its noises.
         """
-        return noised(self.theta(), self.noise(promise), rng)
+        return add_noise(self.theta(), self.noise(promise), rng)
 
     @property
     def retrainings(self) -> int:
@@ -102,7 +102,7 @@ class Printed:
 
     name: str = "printed"
 
-    def begin(self, problem: Problem, seed: int) -> PrintedSession:
+    def start(self, problem: Problem, seed: int) -> PrintedSession:
         """Fit, and invert the Hessian; nothing is drawn before a release."""
         del seed
         if problem.objective.n_free or not problem.objective.penalty.separable:

@@ -3,25 +3,25 @@
 
 import pytest
 
-from benchmarks.experiments import composed
-from benchmarks.experiments.book import Book
+from benchmarks.experiments import extractors
 from benchmarks.experiments.figures import Figure, Machine, Measured, Place
+from benchmarks.experiments.results import Results
 from benchmarks.features.group import Spent, coverage
 
 
-def booked(epsilon: float, delta: float) -> Book:
-    """Return the book of a run that trained an extractor at this price."""
+def results_at_price(epsilon: float, delta: float) -> Results:
+    """Return the results of a run that trained an extractor at this price."""
     figures = tuple(
         Figure(
             Place("extractor", "svhn-dp", 0.0, "", "extractor", name, 0), value, 0, 1
         )
         for name, value in (("epsilon", epsilon), ("delta", delta))
     )
-    return Book.of([Measured("extractor", "any", Machine.this(), figures)])
+    return Results.of([Measured("extractor", "any", Machine.this(), figures)])
 
 
 def test_price_is_the_head_and_the_group() -> None:
-    (section,) = composed.sections(booked(0.1, 1e-5))
+    (section,) = extractors.extractor_sections(results_at_price(0.1, 1e-5))
     head, extractor = Spent(1.0, 1e-5), Spent(0.1, 1e-5)
     for row in section.tables[0].rows:
         whole = coverage(head, extractor, int(row[0]))
@@ -31,4 +31,4 @@ def test_price_is_the_head_and_the_group() -> None:
 
 
 def test_features_that_never_saw_the_data_have_no_price() -> None:
-    assert not list(composed.sections(Book.of([])))
+    assert not list(extractors.extractor_sections(Results.of([])))

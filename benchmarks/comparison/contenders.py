@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All contenders of the fair fight, in the order of tables and plots."""
+"""All contenders of the comparison, in the order of tables and plots."""
 
 from .contenders_exact import COLD, WARM, FreshHessian
 from .contenders_ours import (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The book of a run: spreads found by what they are about."""
+"""The results of a run: spreads, looked up by what they are about."""
 
 import math
 from collections.abc import Iterable
@@ -25,14 +25,14 @@ class Line(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
+class Results:
     """Spreads over removals, by line."""
 
     lines: dict[Line, dict[int, Spread]]
 
     @classmethod
-    def of(cls, measured: Iterable[Measured]) -> "Book":
-        """Return the book of these pieces."""
+    def of(cls, measured: Iterable[Measured]) -> "Results":
+        """Return the results of these pieces."""
         lines: dict[Line, dict[int, Spread]] = {}
         for place, spread in spreads(measured).items():
             lines.setdefault(line_of(place), {})[place.removals] = spread
@@ -73,7 +73,7 @@ def line_of(place: Place) -> Line:
     return Line(*(getattr(place, name) for name in Line._fields))
 
 
-def written(spread: Spread | None, digits: int | None = None) -> str:
+def format_spread(spread: Spread | None, digits: int | None = None) -> str:
     """Return a spread for a table: mean, and standard error where there is one."""
     if spread is None or math.isnan(spread.mean):
         return "-"

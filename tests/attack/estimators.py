@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Estimators for random problems, and what must hold of their releases."""
+"""Estimators for random problems, and checks of their releases."""
 
 from dataclasses import dataclass, replace
 from math import inf
@@ -12,7 +12,7 @@ from expunge.exceptions import CannotRemove, CapacityExceeded
 
 from .core import MECHANISMS, penalty_of
 from .draws import Generator, Task, chance, pick
-from .judge import Court, Refusal
+from .judge import Checker, Refusal
 from .losses import Array, Loss
 from .oracle import Aim, Sample, minimise
 from .peek import draft_of
@@ -21,7 +21,7 @@ WORDS = np.array(["ash", "birch", "cedar", "elm"])
 
 
 def labels_of(task: Task) -> Array:
-    """Return the labels as a user has them: words, or targets."""
+    """Return the labels as a user would pass them: strings, or targets."""
     y = task.sample.y
     if not task.classes:
         return y
@@ -30,7 +30,7 @@ def labels_of(task: Task) -> Array:
 
 
 def budget_of(rng: Generator) -> Budget | None:
-    """Return a contract whose noise may be anything, or none."""
+    """Return a random budget, or None."""
     if chance(rng, 0.2):
         return None
     return Budget(
@@ -43,7 +43,7 @@ def budget_of(rng: Generator) -> Budget | None:
 
 
 def estimator(rng: Generator, task: Task, **changes: Any) -> Any:
-    """Return an estimator for a problem, under some contract."""
+    """Return an estimator for a problem, under a random budget."""
     aim = task.aim
     mechanism = pick(rng, *MECHANISMS)
     if mechanism == "rescaled" and aim.groups is not None:
@@ -70,7 +70,7 @@ def estimator(rng: Generator, task: Task, **changes: Any) -> Any:
     return face(**settings | changes)
 
 
-def on_the_rest(task: Task, stay: Array) -> tuple[Aim, Sample, Array]:
+def retraining_problem(task: Task, stay: Array) -> tuple[Aim, Sample, Array]:
     """Return what a fit to the remaining rows would minimise, and its classes."""
     rest = task.sample.take(stay)
     if not task.classes:
@@ -87,36 +87,42 @@ def on_the_rest(task: Task, stay: Array) -> tuple[Aim, Sample, Array]:
     return task.aim, rest, classes
 
 
-def judge(court: Court, model: Any, task: Task, stay: Array, what: str = "") -> None:
-    """Hold a model's release against a fit to the remaining rows."""
-    hold(court, model, on_the_rest(task, stay), task.sample.total, what)
+def check_release(
+    checker: Checker, model: Any, task: Task, stay: Array, what: str = ""
+) -> None:
+    """Compare a model's release with a fit to the remaining rows."""
+    check_against_fit(
+        checker, model, retraining_problem(task, stay), task.sample.total, what
+    )
 
 
-def hold(
-    court: Court,
+def check_against_fit(
+    checker: Checker,
     model: Any,
     rest: tuple[Aim, Sample, Array],
     first_weight: Any,
     what: str = "",
 ) -> None:
-    """Hold a model's release against what these rows give: classes and parameters."""
+    """Compare a model's classes and parameters with a fit to these rows."""
     aim, sample, classes = rest
     if len(classes) and not np.array_equal(model.classes_, classes):
-        court.fact(False, f"{what}classes {model.classes_}, a fit has {classes}")
+        checker.check(False, f"{what}classes {model.classes_}, a fit has {classes}")
         return
     theta, record = draft_of(model), model.record_
     truth = minimise(aim, sample, first_weight, theta)
-    court.decided(record.decisions)
+    checker.note_decisions(record.decisions)
     radius = inf if record.radius is None else record.radius
-    court.radius(radius, theta, truth, what)
+    checker.check_radius(radius, theta, truth, what)
     if model.budget is None:
-        court.radius(radius, shown(model, aim), truth, f"{what}public")
+        checker.check_radius(
+            radius, public_parameters(model, aim), truth, f"{what}public"
+        )
     elif model.certificate_.status == "certified":
         room = model.budget.radius_budget(theta.size)
-        court.radius(room, theta, truth, f"{what}certified")
+        checker.check_radius(room, theta, truth, f"{what}certified")
 
 
-def shown(model: Any, aim: Aim) -> Array:
+def public_parameters(model: Any, aim: Aim) -> Array:
     """Return the public parameters in the oracle's order."""
     coef, intercept = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
     rows = [coef.T, intercept[None, :]] if aim.intercept else [coef.T]
@@ -124,16 +130,16 @@ def shown(model: Any, aim: Aim) -> Array:
 
 
 @dataclass(frozen=True)
-class Asking:
+class RequestMaker:
     """How a request is made: by person, by position or by content."""
 
     way: str
 
     def forget(self, model: Any, task: Task, people: list[str], stay: Array) -> None:
-        """Ask a model to forget these people's rows that are still there."""
+        """Ask a model to forget the remaining rows of these people."""
         mask = task.rows_of(people) & stay
         if self.way == "person":
-            # However an id is spelt, it is the same person.
+            # All spellings of an id mean the same person.
             model.forget([f" {p}\t" if i % 3 else p for i, p in enumerate(people)])
         elif self.way == "position":
             model.forget(rows=np.flatnonzero(mask))
@@ -142,31 +148,34 @@ class Asking:
             model.forget(X=sample.X[mask], y=y[mask], sample_weight=sample.weight[mask])
 
     def subjects(self, task: Task) -> list[str] | None:
-        """Return whose rows these are, where the model may know."""
+        """Return the owners to fit with, if this way of asking uses any."""
         return None if self.way == "position" else task.owners.tolist()
 
 
-def asked(
-    court: Court, model: Any, asking: Asking, request: tuple[Task, list[str], Array]
+def make_request(
+    checker: Checker,
+    model: Any,
+    maker: RequestMaker,
+    request: tuple[Task, list[str], Array],
 ) -> tuple[Array, Refusal]:
-    """Make a request; return which rows are left then, and whether it was refused.
+    """Make a request; return which rows are left, and whether it was refused.
 
-    A refusal must leave the release as it was, and the model as it was, but for a
-    contract that is exhausted: then the rows are gone and no release follows.
+    A refusal must leave the release and the model as they were, unless the budget is
+    exhausted: then the rows are removed and no release follows.
     """
     task, people, stay = request
-    shown = getattr(model, "model_", model)
-    before = np.array(shown.coef_)
-    with court.refusals() as refusal:
-        asking.forget(model, task, people, stay)
+    inner = getattr(model, "model_", model)
+    before = np.array(inner.coef_)
+    with checker.note_refusals() as refusal:
+        maker.forget(model, task, people, stay)
     if not refusal:
         return stay & ~task.rows_of(people), refusal
-    court.fact(bool(people), "a request of nobody was refused")
-    if isinstance(refusal.error, CannotRemove) and getattr(shown, "keep_data", True):
-        court.fact(False, "rows are kept and weight is left, yet it cannot remove")
-    same = getattr(model, "model_", model) is shown
-    same = same and np.array_equal(shown.coef_, before)
-    court.fact(same, "a refused request moved the release")
+    checker.check(bool(people), "an empty request was refused")
+    if isinstance(refusal.error, CannotRemove) and getattr(inner, "keep_data", True):
+        checker.check(False, "CannotRemove though rows are kept and weight is left")
+    same = getattr(model, "model_", model) is inner
+    same = same and np.array_equal(inner.coef_, before)
+    checker.check(same, "a refused request moved the release")
     if isinstance(refusal.error, CapacityExceeded):
         return stay & ~task.rows_of(people), refusal
     return stay, refusal

@@ -32,10 +32,15 @@ from expunge.core.sums import loss_hessian, loss_slopes
 from expunge.removal import Draft
 
 from ..rivals import COMPETENT, scikit_learn
-from ..timing import timed
-from .contenders_ours import Twin, certified, fitted, required_noise
+from ..timing import time_call
+from .contenders_ours import (
+    CertifiedState,
+    certify_solution,
+    fit_and_certify,
+    required_noise,
+)
 from .contenders_rows import Remaining, row_bytes
-from .protocol import Problem, Promise, noised
+from .protocol import Problem, Promise, add_noise
 
 # How far from the minimiser a competent solver may stop.
 WITHIN = 1e-7
@@ -57,7 +62,7 @@ def by_newton_cg(objective: Objective, rows: Rows) -> Solution:
     1e-7 from the minimiser), our solver goes on from there.
     """
     with warnings.catch_warnings():
-        # A failed line search at rounding level; the residual judges the answer.
+        # A line search may fail at rounding level; the residual is measured below.
         warnings.simplefilter("ignore")
         theta = scikit_learn("newton-cg", objective, rows, rows)
     solution = minimise(objective, rows, start=theta, max_steps=0)
@@ -74,7 +79,7 @@ def fastest_solver(problem: Problem) -> Solver:
     if not known or (train.weight != 1.0).any():
         return by_our_newton
     seconds = {
-        solver: timed(partial(solver, objective, train))[1]
+        solver: time_call(partial(solver, objective, train))[1]
         for solver in (by_our_newton, by_newton_cg)
     }
     return min(seconds, key=seconds.__getitem__)
@@ -89,7 +94,7 @@ class RetrainSession:
         self._total = problem.train.total_weight
         self._solver = by_our_newton if warm else fastest_solver(problem)
         self._solution = self._solver(problem.objective, problem.train)
-        fit = certified(problem.objective, problem.train, self._solution)
+        fit = certify_solution(problem.objective, problem.train, self._solution)
         self._tau = fit.error
         self._retrainings = 0
 
@@ -120,12 +125,12 @@ class RetrainSession:
 
     def noise(self, promise: Promise) -> float:
         """Return what two solvers' errors need: next to nothing."""
-        fit = certified(self._target(), self._remaining.rows, self._solution)
+        fit = certify_solution(self._target(), self._remaining.rows, self._solution)
         return required_noise(fit.error + self._tau, promise)
 
     def release(self, promise: Promise, rng: np.random.Generator) -> Vector:
         """Return the fit with that noise."""
-        return noised(self.theta(), self.noise(promise), rng)
+        return add_noise(self.theta(), self.noise(promise), rng)
 
     @property
     def retrainings(self) -> int:
@@ -140,28 +145,28 @@ class Retraining:
     name: str
     warm: bool
 
-    def begin(self, problem: Problem, seed: int) -> RetrainSession:
+    def start(self, problem: Problem, seed: int) -> RetrainSession:
         """Fit, and keep the rows; nothing is drawn."""
         del seed
         return RetrainSession(problem, warm=self.warm)
 
 
 class FreshHessianSession:
-    """One Newton step from the first fit, its Hessian made anew for each request.
+    """One Newton step from the first fit, with a new Hessian for each request.
 
-    Its radius is that of our Newton, whose answer this is, found on a twin.
+    The answer is that of our Newton, and so is the radius, from a state that follows.
     """
 
     def __init__(self, problem: Problem) -> None:
         self._objective = problem.objective
         self._remaining = Remaining(problem.train)
-        fit = fitted(problem.objective, problem.train)
+        fit = fit_and_certify(problem.objective, problem.train)
         summary = fit.summary
         assert summary.subgradient is not None
         self._summary, self._tau = summary, fit.error
         self._slopes = summary.weight * summary.gradient
         self._minimum = Minimum(summary.theta, summary.subgradient)
-        self._twin = Twin(Newton(), summary, problem.train)
+        self._certified_state = CertifiedState(Newton(), summary, problem.train)
 
     @property
     def _kept(self) -> float:
@@ -172,7 +177,7 @@ class FreshHessianSession:
         """Subtract the rows' gradients; sum, invert and apply a fresh Hessian."""
         theta, loss = self._summary.theta, self._objective.loss
         self._slopes -= loss_slopes(loss, self._remaining.remove(removed), theta=theta)
-        self._twin.follow(removed)
+        self._certified_state.follow(removed)
         rows, objective = self._remaining.rows, self._objective.after(self._kept)
         mean = loss_hessian(loss, rows, theta=theta) / rows.total_weight
         H = add_quadratic(objective, Symmetric.from_dense(mean))
@@ -195,13 +200,13 @@ class FreshHessianSession:
 
     def noise(self, promise: Promise) -> float:
         """Return (radius + tau) / mu."""
-        subgradient = self._kept * self._minimum.subgradient  # in the twin's units
-        radius = self._twin.radius(Draft(self._minimum.x, subgradient))
+        subgradient = self._kept * self._minimum.subgradient  # in that state's units
+        radius = self._certified_state.radius(Draft(self._minimum.x, subgradient))
         return required_noise(radius + self._tau, promise)
 
     def release(self, promise: Promise, rng: np.random.Generator) -> Vector:
         """Return the answer with that noise."""
-        return noised(self.theta(), self.noise(promise), rng)
+        return add_noise(self.theta(), self.noise(promise), rng)
 
     @property
     def retrainings(self) -> int:
@@ -219,7 +224,7 @@ class FreshHessian:
 
     name: str = "TA"
 
-    def begin(self, problem: Problem, seed: int) -> FreshHessianSession:
+    def start(self, problem: Problem, seed: int) -> FreshHessianSession:
         """Fit, and keep the rows; nothing is drawn."""
         del seed
         return FreshHessianSession(problem)

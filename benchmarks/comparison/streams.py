@@ -28,13 +28,13 @@ MINORITY = 0.1
 SHIFT = 1e-9
 
 
-def at_random(problem: Problem, seed: int, count: int) -> Index:
+def order_at_random(problem: Problem, seed: int, count: int) -> Index:
     """Return people drawn at random."""
     _require_enough(len(problem.train), count, "people")
     return np.random.default_rng(seed).permutation(len(problem.train))[:count]
 
 
-def biased(problem: Problem, seed: int, count: int) -> Index:
+def order_biased(problem: Problem, seed: int, count: int) -> Index:
     """Return 10 % of one class and 90 % of the other, in random order.
 
     The paper's adaptive requests (10 % threes, 90 % eights): the class with the
@@ -56,7 +56,7 @@ def biased(problem: Problem, seed: int, count: int) -> Index:
     return rng.permutation(np.concatenate(drawn))
 
 
-def clustered(problem: Problem, seed: int, count: int) -> Index:
+def order_clustered(problem: Problem, seed: int, count: int) -> Index:
     """Return a random person and then their nearest neighbours."""
     rows = problem.train
     _require_enough(len(rows), count, "people")
@@ -67,7 +67,7 @@ def clustered(problem: Problem, seed: int, count: int) -> Index:
     return np.argsort(squares, kind="stable")[:count]
 
 
-def most_influential(problem: Problem, seed: int, count: int) -> Index:
+def order_by_influence(problem: Problem, seed: int, count: int) -> Index:
     """Return people by |H^-1 gradient| at the fit, the largest first."""
     del seed
     _require_enough(len(problem.train), count, "people")
@@ -75,12 +75,12 @@ def most_influential(problem: Problem, seed: int, count: int) -> Index:
     return np.argsort(-sizes, kind="stable")[:count]
 
 
-def poisoning(problem: Problem, seed: int, count: int) -> Index:
+def order_poisoning(problem: Problem, seed: int, count: int) -> Index:
     """Return people chosen one by one so that Newton's radius grows fastest.
 
     Without rows that radius is governed by s'K s, s the step so far and K the norm
     moment, so each next person is the one whose influence e makes (s + e)'K(s + e)
-    largest: in hindsight, by somebody who knows all rows. A proxy in three ways: s is
+    largest: chosen in hindsight, knowing all rows. A proxy in three ways: s is
     the sum of the influences at the fit, K and the Hessian are those of all rows, and
     the choice is greedy.
     """
@@ -103,11 +103,11 @@ def poisoning(problem: Problem, seed: int, count: int) -> Index:
 
 
 STREAMS: dict[str, Stream] = {
-    "random": at_random,
-    "biased": biased,
-    "clustered": clustered,
-    "largest influence": most_influential,
-    "poisoning": poisoning,
+    "random": order_at_random,
+    "biased": order_biased,
+    "clustered": order_clustered,
+    "largest influence": order_by_influence,
+    "poisoning": order_poisoning,
 }
 
 
@@ -135,11 +135,11 @@ def influences(problem: Problem, summary: Summary) -> Matrix:
     moved: Matrix = np.zeros_like(gradients)
     if support.size:
         H = add_quadratic(objective, summary.hessian).submatrix(support)
-        moved[:, support] = _solved(H, gradients[:, support])
+        moved[:, support] = _solve(H, gradients[:, support])
     return moved
 
 
-def _solved(H: Symmetric, gradients: Matrix) -> Matrix:
+def _solve(H: Symmetric, gradients: Matrix) -> Matrix:
     """Return H^-1 applied to each row, H held up where it is flat."""
     shift = np.full(H.size, SHIFT * float(H.diagonal.mean()))
     solved: Matrix = H.add_diagonal(shift).cholesky().solve(gradients.T).T

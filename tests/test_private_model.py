@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verbs: what is released fits the contract, or is not released."""
+"""PrivateModel: what is released fits the budget, or is not released."""
 
 import copy
 import logging
@@ -58,19 +58,19 @@ PLAIN = Objective(Logistic(), L2(), 0.05, intercept=True, penalize_intercept=Tru
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=repr)
 def test_a_release_is_within_its_radius_of_retraining(mechanism: Mechanism) -> None:
     rows = _rows(PLAIN)
-    summary, custody = (
+    summary, model = (
         learn(PLAIN, rows),
         PrivateModel.fit(PLAIN, rows, mechanism=mechanism, budget=BUDGET),
     )
-    assert custody.answer.radius.value <= BUDGET.solver_error(7)
+    assert model.answer.radius.value <= BUDGET.solver_error(7)
     gone = np.arange(0)
     for i in range(6):
         gone = np.append(gone, i).astype(np.intp)
         remaining = rows.without(gone)
-        custody = custody.forget(rows.take(gone[-1:]), remaining=remaining)
-        _, public, record = custody.release(_noise())
+        model = model.forget(rows.take(gone[-1:]), remaining=remaining)
+        _, public, record = model.release(_noise())
         target = retrained(summary, remaining)
-        error = np.linalg.norm(custody.answer.draft.theta - target)
+        error = np.linalg.norm(model.answer.draft.theta - target)
         assert record.radius is not None
         assert error <= record.radius + 1e-12
         assert record.radius + BUDGET.solver_error(7) <= BUDGET.radius_budget(7)
@@ -83,43 +83,41 @@ def test_an_answer_that_does_not_fit_is_polished_then_retrained() -> None:
     seen = set()
     for sigma in (5.0, 0.5, 0.05, 2e-3, 1e-6):
         budget = Budget(sigma=sigma, allow_seeded=True)
-        custody = PrivateModel.fit(PLAIN, rows, mechanism=Jackknife(), budget=budget)
+        model = PrivateModel.fit(PLAIN, rows, mechanism=Jackknife(), budget=budget)
         gone = np.arange(60)
-        custody = custody.forget(rows.take(gone), remaining=rows.without(gone))
-        assert custody.answer.fits(custody.budget)
-        seen.add(custody.answer.decisions[0])
-        _, public, record = custody.release(_noise(budget))
+        model = model.forget(rows.take(gone), remaining=rows.without(gone))
+        assert model.answer.fits(model.budget)
+        seen.add(model.answer.decisions[0])
+        _, public, record = model.release(_noise(budget))
         assert verify(public.certificate, record).stands
     assert seen == {"accepted", "accepted on rows", "polished 3 times", "retrained"}
 
 
-def test_without_rows_the_contract_can_be_exhausted() -> None:
+def test_without_rows_the_budget_can_be_exhausted() -> None:
     budget = Budget(sigma=0.02, allow_seeded=True)
     rows = _rows(PLAIN)
-    custody = PrivateModel.fit(PLAIN, rows, mechanism=Newton(), budget=budget)
+    model = PrivateModel.fit(PLAIN, rows, mechanism=Newton(), budget=budget)
     with pytest.raises(CapacityExceeded) as refusal:
         for i in range(150):
-            custody = custody.forget(rows.take(np.array([i])))
-            custody.release(_noise(budget))
+            model = model.forget(rows.take(np.array([i])))
+            model.release(_noise(budget))
     assert 3 < i < 149
     assert not any(character.isdigit() for character in str(refusal.value))
     remaining = rows.without(np.arange(i + 2))
-    assert custody.forget(
-        rows.take(np.array([i + 1])), remaining=remaining
-    ).answer.fits(
-        custody.forget(rows.take(np.array([i + 1])), remaining=remaining).budget
+    assert model.forget(rows.take(np.array([i + 1])), remaining=remaining).answer.fits(
+        model.forget(rows.take(np.array([i + 1])), remaining=remaining).budget
     )
 
 
 def test_the_same_state_has_one_release() -> None:
     rows = _rows(PLAIN)
-    custody = PrivateModel.fit(PLAIN, rows, budget=BUDGET)
+    model = PrivateModel.fit(PLAIN, rows, budget=BUDGET)
     noise = _noise()
-    custody, first, record = custody.release(noise)
-    again = custody.release(noise)
+    model, first, record = model.release(noise)
+    again = model.release(noise)
     assert again[1] is first and again[2] is record
-    assert custody.forget(rows.take(slice(0, 0))).released is not None
-    later = custody.forget(rows.take(np.array([0])))
+    assert model.forget(rows.take(slice(0, 0))).released is not None
+    later = model.forget(rows.take(np.array([0])))
     _, second, _ = later.release(noise)
     assert second is not first
     assert not np.array_equal(first.theta, second.theta)
@@ -128,14 +126,14 @@ def test_the_same_state_has_one_release() -> None:
 def test_a_schedule_ends() -> None:
     budget = Budget(sigma=0.5, releases=2, allow_seeded=True)
     rows, noise = _rows(PLAIN), _noise(budget)
-    custody, _, _ = PrivateModel.fit(PLAIN, rows, budget=budget).release(noise)
-    custody = custody.forget(rows.take(np.array([0])))
-    custody, public, _ = custody.release(noise)
+    model, _, _ = PrivateModel.fit(PLAIN, rows, budget=budget).release(noise)
+    model = model.forget(rows.take(np.array([0])))
+    model, public, _ = model.release(noise)
     assert public.certificate.claim == "all releases jointly"
     assert public.certificate.n_releases == 2
-    custody = custody.forget(rows.take(np.array([1])))
+    model = model.forget(rows.take(np.array([1])))
     with pytest.raises(ScheduleExhausted):
-        custody.release(noise)
+        model.release(noise)
 
 
 def test_seeded_noise_certifies_only_when_allowed() -> None:
@@ -148,14 +146,14 @@ def test_seeded_noise_certifies_only_when_allowed() -> None:
 
 
 def test_without_a_budget_nothing_is_promised() -> None:
-    custody = PrivateModel.fit(PLAIN, _rows(PLAIN))
-    custody, public, _ = custody.release()
+    model = PrivateModel.fit(PLAIN, _rows(PLAIN))
+    model, public, _ = model.release()
     assert public.certificate.status == "radius-only"
     assert public.certificate.epsilon is None
-    assert np.array_equal(public.theta, custody.answer.draft.theta)
-    with pytest.raises(InvalidInput, match="noise goes with a budget"):
+    assert np.array_equal(public.theta, model.answer.draft.theta)
+    with pytest.raises(InvalidInput, match="noise and budget go together"):
         PrivateModel.fit(PLAIN, _rows(PLAIN)).release(_noise())
-    with pytest.raises(InvalidInput, match="noise goes with a budget"):
+    with pytest.raises(InvalidInput, match="noise and budget go together"):
         PrivateModel.fit(PLAIN, _rows(PLAIN), budget=BUDGET).release()
 
 
@@ -173,39 +171,39 @@ def test_a_fit_that_cannot_be_certified_fails() -> None:
 def test_reanchoring_forgets_the_old_sums(penalty: L1 | L2, scaling: Scaling) -> None:
     objective = Objective(HalfSquared(), penalty, 0.05, ridge=0.05, scaling=scaling)
     rows = _rows(objective)
-    custody = PrivateModel.fit(objective, rows)
+    model = PrivateModel.fit(objective, rows)
     first = np.arange(20)
-    custody = custody.forget(rows.take(first))
-    moved = custody.reanchor(rows.without(first))
+    model = model.forget(rows.take(first))
+    moved = model.reanchor(rows.without(first))
     assert moved.answer.state.anchor_weight == 280.0
-    assert np.allclose(moved.answer.draft.theta, custody.answer.draft.theta, atol=1e-9)
-    # Both go on to the same answer.
+    assert np.allclose(moved.answer.draft.theta, model.answer.draft.theta, atol=1e-9)
+    # Both give the same answer to the next request.
     second = np.arange(20, 25)
     ours = moved.forget(rows.take(second)).answer.draft.theta
-    theirs = custody.forget(rows.take(second)).answer.draft.theta
+    theirs = model.forget(rows.take(second)).answer.draft.theta
     assert np.allclose(ours, theirs, atol=1e-9)
 
 
 def test_reanchoring_does_not_let_the_objective_drift() -> None:
     # Under "sum" alpha W is fixed: a heavy row that left, and many new anchors, must
-    # not change what that means by more than the radius admits.
+    # not change that by more than the radius allows.
     objective = Objective(Logistic(), L2(), 30.0 / 1e8, scaling="sum")
     X, y = labelled("logistic", np.random.default_rng(4), 60)
     weight = np.ones(60)
     weight[0] = 1e8 + 0.3
     rows = objective.rows(X, y, weight)
     remaining = rows.without(np.array([0]))
-    custody = PrivateModel.fit(objective, rows).forget(rows.take(np.array([0])))
+    model = PrivateModel.fit(objective, rows).forget(rows.take(np.array([0])))
     for _ in range(6):
-        custody = custody.reanchor(remaining)
+        model = model.reanchor(remaining)
     kept = remaining.total_weight / rows.total_weight
     oracle = PrivateModel.fit(objective.after(kept), remaining)
-    distance = np.linalg.norm(custody.answer.draft.theta - oracle.answer.draft.theta)
-    assert distance <= custody.answer.radius.value + oracle.answer.radius.value
+    distance = np.linalg.norm(model.answer.draft.theta - oracle.answer.draft.theta)
+    assert distance <= model.answer.radius.value + oracle.answer.radius.value
 
 
 def replay(model: PrivateModel, requests: Iterable[tuple[Rows, Rows]]) -> PrivateModel:
-    """Return the model after these requests, each as it was answered."""
+    """Return the model after these requests, one after another."""
     for removed, remaining in requests:
         model = model.forget(removed, remaining=remaining)
     return model
@@ -218,14 +216,14 @@ def test_an_auditor_with_the_data_recomputes_the_radius() -> None:
     requests = [
         (rows.take(batch), rows.without(np.arange(batch[-1] + 1))) for batch in batches
     ]
-    custody = replay(PrivateModel.fit(PLAIN, rows, budget=budget), requests)
-    _, public, record = custody.release(_noise(budget))
+    model = replay(PrivateModel.fit(PLAIN, rows, budget=budget), requests)
+    _, public, record = model.release(_noise(budget))
     again = replay(PrivateModel.fit(PLAIN, rows, budget=budget), requests)
     assert verify(public.certificate, record, radius=again.answer.radius.value).stands
     understated = replace(record, radius=0.5 * again.answer.radius.value)
-    paper = replace(public.certificate, commitment=understated.commitment())
-    assert verify(paper, understated).stands  # the record alone cannot tell
-    assert not verify(paper, understated, radius=again.answer.radius.value).stands
+    certificate = replace(public.certificate, commitment=understated.commitment())
+    assert verify(certificate, understated).stands  # the record alone cannot tell
+    assert not verify(certificate, understated, radius=again.answer.radius.value).stands
 
 
 def test_a_promised_row_norm_is_kept_or_refused() -> None:
@@ -240,10 +238,10 @@ def test_a_promised_row_norm_is_kept_or_refused() -> None:
 
 def test_a_failed_request_changes_nothing() -> None:
     rows = _rows(PLAIN)
-    custody = PrivateModel.fit(PLAIN, rows, budget=BUDGET)
-    before = custody.answer.draft.theta.copy()
+    model = PrivateModel.fit(PLAIN, rows, budget=BUDGET)
+    before = model.answer.draft.theta.copy()
     with pytest.raises(ExpungeError):
-        custody.forget(rows)
+        model.forget(rows)
     with pytest.raises(ExpungeError):  # rows that are not the remaining ones
         tight = PrivateModel.fit(
             PLAIN,
@@ -252,90 +250,88 @@ def test_a_failed_request_changes_nothing() -> None:
             budget=Budget(sigma=1e-4, allow_seeded=True),
         )
         tight.forget(rows.take(np.arange(50)), remaining=rows)
-    assert np.array_equal(custody.answer.draft.theta, before)
-    assert len(custody.release(_noise())[1].theta) == 7
+    assert np.array_equal(model.answer.draft.theta, before)
+    assert len(model.release(_noise())[1].theta) == 7
 
 
 def _softmax_release() -> tuple[PrivateModel, list[object]]:
-    """Return a custody after a removal and everything public about it."""
+    """Return a model after a removal and everything public about it."""
     objective = Objective(Multinomial(3), L2(), 0.05)
     X, y = labelled("multinomial", np.random.default_rng(3), 200)
     rows = objective.rows(X, y)
-    custody = PrivateModel.fit(
+    model = PrivateModel.fit(
         objective, rows, budget=Budget(sigma=1.0, allow_seeded=True)
     )
-    custody = custody.forget(
-        rows.take(np.arange(3)), remaining=rows.without(np.arange(3))
-    )
-    custody, public, _ = custody.release(SeededNoise(1.0, 2.0**-27, 0))
-    return custody, [public, public.certificate, public.certificate.to_json()]
+    model = model.forget(rows.take(np.arange(3)), remaining=rows.without(np.arange(3)))
+    model, public, _ = model.release(SeededNoise(1.0, 2.0**-27, 0))
+    return model, [public, public.certificate, public.certificate.to_json()]
 
 
-def _private_figures(custody: PrivateModel) -> list[str]:
-    """Return how figures that depend on the removed rows would look in print."""
+def _private_figures(model: PrivateModel) -> list[str]:
+    """Return the figures that depend on the removed rows, as text."""
     arrays = [
-        custody.answer.draft.theta,
-        custody.answer.state.gradient,
-        custody.answer.state.anchor,
+        model.answer.draft.theta,
+        model.answer.state.gradient,
+        model.answer.state.anchor,
     ]
-    numbers = [custody.answer.radius.value, custody.seconds, *np.concatenate(arrays)]
+    numbers = [model.answer.radius.value, model.seconds, *np.concatenate(arrays)]
     return [f"{abs(number):.5g}"[:-1] for number in numbers]
 
 
 def test_nothing_public_shows_a_private_figure(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    custody, public = _softmax_release()
+    model, public = _softmax_release()
     with caplog.at_level(logging.DEBUG):
-        logging.getLogger("expunge").info("%r %r", custody, public)
+        logging.getLogger("expunge").info("%r %r", model, public)
     try:
         raise RuntimeError(
-            custody, custody.answer.state, custody.answer.draft, custody.answer.radius
+            model, model.answer.state, model.answer.draft, model.answer.radius
         )
     except RuntimeError as error:
         told = repr(error)
     shown = " ".join([caplog.text, told, *map(repr, public), *map(str, public)])
-    for figure in _private_figures(custody):
+    for figure in _private_figures(model):
         assert figure not in shown
     for word in ("radius_kind", "measured-local", "decisions", "accepted", "timings"):
         assert word not in shown
     # The search can find something: a planted figure is caught.
-    planted = f"log: radius {custody.answer.radius.value!r}"
-    assert any(figure in planted for figure in _private_figures(custody))
+    planted = f"log: radius {model.answer.radius.value!r}"
+    assert any(figure in planted for figure in _private_figures(model))
 
 
 def test_private_values_cannot_be_pickled_or_copied() -> None:
-    custody, public = _softmax_release()
+    model, public = _softmax_release()
     private = (
-        custody,
-        custody.answer.state,
-        custody.answer.draft,
-        custody.answer.radius,
+        model,
+        model.answer.state,
+        model.answer.draft,
+        model.answer.radius,
     )
     for value in private:
         for attempt in (pickle.dumps, copy.deepcopy, copy.copy):
             with pytest.raises(TypeError, match="private and noise-free"):
                 attempt(value)
-    # A release can travel, and carries nothing else along.
+    # A release can be copied, and holds nothing else.
     data = pickle.dumps(public[0])
     for field in ("draft", "radius", "gradient", "anchor"):
         assert field.encode() not in data.replace(b"radius_budget", b"").replace(
             b"radius-only", b""
         )
-    assert custody.answer.draft.theta.tobytes() not in data
+    assert model.answer.draft.theta.tobytes() not in data
 
 
-def test_certificates_of_different_victims_are_the_same() -> None:
-    # Whoever is removed, the public words are equal but for salt and noise.
+def test_certificates_do_not_depend_on_who_is_removed() -> None:
+    # The public texts do not depend on who is removed, but for salt and noise.
     rows = _rows(PLAIN)
-    custody = PrivateModel.fit(PLAIN, rows, budget=BUDGET)
+    model = PrivateModel.fit(PLAIN, rows, budget=BUDGET)
     worst = int(np.argmax(rows.norms()))
     papers = []
     for victim in (0, worst):
         gone = np.array([victim])
-        later = custody.forget(rows.take(gone), remaining=rows.without(gone))
+        later = model.forget(rows.take(gone), remaining=rows.without(gone))
         papers.append(later.release(_noise())[1].certificate)
     for field in fields(papers[0]):
         if field.name != "commitment":
-            values = [getattr(paper, field.name) for paper in papers]
+            values = [getattr(certificate, field.name) for certificate in papers]
             assert values[0] == values[1], field.name

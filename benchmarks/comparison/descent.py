@@ -32,7 +32,7 @@ from expunge.exceptions import InvalidInput, Unsupported
 from expunge.promise.capacity import Regularity, regularity_of
 
 from .contenders_rows import Remaining, row_bytes
-from .protocol import Problem, Promise, noised
+from .protocol import Problem, Promise, add_noise
 
 
 def contraction(known: Regularity) -> float:
@@ -105,7 +105,7 @@ class DescentSession:
 
     def release(self, promise: Promise, rng: np.random.Generator) -> Vector:
         """Return the point with that noise."""
-        return noised(self.theta(), self.noise(promise), rng)
+        return add_noise(self.theta(), self.noise(promise), rng)
 
     @property
     def retrainings(self) -> int:
@@ -126,7 +126,7 @@ class Descent:
     name: str = "D2D"
     steps: int = 25
 
-    def begin(self, problem: Problem, seed: int) -> DescentSession:
+    def start(self, problem: Problem, seed: int) -> DescentSession:
         """Fit, and keep the rows; refuse what the theorem does not cover."""
         del seed
         if self.steps < 1:

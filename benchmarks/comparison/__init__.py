@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The comparison: every way to forget, on the same rows and the same requests."""
