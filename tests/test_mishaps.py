@@ -394,3 +394,26 @@ def test_a_key_of_tags_is_noted_before_it_tags_anybody(folder: Path) -> None:
     (folder / "keys" / "tags-1").unlink()
     with pytest.raises(UnusableKey, match="cannot be found"):
         Registry.open(folder)
+
+
+def test_a_tag_key_may_be_rotated_while_another_process_opens(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The id that the store records must not be newer than the files that were read."""
+    with Registry.open(folder) as registry:
+        rotations = iter([registry.keys.rotate_tag_key])
+
+        def followed_by_a_rotation(real: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*arguments: Any) -> Any:
+                found = real(*arguments)
+                for rotate in rotations:
+                    rotate()
+                return found
+
+            return call
+
+        for name in ("_read_tag_key_ids", "read_tag_keys"):
+            real = getattr(keys_module, name)
+            monkeypatch.setattr(keys_module, name, followed_by_a_rotation(real))
+        Registry.open(folder).close()
+        assert not list(rotations)

@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -100,13 +101,6 @@ def small_model(**changes: Any) -> Any:
 
 
 people_asked = st.sets(st.integers(2, N - 1), min_size=1, max_size=3).map(frozenset)
-
-
-WORK = {
-    "apply": lambda registry: registry.requests.apply(),
-    "rotate_signing_key": lambda registry: registry.keys.rotate_signing_key(),
-    "rotate_tag_key": lambda registry: registry.keys.rotate_tag_key(),
-}
 
 
 class RegistryMachine(RuleBasedStateMachine):
@@ -276,13 +270,15 @@ class RegistryMachine(RuleBasedStateMachine):
         self.settle()
 
     @rule(
-        name=st.sampled_from(["apply", "rotate_signing_key", "rotate_tag_key"]),
+        name=st.sampled_from(
+            ["requests.apply", "keys.rotate_signing_key", "keys.rotate_tag_key"]
+        ),
         place=crashes(n_places=6, n_calls=3),
     )
     def work(self, name: str, place: Place | None) -> None:
         try:
             with crashing(place):
-                WORK[name](self.registry)
+                attrgetter(name)(self.registry)()
         except Crash:
             self.after_crash()
         self.settle()

@@ -74,8 +74,9 @@ def read_tag_keys(paths: Paths) -> tuple[TagKey, ...]:
 
 def require_tag_keys(connection: Connection, paths: Paths) -> None:
     """Refuse to go on without the keys under which people were tagged."""
-    present = {key.id for key in read_tag_keys(paths)}
-    missing = set(_read_tag_key_ids(connection)) - present
+    # The store first: a rotation makes the file before it records the id.
+    recorded = set(_read_tag_key_ids(connection))
+    missing = recorded - {key.id for key in read_tag_keys(paths)}
     if missing:
         raise UnusableKey(
             f"no file {paths.keys}/tags-* holds key {', '.join(sorted(missing))}, "
@@ -86,8 +87,8 @@ def require_tag_keys(connection: Connection, paths: Paths) -> None:
 
 def write_tag_key_ids(connection: Connection, paths: Paths) -> None:
     """Record under which keys people are tagged."""
-    present = {key.id for key in read_tag_keys(paths)}
-    ids = sorted({*_read_tag_key_ids(connection), *present})
+    recorded = _read_tag_key_ids(connection)
+    ids = sorted({*recorded, *(key.id for key in read_tag_keys(paths))})
     write_metadata(connection, TAG_KEYS, value=" ".join(ids))
 
 
