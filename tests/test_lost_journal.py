@@ -146,6 +146,50 @@ class TestIsNoticed:
             Registry.restore(folder, folder.with_name("backup"))
 
 
+class TestAnOlderOnePutBack:
+    """Under a process that had the registry open before the rest was written."""
+
+    @pytest.mark.parametrize("act", ["accept", "readmit", "ship", "withdraw", "rotate"])
+    def test_is_not_written_to(self, template: Path, tmp_path: Path, act: str) -> None:
+        folder = Path(shutil.copytree(template, tmp_path / "registry"))
+        file, older = tmp_path / "model.safetensors", (folder / "journal").read_bytes()
+        waiting = [ErasureRequest((f"person {i}",)) for i in range(3, 33)]
+        with Registry.open(folder) as first:
+            left = first.models.ship("all", file)
+            older = (folder / "journal").read_bytes()
+            acts: dict[str, Callable[[], object]] = {
+                "accept": lambda: first.requests.accept(waiting),
+                "readmit": lambda: first.requests.readmit(["person 1"]),
+                "ship": lambda: first.models.ship("all", file),
+                "withdraw": lambda: first.models.withdraw("all", left.number),
+                "rotate": first.keys.rotate_signing_key,
+            }
+            with Registry.open(folder) as second:
+                second.forget(["person 2"], ONE)
+            (folder / "journal").write_bytes(older)
+            before = everything(folder)
+            with pytest.raises(JournalDamaged):
+                acts[act]()
+            assert everything(folder) == before
+
+    def test_is_told_by_the_mark_beside_it_alone(
+        self, template: Path, tmp_path: Path
+    ) -> None:
+        """The database was put back as well."""
+        folder = Path(shutil.copytree(template, tmp_path / "registry"))
+        with Registry.open(folder) as first:
+            with Registry.open(folder) as second:
+                second.forget(["person 2"], ONE)
+            for path in folder.glob("expunge.db*"):
+                path.unlink()
+            for name in ("expunge.db", "journal"):
+                shutil.copy(template / name, folder / name)
+            with pytest.raises(JournalDamaged):
+                first.requests.accept([ErasureRequest(("person 4",))])
+        with pytest.raises(JournalDamaged):
+            Registry.restore(folder, template)
+
+
 class TestOnPostgresql:
     def test_an_older_dump_with_a_shorter_journal(
         self, tmp_path: Path, database_url: str

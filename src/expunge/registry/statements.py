@@ -14,6 +14,7 @@ past lines that the store is seen to have.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection
@@ -165,7 +166,9 @@ def append_statement(
     Raises Busy if another process made one since this one last looked. ``check`` may
     refuse at the last moment, when nobody else can write.
     """
-    with context.journal.lock_for_statement(context.journal_position) as write:
+    with context.journal.lock_for_statement(
+        context.journal_position, partial(read_mark, connection)
+    ) as write:
         check()
         start, mark = write(line)
     # Before it there may be requests that are not in the store yet.
@@ -184,7 +187,8 @@ def append_line(
     What the store refuses is then not in the journal either. What only the journal has,
     after a crash, is read by the next worker.
     """
-    write_mark(connection, context.journal.append([line]))
+    known = partial(read_mark, connection)
+    write_mark(connection, context.journal.append([line], known))
 
 
 def unread_lines(context: Context) -> list[Line]:

@@ -131,6 +131,13 @@ class Mark(NamedTuple):
 
 BEGINNING = Mark(0, Digest().hexdigest())
 
+ReadKnown: TypeAlias = Callable[[], Mark]
+"""Returns the newest mark that the database knows."""
+
+
+def _know_nothing() -> Mark:
+    return BEGINNING
+
 
 class Journal(Private):
     """The journal's file: append lines, and read them from a position on.
@@ -173,21 +180,28 @@ class Journal(Private):
             return False
         return True
 
-    def append(self, lines: Sequence[dict[str, Any]]) -> Mark:
-        """Append lines, flush them, and return the mark after them."""
-        with self._open_alone() as descriptor:
+    def append(
+        self, lines: Sequence[dict[str, Any]], read_known: ReadKnown = _know_nothing
+    ) -> Mark:
+        """Append lines, flush them, and return the mark after them.
+
+        ``read_known`` returns the mark in the database. It is called when nobody else
+        can write.
+        """
+        with self._open_alone(read_known) as descriptor:
             _, mark = self._write(descriptor, lines)
         return mark
 
     @contextmanager
     def lock_for_statement(
-        self, since: int
+        self, since: int, read_known: ReadKnown = _know_nothing
     ) -> Iterator[Callable[[dict[str, Any]], Written]]:
         """Give a function that appends a statement, the first one since a position.
 
         Raises Busy if another process made one. Nobody else can write until this ends.
+        ``read_known`` is as for ``append``.
         """
-        with self._open_alone() as descriptor:
+        with self._open_alone(read_known) as descriptor:
             if any(STATEMENT in line for _, line in self.read(since)):
                 raise Busy(
                     "another process has written to the ledger meanwhile; run the "
@@ -267,14 +281,20 @@ class Journal(Private):
             raise self._damaged_error(f"is missing, and held {end} bytes")
 
     @contextmanager
-    def _open_alone(self) -> Iterator[int]:
-        """Lock the file, and read what others wrote since."""
+    def _open_alone(self, read_known: ReadKnown) -> Iterator[int]:
+        """Lock the file, compare it with every mark, and read what others wrote since.
+
+        What this process saw itself is not enough: others may have written more, and an
+        older copy put in place of that.
+        """
         with translate_errors(), self._lock:
+            own = Mark(self._end, self._digest.hexdigest())
             if not self.path.exists():
-                self._require_none(self._end)
+                self._require_none(max(own, read_known(), self.read_mark_file()).end)
             with lock_file(self.path) as descriptor:
+                marks = sorted({own, read_known(), self.read_mark_file()})
                 with os.fdopen(os.dup(descriptor), "rb") as file:
-                    self._compare(file, [Mark(self._end, self._digest.hexdigest())])
+                    self._compare(file, marks)
                     for end, line in self._whole_lines(file, self._end):
                         self._digest.update(line)
                         self._end = end
