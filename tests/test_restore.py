@@ -5,10 +5,12 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
+from expunge import verify
 from expunge.exceptions import (
     InvalidInput,
     LedgerCorrupt,
@@ -16,7 +18,8 @@ from expunge.exceptions import (
     ScheduleExhausted,
     StoreFailed,
 )
-from expunge.ledger import Restored, check_export
+from expunge.ledger import ModelRegistered, ReleaseMade, Restored, check_export
+from expunge.linear_model.tuned import TunedClassifier
 from expunge.promise.certificate import OTHER_RELEASES
 from expunge.registry import ErasureRequest, Registry
 from tests.registries import (
@@ -154,6 +157,73 @@ class TestNobodyComesBack:
             Registry.open(folder)
         with Registry.restore(folder, tmp_path / "backup") as registry:
             assert registry.requests.find_models(["person 2"]) == {"person 2": ()}
+            require_consistent(registry)
+
+
+class TestOneBackupAfterAnother:
+    """Older and newer ones in turn: every release that was ever made counts."""
+
+    KINDS: ClassVar[dict[str, Any]] = {
+        "plain": estimator(),
+        "tuned": TunedClassifier(alphas=(1.0, 0.1), budget=BUDGET, folds=3),
+    }
+
+    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("between", [False, True])
+    def test_models_go_on(self, tmp_path: Path, kind: str, between: bool) -> None:
+        folder, gone = tmp_path / "registry", ["person 2"]
+        with Registry.create(folder) as registry:
+            registry.fit("model", self.KINDS[kind], **by_name(data()))
+        shutil.copytree(folder, tmp_path / "older")
+        with Registry.open(folder) as registry:
+            registry.forget(["person 2"])
+        shutil.copytree(folder, tmp_path / "newer")
+        for turn, name in enumerate(("older", "newer", "older", "newer", "newer")):
+            with Registry.restore(folder, tmp_path / name) as registry:
+                if between:
+                    gone.append(f"person {turn + 10}")
+                    registry.forget(gone[-1:])
+                self.require_counted(registry, gone)
+        with Registry.open(folder) as registry:
+            registry.forget(["person 4"])
+            self.require_counted(registry, [*gone, "person 4"])
+            registry.models.refit(
+                "model", self.KINDS[kind], **by_name(data_without(*gone, "person 4"))
+            )
+            registry.forget(["person 5"])
+            require_consistent(registry)
+
+    def require_counted(self, registry: Registry, gone: list[str]) -> None:
+        """See that store, ledger and account speak of the same releases."""
+        made = [
+            entry.certificate
+            for entry in registry.ledger.entries()
+            if isinstance(entry, ModelRegistered | ReleaseMade)
+        ]
+        (model,) = registry.status().models
+        private = custody_of(registry, "model")
+        certificate = registry.model("model").certificate_
+        assert certificate.n_releases == private.accountant.n_releases == len(made)
+        assert (model.number, certificate.digest()) == (len(made), made[-1])
+        assert set(registry.requests.find_models(gone).values()) == {()}
+        assert verify(certificate, registry.models.record("model")).stands
+        require_consistent(registry)
+
+    def test_one_that_may_not_be_released_again_is_emptied(
+        self, tmp_path: Path
+    ) -> None:
+        folder = tmp_path / "registry"
+        budget = replace(BUDGET, releases=3, sigma=100.0)
+        with Registry.create(folder) as registry:
+            registry.fit("model", estimator(budget=budget), **by_name(data()))
+        shutil.copytree(folder, tmp_path / "older")
+        with Registry.open(folder) as registry:
+            registry.forget(["person 2"])
+        shutil.copytree(folder, tmp_path / "newer")
+        Registry.restore(folder, tmp_path / "older").close()
+        with Registry.restore(folder, tmp_path / "newer") as registry:
+            (model,) = registry.status().models
+            assert (model.number, model.n_people) == (3, 0)
             require_consistent(registry)
 
 

@@ -65,7 +65,14 @@ from .storage.tables import (
     schema_version,
     write_metadata,
 )
-from .worker import Change, OnProgress, change_model, commit_changes, finish_committed
+from .worker import (
+    Change,
+    OnProgress,
+    change_model,
+    commit_changes,
+    finish_committed,
+    release_again,
+)
 
 STEPS = 4
 
@@ -426,14 +433,20 @@ def _forget_again(
 ) -> tuple[list[Change], dict[str, dict[str, Any]]]:
     """Return models without people, and those whose budget allows no more releases.
 
-    Of the latter nothing is kept, not even a readable state: a model that may not be
-    released cannot forget.
+    A model whose newest release was lost is released again even if nobody has to be
+    forgotten: the ledger says that the release in the backup is superseded. Of a model
+    that may not be released nothing is kept, not even a readable state: it cannot
+    forget.
     """
     changes, spent = [], {}
-    for name, tags in sorted(again.items()):
+    for name in sorted({*again, *lost}):
         loaded = _charge_model(context, name, len(lost.get(name, ())))
         try:
-            changes.append(change_model(context, name, tags=tags))
+            changes.append(
+                change_model(context, name, tags=again[name])
+                if name in again
+                else release_again(context, name)
+            )
         except ScheduleExhausted:
             empty = context.checkpoints.write(name, loaded.generation + 1, parts=())
             spent[name] = {"checkpoint": empty, "number": loaded.number}
