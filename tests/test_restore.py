@@ -13,6 +13,7 @@ import pytest
 from expunge import verify
 from expunge.exceptions import (
     InvalidInput,
+    JournalDamaged,
     LedgerCorrupt,
     NeedsRestore,
     ScheduleExhausted,
@@ -299,6 +300,25 @@ class TestTheContract:
             after = registry.status().outstanding
         assert [(one.model, one.number) for one in after] == [("all", 2)]
         assert [one.shipped for one in after] == [one.shipped for one in before]
+
+
+class TestWithoutAJournal:
+    def test_a_registry_that_has_none_yet_comes_back(self, tmp_path: Path) -> None:
+        Registry.create(tmp_path / "registry").close()
+        shutil.copytree(tmp_path / "registry", tmp_path / "backup")
+        with Registry.restore(tmp_path / "registry", tmp_path / "backup") as registry:
+            require_consistent(registry)
+
+    def test_one_that_lost_it_is_refused(self, folder: Path, tmp_path: Path) -> None:
+        """Its newest copy may be that in the backup."""
+        lose_database(folder)
+        for name in ("journal", "journal.mark"):
+            (folder / name).unlink()
+        with pytest.raises(JournalDamaged, match="is missing"):
+            Registry.restore(folder, tmp_path / "backup")
+        put_back(folder, tmp_path / "backup", "journal")
+        with Registry.restore(folder, tmp_path / "backup") as registry:
+            require_consistent(registry)
 
 
 class TestRefusals:

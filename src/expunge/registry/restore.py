@@ -55,8 +55,8 @@ from .storage import (
     upgrade_tables,
 )
 from .storage.engine import translate_errors
-from .storage.journal import BEGINNING, Mark
 from .storage.ledger_table import LedgerBatch
+from .storage.marks import Mark
 from .storage.tables import (
     MARK,
     overtaken_error,
@@ -320,6 +320,8 @@ def _read_continuation(context: Context) -> Continuation:
         _require_fitted_models(connection, statements)
         lost = _lost_releases(connection, statements)
         again = _find_returned(connection, missing)
+        # Only now: with the backup of another registry it is not the journal's fault.
+        context.journal.require(read_mark(connection))
     return Continuation(taken, ledger, missing, statements, lost, again)
 
 
@@ -362,7 +364,7 @@ def _write_continuation(context: Context, ahead: Continuation) -> None:
             releases_table.retire_model(connection, name, after=after, time=time)
         write_tag_key_ids(connection, context.paths)
         # The backup's mark may be of a journal that was rebuilt since.
-        write_metadata(connection, MARK, value=str(BEGINNING))
+        write_metadata(connection, MARK, value=str(context.journal.seen))
 
     end = context.journal_position
 

@@ -198,7 +198,7 @@ def unread_lines(context: Context) -> list[Line]:
     """
     with context.store.read() as connection:
         start, mark = _read_position(connection), read_mark(connection)
-    context.journal.require(mark)
+    context.journal.require_current(mark)
     return _read_lines(context, start)
 
 
@@ -209,9 +209,9 @@ def lines_after_backup(context: Context) -> list[Line]:
     """
     with context.store.read() as connection:
         start, mark = _read_position(connection), read_mark(connection)
-    if context.journal.is_rebuilt() and not context.journal.is_whole(mark):
-        start = 0
-    return _read_lines(context, start)
+    return _read_lines(
+        context, start if mark.epoch == context.journal.read_epoch() else 0
+    )
 
 
 def _read_position(connection: Connection) -> int:
