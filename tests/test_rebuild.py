@@ -3,8 +3,8 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -15,16 +15,11 @@ from sqlalchemy import Connection
 from expunge.exceptions import ExpungeError, JournalDamaged, NeedsRestore
 from expunge.registry import ErasureRequest, Registry, rebuild_journal, recovery
 from expunge.registry import statements as statements_module
-from expunge.registry.storage import Store
 from tests.registries import dump_of, put_back, registry_at, require_consistent
+from tests.users import killed_at
 
 ONE, OTHER = "a" * 32, "b" * 32
 MANY = [ErasureRequest((f"person {i}",)) for i in range(31, 56)]
-DISK_CALLS = ("fsync", "rename", "replace", "link", "unlink", "ftruncate", "pwrite")
-
-
-class Killed(BaseException):
-    """The process ends here: nothing more is written."""
 
 
 def flip(path: Path, place: int = 300) -> None:
@@ -217,39 +212,7 @@ class TestOthersAtWork:
 
 
 class TestKilled:
-    """At every call that changes a disk, and before and after every commit."""
-
-    @contextmanager
-    def at_call(self, number: int) -> Iterator[Callable[[], int]]:
-        """Kill at a call; from then on no call does anything."""
-        n_calls = 0
-
-        def count() -> None:
-            nonlocal n_calls
-            n_calls += 1
-            if n_calls >= number:
-                raise Killed
-
-        def counted(real: Callable[..., Any]) -> Callable[..., Any]:
-            def call(*arguments: Any, **options: Any) -> Any:
-                count()
-                return real(*arguments, **options)
-
-            return call
-
-        @contextmanager
-        def write(store: Store) -> Iterator[Connection]:
-            with real_write(store) as connection:
-                yield connection
-                count()
-            count()
-
-        real_write = Store.write
-        with pytest.MonkeyPatch.context() as patch:
-            for name in DISK_CALLS:
-                patch.setattr(os, name, counted(getattr(os, name)))
-            patch.setattr(Store, "write", write)
-            yield lambda: n_calls
+    """At every call to the system, by a signal that nobody can catch."""
 
     @pytest.mark.parametrize("damage", ["flipped", "cut", "missing", "ahead"])
     def test_anywhere_while_it_is_rebuilt(
@@ -268,15 +231,8 @@ class TestKilled:
         else:
             flip(journal)
         latest = Path(shutil.copytree(folder, tmp_path / "latest"))
-        for number in range(1, 1000):
-            shutil.rmtree(folder)
-            shutil.copytree(latest, folder)
-            try:
-                with self.at_call(number):
-                    rebuild_journal(folder)
-                break
-            except Killed:
-                pass
+        place = 0
+        while killed_at(place, partial(rebuild_journal, folder)):
             self.go_on(folder)
             with Registry.open(folder) as registry:
                 assert registry.requests.receipt(ONE) == receipt
@@ -285,14 +241,17 @@ class TestKilled:
                 registry.requests.apply()
                 require_consistent(registry)
             assert not hidden(folder)
-        assert number > 10
+            shutil.rmtree(folder)
+            shutil.copytree(latest, folder)
+            place += 1
+        assert place > 15
 
     def accept_in_the_journal_alone(self, registry: Registry) -> None:
-        def killed(*arguments: object) -> None:
-            raise Killed
+        def crash(*arguments: object) -> None:
+            raise KeyboardInterrupt
 
-        with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-            patch.setattr(statements_module, "write_mark", killed)
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(statements_module, "write_mark", crash)
             registry.requests.accept([ErasureRequest(("person 8",))])
 
     def go_on(self, folder: Path) -> None:
