@@ -38,6 +38,7 @@ from .statements import (
     read_statement,
     request_line,
     unread_lines,
+    write_current_mark,
     write_shipment,
 )
 from .storage import ledger_table, releases_table, requests_table
@@ -64,6 +65,9 @@ def replay_journal(context: Context) -> None:
     others = [line for _, line in lines if "accepted" not in line]
     if others and not _has_statements(context, others):
         _write_lines(context, others)
+    elif _read_mark(context).end < context.journal_position:
+        with context.write_in_turn() as connection:
+            write_current_mark(context, connection)
 
 
 def require_current_journal(context: Context) -> None:
@@ -170,6 +174,7 @@ def _write_lines(context: Context, lines: Iterable[Content]) -> None:
                 statement.write(connection)
                 ledger = statement.batch.ledger
         write_metadata(connection, POSITION, value=str(context.journal_position))
+        write_current_mark(context, connection)
 
 
 def rewrite_journal(context: Context) -> int:

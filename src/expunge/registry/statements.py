@@ -191,6 +191,16 @@ def append_line(
     write_mark(connection, context.journal.append([line], known))
 
 
+def write_current_mark(context: Context, connection: Connection) -> None:
+    """Record the mark after the last line of the journal, last in a transaction.
+
+    Lines that a crash left in the journal alone were recorded by nobody.
+    """
+    known = partial(read_mark, connection)
+    with context.journal.lock_for_statement(context.journal_position, known):
+        write_mark(connection, context.journal.seen)
+
+
 def unread_lines(context: Context) -> list[Line]:
     """Return the lines that the store may lack; refuse a damaged journal.
 
