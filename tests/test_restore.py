@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A backup brings models back, and nobody with them."""
 
+import errno
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -228,6 +230,17 @@ class TestOneBackupAfterAnother:
             require_consistent(registry)
 
 
+class TestFoldersAmongCheckpoints:
+    def test_are_left_alone(self, folder: Path, tmp_path: Path) -> None:
+        """A disk of its own has one for what was lost and found."""
+        (tmp_path / "backup/checkpoints/lost+found").mkdir()
+        with Registry.open(folder) as registry:
+            registry.forget(["person 2"])
+        with Registry.restore(folder, tmp_path / "backup") as registry:
+            assert registry.requests.find_models(["person 2"]) == {"person 2": ()}
+            require_consistent(registry)
+
+
 class TestTheContract:
     def test_releases_that_were_lost_still_count(self, tmp_path: Path) -> None:
         folder = tmp_path / "registry"
@@ -340,6 +353,29 @@ class TestRefusals:
         for call in (Registry.open, Registry.create):
             with pytest.raises(NeedsRestore, match="release"):
                 call(folder)
+
+    def test_a_backup_whose_checkpoints_cannot_be_read(
+        self, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One that no model needs, even: everything is read before it is replaced."""
+        with Registry.open(folder) as registry:
+            registry.forget(["person 2"])
+        bad = tmp_path / "backup/checkpoints/spare~all"
+        bad.write_bytes(b"noise")
+        real = Path.read_bytes
+
+        def read_bytes(path: Path) -> bytes:
+            if path == bad:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+            return real(path)
+
+        before = untouched(folder)
+        monkeypatch.setattr(Path, "read_bytes", read_bytes)
+        with pytest.raises(StoreFailed, match="cannot be used"):
+            Registry.restore(folder, tmp_path / "backup")
+        monkeypatch.undo()
+        assert untouched(folder) == before
+        assert not list(folder.glob(".*"))
 
     def test_a_backup_without_keys(self, folder: Path, tmp_path: Path) -> None:
         (tmp_path / "backup/keys/vault.json").unlink()

@@ -265,10 +265,11 @@ def restore_registry(
             ahead = _read_continuation(copy)
             _require_known_head(copy, ahead, head=known.head)
             _require_keys(context, copy, ledger=ahead.ledger)
+            files = _read_checkpoint_files(backup)
         context.journal_position = copy.journal_position
         on_progress(1, STEPS)
         replace_database(context)
-        for file in (backup / "checkpoints").iterdir():
+        for file in files:
             replace_file(context.paths.checkpoints / file.name, file.read_bytes())
         context.checkpoints.vault.replace(vault)
         on_progress(2, STEPS)
@@ -297,6 +298,22 @@ def _require_parts(context: Context, backup: Path) -> None:
                 f"{folder} is missing, so nothing was restored; mount it, or put it "
                 f"back from its newest copy (mkdir -m 700 {folder} if it held nothing)"
             )
+
+
+def _read_checkpoint_files(backup: Path) -> list[Path]:
+    """Return the files among a backup's checkpoints, once each was read.
+
+    A disk of its own may have folders there, lost+found for instance, and a killed
+    process may have left drafts.
+    """
+    files = [
+        path
+        for path in sorted((backup / "checkpoints").iterdir())
+        if path.is_file() and not path.name.startswith(".")
+    ]
+    for path in files:
+        path.read_bytes()
+    return files
 
 
 def _require_keys(context: Context, copy: Context, *, ledger: Ledger) -> None:
