@@ -351,8 +351,8 @@ class PrivateModel(Private):
     def charge(self, n_releases: int) -> Self:
         """Return the model charged for releases that are not in its account.
 
-        It gets noise that none of them used. Its own last release is superseded by them,
-        so that it can be released again.
+        It gets noise that none of them used. They supersede its own last release, so
+        that it can be released again.
         """
         account = self.accountant
         for _ in range(n_releases):

@@ -236,19 +236,22 @@ def upgrade_tables(store: Store) -> None:
         if schema_version(connection) == NEWEST:
             return
     try:
-        from alembic import command  # only when a migration is due
-        from alembic.config import Config
+        from alembic.migration import MigrationContext  # only when a migration is due
+        from alembic.operations import Operations
+        from alembic.script import ScriptDirectory
     except ImportError as error:
         raise MissingExtra(
             "a registry needs alembic, which is not installed; run "
             "pip install expunge[registry]"
         ) from error
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    config.set_main_option("path_separator", "os")
+    script = ScriptDirectory(str(MIGRATIONS))
     with store.write() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        migration = MigrationContext.configure(connection)
+        present = migration.get_current_revision() or "base"
+        with Operations.context(migration):
+            for revision in reversed(list(script.iterate_revisions("head", present))):
+                revision.module.upgrade()
+        migration.stamp(script, "head")
 
 
 _VALUE = select(metadata.c.value).where(metadata.c.name == bindparam("name"))
