@@ -289,7 +289,7 @@ def launder_claims() -> None:
     real = import_module("expunge.private_model.snapshot").carry_over
 
     def carry_over(scope: Any, before: Any, budget: Any) -> Any:
-        return real(scope, None if scope.in_registry else before, budget)
+        return real(scope, None if scope.in_registry else before, budget=budget)
 
     _put("linear_model.base", "carry_over", carry_over)
 
@@ -377,8 +377,8 @@ def count_each_copy_alone() -> None:
     """Say of no loaded model that there may be other copies."""
     real = import_module("expunge.files.folder")._load_private
 
-    def load(*given: Any) -> Any:
-        loaded = real(*given)
+    def load(*given: Any, **named: Any) -> Any:
+        loaded = real(*given, **named)
         scope = replace(loaded.private.scope, counted_apart=False)
         return loaded.keep(replace(loaded.private, scope=scope))
 
@@ -422,7 +422,7 @@ def forget_declarations() -> None:
     real = import_module("expunge.private_model.snapshot").carry_over
 
     def carry_over(scope: Any, before: Any, budget: Any) -> Any:
-        return real(scope, before if scope.in_registry else None, budget)
+        return real(scope, before if scope.in_registry else None, budget=budget)
 
     _put("linear_model.base", "carry_over", carry_over)
 
