@@ -419,7 +419,7 @@ class TestAccuracy:
         self, digits: Digits, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(sys.modules, "torch", None)
-        with pytest.raises(MissingExtra, match=r"pip install expunge\[deep\]"):
+        with pytest.raises(MissingExtra, match="pip install --group deep"):
             Extractor()(digits)
 
 

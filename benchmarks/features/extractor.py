@@ -150,13 +150,13 @@ class Extractor:
 
 
 def _load(name: str) -> Any:
-    """Return a library of the extra, or say how to get it."""
+    """Return a library, or say how to get it."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
         raise MissingExtra(
             f"the extractor needs {name}, which is not installed; run "
-            "`pip install expunge[deep]`, or use features that need no training"
+            "`pip install --group deep` from a checkout, or use features that need no training"
         ) from error
 
 
