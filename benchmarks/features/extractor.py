@@ -156,7 +156,8 @@ def _load(name: str) -> Any:
     except ModuleNotFoundError as error:
         raise MissingExtra(
             f"the extractor needs {name}, which is not installed; run "
-            "`pip install --group deep` from a checkout, or use features that need no training"
+            "`pip install --group deep` from a checkout, or use features that need no "
+            "training"
         ) from error
 
 
