@@ -56,6 +56,26 @@ class TestKilled:
             place += 1
         assert place > 5 and left > 3
 
+    def test_while_a_release_is_shipped(self, template: Path, tmp_path: Path) -> None:
+        """The next one that is shipped to that folder destroys what was left."""
+        folder = Path(shutil.copytree(template, tmp_path / "registry"))
+        out = tmp_path / "out"
+        out.mkdir()
+        mine = out / ".1234.shipping"
+        mine.touch()
+
+        def ship() -> None:
+            with Registry.open(folder) as registry:
+                registry.models.ship("all", out / "model.safetensors")
+
+        place, left = 0, 0
+        while killed_at(place, ship):
+            left += len(drafts(out)) > 1
+            place += 1
+            ship()
+            assert drafts(out) == [mine.name]
+        assert left > 1
+
     def test_while_a_file_is_replaced(self, tmp_path: Path) -> None:
         place, left = 0, 0
         while True:

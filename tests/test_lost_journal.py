@@ -425,7 +425,7 @@ class TestKilledWhileRestoring:
         """Neither the staged database nor a draft outlives the next opening."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("expunge.registry.restore.replace_database", _killed)
-            patch.setattr("expunge.registry.restore.destroy", lambda path: None)
+            patch.setattr("expunge.registry.backup.destroy", lambda path: None)
             with pytest.raises(KeyboardInterrupt):
                 Registry.restore(folder, folder.with_name("backup"))
         drafts = [folder / ".expunge.db.new-wal", folder / "keys" / ".vault.json.new"]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The worker's lock is lost while its holder lives on: no harm comes of it."""
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -382,3 +383,54 @@ def test_threads_of_one_registry_never_work_at_once(
         registry.forget(["person 2"], ONE)
     assert outcome == ["waited"]
     require_consistent(registry)
+
+
+class TestRestoring:
+    """The lock is lost on the way, and another process opens the registry."""
+
+    def test_anywhere(self, template: Path, tmp_path: Path) -> None:
+        folder, latest = tmp_path / "registry", tmp_path / "latest"
+        shutil.copytree(template, latest)
+        with Registry.open(latest) as registry:
+            receipt = registry.forget(["person 2"], ONE)
+        place = 0
+        while self.was_overtaken(place, latest, folder, template):
+            try:
+                Registry.open(folder).close()
+            except ExpungeError:
+                Registry.restore(folder, template).close()
+            with Registry.open(folder) as registry:
+                assert registry.requests.receipt(ONE) == receipt
+                assert registry.requests.find_models(["person 2"]) == {"person 2": ()}
+                require_consistent(registry)
+            assert not list(folder.rglob(".*"))
+            place += 3
+        assert place > 30
+
+    def was_overtaken(
+        self, place: int, latest: Path, folder: Path, backup: Path
+    ) -> bool:
+        """Restore, overtaken before a call to the system; return if there are so many.
+
+        Nothing but Busy comes of it.
+        """
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(latest, folder)
+        left = iter(range(place, -1, -1))
+
+        def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*arguments: Any, **options: Any) -> Any:
+                if next(left, -1) == 0:
+                    (folder / "worker.lock").unlink(missing_ok=True)
+                    with suppress(ExpungeError):
+                        Registry.open(folder).close()
+                return real(*arguments, **options)
+
+            return call
+
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("fsync", "replace", "rename", "link", "unlink", "pwrite"):
+                patch.setattr(os, name, counted(getattr(os, name)))
+            with suppress(Busy):
+                Registry.restore(folder, backup).close()
+        return next(left, -1) < 0

@@ -261,6 +261,16 @@ class TestChanging:
                 assert registry.status().n_requests == 0
 
 
+MOUNT_IN_PART = """
+set -e
+mount --bind "$1" "$1"
+mount --bind "$2" "$1/checkpoints"
+mount -o remount,ro,bind "$1"
+shift 2
+exec "$@"
+"""
+
+
 def can_mount() -> bool:
     """Whether this machine lets a process have mounts of its own."""
     if shutil.which("unshare") is None:
@@ -297,3 +307,15 @@ class TestMount:
         assert done.returncode == 8
         assert "can only be read" in done.stderr
         assert content(folder) == before
+
+
+@pytest.mark.skipif(not can_mount(), reason="mounts of one's own are not allowed here")
+def test_a_leftover_where_alone_it_could_be_deleted(folder: Path) -> None:
+    """Checkpoints lie on a disk of their own, and the lock on one that is read."""
+    disk = Path(shutil.copytree(folder / "checkpoints", folder.with_name("disk")))
+    (disk / ".owner.new").write_bytes(b"x")
+    command = [sys.executable, "-c", EXPUNGE, "status", "--registry", str(folder)]
+    places = [str(folder), str(disk)]
+    mounted = ["unshare", "-m", "sh", "-c", MOUNT_IN_PART, "sh", *places, *command]
+    done = subprocess.run(mounted, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

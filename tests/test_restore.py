@@ -14,6 +14,7 @@ import pytest
 
 from expunge import verify
 from expunge.exceptions import (
+    ExpungeError,
     InvalidInput,
     JournalDamaged,
     LedgerCorrupt,
@@ -24,7 +25,7 @@ from expunge.exceptions import (
 from expunge.ledger import ModelRegistered, ReleaseMade, Restored, check_export
 from expunge.linear_model.tuned import TunedClassifier
 from expunge.promise.certificate import OTHER_RELEASES
-from expunge.registry import ErasureRequest, Registry
+from expunge.registry import ErasureRequest, Registry, rebuild_journal
 from tests.registries import (
     BUDGET,
     by_name,
@@ -38,6 +39,9 @@ from tests.registries import (
     retrained,
 )
 from tests.registries import put_back as put_back_database
+from tests.users import killed_at
+
+ONE = "a" * 32
 
 
 @pytest.fixture
@@ -228,6 +232,35 @@ class TestOneBackupAfterAnother:
             (model,) = registry.status().models
             assert (model.number, model.n_people) == (3, 0)
             require_consistent(registry)
+
+
+class TestKilled:
+    """At calls to the system, by a signal that nobody can catch."""
+
+    @pytest.mark.parametrize("rebuilt", [False, True])
+    def test_anywhere(self, folder: Path, tmp_path: Path, rebuilt: bool) -> None:
+        backup, journal = tmp_path / "backup", folder / "journal"
+        with Registry.open(folder) as registry:
+            receipt = registry.forget(["person 2"], ONE)
+        if rebuilt:
+            journal.write_bytes(journal.read_bytes()[:-9])
+            assert rebuild_journal(folder) == 0
+        latest = Path(shutil.copytree(folder, tmp_path / "latest"))
+        place = 0
+        while killed_at(place, lambda: Registry.restore(folder, backup).close()):
+            try:
+                Registry.open(folder).close()
+            except ExpungeError:
+                Registry.restore(folder, backup).close()
+            with Registry.open(folder) as registry:
+                assert registry.requests.receipt(ONE) == receipt
+                assert registry.requests.find_models(["person 2"]) == {"person 2": ()}
+                require_consistent(registry)
+            assert not list(folder.rglob(".*"))
+            shutil.rmtree(folder)
+            shutil.copytree(latest, folder)
+            place += 7
+        assert place > 60
 
 
 class TestFoldersAmongCheckpoints:

@@ -4,6 +4,7 @@
 import os
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,15 @@ from expunge.exceptions import ExpungeError, StoreFailed
 from expunge.ledger import UnusableKey
 from expunge.registry import Registry, rebuild_journal
 from tests.registries import by_name, data_without, estimator, require_consistent
-from tests.users import NOBODY, as_nobody, give, needs_root, owners, reachable_copy
+from tests.users import (
+    NOBODY,
+    as_nobody,
+    give,
+    killed_at,
+    needs_root,
+    owners,
+    reachable_copy,
+)
 
 OPENING = {"open": Registry.open, "create": Registry.create}
 KEYS = ("keys/vault.json", "keys/tags-0", "keys/signing-0.pem")
@@ -30,6 +39,11 @@ def theirs(template: Path) -> Iterator[Path]:
     with reachable_copy(template) as folder:
         give(folder, NOBODY)
         yield folder
+
+
+def drafts(folder: Path) -> list[str]:
+    """Return the names of what is not in its place."""
+    return sorted(name for name in os.listdir(folder) if name.startswith("."))
 
 
 def changes(registry: Registry, folder: Path) -> None:
@@ -258,6 +272,24 @@ class TestJournalOnAnotherDisk:
             assert registry.requests.receipt("a" * 32) == receipt
             require_consistent(registry)
         assert journal.stat().st_size > size and (folder / "journal").is_symlink()
+
+    def test_keeps_no_leftovers_there(self, folder: Path, journal: Path) -> None:
+        """Whenever a rebuild is killed, nothing with tags in it stays on that disk."""
+        journal.write_bytes(journal.read_bytes()[:-9])
+        damaged, place, left = journal.read_bytes(), 0, 0
+        (journal.parent / ".strangers.new").touch()
+        before = folder.with_name("before")
+        shutil.copytree(folder, before, symlinks=True)
+        while killed_at(place, partial(rebuild_journal, folder)):
+            left += len(drafts(journal.parent)) > 1
+            rebuild_journal(folder)
+            Registry.open(folder).close()
+            assert drafts(journal.parent) == [".strangers.new"]
+            shutil.rmtree(folder)
+            shutil.copytree(before, folder, symlinks=True)
+            journal.write_bytes(damaged)
+            place += 1
+        assert left > 3
 
     @pytest.mark.parametrize("fault", ["missing", "no disk", "itself"])
     def test_that_is_not_there_is_refused(

@@ -130,9 +130,14 @@ def replace_file(path: Path, data: bytes, *, mode: int = OWNER_ALONE) -> None:
         draft.replace(path)
 
 
+def has_draft(path: Path) -> bool:
+    """Return whether a crash left an unfinished replacement of a file."""
+    return any(hidden_path(path, ending).exists() for ending in ("new", "old"))
+
+
 def delete_draft(path: Path) -> None:
     """Destroy what a crash left of an unfinished replacement of a file."""
-    _discard(hidden_path(path, "new"))
+    discard(hidden_path(path, "new"))
     _drop_old(path)
 
 
@@ -143,7 +148,7 @@ def delete_leftovers(folder: Path) -> None:
     """
     for found in find_leftovers(folder):
         if found["kind"] != "old":
-            _discard(folder / found[0])
+            discard(folder / found[0])
         elif (folder / found["whole"]).exists():
             _drop_old(folder / found["whole"])
 
@@ -158,7 +163,7 @@ def find_leftovers(folder: Path) -> list[re.Match[str]]:
     ]
 
 
-def _discard(draft: Path) -> None:
+def discard(draft: Path) -> None:
     """Destroy a draft, unless a living process has it or it is in its place."""
     try:
         descriptor = os.open(draft, os.O_WRONLY | NO_LINKS)

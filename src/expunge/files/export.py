@@ -10,6 +10,7 @@ same bytes, so the hash of a file says which release it is.
 
 import json
 import os
+import re
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 
 from ..core.arrays import Vector
 from ..core.packing import LARGEST_INTEGER, pack, unpack
-from ..disk import store_failure, sync_folder, write_new_file
+from ..disk import discard, draft_file, store_failure, sync_folder
 from ..exceptions import InvalidInput, MissingExtra, Unsupported
 from ..private_model.snapshot import PublicModel, note_use
 from ..promise.canonical import dumps
@@ -39,6 +40,7 @@ from .folder import (
 )
 
 FORMAT, VERSION = "expunge shipped release", "1"
+DRAFT = re.compile(r"\.\d+-\d+\.shipping")  # of a process and a thread
 SHIP_AGAIN = "ship the release again, or fetch the file from where it was copied"
 # Of 2020: Softmax along one axis, in every runtime since; and the file format with it.
 OPSET, IR_VERSION = 13, 7
@@ -118,23 +120,23 @@ def read_shipped(path: str | PathLike[str]) -> PublicModel:
 
 
 def put_in_place(place: Path, data: bytes) -> None:
-    """Replace a file at once, and flush it to disk.
+    """Put a file in place at once, and see it on disk.
 
-    The old file is public and not overwritten: a server may still be reading it.
+    The replaced one is public and not overwritten: a server may be reading it still.
+    What a killed process left beside it is destroyed.
     """
-    # One name for each thread: two that ship at once cannot collide.
+    for path in place.parent.glob(".*.shipping"):
+        if DRAFT.fullmatch(path.name):
+            with suppress(OSError):  # it may be another user's
+                discard(path)
+    # One name a thread: two that ship at once do not meet.
     draft = place.with_name(f".{os.getpid()}-{threading.get_ident()}.shipping")
     try:
-        draft.unlink(missing_ok=True)
-        write_new_file(draft, data)
-        draft.replace(place)
+        with draft_file(draft, data):
+            draft.replace(place)
         sync_folder(place.parent)
-    except BaseException as error:
-        with suppress(OSError):
-            draft.unlink()
-        if isinstance(error, OSError):
-            raise store_failure(error) from error
-        raise
+    except OSError as error:
+        raise store_failure(error) from error
 
 
 def seal(header: Mapping[str, Any], body: bytes) -> bytes:

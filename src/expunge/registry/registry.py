@@ -23,8 +23,21 @@ from typing import Any, Self
 from numpy.typing import ArrayLike
 from sqlalchemy import Connection
 
-from ..disk import delete_leftovers, find_leftovers, is_allowed, write_new_file
-from ..exceptions import Busy, InvalidInput, NeedsRestore, NoRegistry
+from ..disk import (
+    delete_draft,
+    delete_leftovers,
+    find_leftovers,
+    has_draft,
+    is_allowed,
+    write_new_file,
+)
+from ..exceptions import (
+    Busy,
+    InvalidInput,
+    NeedsRestore,
+    NoRegistry,
+    StoreFailed,
+)
 from ..ledger import Entry
 from ..private_model.subjects import people
 from .context import (
@@ -450,10 +463,16 @@ def _require_same_registry(context: Context) -> None:
 
 
 def _delete_leftovers(context: Context) -> None:
-    """Delete what killed processes left, unless somebody is at work."""
-    folders = [one for one in context.paths.folders if is_allowed(one, os.W_OK)]
-    if any(map(find_leftovers, folders)):
-        lock = hold_worker_lock(context.store, context.paths.lock, wait=0.0)
-        with suppress(Busy), lock, translate_errors():
-            for folder in folders:
-                delete_leftovers(folder)
+    """Delete what killed processes left, unless somebody is at work.
+
+    A registry that can only be read in part keeps it: there is nothing to be done.
+    """
+    paths = context.paths
+    folders = [one for one in paths.folders if is_allowed(one, os.W_OK)]
+    with suppress(Busy, StoreFailed), translate_errors():
+        if any(map(find_leftovers, folders)) or has_draft(paths.journal):
+            with hold_worker_lock(context.store, paths.lock, wait=0.0):
+                for folder in folders:
+                    delete_leftovers(folder)
+                # On another disk, among files that are none of ours.
+                delete_draft(paths.journal)

@@ -6,30 +6,32 @@ ledger as they were signed, its receipts restore the original receipts, its rele
 count against the budget, and everybody who was forgotten since is forgotten again, all
 in one transaction. Until that is committed the store is refused, and the command can be
 run again.
-
-The backup's database first waits beside the registry's own. One that does not fit is
-refused before anything is replaced.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from ..core.arrays import Private
-from ..disk import destroy, erase_replaced, replace_file, write_new_file
+from ..disk import replace_file, store_failure
 from ..exceptions import InvalidInput, LedgerCorrupt, ScheduleExhausted, StoreFailed
-from ..ledger import Ledger, ReleaseMade, Restored, check_export
+from ..ledger import Ledger, ReleaseMade, Restored
 from ..ledger.documents import day_of
 from ..ledger.keys import read_secret
-from ..promise.certificate import Certificate
-from .context import WAIT, Context, Paths, next_entry_time
+from .backup import (
+    read_checkpoint_files,
+    replace_database,
+    require_parts,
+    require_sound_backup,
+    stage_backup,
+)
+from .context import WAIT, Context, next_entry_time
 from .keys import find_signing_key, require_tag_keys, tidy_keys, write_tag_key_ids
-from .loaded_model import LoadedModel, load_checkpoint
+from .loaded_model import LoadedModel
 from .statements import (
     MADE,
     MissingLines,
@@ -43,16 +45,12 @@ from .statements import (
 )
 from .storage import (
     Checkpoints,
-    Store,
     Vault,
     hold_worker_lock,
     ledger_table,
     people_table,
     releases_table,
     requests_table,
-    require_tables,
-    sqlite_engine,
-    upgrade_tables,
 )
 from .storage.engine import translate_errors
 from .storage.ledger_table import LedgerBatch
@@ -61,7 +59,6 @@ from .storage.tables import (
     MARK,
     overtaken_error,
     read_mark,
-    schema,
     schema_version,
     write_metadata,
 )
@@ -87,11 +84,6 @@ class LastKnown(NamedTuple):
     head: str = ""
 
 
-def _database_files(context: Context) -> list[str]:
-    """Return the database files that a backup must hold; none with PostgreSQL."""
-    return ["expunge.db"] if context.settings.url is None else []
-
-
 def read_last_known(context: Context) -> LastKnown:
     """Return what the database in use knows; nothing if it is lost or damaged."""
     file = context.paths.database
@@ -106,109 +98,6 @@ def read_last_known(context: Context) -> LastKnown:
             )
     except StoreFailed:
         return LastKnown()
-
-
-@contextmanager
-def stage_backup(context: Context, backup: Path) -> Iterator[Context]:
-    """Give the context as it will be with the backup's database, tables up to date.
-
-    A SQLite file is copied beside the registry's own, with the content of its log: the
-    backup itself may be read-only.
-    """
-    if context.settings.url is not None:
-        require_tables(context.store)
-        upgrade_tables(context.store)
-        yield context
-        return
-    copy = _copy_path(context.paths)
-    parts = [copy.with_name(copy.name + end) for end in ("", "-wal", "-shm")]
-    for part in parts:
-        destroy(part)
-    try:
-        for end in ("", "-wal"):
-            original = backup / f"expunge.db{end}"
-            if original.exists():
-                write_new_file(copy.with_name(copy.name + end), original.read_bytes())
-        with closing(Store(sqlite_engine(copy))) as store:
-            upgrade_tables(store)
-            store.erase_deleted(WAIT)
-            yield replace(context, store=store)
-    except BaseException:
-        for part in parts:
-            destroy(part)
-        raise
-
-
-def require_sound_backup(context: Context, sealed: Checkpoints) -> None:
-    """Refuse a backup that is not of one moment, or damaged.
-
-    Files of a registry in use that were copied one after the other may look intact. So
-    everything is read: each line of each table, the ledger up to its last head, each
-    certificate, and the rows of each person, under the keys in the checkpoint.
-    """
-    try:
-        with context.store.read() as connection:
-            if context.store.dialect == "sqlite":
-                check = connection.exec_driver_sql("PRAGMA integrity_check")
-                if (said := check.scalar()) != "ok":
-                    raise StoreFailed(str(said))
-            for table in schema.sorted_tables:
-                for _ in connection.execute(select(table)):
-                    pass
-            _require_ledger(connection)
-            for name in releases_table.model_names(connection):
-                _require_rows(context, connection, name=name, sealed=sealed)
-    except (StoreFailed, LedgerCorrupt, ValueError) as error:
-        raise InvalidInput(
-            f"the backup is damaged, or was copied while the registry was in use "
-            f"({error}); take another one: nothing was restored"
-        ) from error
-
-
-def _require_ledger(connection: Connection) -> None:
-    """Refuse an invalid ledger, and altered certificates."""
-    ledger = ledger_table.read_ledger(connection)
-    if ledger.size:
-        verdict = check_export(
-            ledger_table.export_lines(connection), ledger.keys.to_pem()
-        )
-        if not verdict.stands:
-            raise LedgerCorrupt(verdict.says)
-    for text, digest in releases_table.read_all_certificates(connection):
-        if Certificate.from_json(text).digest() != digest:
-            raise LedgerCorrupt("a certificate was altered")
-
-
-def _require_rows(
-    context: Context, connection: Connection, *, name: str, sealed: Checkpoints
-) -> None:
-    """Refuse a model whose checkpoint does not open the rows of its people."""
-    line = releases_table.read_newest(connection, name)
-    data = sealed.read(line.checkpoint)
-    if line.content is None:
-        return  # its budget is spent, and nothing of it is kept
-    loaded = load_checkpoint(line, data, read_rows=partial(context.read_rows, name))
-    for _ in context.read_rows(name, loaded.page_keys):
-        pass
-
-
-def replace_database(context: Context) -> None:
-    """Replace the registry's SQLite database by the copy of the backup's."""
-    if context.settings.url is not None:
-        return
-    copy, target = _copy_path(context.paths), context.paths.database
-    if not copy.exists():
-        raise overtaken_error()  # another process took it for a leftover
-    context.store.close()
-    for end in ("-wal", "-shm"):
-        destroy(target.with_name(target.name + end))
-    with erase_replaced(target):
-        copy.replace(target)
-
-
-def _copy_path(paths: Paths) -> Path:
-    """Return where the copy waits until it takes its place."""
-    return paths.database.with_name(f".{paths.database.name}.new")
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -251,10 +140,11 @@ def restore_registry(
     A backup that does not fit the journal is refused before anything is replaced.
     """
     keys = backup / "keys" / "vault.json"
-    _require_parts(context, backup)
+    require_parts(context, backup)
     vault = read_secret(keys)
     with (
         hold_worker_lock(context.store, context.paths.lock, wait=WAIT),
+        _report_lost_lock(context.paths.lock),
         translate_errors(),
     ):
         on_progress(0, STEPS)
@@ -265,7 +155,7 @@ def restore_registry(
             ahead = _read_continuation(copy)
             _require_known_head(copy, ahead, head=known.head)
             _require_keys(context, copy, ledger=ahead.ledger)
-            files = _read_checkpoint_files(backup)
+            files = read_checkpoint_files(backup)
         context.journal_position = copy.journal_position
         on_progress(1, STEPS)
         replace_database(context)
@@ -284,36 +174,23 @@ def restore_registry(
         on_progress(STEPS, STEPS)
 
 
-def _require_parts(context: Context, backup: Path) -> None:
-    """Refuse an incomplete backup, and a folder that cannot receive it."""
-    for part in ("keys/vault.json", "checkpoints", *_database_files(context)):
-        if not (backup / part).exists():
-            raise InvalidInput(
-                f"{backup} holds no {part}; name the folder that the registry was "
-                "copied to"
-            )
-    for folder in (context.paths.keys, context.paths.checkpoints):
-        if not folder.is_dir():
-            raise StoreFailed(
-                f"{folder} is missing, so nothing was restored; mount it, or put it "
-                f"back from its newest copy (mkdir -m 700 {folder} if it held nothing)"
-            )
+@contextmanager
+def _report_lost_lock(lock: Path) -> Iterator[None]:
+    """Report whatever fails after another process could take over as Busy."""
+    before = _find_inode(lock)
+    try:
+        yield
+    except Exception as error:
+        if _find_inode(lock) != before:
+            raise overtaken_error() from error
+        if isinstance(error, FileNotFoundError):
+            raise store_failure(error) from error
+        raise
 
 
-def _read_checkpoint_files(backup: Path) -> list[Path]:
-    """Return the files among a backup's checkpoints, once each was read.
-
-    A disk of its own may have folders there, lost+found for instance, and a killed
-    process may have left drafts.
-    """
-    files = [
-        path
-        for path in sorted((backup / "checkpoints").iterdir())
-        if path.is_file() and not path.name.startswith(".")
-    ]
-    for path in files:
-        path.read_bytes()
-    return files
+def _find_inode(path: Path) -> int | None:
+    """Return which file has this name; None if there is none."""
+    return path.stat().st_ino if path.exists() else None
 
 
 def _require_keys(context: Context, copy: Context, *, ledger: Ledger) -> None:
