@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from expunge.cli.app import app
-from expunge.cli.options import DOES_NOT_STAND, DONE
+from expunge.cli.common import DOES_NOT_STAND, DONE
 from expunge.registry import Registry
 
 N_PEOPLE = 40

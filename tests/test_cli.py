@@ -21,7 +21,7 @@ from benchmarks.report import Section, Table, Target
 from expunge import exceptions
 from expunge.cli import demo
 from expunge.cli.app import COMMANDS, app
-from expunge.cli.options import (
+from expunge.cli.common import (
     CODES,
     DATA_MISSING,
     DONE,
@@ -31,10 +31,10 @@ from expunge.cli.options import (
     UNEXPECTED,
     WRONG_INPUT,
     CommandFailed,
+    ReportNamedProgress,
     explain,
     find_exit_code,
 )
-from expunge.cli.output import ReportNamedProgress
 from expunge.exceptions import ExpungeError, MissingExtra
 from expunge.ledger import UnusableKey
 from tests.cli_page import PAGE as MANUAL

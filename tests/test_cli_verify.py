@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from expunge.cli.options import DATA_MISSING, DOES_NOT_STAND, DONE, WRONG_INPUT
+from expunge.cli.common import DATA_MISSING, DOES_NOT_STAND, DONE, WRONG_INPUT
 from expunge.ledger import Ledger, ReleaseMade, export, issue_receipt, sign
 from expunge.ledger.ledger import hash_entry
 from expunge.ledger.merkle import build_nodes, inclusion_proof

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from expunge.cli import requests
-from expunge.cli.models import ModelKind, guess_kind
-from expunge.cli.options import (
+from expunge.cli.common import (
     BUSY,
     DATA_MISSING,
     DONE,
@@ -22,6 +21,7 @@ from expunge.cli.options import (
     UNKNOWN,
     WRONG_INPUT,
 )
+from expunge.cli.models import ModelKind, guess_kind
 from expunge.cli.requests import split_into_batches
 from expunge.exceptions import InvalidInput, StoreFailed
 from expunge.ledger import Receipt

@@ -17,15 +17,16 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from expunge.cli.demo import DemoCommand
-from expunge.cli.options import (
+from expunge.cli.common import (
     DOES_NOT_STAND,
     DONE,
+    HEADING_WIDTH,
     NOT_INSTALLED,
     WRONG_INPUT,
     CommandFailed,
+    print_under,
 )
-from expunge.cli.output import HEADING_WIDTH, print_under
+from expunge.cli.demo import DemoCommand
 from expunge.demo import run as demo_run
 from expunge.demo import values
 from expunge.demo.checks import (

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from expunge.cli.options import DONE, UNKNOWN, WRONG_INPUT
+from expunge.cli.common import DONE, UNKNOWN, WRONG_INPUT
 from expunge.registry import Registry
 from tests.calling import call, copied, make_registry, whole
 

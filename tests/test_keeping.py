@@ -16,16 +16,19 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from expunge.cli import output
-from expunge.cli.options import (
+from expunge.cli import common
+from expunge.cli.common import (
     DATA_MISSING,
     DOES_NOT_STAND,
     DONE,
     STORE_FAILED,
     UNKNOWN,
     WRONG_INPUT,
+    TextTable,
+    format_ids,
+    measure_columns,
+    print_json,
 )
-from expunge.cli.output import TextTable, format_ids, measure_columns, print_json
 from expunge.ledger import read_entry
 from expunge.linear_model.fitting import read_shipped
 from expunge.registry import Registry
@@ -399,7 +402,7 @@ def test_a_table_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
         calls.append(lines)
         return measure_columns(lines)
 
-    monkeypatch.setattr(output, "measure_columns", measure)
+    monkeypatch.setattr(common, "measure_columns", measure)
     text = TextTable(("entry", "day"), (("1", "2024-01-01"), ("10", ""))).to_text()
     assert text == "entry  day\n1      2024-01-01\n10"
     assert len(calls) == 1

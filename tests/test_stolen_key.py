@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from expunge.cli.options import DOES_NOT_STAND, DONE
+from expunge.cli.common import DOES_NOT_STAND, DONE
 from expunge.ledger import (
     Entry,
     KeyRotated,

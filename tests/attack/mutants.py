@@ -163,7 +163,11 @@ def count_rows_for_weight() -> None:
 
 def keep_the_scaler() -> None:
     """Let a pipeline's steps stay as they were."""
-    _put("preprocessing.pipeline", "without", lambda steps, gone, left: (steps, None))
+    _put(
+        "preprocessing.pipeline",
+        "remove_from_steps",
+        lambda steps, gone, *, left: (steps, None),
+    )
 
 
 def choose_the_first() -> None:

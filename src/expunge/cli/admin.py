@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..exceptions import InvalidInput
-from .options import DONE, WRONG_INPUT, CommandFailed, RegistryOptions, require_file
-from .output import (
+from .common import (
+    DONE,
+    WRONG_INPUT,
+    CommandFailed,
+    RegistryOptions,
     TextTable,
     describe_releases_left,
     format_count,
@@ -21,6 +24,7 @@ from .output import (
     print_text,
     release_to_json,
     request_to_json,
+    require_file,
     show_progress,
     wrap,
 )

@@ -15,9 +15,9 @@ import typer
 from typer.core import TyperGroup
 
 from .admin import InitCommand, LogCommand, RestoreCommand, RotateCommand, StatusCommand
+from .common import INTERRUPTED, MEANINGS, WRONG_INPUT, explain, find_exit_code
 from .demo import BenchCommand, DemoCommand
 from .models import FitCommand, PlanCommand, ReanchorCommand, ReleaseCommand
-from .options import INTERRUPTED, MEANINGS, WRONG_INPUT, explain, find_exit_code
 from .requests import ForgetCommand
 from .verify import AuditCommand, VerifyCommand
 

@@ -11,17 +11,15 @@ from typing import Annotated, Any
 
 import typer
 
-from .options import (
+from .common import (
     DATA_MISSING,
     DOES_NOT_STAND,
     DONE,
+    HEADING_WIDTH,
     NOT_INSTALLED,
     WRONG_INPUT,
     CommandFailed,
     CommonOptions,
-)
-from .output import (
-    HEADING_WIDTH,
     print_json,
     print_note,
     print_text,

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..exceptions import InvalidInput, Unsupported
-from .options import DONE, RegistryOptions, require_file
-from .output import (
+from .common import (
+    DONE,
+    RegistryOptions,
     describe_promise,
     format_count,
     format_pairs,
@@ -21,6 +22,7 @@ from .output import (
     print_note,
     print_text,
     release_to_json,
+    require_file,
 )
 
 if TYPE_CHECKING:

@@ -16,23 +16,21 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from ..exceptions import Busy, ExpungeError, InvalidInput, UnknownSubject
-from .options import (
+from .common import (
     DONE,
     CommandFailed,
     RegistryOptions,
-    explain,
-    find_exit_code,
-    require_file,
-)
-from .output import (
     TextTable,
     count_releases_left,
     describe_releases_left,
+    explain,
+    find_exit_code,
     format_count,
     format_ids,
     print_json,
     print_note,
     print_text,
+    require_file,
     show_progress,
 )
 

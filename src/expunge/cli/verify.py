@@ -11,8 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..exceptions import InvalidInput
-from .options import DOES_NOT_STAND, DONE, CommonOptions, RegistryOptions, read_file
-from .output import format_list, print_json, print_text, wrap
+from .common import (
+    DOES_NOT_STAND,
+    DONE,
+    CommonOptions,
+    RegistryOptions,
+    format_list,
+    print_json,
+    print_text,
+    read_file,
+    wrap,
+)
 
 if TYPE_CHECKING:
     from ..audit import AuditReport

@@ -31,13 +31,7 @@ from ..disk import (
     is_allowed,
     write_new_file,
 )
-from ..exceptions import (
-    Busy,
-    InvalidInput,
-    NeedsRestore,
-    NoRegistry,
-    StoreFailed,
-)
+from ..exceptions import Busy, InvalidInput, NeedsRestore, NoRegistry, StoreFailed
 from ..ledger import Entry
 from ..private_model.subjects import people
 from .context import (
@@ -58,11 +52,7 @@ from .keys import (
 )
 from .loaded_model import load_public
 from .models import FitOptions, ModelStatus, RegistryModels, fit_model, model_status
-from .recovery import (
-    require_current_journal,
-    require_current_store,
-    rewrite_journal,
-)
+from .recovery import require_current_journal, require_current_store, rewrite_journal
 from .requests import ErasureRequest, RegistryRequests, RequestStatus, request_status
 from .restore import restore_registry
 from .storage import (
