@@ -18,6 +18,7 @@ from . import (
     release,
     scaling,
     speed,
+    startup,
     table,
     tuning,
     warfarin,
@@ -40,6 +41,7 @@ BENCHMARKS: dict[str, Callable[[Path | None], Iterator[Section]]] = {
     "tuning": tuning.run,
     "registry": registry.run,
     "many": many.run,
+    "startup": startup.run,
 }
 
 

@@ -133,7 +133,7 @@ def answer_case(case: Case) -> tuple[State, float]:
     state = case.mechanism.init(learn(case.objective, case.rows))
     state = case.mechanism.update(state, case.rows.take(case.removed))
     state, draft = case.mechanism.step(state)
-    seen = measure_gradient(state, draft, case.remaining)
+    seen = measure_gradient(state, draft, remaining=case.remaining)
     return state, best_radius(state, seen, remaining=case.remaining).value
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from expunge import L2, Jackknife, Logistic, Newton, Objective, learn
-from expunge.core.rows import Rows
+from expunge.core.objective import Rows
 from expunge.core.solver import minimise
 from expunge.core.sums import largest_move
 from expunge.promise.capacity import jackknife_radius, newton_radius, regularity_of
@@ -53,7 +53,7 @@ def all_radii(state: State, draft: Draft, remaining: Rows) -> dict[str, float]:
     """Return every radius of a draft that has looked at the rows."""
     R = state.scales.row_norm
     step = draft.theta - state.anchor
-    move = largest_move(state.objective.loss, remaining, step)
+    move = largest_move(state.objective.loss, remaining, step=step)
     return {
         "measured": measured_radius(state, draft),
         "measured-local": measured_local_radius(state, draft, row_norm=R),
@@ -80,7 +80,7 @@ def compare(
             state, draft = mechanism.step(state)
             error = float(np.linalg.norm(draft.theta - target))
             radii = all_radii(
-                state, measure_gradient(state, draft, remaining), remaining
+                state, measure_gradient(state, draft, remaining=remaining), remaining
             )
             if constants.strong_convexity > 0.0:
                 radii["a-priori"] = A_PRIORI[name](

@@ -65,7 +65,7 @@ class Contest:
 
 def optimality(objective: Objective, rows: Rows, theta: Vector) -> float:
     """Return |theta - prox(theta - gradient)|: the gradient's norm if smooth."""
-    gradient = loss_slopes(objective.loss, rows, theta) / rows.total_weight
+    gradient = loss_slopes(objective.loss, rows, theta=theta) / rows.total_weight
     gradient += objective.quadratic_gradient(theta)
     return float(np.linalg.norm(theta - objective.shrink(theta - gradient, 1.0)))
 

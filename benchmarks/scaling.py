@@ -83,7 +83,7 @@ def fit_summary(dataset: Dataset, objective: Objective) -> Summary:
     """Return the summary near the minimiser: three Newton steps."""
     rows = objective.rows(dataset.X, dataset.y)
     solution = minimise(objective, rows, max_steps=3)
-    return summarise(objective, rows, solution.theta)
+    return summarise(objective, rows, theta=solution.theta)
 
 
 def measure(n_rows: int, n_features: int) -> dict[str, Measurement]:

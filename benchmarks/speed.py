@@ -70,7 +70,7 @@ def prepare(data_dir: Path | None) -> Bench:
     objective = Objective(Logistic(), L2(), alpha=ALPHA)
     rows = objective.rows(dataset.X, dataset.y)
     progress("fitting all rows")
-    summary = summarise(objective, rows, minimise(objective, rows).theta)
+    summary = summarise(objective, rows, theta=minimise(objective, rows).theta)
     return Bench(dataset, rows, summary, request_order(len(dataset)))
 
 

@@ -45,7 +45,7 @@ def run(data_dir: Path | None = None) -> Iterator[Section]:
     rows, order = objective.rows(dataset.X, dataset.y), request_order(len(dataset))
     progress("fitting all rows")
     solution = minimise(objective, rows)
-    summary = summarise(objective, rows, solution.theta)
+    summary = summarise(objective, rows, theta=solution.theta)
     mechanisms: tuple[Mechanism, ...] = (
         Jackknife(certified=False),
         Newton(certified=False),

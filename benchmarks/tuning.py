@@ -123,7 +123,7 @@ def by_fold(name: str, data: Dataset, objectives: tuple[Objective, ...]) -> Prob
 def batches(problem: Problem, theta: NDArray[np.float64]) -> Iterator[Batch]:
     """Yield kind, size and places of what is removed."""
     rows, order = problem.rows, request_order(len(problem.rows))
-    losses = Logistic().value(rows.y, predict(Logistic(), rows, theta))
+    losses = Logistic().value(rows.y, predict(Logistic(), rows, theta=theta))
     kinds = {
         "random": order,
         "one class": order[rows.y[order] > 0.0],
@@ -149,7 +149,7 @@ def brute_force(
                 None if before is None else before.fold_models[fold][place].draft.theta
             )
             theta = minimise(objective, training, start=start).theta
-            losses = Logistic().value(rows.y, predict(Logistic(), rows, theta))
+            losses = Logistic().value(rows.y, predict(Logistic(), rows, theta=theta))
             totals.append(float(rows.weight @ losses))
         return totals
 
@@ -389,6 +389,6 @@ def _worst(
     private = private_model(model)
     rows = private.objective.rows(X, y)
     losses = Logistic().value(
-        rows.y, predict(Logistic(), rows, private.answer.draft.theta)
+        rows.y, predict(Logistic(), rows, theta=private.answer.draft.theta)
     )
     return np.argsort(-losses)[:WORST]

@@ -68,7 +68,7 @@ def run(data_dir: Path | None = None) -> Iterator[Section]:
     dataset = Dataset(everyone.X[train], everyone.y[train])
     objective = Objective(Logistic(), L1(), alpha=ALPHA, ridge=RIDGE, intercept=True)
     rows = objective.rows(dataset.X, dataset.y)
-    summary = summarise(objective, rows, minimise(objective, rows).theta)
+    summary = summarise(objective, rows, theta=minimise(objective, rows).theta)
     removals = time_removals(summary, dataset)
     requests = list(retrain_each(summary, rows, request_order(n_train)[:RETRAININGS]))
     error = jackknife_error(summary, requests)

@@ -72,7 +72,7 @@ class Removal:
 
     def anchored_at(self, theta: Vector) -> Summary:
         """Return the summary of a learner that stopped at theta."""
-        return summarise(self.objective, self.rows, theta)
+        return summarise(self.objective, self.rows, theta=theta)
 
 
 def forgotten(mechanism: Mechanism, summary: Summary, removed: Rows) -> Vector:

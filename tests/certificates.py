@@ -16,7 +16,7 @@ from expunge.promise.accountant import (
 from expunge.promise.budget import Budget
 from expunge.promise.certificate import Certificate, Scope, certify
 from expunge.promise.noise import Source
-from expunge.promise.record import Record
+from expunge.promise.verification import Record
 
 OBJECTIVE = Objective(Logistic(), L2(), alpha=1e-3, intercept=True)
 N_PARAMETERS = 9

@@ -54,14 +54,14 @@ def outcome(each: Combination, seed: int) -> Outcome | None:
         remaining = rows.without(gone)
         kept = remaining.total_weight / rows.total_weight
         target = minimise(objective.after(kept), remaining)
-        require_converged(objective.after(kept), remaining, target)
+        require_converged(objective.after(kept), remaining, solution=target)
         state, draft = _answer(each, summary, rows, gone, rng)
     except ExpungeError:
         return None
     draft = (
         draft
         if draft.measured is not None
-        else measure_gradient(state, draft, remaining)
+        else measure_gradient(state, draft, remaining=remaining)
     )
     error = float(np.linalg.norm(draft.theta - target.theta))
     # The oracle is a solver too: what it may be off by is not the radius's fault.
@@ -143,7 +143,9 @@ def _fitted(objective: Objective, rows: Rows, rng: np.random.Generator) -> Summa
     """Return a summary, sometimes at a point where the solver stopped early."""
     steps = 4 if rng.random() < 0.2 else 200
     solution = minimise(objective, rows, max_steps=steps)
-    return summarise(objective, rows, solution.theta, subgradient=solution.subgradient)
+    return summarise(
+        objective, rows, theta=solution.theta, subgradient=solution.subgradient
+    )
 
 
 def _answer(
@@ -168,7 +170,7 @@ def _radii(state: State, draft: Draft, remaining: Rows) -> dict[str, float]:
         blind = replace(draft, measured=None)
         R = state.scales.row_norm
         step = draft.theta - state.anchor
-        move = largest_move(state.objective.loss, remaining, step)
+        move = largest_move(state.objective.loss, remaining, step=step)
         radii |= {
             "measured": measured_radius(state, blind),
             "measured-local": measured_local_radius(state, blind, row_norm=R),

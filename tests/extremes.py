@@ -99,7 +99,7 @@ def _judged(each: Combination, rng: np.random.Generator) -> Verdict:
     state = mechanism.update(mechanism.init(summary), rows.take(gone))
     state, draft = mechanism.step(state, remaining)
     if draft.measured is None:
-        draft = measure_gradient(state, draft, remaining)
+        draft = measure_gradient(state, draft, remaining=remaining)
     radii = _radii(state, draft, remaining)
     target = _target(objective, rows, remaining)
     with np.errstate(all="ignore"):
@@ -129,7 +129,7 @@ def _radii(state: State, draft: Draft, remaining: Rows) -> list[tuple[str, float
     if state.moment is not None:
         blind, R = replace(draft, measured=None), state.scales.row_norm
         step = draft.theta - state.anchor
-        move = largest_move(state.objective.loss, remaining, step)
+        move = largest_move(state.objective.loss, remaining, step=step)
         radii += [
             ("measured", measured_radius(state, blind)),
             ("measured-local", measured_local_radius(state, blind, row_norm=R)),

@@ -12,9 +12,8 @@ import numpy as np
 
 from expunge.core.arrays import Matrix, Vector
 from expunge.core.linalg import Symmetric
-from expunge.core.objective import Objective
+from expunge.core.objective import Objective, Rows
 from expunge.core.prox import scaled_prox
-from expunge.core.rows import Rows
 from expunge.core.solver import scaled_kink
 from expunge.core.sums import loss_hessian, loss_slopes
 from expunge.promise.capacity import Regularity
@@ -24,13 +23,13 @@ Vectors = list[Vector]
 
 def gradient(objective: Objective, rows: Rows, theta: Vector) -> Vector:
     """Return the sum over rows of grad loss, ridge included, penalty not."""
-    slopes = loss_slopes(objective.loss, rows, theta)
+    slopes = loss_slopes(objective.loss, rows, theta=theta)
     return slopes + len(rows) * objective.ridge * theta
 
 
 def hessian(objective: Objective, rows: Rows, theta: Vector) -> Matrix:
     """Return H_f, the mean Hessian: of the loss alone if the penalty has a kink."""
-    mean = loss_hessian(objective.loss, rows, theta) / len(rows)
+    mean = loss_hessian(objective.loss, rows, theta=theta) / len(rows)
     return mean + objective.quadratic * np.eye(theta.size)
 
 

@@ -8,8 +8,8 @@ import json
 from pathlib import Path
 
 from expunge.ledger import Receipt
+from expunge.promise.canonical import publish_schema
 from expunge.promise.certificate import Certificate
-from expunge.promise.schemas import publish_schema
 
 FOLDER = Path(__file__).parents[1] / "src" / "expunge" / "schemas"
 PUBLISHED = {"certificate.json": Certificate, "receipt.json": Receipt}

@@ -31,8 +31,7 @@ from expunge.promise.accountant import (
     Unprotected,
     release_event,
 )
-from expunge.promise.budget import Budget
-from expunge.promise.gaussian import delta_of, epsilon_of, mu_of
+from expunge.promise.budget import Budget, delta_of, epsilon_of, mu_of
 from tests.test_events import KINDS
 
 DELTA = 1e-5

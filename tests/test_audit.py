@@ -54,9 +54,8 @@ from expunge.audit.comparison import (
 from expunge.core.arrays import Vector
 from expunge.exceptions import InvalidInput
 from expunge.private_model.model import PrivateModel
-from expunge.promise.budget import Budget
+from expunge.promise.budget import Budget, delta_of, epsilon_of
 from expunge.promise.capacity import jackknife_radius, regularity_of
-from expunge.promise.gaussian import delta_of, epsilon_of
 from expunge.promise.noise import SeededNoise
 from expunge.promise.radius import best_radius, strong_convexity, third_order_bound
 from expunge.removal import Draft, measure_gradient
@@ -122,7 +121,7 @@ def test_rank_one_is_refused_by_the_computed_residual() -> None:
     state, _ = answer_case(case)
     s = rank_one_step(state, case.rows.take(case.removed))
     draft = measure_gradient(
-        state, Draft(state.anchor + s, np.zeros(4)), case.remaining
+        state, Draft(state.anchor + s, np.zeros(4)), remaining=case.remaining
     )
     claimed = third_order_bound(state, s) / strong_convexity(state)
     radius = best_radius(state, draft, remaining=case.remaining).value

@@ -14,8 +14,7 @@ from scipy.stats import norm
 
 from expunge.core.arrays import Vector
 from expunge.exceptions import InvalidInput
-from expunge.promise.budget import GRID_BITS, GRID_TOLL, Budget
-from expunge.promise.gaussian import delta_of, mu_of
+from expunge.promise.budget import GRID_BITS, GRID_TOLL, Budget, delta_of, mu_of
 
 SIGMAS = st.floats(1e-200, 1e200)
 

@@ -8,9 +8,10 @@ import pytest
 
 from expunge import L2, HalfSquared, Jackknife, Logistic, Multinomial, Objective
 from expunge.core.arrays import Vector
-from expunge.core.rows import Rows
+from expunge.core.objective import Rows
 from expunge.core.solver import minimise
 from expunge.exceptions import InvalidInput, Unsupported
+from expunge.promise.budget import mu_of
 from expunge.promise.capacity import (
     CapacityPlan,
     deletion_capacity,
@@ -20,7 +21,6 @@ from expunge.promise.capacity import (
     noise_cost,
     regularity_of,
 )
-from expunge.promise.gaussian import mu_of
 from tests.cases import Removal, logistic_data
 
 RIDGED = Objective(Logistic(), L2(), alpha=0.5)

@@ -15,6 +15,7 @@ from expunge import L2, GroupLasso, Logistic, Multinomial, Objective
 from expunge.exceptions import InvalidInput, Unsupported
 from expunge.promise.accountant import TunedOnData
 from expunge.promise.budget import Budget
+from expunge.promise.canonical import load_schema
 from expunge.promise.certificate import (
     BUDGET_FIELDS,
     CHOSEN,
@@ -29,7 +30,6 @@ from expunge.promise.certificate import (
     certify,
     describe,
 )
-from expunge.promise.schemas import load_schema
 from tests import certificates
 from tests.certificates import ALL, BARE, EACH, JOINT, N_PARAMETERS, OBJECTIVE
 from tests.instances import LOSSES, PENALTIES

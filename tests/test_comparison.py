@@ -34,8 +34,8 @@ from expunge.core.penalties import Penalty
 from expunge.core.solver import minimise
 from expunge.core.sums import loss_slopes
 from expunge.exceptions import NotCertifiable, UnknownRows, Unsupported
+from expunge.promise.budget import mu_of
 from expunge.promise.capacity import Regularity, jackknife_radius, regularity_of
-from expunge.promise.gaussian import mu_of
 from tests.cases import distance, logistic_data
 from tests.printed import proximal_update, smooth_update
 
@@ -224,7 +224,7 @@ def test_descent_steps_have_the_length_of_the_theorem() -> None:
     given, at = problem(L2()), known(problem(L2()))
     session = Descent(steps=1).start(given, seed=0)
     start, rest = session.theta(), given.train.without(np.array([3]))
-    slopes = loss_slopes(given.objective.loss, rest, start) / len(rest)
+    slopes = loss_slopes(given.objective.loss, rest, theta=start) / len(rest)
     gradient = slopes + given.objective.quadratic_gradient(start)
     session.forget(np.array([3]))
     length = 2.0 / (at.hessian_bound + at.strong_convexity)

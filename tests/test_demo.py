@@ -39,16 +39,7 @@ from expunge.demo.checks import (
     load_patients,
 )
 from expunge.demo.page import COLOURS, PLOTS, draw_plots, render_page, sample_steps
-from expunge.demo.run import (
-    ALPHA,
-    BUDGET,
-    MODEL,
-    DemoOptions,
-    DemoOutput,
-    ReportProgress,
-    count_receipts,
-    run_demo,
-)
+from expunge.demo.run import ALPHA, BUDGET, MODEL, DemoOptions, DemoOutput, run_demo
 from expunge.ledger import Receipt, check_export, check_receipt, open_signing_key
 from expunge.ledger.merkle import Frontier, build_nodes, inclusion_proof, leaf_hash
 from expunge.registry import Registry
@@ -79,7 +70,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     watched: list[tuple[int, int]] = []
 
     @contextmanager
-    def progress(label: str) -> Iterator[ReportProgress]:
+    def progress(label: str) -> Iterator[demo_run.ReportProgress]:
         yield lambda done, total: watched.append((done, total))
 
     output = DemoOutput(lambda heading, text: said.append((heading, text)), progress)
@@ -340,9 +331,9 @@ class TestPublicFiles:
         other = open_signing_key(tmp_path / "other.pem").public.to_pem()
         with Registry.open(run.folder / "registry") as registry:
             request = Receipt.from_json((run.folder / RECEIPT).read_bytes()).entry
-            assert count_receipts(registry, [request.request]) == 1
+            assert demo_run.count_receipts(registry, [request.request]) == 1
             monkeypatch.setattr(registry.keys, "public_pem", lambda: other)
-            assert count_receipts(registry, [request.request]) == 0
+            assert demo_run.count_receipts(registry, [request.request]) == 0
 
 
 class TestPage:

@@ -286,7 +286,7 @@ def test_removed_rows_leave_no_scaled_copy(tmp_path: Path) -> None:
 def test_upper_triangles_stay_behind() -> None:
     matrix = np.asfortranarray([[1.0, 77.0], [2.0, 3.0]])
     arrays: dict[str, Any] = {}
-    data = pack(Symmetric(matrix), "m", arrays)
+    data = pack(Symmetric(matrix), "m", arrays=arrays)
     assert 77.0 not in arrays["m"]
     back = unpack(data, arrays)
     np.testing.assert_array_equal(back.lower, [[1.0, 0.0], [2.0, 3.0]])
@@ -400,9 +400,9 @@ def test_classes_keep_their_type(labels: Any, tmp_path: Path) -> None:
 
 def test_numbers_keep_their_bits() -> None:
     for value in (0.1, -0.0, 5e-324, np.inf, -np.inf, 2**70, None, True, b"\x00"):
-        data = json.loads(dumps(pack(value, "v", {})))
+        data = json.loads(dumps(pack(value, "v", arrays={})))
         assert repr(unpack(data, {})) == repr(value)
-    assert pack(np.float64(0.3), "v", {}) == 0.3
+    assert pack(np.float64(0.3), "v", arrays={}) == 0.3
 
 
 def test_without_the_library_the_extra_is_named(

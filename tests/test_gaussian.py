@@ -10,7 +10,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from expunge.exceptions import InvalidInput
-from expunge.promise.gaussian import delta_of, mu_of
+from expunge.promise.budget import delta_of, mu_of
 
 EPSILONS = np.geomspace(0.01, 10.0, 13).tolist()
 DELTAS = np.geomspace(1e-10, 1e-2, 9).tolist()

@@ -16,9 +16,12 @@ PACKAGE_RULES: tuple[Rule, ...] = (
     house.downward,
     house.documented,
     house.modest,
+    house.named,
+    house.few_methods,
+    house.light,
     house.quiet,
     house.deterministic,
-    house.small_porch,
+    house.short_init,
 )
 CODE_RULES: tuple[Rule, ...] = (
     house.short,
@@ -69,12 +72,18 @@ def test_package_has_no_import_cycle() -> None:
     assert list(house.cycles(PACKAGE)) == []
 
 
+@pytest.mark.parametrize("rule", [house.twins, house.crowds, house.trespasses])
+def test_package_is(rule: house.PackageRule) -> None:
+    assert not list(rule(PACKAGE)), "\n".join(rule(PACKAGE))
+
+
 def test_package_is_typed() -> None:
     assert (ROOT / "src/expunge/py.typed").is_file()
 
 
 LOSSES = "src/expunge/core/losses.py"
-PORCH = "src/expunge/linalg/__init__.py"
+INIT = "src/expunge/linalg/__init__.py"
+METHODS = "".join(f"    def m{i}(self): ...\n" for i in range(13))
 SIX = "a: int, b: int, c: int, d: int, e: int, f: int"
 LONG = "def f() -> None:\n" + "    pass\n" * 60
 
@@ -85,7 +94,7 @@ BAD: list[tuple[Rule, str, str]] = [
     (house.downward, LOSSES, "def f() -> None:\n    import expunge.removal.summary"),
     (house.downward, LOSSES, "from .. import __version__"),
     (house.downward, LOSSES, "import expunge"),
-    (house.downward, PORCH, "from ..solvers.newton import solve"),
+    (house.downward, INIT, "from ..solvers.newton import solve"),
     (house.documented, LOSSES, "x = 1"),
     (house.short, LOSSES, "x = 1\n" * 501),
     (house.short, "tests/test_losses.py", "x = 1\n" * 551),
@@ -93,6 +102,10 @@ BAD: list[tuple[Rule, str, str]] = [
     (house.brief, "tests/test_losses.py", LONG),
     (house.modest, LOSSES, f"def f({SIX}) -> None: ..."),
     (house.modest, LOSSES, "def f(a, b, *, c, d, e, **rest): ..."),
+    (house.named, LOSSES, "def f(a, b, c): ..."),
+    (house.named, LOSSES, "class A:\n    def f(self, X, y, a, b, c): ..."),
+    (house.few_methods, LOSSES, "class A:\n" + METHODS),
+    (house.light, LOSSES, "from sklearn.base import clone"),
     (house.annotated, LOSSES, "def f(a): ..."),
     (house.annotated, LOSSES, "def f(a) -> None: ..."),
     (house.annotated, LOSSES, "class A:\n    def f(self): ..."),
@@ -104,8 +117,8 @@ BAD: list[tuple[Rule, str, str]] = [
     (house.deterministic, LOSSES, "rng = np.random.RandomState(0)"),
     (house.deterministic, LOSSES, "draw = stats.norm.rvs"),
     (house.ascii_named, LOSSES, "\N{GREEK SMALL LETTER THETA} = 1"),
-    (house.small_porch, PORCH, "from .prox import solve"),
-    (house.small_porch, PORCH, "__all__ = []\n" * 71),
+    (house.short_init, INIT, "from .prox import solve"),
+    (house.short_init, INIT, "__all__ = []\n" * 71),
     (house.portable, "README.md", "Data are under /" + "home/ada."),
     (house.addressless, "uv.lock", ""),
     (house.addressless, "requirements-dev.txt", "a @ https://example.org/a.whl"),
@@ -135,6 +148,39 @@ class Weighing:
     def draw(self, rng: np.random.Generator, root: str = "./tmp") -> Vector: ...
 '''
     assert list(rule(source(LOSSES, text))) == []
+
+
+def test_class_with_two_homes_is_found() -> None:
+    folder = [source("src/expunge/core/a.py", "class A: ...")]
+    assert list(house.twins(folder)) == []
+    folder.append(source("src/expunge/promise/b.py", "class A: ..."))
+    assert "expunge.core.a and expunge.promise.b" in next(house.twins(folder))
+
+
+def test_crowd_is_found() -> None:
+    names = [f"src/expunge/core/m{i}.py" for i in range(house.MODULES_A_PACKAGE + 1)]
+    folder = [source(name, "") for name in names]
+    assert list(house.crowds(folder[1:])) == []
+    assert "src/expunge/core has" in next(house.crowds(folder))
+    many = [source(f"src/expunge/p{i}/m.py", "") for i in range(house.MODULES + 1)]
+    assert "the package has" in next(house.crowds(many))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(a):\n    return a._secret",
+        "def f(a):\n    a._tell()",
+        "from ..core.a import _hidden",
+    ],
+)
+def test_trespass_is_found(text: str) -> None:
+    home = "class A:\n    def __init__(self):\n        self._secret = 1\n"
+    home += "    def _tell(self): return self._secret\ndef _hidden(): ..."
+    folder = [source("src/expunge/core/a.py", home)]
+    assert list(house.trespasses(folder)) == []
+    folder.append(source("src/expunge/promise/b.py", text))
+    assert list(house.trespasses(folder))
 
 
 def test_cycle_within_a_folder_is_found() -> None:

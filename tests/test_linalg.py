@@ -141,7 +141,7 @@ def test_scaled_prox_is_optimal(
         b, start = B @ rng.normal(size=SIZE), rng.normal(size=SIZE)
         kink = _kink(penalty, weight * np.abs(b).max(), columns)
         minimum = scaled_prox(B, b, kink=kink, start=start)
-        assert model_residual(B, b, minimum) <= 1e-12 * np.linalg.norm(b)
+        assert model_residual(B, b, minimum=minimum) <= 1e-12 * np.linalg.norm(b)
 
         def cost(x: Vector, weight: float = weight, b: Vector = b) -> float:
             scale = weight * float(np.abs(b).max())
@@ -173,7 +173,7 @@ def test_scaled_prox_settles_on_hard_random_cases(
         weight = 10.0 ** rng.uniform(-4, 0) * np.abs(b).max()
         kink = _kink(penalties[groups], weight, columns)
         minimum = scaled_prox(B, b, kink=kink, start=rng.normal(size=SIZE))
-        assert model_residual(B, b, minimum) <= 1e-10 * np.linalg.norm(b)
+        assert model_residual(B, b, minimum=minimum) <= 1e-10 * np.linalg.norm(b)
 
 
 def test_scaled_prox_keeps_exact_zeros(rng: np.random.Generator) -> None:
@@ -199,7 +199,7 @@ def test_scaled_prox_falls_back_to_coordinate_descent(
         X += 1e-3 * rng.normal(size=X.shape)
         B, b = Symmetric.from_dense(X.T @ X / 200), X.T @ rng.normal(size=200) / 200
         minimum = scaled_prox(B, b, kink=_kink(L1(), 1e-3), start=np.zeros(40))
-        assert model_residual(B, b, minimum) <= 1e-11
+        assert model_residual(B, b, minimum=minimum) <= 1e-11
     assert sweeps > 0
 
 
@@ -209,7 +209,7 @@ def test_scaled_prox_on_a_singular_matrix(rng: np.random.Generator) -> None:
     X[:, 1] = X[:, 0]
     B, b = Symmetric.from_dense(X.T @ X / 50), X.T @ X[:, 0] / 50
     minimum = scaled_prox(B, b, kink=_kink(L1(), 0.05), start=np.ones(5))
-    assert model_residual(B, b, minimum) <= 1e-9
+    assert model_residual(B, b, minimum=minimum) <= 1e-9
 
 
 def test_coordinate_sweep_never_raises_the_objective(rng: np.random.Generator) -> None:

@@ -63,11 +63,11 @@ def _exact(state: State, rows: Rows, place: int) -> tuple[float, float]:
     objective = state.objective.after(rest.total_weight / state.anchor_weight)
     try:
         solution = minimise(objective, rest, start=state.anchor)
-        require_converged(objective, rest, solution)
+        require_converged(objective, rest, solution=solution)
     except ExpungeError:
         return np.nan, 0.0
     loss, theta = objective.loss, solution.theta
-    curvature = loss_hessian(loss, rest, theta) / rest.total_weight
+    curvature = loss_hessian(loss, rest, theta=theta) / rest.total_weight
     H = add_quadratic(objective, Symmetric.from_dense(curvature)).dense()
     t = row.dense() @ theta
     # The oracle is a solver too; to first order it is this far from the minimiser.
@@ -186,7 +186,7 @@ def test_rows_already_removed_and_a_solver_stopped_early(
     objective = Objective(LOSSES[loss][0], L2(), 0.03, scaling=scaling)
     rows, gone = problem(objective, rng, 60), np.arange(9)
     early = minimise(objective, rows, max_steps=2).theta
-    state = Newton().init(summarise(objective, rows, early))
+    state = Newton().init(summarise(objective, rows, theta=early))
     for removed in np.array_split(gone, 3):
         state = Newton().update(state, rows.take(removed))
     found = leave_one_out(state, rows.without(gone))
@@ -239,7 +239,9 @@ def random_case(loss: str, penalty: str, seed: int) -> tuple[State, Rows]:
     rows = objective.rows(X, y, weight)
     steps = 3 if rng.random() < 0.2 else 200
     state = Newton().init(
-        summarise(objective, rows, minimise(objective, rows, max_steps=steps).theta)
+        summarise(
+            objective, rows, theta=minimise(objective, rows, max_steps=steps).theta
+        )
     )
     gone = np.arange(int(rng.integers(0, 5)))
     return Newton().update(state, rows.take(gone)), rows.without(gone)

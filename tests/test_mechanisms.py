@@ -31,7 +31,7 @@ from expunge.exceptions import (
     RowsRequired,
 )
 from expunge.removal import Mechanism, State
-from expunge.removal import newton as newton_module
+from expunge.removal import mechanisms as newton_module
 from tests.instances import MECHANISMS, labelled, learned, objective_of, retrained
 
 EVERY = pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=MECHANISMS)
@@ -127,7 +127,7 @@ def test_hessians_without_curvature_are_refused(rng: np.random.Generator) -> Non
     # Every residual lies on Huber's linear branch: nothing curves the intercept.
     objective = Objective(Huber(), L2(), 0.1, intercept=True)
     rows = objective.rows(rng.normal(size=(30, 2)), np.repeat([50.0, -50.0], 15))
-    at_zero = summarise(objective, rows, np.zeros(3))
+    at_zero = summarise(objective, rows, theta=np.zeros(3))
     for mechanism in (Jackknife(), Newton(), Rescaled()):
         with pytest.raises(NotPositiveDefinite, match="set ridge > 0"):
             mechanism.init(at_zero)

@@ -28,6 +28,7 @@ from expunge.core.linalg import Symmetric
 from expunge.core.prox import scaled_prox
 from expunge.core.solver import add_quadratic, scaled_kink
 from expunge.exceptions import CannotRemove, InvalidInput
+from expunge.promise.budget import delta_of, mu_of
 from expunge.promise.capacity import (
     CapacityPlan,
     deletion_capacity,
@@ -37,7 +38,6 @@ from expunge.promise.capacity import (
     newton_radius,
     regularity_of,
 )
-from expunge.promise.gaussian import delta_of, mu_of
 from expunge.removal import Mechanism
 from tests.cases import Removal, distance, logistic_data, removal, ridge_logistic
 

@@ -16,6 +16,7 @@ from expunge import L2, HalfSquared, Huber, Jackknife, Logistic, Newton, Objecti
 from expunge.core.arrays import Vector
 from expunge.core.solver import minimise
 from expunge.exceptions import InvalidInput
+from expunge.promise.budget import delta_of, mu_of
 from expunge.promise.capacity import (
     CapacityPlan,
     Regularity,
@@ -25,7 +26,6 @@ from expunge.promise.capacity import (
     jackknife_radius,
     regularity_of,
 )
-from expunge.promise.gaussian import delta_of, mu_of
 from tests import printed
 from tests.cases import Removal, distance, logistic_data, removal, ridge_logistic
 

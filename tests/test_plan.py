@@ -42,7 +42,7 @@ from expunge.plan import (
 from expunge.plan.removals import Radii, RemovalSequence, round_counts
 from expunge.private_model.model import PrivateModel
 from expunge.promise import capacity
-from expunge.promise.gaussian import delta_of, mu_of
+from expunge.promise.budget import delta_of, mu_of
 from expunge.promise.noise import SeededNoise
 from expunge.removal import Jackknife, Mechanism, Newton, Polish, Rescaled, Retrain
 from tests.instances import labelled
@@ -231,7 +231,7 @@ def _releases(name: str) -> list[np.ndarray]:
     custody, noise = _begun(name)[0], SeededNoise(0.1, BUDGET.grid, 0)
     loss = custody.objective.loss
     thetas = [custody.release(noise)[1].theta for _ in range(8)]
-    return [predict(loss, _rows(name), theta) for theta in thetas]
+    return [predict(loss, _rows(name), theta=theta) for theta in thetas]
 
 
 def test_accuracy_is_that_of_releases() -> None:
@@ -264,7 +264,7 @@ def test_weights_and_several_outputs_are_scored(rng: np.random.Generator) -> Non
     weight = rng.integers(0, 3, size=80).astype(float)
     rows = objective.rows(X, y, weight)
     report = plan(objective, rows, budget=BUDGET, options=QUIET)
-    eta = predict(objective.loss, rows, minimise(objective, rows).theta)
+    eta = predict(objective.loss, rows, theta=minimise(objective, rows).theta)
     share = np.average((y - eta) ** 2, axis=0, weights=weight).sum()
     spread = y - np.average(y, axis=0, weights=weight)
     total = np.average(spread**2, axis=0, weights=weight).sum()

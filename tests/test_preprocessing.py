@@ -145,7 +145,7 @@ def test_sums_are_exact(pairs: list[tuple[float, float]], n_factors: int) -> Non
     weight = np.array([w for _, w in pairs])
     factors = [weight, values, values][:n_factors]
     bins = np.arange(len(pairs)) % 2
-    for place, total in enumerate(exact_sums(factors, bins, 2)):
+    for place, total in enumerate(exact_sums(factors, bins, n_bins=2)):
         terms = zip(
             *[factor[bins == place].tolist() for factor in factors], strict=True
         )
@@ -155,7 +155,9 @@ def test_sums_are_exact(pairs: list[tuple[float, float]], n_factors: int) -> Non
 
 def test_no_limb_overflows() -> None:
     largest = np.full(BLOCK + 3, np.nextafter(2.0, 1.0))
-    (total,) = exact_sums([largest] * 3, np.zeros(len(largest), dtype=np.intp), 1)
+    (total,) = exact_sums(
+        [largest] * 3, np.zeros(len(largest), dtype=np.intp), n_bins=1
+    )
     assert Fraction(total, 2 ** (3 * UNIT)) == len(largest) * Fraction(largest[0]) ** 3
 
 

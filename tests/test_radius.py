@@ -41,7 +41,11 @@ def _removed(
     state = mechanism.update(mechanism.init(summary), rows.take(GONE))
     state, draft = mechanism.step(state)
     error = np.linalg.norm(draft.theta - retrained(summary, rows.without(GONE)))
-    return state, measure_gradient(state, draft, rows.without(GONE)), float(error)
+    return (
+        state,
+        measure_gradient(state, draft, remaining=rows.without(GONE)),
+        float(error),
+    )
 
 
 @pytest.mark.parametrize("mechanism", [Jackknife(), Newton()], ids=repr)
@@ -159,7 +163,7 @@ def test_curvature_jumps_at_the_stated_distance(name: str) -> None:
 def test_kink_masses_are_downdated() -> None:
     rows, summary = learned("huber", "l2", "mean")
     state = Newton().update(Newton().init(summary), rows.take(GONE))
-    left = kink_masses(summary.objective.loss, rows.without(GONE), summary.theta)
+    left = kink_masses(summary.objective.loss, rows.without(GONE), theta=summary.theta)
     assert state.kinks is not None
     assert np.allclose(state.kinks, left / summary.weight, atol=1e-12)
 
@@ -169,7 +173,9 @@ def test_largest_norm_and_move() -> None:
     assert largest_norm(rows) == rows.norms().max() == summary.scales.row_norm
     step = np.random.default_rng(6).normal(size=summary.theta.size)
     moves = np.linalg.norm(rows.dense() @ step.reshape(-1, 3), axis=1)
-    assert np.isclose(largest_move(summary.objective.loss, rows, step), moves.max())
+    assert np.isclose(
+        largest_move(summary.objective.loss, rows, step=step), moves.max()
+    )
 
 
 def test_local_distance_solves_its_inequality() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from expunge.exceptions import InvalidInput
 from expunge.promise.noise import random_bytes
-from expunge.promise.record import Record
+from expunge.promise.verification import Record
 from tests.certificates import SALT, record
 
 

@@ -22,6 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from expunge.exceptions import InvalidInput, UnknownRequest, UnknownSubject
 from expunge.ledger import RequestCompleted, check_export
+from expunge.linear_model.base import private_model
 from expunge.registry import ErasureRequest, Registry
 from expunge.registry.storage import Checkpoints, Journal, Store, Vault
 from tests.registries import estimator, private_model_of
@@ -127,9 +128,10 @@ class RegistryMachine(RuleBasedStateMachine):
         for name in self.fitted:
             left = sorted(self.members(name))
             oracle = small_model(budget=None).fit(X[left], Y[left])
-            custody = private_model_of(self.registry, name)
-            gap = custody.draft.theta - oracle._private_state().custody.draft.theta
-            assert np.linalg.norm(gap) <= custody.radius.value
+            model = private_model_of(self.registry, name)
+            theirs = private_model(oracle).answer.draft.theta
+            gap = model.answer.draft.theta - theirs
+            assert np.linalg.norm(gap) <= model.answer.radius.value
         self.registry.close()
         shutil.rmtree(self.place)
 

@@ -8,9 +8,8 @@ import jsonschema
 import pytest
 
 from expunge.ledger import Head, RequestCompleted
-from expunge.promise.canonical import Document
-from expunge.promise.record import Record
-from expunge.promise.schemas import json_schema, load_schema, publish_schema
+from expunge.promise.canonical import Document, json_schema, load_schema, publish_schema
+from expunge.promise.verification import Record
 from tests import certificates
 from tests.schemas import FOLDER, PUBLISHED, schema_text
 

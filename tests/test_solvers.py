@@ -53,7 +53,7 @@ def _ill_conditioned(seed: int) -> tuple[Matrix, Vector]:
 
 def _measured(objective: Objective, rows: Any, solution: Solution) -> float:
     """Return the residual by a pass of our own."""
-    slopes = loss_slopes(objective.loss, rows, solution.theta) / rows.total_weight
+    slopes = loss_slopes(objective.loss, rows, theta=solution.theta) / rows.total_weight
     smooth = slopes + objective.quadratic_gradient(solution.theta)
     return float(np.linalg.norm(smooth + solution.subgradient))
 
@@ -159,7 +159,7 @@ def test_agrees_with_ridge_and_softmax() -> None:
 
 def _value(objective: Objective, X: Matrix, y: Vector, theta: Vector) -> float:
     rows = objective.rows(X, y)
-    loss = loss_gradient(objective.loss, rows, theta)[0] / rows.total_weight
+    loss = loss_gradient(objective.loss, rows, theta=theta)[0] / rows.total_weight
     return loss + objective.penalty_value(theta)
 
 
@@ -192,7 +192,7 @@ def test_few_steps_still_report_the_truth(penalty: str) -> None:
         measured = _measured(objective, rows, solution)
         assert np.isclose(measured, solution.residual, rtol=1e-10)
         with pytest.raises(NotConverged, match="stopped before its residual was small"):
-            require_converged(objective, rows, solution)
+            require_converged(objective, rows, solution=solution)
 
 
 def test_large_scales_are_judged_by_rounding() -> None:
@@ -216,7 +216,7 @@ def test_a_flat_start_is_left_behind() -> None:
     assert far.residual <= 1e-12
     near = minimise(objective, rows, start=far.theta)
     assert np.allclose(far.theta, near.theta, atol=1e-9)
-    require_converged(objective, rows, far)
+    require_converged(objective, rows, solution=far)
 
 
 def test_no_minimiser_is_said(rng: np.random.Generator) -> None:

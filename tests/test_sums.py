@@ -32,7 +32,7 @@ def _case(name: str, kind: Any, seed: int = 0) -> tuple[Loss, Rows, Vector]:
 def _slow_hessian(loss: Loss, rows: Rows, theta: Vector) -> Matrix:
     """Return the Hessian row by row, by its definition."""
     k = loss.outputs
-    curvature = loss.curvature(rows.y, sums.predict(loss, rows, theta))
+    curvature = loss.curvature(rows.y, sums.predict(loss, rows, theta=theta))
     total = np.zeros((theta.size, theta.size))
     for x, c, w in zip(
         rows.dense(), curvature.reshape(-1, k, k), rows.weight, strict=True
@@ -45,15 +45,15 @@ def _slow_hessian(loss: Loss, rows: Rows, theta: Vector) -> Matrix:
 @BOTH
 def test_gradient_by_every_route(name: str, kind: Any) -> None:
     loss, rows, theta = _case(name, kind)
-    value, gradient = sums.loss_gradient(loss, rows, theta)
-    losses = loss.value(rows.y, sums.predict(loss, rows, theta))
+    value, gradient = sums.loss_gradient(loss, rows, theta=theta)
+    losses = loss.value(rows.y, sums.predict(loss, rows, theta=theta))
     assert np.isclose(value, rows.weight @ losses)
-    assert np.array_equal(gradient, sums.loss_slopes(loss, rows, theta))
+    assert np.array_equal(gradient, sums.loss_slopes(loss, rows, theta=theta))
     gap = 1e-6 * np.eye(theta.size)
     expected = [
         (
-            sums.loss_gradient(loss, rows, theta + e)[0]
-            - sums.loss_gradient(loss, rows, theta - e)[0]
+            sums.loss_gradient(loss, rows, theta=theta + e)[0]
+            - sums.loss_gradient(loss, rows, theta=theta - e)[0]
         )
         / 2e-6
         for e in gap
@@ -66,8 +66,8 @@ def test_gradient_by_every_route(name: str, kind: Any) -> None:
 def test_hessian_by_every_route(name: str, kind: Any) -> None:
     loss, rows, theta = _case(name, kind)
     expected = _slow_hessian(loss, rows, theta)
-    assert np.allclose(sums.loss_hessian(loss, rows, theta), expected, atol=1e-11)
-    Z = sums.curvature_rows(loss, rows, theta)
+    assert np.allclose(sums.loss_hessian(loss, rows, theta=theta), expected, atol=1e-11)
+    Z = sums.curvature_rows(loss, rows, theta=theta)
     assert np.allclose(Z.T @ Z, expected, atol=1e-11)
 
 
@@ -84,11 +84,11 @@ def test_sums_do_not_depend_on_the_blocks(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loss, rows, theta = _case(name, np.asarray)
-    whole = sums.loss_hessian(loss, rows, theta)
-    value, gradient = sums.loss_gradient(loss, rows, theta)
+    whole = sums.loss_hessian(loss, rows, theta=theta)
+    value, gradient = sums.loss_gradient(loss, rows, theta=theta)
     monkeypatch.setattr(sums, "BLOCK_ROWS", 7)
-    assert np.allclose(sums.loss_hessian(loss, rows, theta), whole, atol=1e-12)
-    in_blocks = sums.loss_gradient(loss, rows, theta)
+    assert np.allclose(sums.loss_hessian(loss, rows, theta=theta), whole, atol=1e-12)
+    in_blocks = sums.loss_gradient(loss, rows, theta=theta)
     assert np.isclose(in_blocks[0], value)
     assert np.allclose(in_blocks[1], gradient, atol=1e-12)
 
@@ -101,18 +101,22 @@ def test_tilted_slopes_are_a_newton_step_for_one_row(name: str) -> None:
     H = _slow_hessian(loss, rows, theta) + np.eye(theta.size)
     row = rows.take(slice(3, 4))
     tilted, beyond = sums.tilted_slopes(
-        loss, row, theta, solve=lambda V: np.asarray(np.linalg.solve(H, V)), limit=0.999
+        loss,
+        row,
+        theta=theta,
+        solve=lambda V: np.asarray(np.linalg.solve(H, V)),
+        limit=0.999,
     )
     without = H - _slow_hessian(loss, row, theta)
-    plain = sums.loss_slopes(loss, row, theta)
+    plain = sums.loss_slopes(loss, row, theta=theta)
     assert beyond == 0
     assert np.allclose(np.linalg.solve(H, tilted), np.linalg.solve(without, plain))
 
 
 def test_slope_scale_bounds_the_gradient() -> None:
     loss, rows, theta = _case("logistic", np.asarray)
-    scale = sums.slope_scale(loss, rows, theta)
-    assert np.linalg.norm(sums.loss_slopes(loss, rows, theta)) <= scale
+    scale = sums.slope_scale(loss, rows, theta=theta)
+    assert np.linalg.norm(sums.loss_slopes(loss, rows, theta=theta)) <= scale
 
 
 @EVERY
@@ -123,13 +127,15 @@ def test_several_models_are_looked_at_as_one_by_one(
     monkeypatch.setattr(sums, "BLOCK_ROWS", 16)
     loss, rows, theta = _case(name, kind)
     thetas = np.array([theta, -theta, 0.5 * theta])
-    gradients, values = sums.slopes_at_each(loss, rows, thetas, valued=np.array([0, 2]))
-    moves = sums.largest_moves(loss, rows, thetas)
+    gradients, values = sums.slopes_at_each(
+        loss, rows, thetas=thetas, valued=np.array([0, 2])
+    )
+    moves = sums.largest_moves(loss, rows, steps=thetas)
     for place, each in enumerate(thetas):
-        value, gradient = sums.loss_gradient(loss, rows, each)
+        value, gradient = sums.loss_gradient(loss, rows, theta=each)
         np.testing.assert_allclose(gradients[place], gradient, rtol=1e-9, atol=1e-9)
         assert values[place] == (0.0 if place == 1 else pytest.approx(value))
-        assert moves[place] == pytest.approx(sums.largest_move(loss, rows, each))
+        assert moves[place] == pytest.approx(sums.largest_move(loss, rows, step=each))
 
 
 def _tree(terms: Sequence[Vector]) -> Vector:
@@ -167,10 +173,10 @@ def test_rows_are_added_in_the_stated_tree(
     rows, theta = objective.rows(kind(X), y, weight), rng.normal(size=N_FEATURES)
 
     def gradient(block: Rows) -> Vector:
-        return sums.loss_slopes(objective.loss, block, theta)
+        return sums.loss_slopes(objective.loss, block, theta=theta)
 
     def hessian(block: Rows) -> Matrix:
-        return sums.loss_hessian(objective.loss, block, theta)
+        return sums.loss_hessian(objective.loss, block, theta=theta)
 
     blocks = list(rows.blocks(4))
     assert len(blocks) == n_blocks

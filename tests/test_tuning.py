@@ -96,7 +96,7 @@ def errors_of(objectives: Sequence[Objective], split: Split) -> Vector:
         rows = split.validation(fold)
         for place, objective in enumerate(objectives):
             theta = minimise(objective, split.training(fold)).theta
-            value = loss.value(rows.y, predict(loss, rows, theta))
+            value = loss.value(rows.y, predict(loss, rows, theta=theta))
             totals[place] += rows.weight @ value
     return totals / split.rows.total_weight
 
@@ -107,7 +107,7 @@ def removals(each: Problem, seed: int) -> dict[str, Index]:
     rows = each.split.rows
     theta = minimise(each.objectives[2], rows).theta
     loss = each.objectives[0].loss
-    worst = np.argsort(-loss.value(rows.y, predict(loss, rows, theta)))
+    worst = np.argsort(-loss.value(rows.y, predict(loss, rows, theta=theta)))
     return {
         "one": rng.permutation(len(rows))[:1],
         "ten": rng.permutation(len(rows))[:10],

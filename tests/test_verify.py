@@ -23,8 +23,7 @@ from expunge.promise.certificate import (
     Certificate,
 )
 from expunge.promise.certificate import NOT_COVERED as ALWAYS
-from expunge.promise.record import Record
-from expunge.promise.verification import UNDERIVED, Verdict, verify
+from expunge.promise.verification import UNDERIVED, Record, Verdict, verify
 from tests import certificates
 from tests.certificates import ALL, BARE, EACH, JOINT, certificate, record
 

@@ -51,7 +51,7 @@ Solver: TypeAlias = Callable[[Objective, Rows], Solution]
 def by_our_newton(objective: Objective, rows: Rows) -> Solution:
     """Return the minimiser by our own solver, from nothing."""
     solution = minimise(objective, rows)
-    require_converged(objective, rows, solution)
+    require_converged(objective, rows, solution=solution)
     return solution
 
 
@@ -104,7 +104,7 @@ class RetrainSession:
         objective, rows = self._target(), self._remaining.rows
         if self._warm:
             self._solution = minimise(objective, rows, start=self._solution.theta)
-            require_converged(objective, rows, self._solution)
+            require_converged(objective, rows, solution=self._solution)
         else:
             self._solution = self._solver(objective, rows)
         self._retrainings += 1
@@ -176,10 +176,10 @@ class FreshHessianSession:
     def forget(self, removed: Index) -> None:
         """Subtract the rows' gradients; sum, invert and apply a fresh Hessian."""
         theta, loss = self._summary.theta, self._objective.loss
-        self._slopes -= loss_slopes(loss, self._remaining.remove(removed), theta)
+        self._slopes -= loss_slopes(loss, self._remaining.remove(removed), theta=theta)
         self._certified_state.follow(removed)
         rows, objective = self._remaining.rows, self._objective.after(self._kept)
-        mean = loss_hessian(loss, rows, theta) / rows.total_weight
+        mean = loss_hessian(loss, rows, theta=theta) / rows.total_weight
         H = add_quadratic(objective, Symmetric.from_dense(mean))
         gradient = self._slopes / rows.total_weight
         gradient += objective.quadratic_gradient(theta)

@@ -28,8 +28,8 @@ from expunge.core.solver import Solution, minimise, require_converged
 from expunge.exceptions import Unsupported
 from expunge.private_model.answers import REFUSALS
 from expunge.private_model.model import PrivateModel
+from expunge.promise.budget import mu_of
 from expunge.promise.capacity import jackknife_radius, regularity_of
-from expunge.promise.gaussian import mu_of
 from expunge.promise.radius import best_radius
 from expunge.removal import Draft, Mechanism, measure_gradient, state_size
 
@@ -51,7 +51,7 @@ class Fit:
 def fit_and_certify(objective: Objective, rows: Rows) -> Fit:
     """Fit these rows and certify how far the solver may be from the minimiser."""
     solution = minimise(objective, rows)
-    require_converged(objective, rows, solution)
+    require_converged(objective, rows, solution=solution)
     return certify_solution(objective, rows, solution)
 
 
@@ -59,11 +59,11 @@ def certify_solution(objective: Objective, rows: Rows, solution: Solution) -> Fi
     """Return a solution's sums and how far it may be from the minimiser."""
     draft = Draft(solution.theta, solution.subgradient)
     summary = summarise(
-        objective, rows, solution.theta, subgradient=solution.subgradient
+        objective, rows, theta=solution.theta, subgradient=solution.subgradient
     )
     state = Newton().init(summary)
     error = best_radius(
-        state, measure_gradient(state, draft, rows), remaining=rows
+        state, measure_gradient(state, draft, remaining=rows), remaining=rows
     ).value
     return Fit(summary, solution.residual, error)
 

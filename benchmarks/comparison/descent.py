@@ -68,7 +68,7 @@ class DescentSession:
         self._remaining = Remaining(problem.train)
         self._total = problem.train.total_weight
         solution = minimise(problem.objective, problem.train)
-        require_converged(problem.objective, problem.train, solution)
+        require_converged(problem.objective, problem.train, solution=solution)
         self._theta = solution.theta
         self._largest = 0.0
 
@@ -80,7 +80,7 @@ class DescentSession:
         known, theta = self._known, self._theta
         length = 2.0 / (known.hessian_bound + known.strong_convexity)
         for _ in range(self._steps):
-            slopes = loss_slopes(objective.loss, rows, theta) / rows.total_weight
+            slopes = loss_slopes(objective.loss, rows, theta=theta) / rows.total_weight
             theta = theta - length * (slopes + objective.quadratic_gradient(theta))
         self._theta = theta
 

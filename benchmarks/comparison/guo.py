@@ -74,19 +74,21 @@ def residual_bound(loss: Loss, rows: Rows, step: Vector, scale: float) -> float:
 
     Corollary 1, with weights inside the norms; ``scale`` is R |X|_2.
     """
-    moved = float(np.linalg.norm(np.sqrt(rows.weight) * predict(loss, rows, step)))
+    moved = float(
+        np.linalg.norm(np.sqrt(rows.weight) * predict(loss, rows, theta=step))
+    )
     return loss.third_bound * scale * float(np.linalg.norm(step)) * moved
 
 
 def mean_gradient(objective: Objective, rows: Rows, theta: Vector, b: Vector) -> Vector:
     """Return the gradient of L_b over the weight of the rows."""
-    slopes = loss_slopes(objective.loss, rows, theta) + b
+    slopes = loss_slopes(objective.loss, rows, theta=theta) + b
     return slopes / rows.total_weight + objective.quadratic_gradient(theta)
 
 
 def newton_step(objective: Objective, rows: Rows, theta: Vector, b: Vector) -> Vector:
     """Return the Newton step of L_b, with a Hessian summed and factored for it."""
-    mean = loss_hessian(objective.loss, rows, theta) / rows.total_weight
+    mean = loss_hessian(objective.loss, rows, theta=theta) / rows.total_weight
     H = add_quadratic(objective, Symmetric.from_dense(mean))
     return -H.cholesky().solve(mean_gradient(objective, rows, theta, b))
 
@@ -95,7 +97,7 @@ def perturbed_value(
     objective: Objective, rows: Rows, theta: Vector, b: Vector
 ) -> float:
     """Return L_b over the weight of the rows."""
-    loss, _ = loss_gradient(objective.loss, rows, theta)
+    loss, _ = loss_gradient(objective.loss, rows, theta=theta)
     linear = float(b @ theta)
     return (loss + linear) / rows.total_weight + objective.penalty_value(theta)
 

@@ -36,7 +36,7 @@ class PrintedSession:
     def __init__(self, problem: Problem) -> None:
         self._objective, self._train = problem.objective, problem.train
         solution = minimise(problem.objective, problem.train)
-        require_converged(problem.objective, problem.train, solution)
+        require_converged(problem.objective, problem.train, solution=solution)
         self._anchor = solution.theta
         H = hessian(problem.objective, problem.train, self._anchor)
         self._H = Symmetric.from_dense(H)

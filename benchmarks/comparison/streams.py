@@ -123,7 +123,7 @@ def influences(problem: Problem, summary: Summary) -> Matrix:
     separable kink the model moves on its support alone, and H is taken there.
     """
     objective, rows, theta = problem.objective, problem.train, summary.theta
-    slopes = objective.loss.slope(rows.y, predict(objective.loss, rows, theta))
+    slopes = objective.loss.slope(rows.y, predict(objective.loss, rows, theta=theta))
     lifted = np.einsum("ia,ic->iac", rows.dense(), slopes.reshape(len(rows), -1))
     gradients = lifted.reshape(len(rows), -1)
     if objective.scaling == "mean":

@@ -16,6 +16,7 @@ from scipy.stats import chi2
 from expunge import L1, L2, HalfSquared, Jackknife, Logistic, Newton, Objective
 from expunge.core.arrays import Vector
 from expunge.core.sums import loss_hessian
+from expunge.promise.budget import delta_of, mu_of
 from expunge.promise.capacity import (
     CapacityPlan,
     deletion_capacity,
@@ -23,7 +24,6 @@ from expunge.promise.capacity import (
     jackknife_radius,
     regularity_of,
 )
-from expunge.promise.gaussian import delta_of, mu_of
 from expunge.removal import state_size
 from tests import printed
 from tests.cases import Removal, distance, logistic_data, removal, ridge_logistic
@@ -156,7 +156,7 @@ def curvature() -> tuple[float, float]:
     least = []
     for ridge in (0.0, 0.5):
         objective = lasso(ridge=ridge)
-        H = loss_hessian(Logistic(), objective.rows(X, y), np.zeros(20)) / 15
+        H = loss_hessian(Logistic(), objective.rows(X, y), theta=np.zeros(20)) / 15
         values = np.linalg.eigvalsh(H + ridge * np.eye(20))
         least.append(max(0.0, float(values[0])))
     return least[0], least[1]

@@ -125,7 +125,7 @@ def accuracies(features: Features, alphas: Sequence[float]) -> list[float]:
         objective = Objective(Logistic(), L2(), alpha=alpha)
         rows = objective.rows(features.train.X, features.train.y)
         solution = minimise(objective, rows, start=theta)
-        require_converged(objective, rows, solution)
+        require_converged(objective, rows, solution=solution)
         theta = solution.theta
         signs = np.where(features.test.X @ theta > 0.0, 1.0, -1.0)
         percents.append(100.0 * float(np.mean(signs == features.test.y)))

@@ -9,12 +9,12 @@ from .core.losses import Multinomial as Multinomial
 from .core.losses import OneVsRest as OneVsRest
 from .core.losses import SquaredHinge as SquaredHinge
 from .core.objective import Objective as Objective
+from .core.objective import Rows as Rows
 from .core.penalties import L1 as L1
 from .core.penalties import L2 as L2
 from .core.penalties import ElasticNet as ElasticNet
 from .core.penalties import GroupLasso as GroupLasso
 from .core.penalties import NuclearNorm as NuclearNorm
-from .core.rows import Rows as Rows
 from .exceptions import ExpungeError as ExpungeError
 from .linear_model import LinearRegression as LinearRegression
 from .linear_model import LogisticRegression as LogisticRegression
@@ -26,7 +26,7 @@ from .linear_model.fitting import read_shipped as read_shipped
 from .linear_model.fitting import ship as ship
 from .promise.budget import Budget as Budget
 from .promise.certificate import Certificate as Certificate
-from .promise.record import Record as Record
+from .promise.verification import Record as Record
 from .promise.verification import verify as verify
 from .removal import Jackknife as Jackknife
 from .removal import Newton as Newton

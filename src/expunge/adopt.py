@@ -34,8 +34,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .core.arrays import SMALLEST, Vector, norm
 from .core.losses import HalfSquared, Logistic
-from .core.objective import Objective, Scaling
-from .core.rows import Rows
+from .core.objective import Objective, Rows, Scaling
 from .core.sums import loss_slopes
 from .exceptions import InvalidInput, Unsupported
 from .linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
@@ -118,8 +117,8 @@ def from_sklearn(
     # For two classes scikit-learn fits one logistic model.
     prepared = prepare(model, X, y, sample_weight=weight).with_pair(Logistic())
     objective, rows = prepared.objective, prepared.rows
-    _require_same(estimator, model, prepared)
-    start = _starting_point(estimator, objective, rows)
+    _require_same(estimator, model, prepared=prepared)
+    start = _starting_point(estimator, objective, rows=rows)
     balanced = getattr(estimator, "class_weight", None) == "balanced"
     prepared = replace(prepared, owners=owners_of(subjects, len(rows)))
     fit_prepared(
@@ -129,7 +128,7 @@ def from_sklearn(
         scope=Scope(declared=(BALANCED,) if balanced else ()),
     )
     theta = private_model(model).answer.draft.theta
-    adoption = _measure_adoption(objective, rows, start, theta)
+    adoption = _measure_adoption(objective, rows, start=start, theta=theta)
     snapshot = snapshot_of(model)
     private = replace(private_model(model), adoption=adoption)
     set_snapshot(model, snapshot.keep(private))
@@ -240,7 +239,7 @@ def _weights_of(estimator: Any, y: Any, given: ArrayLike | None) -> Vector | Non
     return weight
 
 
-def _require_same(estimator: Any, model: Adopted, prepared: Prepared) -> None:
+def _require_same(estimator: Any, model: Adopted, *, prepared: Prepared) -> None:
     """Raise InvalidInput for rows the estimator cannot have been fitted on."""
     labels = prepared.labels
     known = {
@@ -257,7 +256,7 @@ def _require_same(estimator: Any, model: Adopted, prepared: Prepared) -> None:
         )
 
 
-def _starting_point(estimator: Any, objective: Objective, rows: Rows) -> Vector:
+def _starting_point(estimator: Any, objective: Objective, *, rows: Rows) -> Vector:
     """Return the given coefficients as parameters, row by row."""
     coef, intercept = read_coefficients(estimator)
     width = rows.X.shape[1] - objective.intercept
@@ -275,18 +274,18 @@ def _starting_point(estimator: Any, objective: Objective, rows: Rows) -> Vector:
 
 
 def _measure_adoption(
-    objective: Objective, rows: Rows, start: Vector, theta: Vector
+    objective: Objective, rows: Rows, *, start: Vector, theta: Vector
 ) -> Adoption:
     """Return how far the start was from the minimiser theta."""
     shift, size = norm(theta - start), norm(theta)
     relative = shift / size if size else np.inf * (shift > 0.0)
-    return Adoption(shift, relative, _measure_residual(objective, rows, start))
+    return Adoption(shift, relative, _measure_residual(objective, rows, theta=start))
 
 
-def _measure_residual(objective: Objective, rows: Rows, theta: Vector) -> float:
+def _measure_residual(objective: Objective, rows: Rows, *, theta: Vector) -> float:
     """Return |theta - prox(theta - t gradient)| / t, t one over the curvature."""
     total = rows.total_weight
-    slopes = loss_slopes(objective.loss, rows, theta) / total
+    slopes = loss_slopes(objective.loss, rows, theta=theta) / total
     gradient = slopes + objective.quadratic_gradient(theta)
     squares = float(rows.weight @ rows.norms() ** 2) / total
     curvature = objective.loss.curvature_bound * squares + objective.quadratic

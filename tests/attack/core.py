@@ -133,12 +133,12 @@ def radii(state: State, draft: Draft, left: Rows) -> Iterator[tuple[str, float]]
         R = state.scales.row_norm
         yield "measured", measured_radius(state, draft)
         yield "measured-local", measured_local_radius(state, draft, row_norm=R)
-    seen = measure_gradient(state, draft, left)
+    seen = measure_gradient(state, draft, remaining=left)
     yield "best on rows", best_radius(state, seen, remaining=left).value
     yield "residual", residual_radius(state, seen)
     if state.moment is not None:
         yield "two-step", two_step_radius(state, seen)
-        move = largest_move(state.objective.loss, left, draft.theta - state.anchor)
+        move = largest_move(state.objective.loss, left, step=draft.theta - state.anchor)
         yield (
             "residual-local",
             residual_local_radius(state, seen, move=move, row_norm=R),

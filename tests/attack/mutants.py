@@ -158,8 +158,7 @@ def count_rows_for_weight() -> None:
         _, n_rows = real(state, removed)
         return max(state.weight - len(removed), 1e-3), n_rows
 
-    for place in ("newton", "jackknife", "retrain"):
-        _put(f"removal.{place}", "count_remaining", count_remaining)
+    _put("removal.mechanisms", "count_remaining", count_remaining)
 
 
 def keep_the_scaler() -> None:

@@ -277,7 +277,7 @@ def test_residual_accounts_for_the_true_gradient(each: Combination) -> None:
     rows, summary = learned(each.loss, each.penalty, each.scaling)
     mechanism, loss = MECHANISMS[each.mechanism], summary.objective.loss
     state, draft = _forget(mechanism, mechanism.init(summary), rows, [REMOVED])
-    slopes = loss_slopes(loss, rows.without(REMOVED), draft.theta)
+    slopes = loss_slopes(loss, rows.without(REMOVED), theta=draft.theta)
     quadratic = state.scale * state.objective.quadratic_gradient(draft.theta)
     true = slopes / state.anchor_weight + quadratic + draft.subgradient
     s = (draft.theta - state.anchor).reshape(-1, loss.outputs)

@@ -20,8 +20,7 @@ from scipy.special import ndtr
 
 from ..core.arrays import Matrix, Vector
 from ..core.linalg import Symmetric
-from ..core.objective import Objective
-from ..core.rows import Rows
+from ..core.objective import Objective, Rows
 from ..core.solver import add_quadratic
 from ..core.sums import loss_hessian
 from ..exceptions import InvalidInput
@@ -224,7 +223,7 @@ def attack_reconstruction(
 
 def _hessian(objective: Objective, theta: Vector, *, known: Rows) -> Symmetric:
     """Return the Hessian of the objective's smooth part at theta on known rows."""
-    total = loss_hessian(objective.loss, known, theta)
+    total = loss_hessian(objective.loss, known, theta=theta)
     hessian = Symmetric.from_dense(total / known.total_weight)
     return add_quadratic(objective, hessian)
 

@@ -34,12 +34,10 @@ import numpy as np
 from scipy.special import betaincinv, ndtri
 
 from ..core.arrays import Index, Matrix, Private, Vector
-from ..core.objective import Objective
-from ..core.rows import Rows
+from ..core.objective import Objective, Rows
 from ..exceptions import InvalidInput
 from ..private_model.model import PrivateModel
-from ..promise.budget import Budget
-from ..promise.gaussian import epsilon_of
+from ..promise.budget import Budget, epsilon_of
 from ..promise.noise import Noise, make_noise, round_to_grid
 from ..removal import Mechanism, Newton, Retrain
 

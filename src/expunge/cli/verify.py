@@ -16,9 +16,9 @@ from .output import format_list, print_json, print_text, wrap
 
 if TYPE_CHECKING:
     from ..audit import AuditReport
+    from ..ledger.export import CheckResult
     from ..promise.verification import Verdict
     from ..registry import Registry
-    from .file_check import CheckResult
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class VerifyCommand(CommonOptions):
 
     def perform(self) -> int:
         """Check the file and print the result."""
-        from .file_check import FileToCheck, check_file
+        from ..ledger.export import FileToCheck, check_file
 
         result = check_file(
             FileToCheck(self.file, read_file(self.file)),

@@ -42,7 +42,7 @@ def stored(kind: Class) -> Class:
     return kind
 
 
-def pack(value: Any, place: str, arrays: Arrays) -> Any:
+def pack(value: Any, place: str, *, arrays: Arrays) -> Any:
     """Return a value as JSON data; its arrays go under names that begin with place.
 
     Raises Unsupported for a class that is not marked ``@stored``.
@@ -61,12 +61,14 @@ def pack(value: Any, place: str, arrays: Arrays) -> Any:
         return {"bytes": value.hex()}
     if isinstance(value, list | tuple):
         kind = "list" if isinstance(value, list) else "tuple"
-        return {kind: [pack(v, f"{place}.{i}", arrays) for i, v in enumerate(value)]}
+        return {
+            kind: [pack(v, f"{place}.{i}", arrays=arrays) for i, v in enumerate(value)]
+        }
     if isinstance(value, Mapping):
-        return {"mapping": _pack_items(value, place, arrays)}
+        return {"mapping": _pack_items(value, place, arrays=arrays)}
     if isinstance(value, np.ndarray | Symmetric) or sparse.issparse(value):
-        return _pack_array(value, place, arrays)
-    return _pack_object(value, place, arrays)
+        return _pack_array(value, place, arrays=arrays)
+    return _pack_object(value, place, arrays=arrays)
 
 
 def unpack(data: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
@@ -77,11 +79,11 @@ def unpack(data: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     return _READERS[kind](data, arrays)
 
 
-def _pack_items(items: Mapping[str, Any], place: str, arrays: Arrays) -> Any:
-    return {name: pack(items[name], f"{place}.{name}", arrays) for name in items}
+def _pack_items(items: Mapping[str, Any], place: str, *, arrays: Arrays) -> Any:
+    return {name: pack(items[name], f"{place}.{name}", arrays=arrays) for name in items}
 
 
-def _pack_object(value: Any, place: str, arrays: Arrays) -> Any:
+def _pack_object(value: Any, place: str, *, arrays: Arrays) -> Any:
     """Return one of the package's values by its class and fields."""
     kind = type(value)
     if _STORED.get(kind.__name__) is not kind:
@@ -94,10 +96,10 @@ def _pack_object(value: Any, place: str, arrays: Arrays) -> Any:
         return {"document": kind.__name__, "text": value.to_json()}
     written = [field.name for field in fields(value) if field.metadata.get("stored", 1)]
     items = {name: getattr(value, name) for name in written}
-    return {"class": kind.__name__, "fields": _pack_items(items, place, arrays)}
+    return {"class": kind.__name__, "fields": _pack_items(items, place, arrays=arrays)}
 
 
-def _pack_array(value: Any, place: str, arrays: Arrays) -> Any:
+def _pack_array(value: Any, place: str, *, arrays: Arrays) -> Any:
     """Return an array by its name; words go into the JSON itself."""
     if isinstance(value, Symmetric):
         arrays[place], _ = lapack.dtrttp(value.lower, uplo="L")
@@ -111,7 +113,7 @@ def _pack_array(value: Any, place: str, arrays: Arrays) -> Any:
         arrays[place] = np.ascontiguousarray(value)
         return {"array": place}
     if value.ndim == 1 and value.dtype.kind in "UO":
-        words = pack(value.tolist(), place, arrays)
+        words = pack(value.tolist(), place, arrays=arrays)
         return {"words": words, "objects": value.dtype == object}
     raise Unsupported(
         f"an array of {value.dtype} cannot be saved; use numbers or strings as classes "

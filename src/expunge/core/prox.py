@@ -115,29 +115,29 @@ class Minimum(NamedTuple):
 def scaled_prox(B: Symmetric, b: Vector, *, kink: Kink, start: Vector) -> Minimum:
     """Return the minimiser of x'Bx/2 - b'x + kink(x), B positive semidefinite."""
     if kink.separable:
-        return _solve_by_support(B, b, kink, start)
-    return _solve_by_admm(B, b, kink, start)
+        return _solve_by_support(B, b, kink=kink, start=start)
+    return _solve_by_admm(B, b, kink=kink, start=start)
 
 
-def model_residual(B: Symmetric, b: Vector, minimum: Minimum) -> float:
+def model_residual(B: Symmetric, b: Vector, *, minimum: Minimum) -> float:
     """Return |B x - b + subgradient|, the distance from optimality."""
     return norm(B @ minimum.x - b + minimum.subgradient)
 
 
-def _rounding_level(B: Symmetric, b: Vector, x: Vector) -> float:
+def _rounding_level(B: Symmetric, b: Vector, *, x: Vector) -> float:
     """Return the residual at which rounding in B x - b takes over."""
     scale = norm(b) + norm(B.lower.ravel(order="K")) * norm(x)
     return UNIT_ROUNDOFF * (B.size + 8) * scale
 
 
-def _settle(B: Symmetric, b: Vector, kink: Kink, x: Vector, step: Vector) -> Minimum:
+def _settle(B: Symmetric, b: Vector, *, kink: Kink, x: Vector, step: Vector) -> Minimum:
     """Take one proximal gradient step from x and keep its subgradient."""
     v = x - step * (B @ x - b)
     z = kink.shrink(v, step)
     return Minimum(z, (v - z) / step)
 
 
-def _read_slopes(kink: Kink, x: Vector, step: Vector) -> Minimum:
+def _read_slopes(kink: Kink, x: Vector, *, step: Vector) -> Minimum:
     """Return x with the kink's slopes on its support, read off a short shrink.
 
     A full step from a point that is not optimal would spoil its support.
@@ -151,7 +151,7 @@ def _coordinate_steps(B: Symmetric) -> Vector:
     return 1.0 / np.maximum(diagonal, 1e-12 * max(float(diagonal.max()), FLAT))
 
 
-def _solve_on_support(B: Symmetric, b: Vector, at: Minimum) -> Vector:
+def _solve_on_support(B: Symmetric, b: Vector, *, at: Minimum) -> Vector:
     """Solve exactly on the support of ``at``, its subgradient held fixed."""
     x = np.zeros_like(b)
     support = np.flatnonzero(at.x)
@@ -162,33 +162,35 @@ def _solve_on_support(B: Symmetric, b: Vector, at: Minimum) -> Vector:
 
 
 def _try_supports(
-    B: Symmetric, b: Vector, kink: Kink, at: Minimum, tries: int
+    B: Symmetric, b: Vector, *, kink: Kink, at: Minimum, tries: int
 ) -> tuple[Minimum, bool]:
     """Solve on the support of ``at`` and correct it; return if it was optimal."""
     step = _coordinate_steps(B)
     for _ in range(tries):
         try:
-            x = _solve_on_support(B, b, at)
+            x = _solve_on_support(B, b, at=at)
         except NotPositiveDefinite:  # a support too large to be the answer's
             return at, False
-        at = _settle(B, b, kink, x, step)
-        if model_residual(B, b, at) <= _rounding_level(B, b, at.x):
+        at = _settle(B, b, kink=kink, x=x, step=step)
+        if model_residual(B, b, minimum=at) <= _rounding_level(B, b, x=at.x):
             return at, True
     return at, False
 
 
-def _solve_by_support(B: Symmetric, b: Vector, kink: Kink, start: Vector) -> Minimum:
+def _solve_by_support(B: Symmetric, b: Vector, *, kink: Kink, start: Vector) -> Minimum:
     """Separable kinks: the support of the start, then coordinate descent."""
     step = _coordinate_steps(B)
-    guess = _read_slopes(kink, start, 1e-3 * step)
-    at, optimal = _try_supports(B, b, kink, guess, SUPPORT_TRIES)
+    guess = _read_slopes(kink, start, step=1e-3 * step)
+    at, optimal = _try_supports(B, b, kink=kink, at=guess, tries=SUPPORT_TRIES)
     if optimal:
         return at
     _require_semidefinite(B)
     x = at.x
     for _ in range(SWEEPS):
-        x = _orthant_minimum(B, b, sweep_coordinates(B, b, kink=kink, start=x))
-        at, optimal = _try_supports(B, b, kink, _settle(B, b, kink, x, step), 1)
+        x = _orthant_minimum(B, b, at=sweep_coordinates(B, b, kink=kink, start=x))
+        at, optimal = _try_supports(
+            B, b, kink=kink, at=_settle(B, b, kink=kink, x=x, step=step), tries=1
+        )
         if optimal:
             return at
     # On a flat direction no support solve settles: the sweeps' own answer stands,
@@ -220,7 +222,7 @@ def sweep_coordinates(B: Symmetric, b: Vector, *, kink: Kink, start: Vector) -> 
     return Minimum(x, subgradient)
 
 
-def _orthant_minimum(B: Symmetric, b: Vector, at: Minimum) -> Vector:
+def _orthant_minimum(B: Symmetric, b: Vector, *, at: Minimum) -> Vector:
     """Return the minimiser over the support of ``at`` with its signs kept.
 
     Sweeps crawl where B is badly conditioned; this does not. Each round heads for
@@ -229,7 +231,7 @@ def _orthant_minimum(B: Symmetric, b: Vector, at: Minimum) -> Vector:
     """
     for _ in range(at.x.size):
         try:
-            way = _solve_on_support(B, b, at) - at.x
+            way = _solve_on_support(B, b, at=at) - at.x
         except NotPositiveDefinite:
             return at.x
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -243,7 +245,7 @@ def _orthant_minimum(B: Symmetric, b: Vector, at: Minimum) -> Vector:
     return at.x
 
 
-def _solve_by_admm(B: Symmetric, b: Vector, kink: Kink, start: Vector) -> Minimum:
+def _solve_by_admm(B: Symmetric, b: Vector, *, kink: Kink, start: Vector) -> Minimum:
     """Any kink: alternate a solve with B + rho I and a shrink at 1/rho.
 
     B is decomposed once. rho = sqrt(smallest largest) suits most answers; where it
@@ -258,10 +260,20 @@ def _solve_by_admm(B: Symmetric, b: Vector, kink: Kink, start: Vector) -> Minimu
     found: list[Minimum] = []
     for rho in (np.sqrt(smallest * largest), largest, smallest):
         at = found[-1].x if found else start
-        found.append(_run_admm(B, b, kink, at, _Resolvent(values, vectors, float(rho))))
-        if model_residual(B, b, found[-1]) <= 10.0 * _rounding_level(B, b, found[-1].x):
+        found.append(
+            _run_admm(
+                B,
+                b,
+                kink=kink,
+                start=at,
+                resolvent=_Resolvent(values, vectors, float(rho)),
+            )
+        )
+        if model_residual(B, b, minimum=found[-1]) <= 10.0 * _rounding_level(
+            B, b, x=found[-1].x
+        ):
             return found[-1]
-    return min(found, key=lambda minimum: model_residual(B, b, minimum))
+    return min(found, key=lambda minimum: model_residual(B, b, minimum=minimum))
 
 
 class _Resolvent(NamedTuple):
@@ -278,7 +290,7 @@ class _Resolvent(NamedTuple):
 
 
 def _run_admm(
-    B: Symmetric, b: Vector, kink: Kink, start: Vector, resolvent: _Resolvent
+    B: Symmetric, b: Vector, *, kink: Kink, start: Vector, resolvent: _Resolvent
 ) -> Minimum:
     """Run ADMM at one rho.
 
@@ -298,6 +310,6 @@ def _run_admm(
 
     def stop(v: Vector) -> bool:
         at = split(v)
-        return model_residual(B, b, at) <= _rounding_level(B, b, at.x)
+        return model_residual(B, b, minimum=at) <= _rounding_level(B, b, x=at.x)
 
     return split(find_fixed_point(advance, start + (b - B @ start) / rho, stop=stop))

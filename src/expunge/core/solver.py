@@ -25,9 +25,8 @@ import numpy as np
 from ..exceptions import InvalidInput, NotConverged, NotPositiveDefinite, Unsupported
 from .arrays import SMALLEST, UNIT_ROUNDOFF, Private, Vector, norm
 from .linalg import Symmetric
-from .objective import Objective
+from .objective import Objective, Rows
 from .prox import Kink, Minimum, scaled_prox
-from .rows import Rows
 from .sums import largest_hessian, loss_gradient, loss_hessian, slope_scale
 
 Model: TypeAlias = Callable[[Vector, Vector], Minimum]
@@ -88,13 +87,13 @@ class Fresh(NamedTuple):
     exact: bool
 
 
-def hessian_model(objective: Objective, rows: Rows, theta: Vector) -> Fresh:
+def hessian_model(objective: Objective, rows: Rows, *, theta: Vector) -> Fresh:
     """Return the model with the Hessian of these rows at theta.
 
     Where that is flat (if every row is beyond Huber's threshold), the largest Hessian
     the loss can have takes its place: its steps are short, and always descend.
     """
-    loss = loss_hessian(objective.loss, rows, theta) / rows.total_weight
+    loss = loss_hessian(objective.loss, rows, theta=theta) / rows.total_weight
     B = add_quadratic(objective, Symmetric.from_dense(loss))
     try:
         _require_curved_intercept(objective, B)
@@ -186,44 +185,44 @@ def minimise(
     max_steps
         After this many steps the best point so far is returned as it is.
     """
-    here = _evaluate(objective, rows, _choose_start(objective, rows, start))
+    here = _evaluate(objective, rows, theta=_choose_start(objective, rows, start=start))
     best, model, exact, step = here, chord, True, np.inf
     n_hessians, n_steps, stalled = 0, 0, 0
     while n_steps < max_steps and stalled < _patience(best):
         fresh = model is None
         if model is None:
-            model, exact = hessian_model(objective, rows, here.theta)
+            model, exact = hessian_model(objective, rows, theta=here.theta)
             n_hessians += 1
         target = model(here.theta, here.gradient)
         # Only a step with the true Hessian says how near the minimiser is.
         step = norm(target.x - here.theta) if exact else np.inf
-        there = _search(objective, rows, here, target)
+        there = _search(objective, rows, here=here, target=target)
         if there is None and fresh:
             break
         if there is not None and not exact:
-            there = _stretch(objective, rows, here, there)
+            there = _stretch(objective, rows, here=here, there=there)
         n_steps += 1
         there = there or here
         if _is_slow(here, there):
             model = None
-        stalled = 0 if _made_progress(here, there, best) else stalled + 1
+        stalled = 0 if _made_progress(here, there, best=best) else stalled + 1
         best = min(best, there, key=lambda point: point.residual)
         here = there
     best = here if np.isinf(best.residual) else best
-    best = _find_subgradient(objective, rows, best)
+    best = _find_subgradient(objective, rows, point=best)
     assert best.subgradient is not None
     return Solution(
         best.theta, best.gradient, best.subgradient, step, n_steps, n_hessians
     )
 
 
-def require_converged(objective: Objective, rows: Rows, solution: Solution) -> None:
+def require_converged(objective: Objective, rows: Rows, *, solution: Solution) -> None:
     """Raise NotConverged unless the residual is at tolerance, or at rounding."""
     theta, residual = solution.theta, solution.residual
     size = norm(theta)
     goal = TOLERANCE
     if residual > goal:
-        slopes = slope_scale(objective.loss, rows, theta) / rows.total_weight
+        slopes = slope_scale(objective.loss, rows, theta=theta) / rows.total_weight
         goal = 64.0 * UNIT_ROUNDOFF * (slopes + objective.quadratic * size)
     if not (residual <= goal and solution.step <= STEP_TOLERANCE * (1.0 + size)):
         # No figure: after a removal each would be one of the removed rows.
@@ -235,7 +234,7 @@ def require_converged(objective: Objective, rows: Rows, solution: Solution) -> N
         )
 
 
-def _made_progress(here: _Point, there: _Point, best: _Point) -> bool:
+def _made_progress(here: _Point, there: _Point, *, best: _Point) -> bool:
     """Whether a step got somewhere: in residual or, far from the end, in value."""
     if there.residual <= 0.5 * best.residual or np.isinf(best.residual):
         return True
@@ -255,7 +254,7 @@ def _patience(best: _Point) -> int:
     return 2 if best.residual <= TOLERANCE else 10
 
 
-def _choose_start(objective: Objective, rows: Rows, start: Vector | None) -> Vector:
+def _choose_start(objective: Objective, rows: Rows, *, start: Vector | None) -> Vector:
     """Return the start, or zeros of the right length."""
     size = rows.X.shape[1] * objective.loss.outputs
     if 8 * size**2 > LARGEST_HESSIAN:
@@ -282,11 +281,15 @@ def _choose_start(objective: Objective, rows: Rows, start: Vector | None) -> Vec
 # A trial step may go so far that the loss overflows: then it is no improvement.
 @np.errstate(over="ignore", invalid="ignore")
 def _evaluate(
-    objective: Objective, rows: Rows, theta: Vector, subgradient: Vector | None = None
+    objective: Objective,
+    rows: Rows,
+    *,
+    theta: Vector,
+    subgradient: Vector | None = None,
 ) -> _Point:
     """Return objective and smooth gradient at theta: one pass over the rows."""
     total = rows.total_weight
-    loss, gradient = loss_gradient(objective.loss, rows, theta)
+    loss, gradient = loss_gradient(objective.loss, rows, theta=theta)
     value = loss / total + objective.penalty_value(theta)
     quadratic = objective.quadratic_gradient(theta)
     if objective.smooth:
@@ -295,7 +298,7 @@ def _evaluate(
 
 
 def _search(
-    objective: Objective, rows: Rows, here: _Point, target: Minimum
+    objective: Objective, rows: Rows, *, here: _Point, target: Minimum
 ) -> _Point | None:
     """Return the first point on the way to the target that falls enough."""
     way = target.x - here.theta
@@ -307,26 +310,28 @@ def _search(
     for _ in range(MAX_HALVINGS):
         subgradient = target.subgradient if length == 1.0 else None
         theta = target.x if length == 1.0 else here.theta + length * way
-        there = _evaluate(objective, rows, theta, subgradient)
+        there = _evaluate(objective, rows, theta=theta, subgradient=subgradient)
         if there.value <= here.value + ARMIJO * length * predicted + slack:
             return there
         length *= 0.5
     return None
 
 
-def _stretch(objective: Objective, rows: Rows, here: _Point, there: _Point) -> _Point:
+def _stretch(
+    objective: Objective, rows: Rows, *, here: _Point, there: _Point
+) -> _Point:
     """Go on along a cautious step, doubling it for as long as the objective falls."""
     way = there.theta - here.theta
     for _ in range(MAX_HALVINGS):
         way = 2.0 * way
-        beyond = _evaluate(objective, rows, here.theta + way)
+        beyond = _evaluate(objective, rows, theta=here.theta + way)
         if not beyond.value < there.value:
             break
         there = beyond
     return there
 
 
-def _find_subgradient(objective: Objective, rows: Rows, point: _Point) -> _Point:
+def _find_subgradient(objective: Objective, rows: Rows, *, point: _Point) -> _Point:
     """Return a point whose subgradient is known, by a proximal gradient step.
 
     Whatever its length, (v - z)/step is a subgradient at z = shrink(v, step), so
@@ -337,7 +342,7 @@ def _find_subgradient(objective: Objective, rows: Rows, point: _Point) -> _Point
     step = 1.0 / _curvature_scale(objective, rows)
     v = point.theta - step * point.gradient
     z = objective.shrink(v, step)
-    return _evaluate(objective, rows, z, (v - z) / step)
+    return _evaluate(objective, rows, theta=z, subgradient=(v - z) / step)
 
 
 def _curvature_scale(objective: Objective, rows: Rows) -> float:

@@ -36,7 +36,7 @@ from scipy import sparse
 from ..exceptions import InvalidInput
 from .arrays import Index, Matrix, Vector, catch_lapack_errors, row_norms
 from .losses import Loss
-from .rows import Rows
+from .objective import Rows
 
 Terms = TypeVar("Terms", bound=tuple[float | Vector, ...])
 
@@ -81,7 +81,7 @@ def _add(a: Terms, b: Terms) -> Terms:
     return type(a)(x + y for x, y in zip(a, b, strict=True))
 
 
-def predict(loss: Loss, rows: Rows, theta: Vector) -> Vector:
+def predict(loss: Loss, rows: Rows, *, theta: Vector) -> Vector:
     """Return the predictors X theta, (n,) or (n, k)."""
     if loss.outputs == 1:
         eta: Vector = rows.X @ theta
@@ -90,22 +90,22 @@ def predict(loss: Loss, rows: Rows, theta: Vector) -> Vector:
     return eta
 
 
-def loss_gradient(loss: Loss, rows: Rows, theta: Vector) -> tuple[float, Vector]:
+def loss_gradient(loss: Loss, rows: Rows, *, theta: Vector) -> tuple[float, Vector]:
     """Return sum w loss and its gradient in theta."""
 
     def term(block: Rows) -> tuple[float, Vector]:
-        eta = predict(loss, block, theta)
+        eta = predict(loss, block, theta=theta)
         value = float(block.weight @ loss.value(block.y, eta))
         return value, _lift(block, loss.slope(block.y, eta))
 
     return block_sum(term, rows)
 
 
-def loss_slopes(loss: Loss, rows: Rows, theta: Vector) -> Vector:
+def loss_slopes(loss: Loss, rows: Rows, *, theta: Vector) -> Vector:
     """Return the gradient of sum w loss alone: what one removal costs."""
 
     def slopes(block: Rows) -> Vector:
-        return _lift(block, loss.slope(block.y, predict(loss, block, theta)))
+        return _lift(block, loss.slope(block.y, predict(loss, block, theta=theta)))
 
     if len(rows) <= BLOCK_ROWS:
         return slopes(rows)
@@ -113,7 +113,7 @@ def loss_slopes(loss: Loss, rows: Rows, theta: Vector) -> Vector:
 
 
 def slopes_at_each(
-    loss: Loss, rows: Rows, thetas: Matrix, *, valued: Index
+    loss: Loss, rows: Rows, *, thetas: Matrix, valued: Index
 ) -> tuple[Matrix, Vector]:
     """Return the gradient of sum w loss at each of several thetas, (a, d k).
 
@@ -122,7 +122,7 @@ def slopes_at_each(
     """
 
     def term(block: Rows) -> tuple[Matrix, Vector]:
-        etas = _predict_each(loss, block, thetas)
+        etas = _predict_each(loss, block, thetas=thetas)
         values = np.zeros(len(thetas))
         for place in valued:
             values[place] = block.weight @ loss.value(block.y, etas[place])
@@ -132,18 +132,18 @@ def slopes_at_each(
     return block_sum(term, rows)
 
 
-def slope_scale(loss: Loss, rows: Rows, theta: Vector) -> float:
+def slope_scale(loss: Loss, rows: Rows, *, theta: Vector) -> float:
     """Return sum w |slope| |x|: the size of what cancels in a gradient."""
-    return row_sizes(loss, rows, theta)[0]
+    return row_sizes(loss, rows, theta=theta)[0]
 
 
-def row_sizes(loss: Loss, rows: Rows, theta: Vector) -> tuple[float, ...]:
+def row_sizes(loss: Loss, rows: Rows, *, theta: Vector) -> tuple[float, ...]:
     """Return sum w |slope| |x|, sum w |x|^2, sum w |x|^3 and the largest |x|."""
     largest = 0.0
 
     def term(block: Rows) -> tuple[float, ...]:
         nonlocal largest
-        slope = loss.slope(block.y, predict(loss, block, theta))
+        slope = loss.slope(block.y, predict(loss, block, theta=theta))
         steep = row_norms(slope.reshape(len(block), -1))
         norms = block.norms()
         largest = max(largest, float(np.max(norms * (block.weight > 0.0), initial=0.0)))
@@ -153,11 +153,11 @@ def row_sizes(loss: Loss, rows: Rows, theta: Vector) -> tuple[float, ...]:
     return (*block_sum(term, rows), largest)
 
 
-def loss_hessian(loss: Loss, rows: Rows, theta: Vector) -> Matrix:
+def loss_hessian(loss: Loss, rows: Rows, *, theta: Vector) -> Matrix:
     """Return the Hessian of sum w loss, dense (d k, d k)."""
 
     def term(block: Rows) -> tuple[Matrix]:
-        eta = predict(loss, block, theta)
+        eta = predict(loss, block, theta=theta)
         return (_lift_curvature(block, loss.curvature(block.y, eta)),)
 
     return block_sum(term, rows)[0]
@@ -188,29 +188,29 @@ def largest_norm(rows: Rows) -> float:
     return max(norms, default=0.0)
 
 
-def largest_move(loss: Loss, rows: Rows, step: Vector) -> float:
+def largest_move(loss: Loss, rows: Rows, *, step: Vector) -> float:
     """Return the largest norm by which the step moves a row's predictors."""
-    moves = (predict(loss, block, step) for block in rows.blocks(BLOCK_ROWS))
+    moves = (predict(loss, block, theta=step) for block in rows.blocks(BLOCK_ROWS))
     norms = (row_norms(eta.reshape(len(eta), -1)) for eta in moves)
     return max((float(np.max(norm, initial=0.0)) for norm in norms), default=0.0)
 
 
-def largest_moves(loss: Loss, rows: Rows, steps: Matrix) -> Vector:
+def largest_moves(loss: Loss, rows: Rows, *, steps: Matrix) -> Vector:
     """Return the largest move of a row's predictors for each of several steps."""
     found = np.zeros(len(steps))
     for block in rows.blocks(BLOCK_ROWS):
-        for place, eta in enumerate(_predict_each(loss, block, steps)):
+        for place, eta in enumerate(_predict_each(loss, block, thetas=steps)):
             norm = row_norms(eta.reshape(len(eta), -1))
             found[place] = max(found[place], float(np.max(norm, initial=0.0)))
     return found
 
 
-def kink_masses(loss: Loss, rows: Rows, theta: Vector) -> Vector:
+def kink_masses(loss: Loss, rows: Rows, *, theta: Vector) -> Vector:
     """Return sum w |x|^2 by the distance to a kink over |x|, in KINK_EDGES' bins."""
 
     def term(block: Rows) -> tuple[Vector]:
         norms = block.norms()
-        distance = loss.kink_distance(block.y, predict(loss, block, theta))
+        distance = loss.kink_distance(block.y, predict(loss, block, theta=theta))
         ratio = distance / np.where(norms > 0.0, norms, 1.0)
         bins = np.searchsorted(KINK_EDGES, ratio, side="right") - 1
         mass = block.weight * norms**2
@@ -220,9 +220,9 @@ def kink_masses(loss: Loss, rows: Rows, theta: Vector) -> Vector:
     return block_sum(term, rows)[0]
 
 
-def curvature_rows(loss: Loss, rows: Rows, theta: Vector) -> Matrix:
+def curvature_rows(loss: Loss, rows: Rows, *, theta: Vector) -> Matrix:
     """Return Z, (n k, d k), with Z'Z the Hessian of sum w loss: for few rows."""
-    eta = predict(loss, rows, theta)
+    eta = predict(loss, rows, theta=theta)
     curvature = loss.curvature(rows.y, eta)
     X = rows.dense()
     if loss.outputs == 1:
@@ -239,8 +239,8 @@ def curvature_rows(loss: Loss, rows: Rows, theta: Vector) -> Matrix:
 def tilted_slopes(
     loss: Loss,
     rows: Rows,
-    theta: Vector,
     *,
+    theta: Vector,
     solve: Callable[[Matrix], Matrix],
     limit: float,
 ) -> tuple[Vector, float]:
@@ -252,7 +252,7 @@ def tilted_slopes(
     """
 
     def term(block: Rows) -> tuple[Vector, float]:
-        eta, k = predict(loss, block, theta), loss.outputs
+        eta, k = predict(loss, block, theta=theta), loss.outputs
         curvature = loss.curvature(block.y, eta).reshape(-1, k, k)
         design = np.einsum("ia,ce->icae", block.dense(), np.eye(k))
         flat = design.reshape(len(block) * k, -1)
@@ -269,7 +269,7 @@ def tilted_slopes(
     return block_sum(term, rows)
 
 
-def _predict_each(loss: Loss, rows: Rows, thetas: Matrix) -> Matrix:
+def _predict_each(loss: Loss, rows: Rows, *, thetas: Matrix) -> Matrix:
     """Return the predictors at each theta, (a, n) or (a, n, k)."""
     a, k = len(thetas), loss.outputs
     columns = thetas.reshape(a, -1, k).transpose(1, 0, 2).reshape(-1, a * k)

@@ -28,7 +28,7 @@ from ..exceptions import InvalidInput, MissingExtra, Unsupported
 from ..private_model.snapshot import PublicModel, note_use
 from ..promise.canonical import dumps
 from ..promise.certificate import Certificate
-from ..promise.record import Release
+from ..promise.verification import Release
 from .folder import (
     METADATA,
     CorruptFiles,
@@ -157,7 +157,7 @@ def _make_safetensors(public: PublicModel) -> bytes:
         coef, intercept = coef[0], intercept[0]
     tensors: dict[str, NDArray[Any]] = {"coef": coef, "intercept": intercept}
     # Parameters may be arrays themselves: candidates of a grid, say.
-    parameters = pack(dict(public.parameters), "parameters", tensors)
+    parameters = pack(dict(public.parameters), "parameters", arrays=tensors)
     tensors = {name: np.array(array, order="C") for name, array in tensors.items()}
     words = _make_metadata(public) | {"parameters": dumps(parameters)}
     body = b"".join(array.tobytes() for array in tensors.values())
@@ -222,7 +222,7 @@ def _read_public(
     if "classes" in words:
         kind = np.dtype(words["classes_type"])
         classes = np.array(json.loads(words["classes"]), dtype=kind)
-    theta = _stack(coef, tensors["intercept"], certificate)
+    theta = _stack(coef, tensors["intercept"], certificate=certificate)
     note_use(parameters["budget"])  # by the fit that was shipped
     return PublicModel(
         release=Release(theta, certificate),
@@ -238,7 +238,7 @@ def _read_public(
 
 
 def _stack(
-    coef: NDArray[Any], intercept: NDArray[Any], certificate: Certificate
+    coef: NDArray[Any], intercept: NDArray[Any], *, certificate: Certificate
 ) -> Vector:
     """Return coefficients and intercepts as the one vector that was released."""
     columns = np.atleast_2d(coef).T
@@ -296,7 +296,7 @@ def _make_graph(public: PublicModel, onnx: Any) -> Any:
         shapes = {"label": [None], last: [None]}
         if last == "probabilities":
             shapes[last].append(len(public.classes))
-    return _assemble_graph(onnx, steps, constants, shapes)
+    return _assemble_graph(onnx, steps, constants=constants, shapes=shapes)
 
 
 def _label_steps(n_outputs: int, onnx: Any) -> list[Step]:
@@ -345,6 +345,7 @@ def _copy_eta(output: str) -> Step:
 def _assemble_graph(
     onnx: Any,
     steps: list[Step],
+    *,
     constants: Mapping[str, NDArray[Any]],
     shapes: Mapping[str, list[int | None]],
 ) -> Any:

@@ -84,13 +84,13 @@ def save(snapshot: Snapshot, path: str | PathLike[str]) -> None:
     folder = Path(path)
     arrays: dict[str, NDArray[Any]] = {}
     content = pack_public(snapshot.public, arrays)
-    public = _seal_pair("release", content, arrays)
+    public = _seal_pair("release", content, arrays=arrays)
     private: dict[str, bytes] = {}
     if snapshot.private is not None:
         arrays = {}
         content = _private_content(snapshot, arrays)
         content["release"] = digest(public["release.json"])
-        private = _seal_pair("private", content, arrays)
+        private = _seal_pair("private", content, arrays=arrays)
     elif read_file(folder, "private.json") is not None:
         raise InvalidInput(
             "this copy has only the release, and the folder holds private state that "
@@ -106,8 +106,10 @@ def read_snapshot(path: str | PathLike[str]) -> Snapshot:
     was altered.
     """
     folder = Path(path)
-    manifest = _require(read_file(folder, "release.json"), "release.json", folder)
-    content, arrays = _open_pair(folder, "release", manifest)
+    manifest = _require(
+        read_file(folder, "release.json"), "release.json", folder=folder
+    )
+    content, arrays = _open_pair(folder, "release", manifest=manifest)
     try:
         snapshot = Snapshot(unpack_public(content, arrays))
     except UNREADABLE as error:
@@ -117,15 +119,15 @@ def read_snapshot(path: str | PathLike[str]) -> Snapshot:
     private = read_file(folder, "private.json")
     if private is None:
         if read_file(folder, "private.safetensors") is not None:
-            _require(None, "private.json", folder)
+            _require(None, "private.json", folder=folder)
         return snapshot
-    content, arrays = _open_pair(folder, "private", private)
+    content, arrays = _open_pair(folder, "private", manifest=private)
     if content.get("release") != digest(manifest):
         raise CorruptFiles(
             f"private.json and release.json were not saved together; {RESTORE}"
         )
     try:
-        return _load_private(snapshot, content, arrays)
+        return _load_private(snapshot, content, arrays=arrays)
     except UNREADABLE as error:
         raise CorruptFiles(
             f"private.json does not contain private state; {RESTORE}"
@@ -134,7 +136,7 @@ def read_snapshot(path: str | PathLike[str]) -> Snapshot:
 
 def pack_public(public: PublicModel, arrays: dict[str, NDArray[Any]]) -> Content:
     """Return the public model as JSON data, with its arrays beside it."""
-    return {"model": pack(public, "model", arrays)}
+    return {"model": pack(public, "model", arrays=arrays)}
 
 
 def unpack_public(content: Content, arrays: Mapping[str, NDArray[Any]]) -> PublicModel:
@@ -298,7 +300,7 @@ def _private_content(snapshot: Snapshot, arrays: dict[str, NDArray[Any]]) -> Con
 
 
 def _load_private(
-    snapshot: Snapshot, content: Content, arrays: Mapping[str, NDArray[Any]]
+    snapshot: Snapshot, content: Content, *, arrays: Mapping[str, NDArray[Any]]
 ) -> Snapshot:
     """Return the snapshot with its private model."""
     rows = unpack(content["rows"], arrays)
@@ -315,7 +317,7 @@ def _load_private(
 
 
 def _seal_pair(
-    kind: str, content: Content, arrays: dict[str, NDArray[Any]]
+    kind: str, content: Content, *, arrays: dict[str, NDArray[Any]]
 ) -> dict[str, bytes]:
     """Return manifest and arrays as two files; the manifest has the arrays' hash."""
     data = import_safetensors().save(arrays)
@@ -324,19 +326,19 @@ def _seal_pair(
 
 
 def _open_pair(
-    folder: Path, kind: str, manifest: bytes
+    folder: Path, kind: str, *, manifest: bytes
 ) -> tuple[Content, Mapping[str, NDArray[Any]]]:
     """Return content and arrays of a manifest, after checking both hashes."""
     content = open_manifest(kind, manifest)
     name = f"{kind}.safetensors"
-    data = _require(read_file(folder, name), name, folder)
+    data = _require(read_file(folder, name), name, folder=folder)
     if digest(data) != content.pop("arrays", None):
         raise CorruptFiles(f"{name} was altered since it was saved; {RESTORE}")
     arrays: Mapping[str, NDArray[Any]] = import_safetensors().load(data)
     return content, arrays
 
 
-def _require(data: bytes | None, name: str, folder: Path) -> bytes:
+def _require(data: bytes | None, name: str, *, folder: Path) -> bytes:
     """Return the content of a file that must exist."""
     if data is None:
         raise CorruptFiles(f"{name} is missing from {folder}; {RESTORE}")

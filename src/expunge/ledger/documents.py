@@ -22,8 +22,15 @@ from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
 from ..exceptions import InvalidInput
-from ..promise.canonical import Check, Document, Spelled, dumps, hexadecimal, loads
-from ..promise.schemas import json_schema
+from ..promise.canonical import (
+    Check,
+    Document,
+    Spelled,
+    dumps,
+    hexadecimal,
+    json_schema,
+    loads,
+)
 
 DAY = 24 * 60 * 60 * 1000  # in milliseconds
 EPOCH = date(1970, 1, 1)

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 from ..exceptions import InvalidInput
-from ..promise.canonical import Check, exactly, hexadecimal, one_of
+from ..promise.canonical import Check, exactly, hexadecimal, load_schema, one_of
 from ..promise.certificate import Certificate
-from ..promise.schemas import load_schema
 from ..promise.verification import Verdict, verify
 from .documents import by_model, days_between, document_of, list_of
 from .entries import (

@@ -30,9 +30,8 @@ from sklearn.utils.validation import (
 
 from ..core.arrays import Matrix, Vector, write_lock
 from ..core.losses import Loss
-from ..core.objective import Objective, Scaling
+from ..core.objective import Objective, Rows, Scaling
 from ..core.penalties import Penalty
-from ..core.rows import Rows
 from ..exceptions import CapacityExceeded, InvalidInput, NoPrivateState, Unsupported
 from ..files import save
 from ..plan import PlanOptions, PlanReport, plan
@@ -52,7 +51,7 @@ from ..private_model.training_rows import RowDigests, TrainingRows
 from ..promise.budget import Budget
 from ..promise.certificate import Certificate, Scope
 from ..promise.noise import SECRET_BYTES, random_bytes
-from ..promise.record import Record
+from ..promise.verification import Record
 from ..removal import Mechanism
 from .parameters import MECHANISMS, Prepared, choose_object, penalty_of
 
@@ -320,7 +319,7 @@ class Forgetful(BaseEstimator, ABC):
         scope: Scope,
     ) -> PrivateModel:
         """Fit these rows and return the private model."""
-        mechanism = choose_object("mechanism", self.mechanism, MECHANISMS)
+        mechanism = choose_object("mechanism", self.mechanism, choices=MECHANISMS)
         if mechanism.needs_rows and not self.keep_data:
             raise InvalidInput(
                 f"mechanism={self.mechanism!r} needs the remaining rows; set "
@@ -472,7 +471,7 @@ def fit_prepared(
         The model of an earlier fit, whose declarations still hold.
     """
     labels = prepared.labels
-    scope = carry_over(scope or Scope(), before, estimator.budget)
+    scope = carry_over(scope or Scope(), before, budget=estimator.budget)
     scope = replace(scope, classes="none" if labels is None else labels.stated)
     private = estimator._fit_private(prepared, start=start, scope=scope)
     private, release, record = private.with_noise().release()

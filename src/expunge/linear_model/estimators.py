@@ -48,7 +48,7 @@ class _Classifier(ClassifierMixin, Forgetful):
     ) -> tuple[Loss, Labels | None]:
         check_classification_targets(y)
         pair = self._base_loss()
-        labels = learn_labels(y, weight, self.classes, pair)
+        labels = learn_labels(y, weight, self.classes, pair=pair)
         loss = labels.loss_like(pair)
         return loss, replace(labels, signed=loss.outputs == 1)
 
@@ -80,7 +80,7 @@ class LogisticRegression(_Classifier):
     """
 
     def _base_loss(self) -> Loss:
-        return choose_object("loss", self.loss or "logistic", BINARY_LOSSES)
+        return choose_object("loss", self.loss or "logistic", choices=BINARY_LOSSES)
 
     def to_sklearn(self) -> Any:
         """Return LogisticRegression, OneVsRestClassifier of it, or LinearSVC."""
@@ -179,7 +179,9 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
         return self._loss(), None
 
     def _loss(self) -> Loss:
-        loss = choose_object("loss", self.loss or "half_squared", REGRESSION_LOSSES)
+        loss = choose_object(
+            "loss", self.loss or "half_squared", choices=REGRESSION_LOSSES
+        )
         if self._n_targets in (None, 1):
             return loss
         if loss != HalfSquared():

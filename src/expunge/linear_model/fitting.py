@@ -139,7 +139,7 @@ def fit_copy(
 
 
 def refit_on(
-    estimator: Forgetful, left: Any, private: PrivateModel, *, n_subjects: int
+    estimator: Forgetful, left: Any, *, private: PrivateModel, n_subjects: int
 ) -> PrivateModel:
     """Return a private model fitted to the rows that are left, with other columns.
 
@@ -179,7 +179,7 @@ def refit_on(
 
 
 def release_snapshot(
-    estimator: Forgetful, before: Snapshot, after: PrivateModel
+    estimator: Forgetful, before: Snapshot, *, after: PrivateModel
 ) -> None:
     """Release a private model, and make it the model of an estimator."""
     snapshot = before.release(after)
@@ -226,7 +226,9 @@ def _make_one_vs_rest(model: Any) -> Any:
     plain = OneVsRestClassifier(linear_model.LogisticRegression())
     plain.label_binarizer_ = LabelBinarizer(sparse_output=True).fit(model.classes_)
     plain.estimators_ = [
-        _set_coefficients(_make_binary(model), coef[None, :], np.array([intercept]))
+        _set_coefficients(
+            _make_binary(model), coef[None, :], intercept=np.array([intercept])
+        )
         for coef, intercept in zip(model.coef_, model.intercept_, strict=True)
     ]
     if not hasattr(plain, "classes_"):  # a property until scikit-learn 1.8
@@ -245,11 +247,11 @@ def _fill(plain: Any, model: Any) -> Any:
     """Return the estimator with the model's release in it."""
     if hasattr(model, "classes_"):
         plain.classes_ = model.classes_.copy()
-    filled = _set_coefficients(plain, model.coef_, model.intercept_)
+    filled = _set_coefficients(plain, model.coef_, intercept=model.intercept_)
     return _describe(filled, model)
 
 
-def _set_coefficients(plain: Any, coef: Matrix, intercept: Vector) -> Any:
+def _set_coefficients(plain: Any, coef: Matrix, *, intercept: Vector) -> Any:
     """Return the estimator with coefficients of its own."""
     plain.coef_ = np.array(coef)
     plain.intercept_ = np.array(intercept) if np.ndim(intercept) else float(intercept)

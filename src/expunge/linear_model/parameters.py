@@ -8,9 +8,8 @@ from typing import TypeVar
 
 from ..core.arrays import Private
 from ..core.losses import HalfSquared, Huber, Logistic, Loss, Multinomial, SquaredHinge
-from ..core.objective import Objective
+from ..core.objective import Objective, Rows
 from ..core.penalties import L1, L2, ElasticNet, Penalty
-from ..core.rows import Rows
 from ..exceptions import InvalidInput
 from ..private_model.labels import Labels
 from ..removal import Jackknife, Mechanism, Newton, Rescaled, Retrain
@@ -64,7 +63,7 @@ class Prepared(Private):
 
 
 def choose_object(
-    name: str, value: str | Choice, choices: Mapping[str, Choice]
+    name: str, value: str | Choice, *, choices: Mapping[str, Choice]
 ) -> Choice:
     """Return the object with this name, or the object itself."""
     if not isinstance(value, str):

@@ -187,20 +187,20 @@ class TunedEstimator(Forgetful):
             self.budget,
             self.random_state,
         )
-        kept, bounds = sort_by_fold(rule, prepared.rows, prepared.owners)
+        kept, bounds = sort_by_fold(rule, prepared.rows, owners=prepared.owners)
         total = len(rule.objectives) * (1 + (rule.n_folds or 0))
         label = f"tuning {len(rule.objectives)} candidates"
         bar = ProgressBar(total, label, shown=self.verbose)
-        models = fit_models(rule, Split(kept.rows, bounds), bar)
+        models = fit_models(rule, Split(kept.rows, bounds), tick=bar)
         noise = None
         if rule.method == "noised":
             assert budget is not None
             noise = noise_for(make_choice_noise(budget, seed), 1)
-        chosen = choose_with_noise(models.choice, noise, rule)
+        chosen = choose_with_noise(models.choice, noise, rule=rule)
         model = PrivateModel.fit(
             rule.objectives[chosen],
             kept.rows,
-            mechanism=choose_object("mechanism", self.mechanism, MECHANISMS),
+            mechanism=choose_object("mechanism", self.mechanism, choices=MECHANISMS),
             budget=budget,
             start=models.full_fits[chosen].anchor,
         )
@@ -262,7 +262,9 @@ def loo_error(model: Forgetful) -> LooResult:
             "this model keeps no data (keep_data=False), and leave-one-out needs "
             "every row; fit with keep_data=True, or call leave_one_out(state, rows)"
         )
-    summary = summarise(private.objective_for(rows), rows, private.answer.draft.theta)
+    summary = summarise(
+        private.objective_for(rows), rows, theta=private.answer.draft.theta
+    )
     return leave_one_out(keep_sums(initial_state(summary), summary, moment=True), rows)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from ..core.arrays import Index, Matrix, Private, Vector, catch_lapack_errors, row_norms
 from ..core.linalg import Symmetric
 from ..core.losses import Loss
-from ..core.rows import Rows
+from ..core.objective import Rows
 from ..core.solver import add_quadratic
 from ..core.sums import BLOCK_ROWS, block_sum, loss_hessian, predict
 from ..exceptions import CannotRemove, ExpungeError, InvalidInput, NotPositiveDefinite
@@ -156,7 +156,9 @@ def follow_order(
         after, remaining = remove(count), rows.without(order[:count])
         if after is None or model.budget is None:
             return inf
-        seen = measure_gradient(after.answer.state, after.answer.draft, remaining)
+        seen = measure_gradient(
+            after.answer.state, after.answer.draft, remaining=remaining
+        )
         row_norm = model.budget.row_norm
         return best_radius(
             after.answer.state, seen, remaining=remaining, row_norm=row_norm
@@ -269,7 +271,7 @@ def _score(loss: Loss, rows: Rows, *, theta: Vector) -> tuple[float, float]:
     numbers = labels_are_numbers(loss)
 
     def term(block: Rows) -> tuple[float, float]:
-        eta = predict(loss, block, theta)
+        eta = predict(loss, block, theta=theta)
         if numbers:
             errors = (eta - block.y).reshape(len(block), -1)
             points = np.einsum("ij,ij->i", errors, errors)
@@ -355,7 +357,9 @@ def _effects(model: PrivateModel, rows: Rows) -> Callable[[Rows], Matrix]:
     """Return the map from rows to H^-1 w g, g being a row's share of the gradient."""
     objective, draft = model.objective, model.answer.draft
     loss, theta = objective.loss, draft.theta
-    total = Symmetric.from_dense(loss_hessian(loss, rows, theta) / rows.total_weight)
+    total = Symmetric.from_dense(
+        loss_hessian(loss, rows, theta=theta) / rows.total_weight
+    )
     H = add_quadratic(objective, total)
     shift = np.full(H.size, SHIFT * float(H.diagonal.mean()))
     factor = H.add_diagonal(shift).cholesky()
@@ -364,7 +368,7 @@ def _effects(model: PrivateModel, rows: Rows) -> Callable[[Rows], Matrix]:
     shared = penalty if objective.scaling == "mean" else np.zeros_like(theta)
 
     def effects(block: Rows) -> Matrix:
-        slope = loss.slope(block.y, predict(loss, block, theta))
+        slope = loss.slope(block.y, predict(loss, block, theta=theta))
         slope = slope.reshape(len(block), -1)
         lifted = np.einsum("ia,ic->iac", block.dense(), slope)
         gradients = lifted.reshape(len(block), -1) + shared

@@ -24,8 +24,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING
 
 from ..core.arrays import Private
-from ..core.objective import Objective
-from ..core.rows import Rows
+from ..core.objective import Objective, Rows
 from ..core.sums import largest_norm
 from ..exceptions import InvalidInput, MissingExtra, Unsupported
 from ..private_model.model import PrivateModel

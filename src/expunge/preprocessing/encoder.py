@@ -239,7 +239,7 @@ def _sum_weights(column: NDArray[Any], weight: Vector | None) -> dict[Category, 
         counts = np.bincount(codes, minlength=len(keys)).tolist()
         sums = [count << UNIT for count in counts]
     else:
-        sums = exact_sums([weight], codes.astype(np.intp), len(keys))
+        sums = exact_sums([weight], codes.astype(np.intp), n_bins=len(keys))
     return {key: total for key, total in zip(keys, sums, strict=True) if total}
 
 

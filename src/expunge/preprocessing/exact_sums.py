@@ -102,7 +102,9 @@ class ColumnSums(Private):
         The difference is exact: however far the mean is from zero, nothing is lost.
         """
         columns = zip(*self.powers, strict=True)
-        return np.array([_deviation(w, s, q) if w else nan for w, s, q in columns])
+        return np.array(
+            [_deviation(w, s, second=q) if w else nan for w, s, q in columns]
+        )
 
     def _possible(self, column: tuple[int, ...]) -> bool:
         """Whether some rows have these sums: S_0 >= 0 and S_0 S_2 >= S_1^2."""
@@ -131,21 +133,21 @@ class Entries(Private):
         """Return sum w x^power of each bin, in units of 2^-((power + 1) UNIT)."""
         factors = [self.values] * power
         if self.weight is not None:
-            return exact_sums([*factors, self.weight], self.bins, self.n_bins)
+            return exact_sums([*factors, self.weight], self.bins, n_bins=self.n_bins)
         if not factors:
             counts = np.bincount(self.bins, minlength=self.n_bins)
             return [count << UNIT for count in counts.tolist()]
-        return [s << UNIT for s in exact_sums(factors, self.bins, self.n_bins)]
+        return [s << UNIT for s in exact_sums(factors, self.bins, n_bins=self.n_bins)]
 
 
 def total_weight(weight: Vector | None, n_rows: int) -> int:
     """Return the exact sum of weights, 1 each if not given, in units of 2^-UNIT."""
     if weight is None:
         return n_rows << UNIT
-    return exact_sums([weight], np.zeros(n_rows, dtype=np.intp), 1)[0]
+    return exact_sums([weight], np.zeros(n_rows, dtype=np.intp), n_bins=1)[0]
 
 
-def exact_sums(factors: Sequence[Vector], bins: Index, n_bins: int) -> list[int]:
+def exact_sums(factors: Sequence[Vector], bins: Index, *, n_bins: int) -> list[int]:
     """Return, for each bin, the sum of products of up to three finite factors.
 
     In units of 2^-(k UNIT) for k factors.
@@ -153,11 +155,11 @@ def exact_sums(factors: Sequence[Vector], bins: Index, n_bins: int) -> list[int]
     totals = [0] * n_bins
     for begin in range(0, len(bins), BLOCK):
         part = slice(begin, begin + BLOCK)
-        _add_block(totals, [factor[part] for factor in factors], bins[part])
+        _add_block(totals, [factor[part] for factor in factors], bins=bins[part])
     return totals
 
 
-def _add_block(totals: list[int], factors: Sequence[Vector], bins: Index) -> None:
+def _add_block(totals: list[int], factors: Sequence[Vector], *, bins: Index) -> None:
     """Add the products of a block of entries to the totals."""
     limbs, exponents = _limbs(factors[0])
     for factor in factors[1:]:
@@ -215,7 +217,7 @@ def _columns(X: Design, weight: Vector | None) -> Iterator[Entries]:
         yield Entries(part.ravel(order="F"), bins, width, own)
 
 
-def _deviation(weight: int, first: int, second: int) -> float:
+def _deviation(weight: int, first: int, *, second: int) -> float:
     """Return sqrt(weight second - first^2) / weight to the last bit."""
     square = (weight * second - first**2) << (2 * GUARD_BITS)
     return isqrt(square) / (weight << (UNIT + GUARD_BITS))

@@ -41,7 +41,7 @@ from ..private_model.subjects import (
 )
 from ..private_model.training_rows import unknown_owners
 from ..promise.certificate import Certificate, Scope
-from ..promise.record import Record
+from ..promise.verification import Record
 from .transformers import (
     Changes,
     RawRows,
@@ -188,7 +188,7 @@ class ForgettablePipeline(_BaseComposition):
                 names = {person(subject) for subject in list_of_ids(subjects)}
             gone = _find_places(raw, names)
             if gone.size:
-                self._fitted = self._remove(raw, names, gone)
+                self._fitted = self._remove(raw, names, gone=gone)
                 self._finish_request()
         return self
 
@@ -211,21 +211,21 @@ class ForgettablePipeline(_BaseComposition):
             return earlier
         return public_model(self.estimator)
 
-    def _remove(self, raw: RawRows, names: set[str], gone: Index) -> FittedPipeline:
+    def _remove(self, raw: RawRows, names: set[str], *, gone: Index) -> FittedPipeline:
         """Return the pipeline without these owners and their rows."""
         parts = self._fitted.parts
         left = raw.take(np.setdiff1d(np.arange(len(raw.owners)), gone))
         if not left.owners:
             raise CannotRemove("no row would be left; nobody was removed")
-        steps, Z = remove_from_steps(parts.steps, raw.take(gone), left)
+        steps, Z = remove_from_steps(parts.steps, raw.take(gone), left=left)
         # A copy: if anything fails below, the pipeline keeps the old model.
         model, private = copy(parts.model), private_model(parts.model)
         if Z is None:
             after = forget_owners(private, names)
         else:
             rows = replace(left, X=Z)
-            after = refit_on(model, rows, private, n_subjects=len(names))
-        release_snapshot(model, snapshot_of(parts.model), after)
+            after = refit_on(model, rows, private=private, n_subjects=len(names))
+        release_snapshot(model, snapshot_of(parts.model), after=after)
         new = FittedParts(steps, model)
         changes = Changes.between(_column_names(parts), _column_names(new))
         return FittedPipeline(new, changes, left, before=parts)

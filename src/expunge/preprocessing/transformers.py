@@ -346,7 +346,9 @@ def apply_steps(steps: Iterable[tuple[str, Any]], X: Any) -> Any:
     return X
 
 
-def remove_from_steps(steps: Steps, gone: RawRows, left: RawRows) -> tuple[Steps, Any]:
+def remove_from_steps(
+    steps: Steps, gone: RawRows, *, left: RawRows
+) -> tuple[Steps, Any]:
     """Return the steps as if fitted on the rows left, and those rows transformed.
 
     In place of the transformed rows it returns None if no step changed: then they are

@@ -17,9 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..core.arrays import Private, Vector
-from ..core.objective import Objective
+from ..core.objective import Objective, Rows
 from ..core.packing import stored
-from ..core.rows import Rows
 from ..core.solver import Model, Solution, minimise, require_converged
 from ..core.sums import largest_norm
 from ..exceptions import (
@@ -32,7 +31,7 @@ from ..exceptions import (
 from ..promise.budget import Budget
 from ..promise.radius import Radius, best_radius
 from ..removal import Draft, Mechanism, Newton, State, measure_gradient
-from ..removal.retrain import measure_weight, require_rows, rescale_model, retrain
+from ..removal.mechanisms import measure_weight, require_rows, rescale_model, retrain
 from ..removal.state import initial_state, keep_sums
 from ..removal.summary import summarise
 
@@ -124,7 +123,7 @@ class Adoption(Private):
     residual: float
 
 
-def fit_answer(agreement: Agreement, rows: Rows, start: Vector | None) -> Answer:
+def fit_answer(agreement: Agreement, rows: Rows, *, start: Vector | None) -> Answer:
     """Return the answer of a first fit.
 
     Raises NotCertifiable if the solver's error cannot be certified to be within the
@@ -137,27 +136,27 @@ def fit_answer(agreement: Agreement, rows: Rows, start: Vector | None) -> Answer
             "included); scale or clip the rows before fitting, or declare more"
         )
     solution = minimise(agreement.objective, rows, start=start)
-    require_converged(agreement.objective, rows, solution)
-    answer = _answer_at(agreement, rows, solution, "fitted")
+    require_converged(agreement.objective, rows, solution=solution)
+    answer = _answer_at(agreement, rows, solution=solution, decision="fitted")
     return _require_within_tau(answer, agreement.budget)
 
 
-def retrain_answer(agreement: Agreement, rows: Rows, start: Vector | None) -> Answer:
+def retrain_answer(agreement: Agreement, rows: Rows, *, start: Vector | None) -> Answer:
     """Return the answer of a full fit to the remaining rows."""
     if not rows.total_weight > 0.0:
         raise CannotRemove(
             "no row with positive weight would be left; delete the model instead"
         )
     solution = retrain(agreement.objective_for(rows), rows, start=start)
-    answer = _answer_at(agreement, rows, solution, "retrained")
+    answer = _answer_at(agreement, rows, solution=solution, decision="retrained")
     return _require_within_tau(answer, agreement.budget)
 
 
 def remove_rows(
     agreement: Agreement,
     before: Answer,
-    removed: Rows,
     *,
+    removed: Rows,
     remaining: Callable[[], Rows] | None,
     spend: bool,
 ) -> Answer:
@@ -185,7 +184,7 @@ def remove_rows(
 
 
 def improve_answer(
-    agreement: Agreement, answer: Answer, remaining: Rows, *, again: bool
+    agreement: Agreement, answer: Answer, *, remaining: Rows, again: bool
 ) -> Answer:
     """Return an answer that fits the budget: measured, polished, or retrained.
 
@@ -195,7 +194,7 @@ def improve_answer(
     """
     rows = require_rows(answer.state, remaining)
     state = measure_weight(answer.state, rows)
-    draft = measure_gradient(state, answer.draft, rows)
+    draft = measure_gradient(state, answer.draft, remaining=rows)
     radius = best_radius(state, draft, remaining=rows, row_norm=agreement.row_norm)
     measured = replace(answer, draft=draft, radius=radius, decisions=(MEASURED,))
     if measured.fits(agreement.budget) and not again:
@@ -210,29 +209,29 @@ def improve_answer(
             max_steps=POLISHING_STEPS,
         )
         done = f"polished {solution.n_steps} times"
-        polished = _answer_at(agreement, rows, solution, done)
+        polished = _answer_at(agreement, rows, solution=solution, decision=done)
     except REFUSALS:
-        return retrain_answer(agreement, rows, theta)
+        return retrain_answer(agreement, rows, start=theta)
     if polished.fits(agreement.budget):
         return polished
-    return retrain_answer(agreement, rows, theta)
+    return retrain_answer(agreement, rows, start=theta)
 
 
-def anchor_answer(agreement: Agreement, answer: Answer, remaining: Rows) -> Answer:
+def anchor_answer(agreement: Agreement, answer: Answer, *, remaining: Rows) -> Answer:
     """Return the answer after one more step, with sums rebuilt from the rows."""
     rows = require_rows(answer.state, remaining)
     objective, start = agreement.objective_for(rows), answer.draft.theta
     solution = minimise(objective, rows, start=start, max_steps=1)
-    return _answer_at(agreement, rows, solution, "re-anchored")
+    return _answer_at(agreement, rows, solution=solution, decision="re-anchored")
 
 
 def _answer_at(
-    agreement: Agreement, rows: Rows, solution: Solution, decision: str
+    agreement: Agreement, rows: Rows, *, solution: Solution, decision: str
 ) -> Answer:
     """Return the answer anchored at a solution on these rows, nothing removed yet."""
     objective = agreement.objective_for(rows)
     summary = summarise(
-        objective, rows, solution.theta, subgradient=solution.subgradient
+        objective, rows, theta=solution.theta, subgradient=solution.subgradient
     )
     measured = solution.gradient + solution.subgradient
     draft = Draft(summary.theta, solution.subgradient, measured)

@@ -24,9 +24,8 @@ from numpy.typing import NDArray
 
 from ..core.arrays import Index, Private, Vector
 from ..core.losses import Logistic, Loss, Multinomial, OneVsRest
-from ..core.objective import Objective
+from ..core.objective import Objective, Rows
 from ..core.packing import stored
-from ..core.rows import Rows
 from ..exceptions import EmptyClass, InvalidInput, Unsupported
 from ..promise.certificate import Classes
 
@@ -114,7 +113,7 @@ class Labels(Private):
     ) -> tuple["Labels", Loss]:
         """Return the labels of a fit to other rows, and the loss for them."""
         declared = list(self.classes) if self.declared else None
-        labels = learn_labels(y, weight, declared, self.pair)
+        labels = learn_labels(y, weight, declared, pair=self.pair)
         loss = labels.loss_like(loss)
         return replace(labels, signed=loss.outputs == 1), loss
 
@@ -171,7 +170,7 @@ class Labels(Private):
 
 
 def learn_labels(
-    y: Any, weight: Vector | None, declared: Sequence[Any] | None, pair: Loss
+    y: Any, weight: Vector | None, declared: Sequence[Any] | None, *, pair: Loss
 ) -> Labels:
     """Return the labels of a fit: those declared, or those that the rows have.
 

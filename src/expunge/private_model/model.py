@@ -28,9 +28,8 @@ from typing import ClassVar, Self, TypeAlias, TypeVar
 import numpy as np
 
 from ..core.arrays import Index, Private, Vector
-from ..core.objective import Objective
+from ..core.objective import Objective, Rows
 from ..core.packing import NOT_STORED, stored
-from ..core.rows import Rows
 from ..exceptions import CapacityExceeded, InvalidInput, ScheduleExhausted
 from ..promise.accountant import Accountant, Fitted, Removed, TunedOnData, release_event
 from ..promise.budget import Budget
@@ -45,7 +44,7 @@ from ..promise.noise import (
     random_bytes,
     round_to_grid,
 )
-from ..promise.record import Record, Release, Scored
+from ..promise.verification import Record, Release, Scored
 from ..removal import Mechanism, Newton
 from .answers import (
     MEASURED,
@@ -151,7 +150,7 @@ class PrivateModel(Private):
         clock = perf_counter()
         mechanism = Newton() if mechanism is None else mechanism
         agreement = Agreement(objective, mechanism, budget, rows.total_weight)
-        answer = fit_answer(agreement, rows, start)
+        answer = fit_answer(agreement, rows, start=start)
         accountant = Accountant(budget).compose(Fitted(answer.draft.theta.size))
         return PrivateModel(
             agreement=agreement,
@@ -229,7 +228,7 @@ class PrivateModel(Private):
             answer = remove_rows(
                 self.agreement,
                 self.answer,
-                self._with_current_labels(removed),
+                removed=self._with_current_labels(removed),
                 remaining=rows,
                 spend=spend,
             )
@@ -238,10 +237,12 @@ class PrivateModel(Private):
                 raise
             # Retraining does not refuse, so with the rows at hand we must not either.
             start = self.answer.draft.theta
-            answer = retrain_answer(self.agreement, rows(), start)
+            answer = retrain_answer(self.agreement, rows(), start=start)
         if rows is not None and not answer.fits(self.budget):
             again = MEASURED in self.answer.decisions
-            answer = improve_answer(self.agreement, answer, rows(), again=again)
+            answer = improve_answer(
+                self.agreement, answer, remaining=rows(), again=again
+            )
         seconds = perf_counter() - clock
         return replace(counted, answer=answer, labels=labels, seconds=seconds)
 
@@ -285,7 +286,7 @@ class PrivateModel(Private):
         return replace(
             counted,
             agreement=agreement,
-            answer=retrain_answer(agreement, remaining, start),
+            answer=retrain_answer(agreement, remaining, start=start),
             accountant=account,
             seconds=perf_counter() - clock,
         )
@@ -296,7 +297,7 @@ class PrivateModel(Private):
         The old anchor, which was fitted to the removed rows too, is gone with the old
         model, and so is every sum that they were subtracted from.
         """
-        answer = anchor_answer(self.agreement, self.answer, remaining)
+        answer = anchor_answer(self.agreement, self.answer, remaining=remaining)
         return replace(self, answer=answer)
 
     def release(self, noise: Noise | None = None) -> tuple[Self, Release, Record]:

@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 
 from ..core.arrays import Index, Matrix, Vector
 from ..core.losses import Loss
+from ..core.objective import Rows
 from ..core.packing import Arrays, pack, stored, unpack
-from ..core.rows import Rows
 from ..exceptions import InvalidInput
 from ..promise.accountant import TunedOnData
 from ..promise.budget import Budget, is_made_here
 from ..promise.certificate import Scope, certify
-from ..promise.record import Record, Release
+from ..promise.verification import Record, Release
 from .model import (
     AnyModel,
     Fetch,
@@ -174,7 +174,7 @@ class Snapshot:
             "is_released": self.private.released is not None,
             "record": self.record,
         }
-        return {name: pack(part, name, arrays) for name, part in parts.items()}
+        return {name: pack(part, name, arrays=arrays) for name, part in parts.items()}
 
     def load(
         self,
@@ -259,7 +259,7 @@ def forget_rows(model: AnyModel, removed: Rows) -> AnyModel:
 
 
 def carry_over(
-    scope: Scope, before: PublicModel | None, budget: Budget | None
+    scope: Scope, before: PublicModel | None, *, budget: Budget | None
 ) -> Scope:
     """Return the scope of a fit, with what was declared of the fit before it.
 
@@ -338,12 +338,12 @@ def _find_places(model: AnyModel, removed: Rows) -> Index:
         if n_wanted == len(equal) or (same and model.interchangeable(equal)):
             gone += equal[-n_wanted:]
         else:
-            gone += _require_meant(kept, equal, n_wanted, share=share)
+            gone += _require_meant(kept, equal, n_wanted=n_wanted, share=share)
     return np.array(gone, dtype=np.intp)
 
 
 def _require_meant(
-    kept: TrainingRows, places: list[int], n_wanted: int, *, share: Counter[str]
+    kept: TrainingRows, places: list[int], *, n_wanted: int, share: Counter[str]
 ) -> list[int]:
     """Return which of these equal rows a request means, or refuse it.
 

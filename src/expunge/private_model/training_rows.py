@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ..core.arrays import Index, Private
+from ..core.objective import Rows
 from ..core.packing import Arrays, pack
-from ..core.rows import Rows
 from ..exceptions import UnknownRows, UnknownSubject
 from .subjects import ROW, is_row_name
 
@@ -123,7 +123,7 @@ class TrainingRows(Private):
     def dump(self, place: str, arrays: Arrays) -> Any:
         """Return the remaining rows as JSON data, with their arrays beside it."""
         left = self.compact()
-        return pack((left.rows, left.owners, sorted(left.asked)), place, arrays)
+        return pack((left.rows, left.owners, sorted(left.asked)), place, arrays=arrays)
 
 
 class RowDigests(Private):
@@ -233,7 +233,7 @@ class RowDigests(Private):
             "owners": np.array(owners, dtype=np.int64),
             "asked": sorted(self.asked),
         }
-        return pack(parts, place, arrays)
+        return pack(parts, place, arrays=arrays)
 
     @classmethod
     def load(cls, parts: Mapping[str, Any]) -> "RowDigests":

@@ -32,8 +32,7 @@ from typing import Literal, TypeAlias, final
 
 from ..core.packing import stored
 from ..exceptions import InvalidInput, NotCertifiable, ScheduleExhausted, Unsupported
-from .budget import Budget
-from .gaussian import epsilon_of
+from .budget import Budget, epsilon_of
 from .noise import Source
 
 Claim: TypeAlias = Literal["each release", "all releases jointly"]
@@ -62,7 +61,7 @@ class Fitted(Event):
 
     def __post_init__(self) -> None:
         """Refuse a model without parameters."""
-        _require_count("n_parameters", self.n_parameters, 1)
+        _require_count("n_parameters", self.n_parameters, least=1)
 
 
 @final
@@ -77,7 +76,7 @@ class Removed(Event):
 
     def __post_init__(self) -> None:
         """Refuse a negative number of people."""
-        _require_count("n_subjects", self.n_subjects, 0)
+        _require_count("n_subjects", self.n_subjects, least=0)
 
 
 @final
@@ -144,7 +143,7 @@ class NoisyTuning(Event):
         _require_cost(self.gdp)
 
 
-def _require_count(name: str, value: int, least: int) -> None:
+def _require_count(name: str, value: int, *, least: int) -> None:
     if isinstance(value, bool) or not value >= least:
         raise InvalidInput(f"{name}={value}; it must be an integer, at least {least}")
 
@@ -308,17 +307,17 @@ def _count_release(event: Released, before: Accountant) -> Accountant:
     cost = hypot(before.pending, event.gdp)
     _require_within(before, cost)
     joint = hypot(before.joint, event.gdp)
-    return _add_release(before, joint, max(before.largest, cost))
+    return _add_release(before, joint, largest=max(before.largest, cost))
 
 
 @_count.register
 def _count_unprotected_release(event: Unprotected, before: Accountant) -> Accountant:
     del event
     _require_schedule(before)
-    return _add_release(before, inf, inf)
+    return _add_release(before, inf, largest=inf)
 
 
-def _add_release(before: Accountant, joint: float, largest: float) -> Accountant:
+def _add_release(before: Accountant, joint: float, *, largest: float) -> Accountant:
     """Return the account with one more release made."""
     made = before.n_releases + 1
     return replace(before, n_releases=made, joint=joint, largest=largest, pending=0.0)

@@ -39,7 +39,7 @@ from typing import Protocol
 from ..core.arrays import UNDERFLOW, require_magnitude
 from ..core.objective import Objective
 from ..exceptions import InvalidInput, Unsupported
-from .gaussian import mu_of
+from .budget import mu_of
 
 
 @dataclass(frozen=True, slots=True)

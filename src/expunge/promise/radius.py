@@ -36,8 +36,8 @@ from ..core.arrays import (
     norm,
 )
 from ..core.linalg import Symmetric, conjugate_gradients
+from ..core.objective import Rows
 from ..core.packing import stored
-from ..core.rows import Rows
 from ..core.sums import KINK_EDGES, largest_move
 from ..exceptions import NotPositiveDefinite
 from ..removal import Draft, State, residual
@@ -268,7 +268,7 @@ def gradient_error(state: State, draft: Draft, *, step: float) -> float:
     return error + 16.0 * UNIT_ROUNDOFF * rest + drift
 
 
-def residual_error(state: State, draft: Draft, s: Vector) -> float:
+def residual_error(state: State, draft: Draft, *, s: Vector) -> float:
     """Return the rounding in q(s) and in the bound on T(s)."""
     size = norm(s)
     matrix = hessian_error(state) + product_error(state)
@@ -340,7 +340,7 @@ def measured_radius(state: State, draft: Draft) -> float:
     s = draft.theta - state.anchor
     pull = norm(residual(state, draft))
     return _over(
-        pull + third_order_bound(state, s) + residual_error(state, draft, s), floor
+        pull + third_order_bound(state, s) + residual_error(state, draft, s=s), floor
     )
 
 
@@ -353,13 +353,13 @@ def measured_local_radius(state: State, draft: Draft, *, row_norm: float) -> flo
     b, floor = R * norm(s), curvature_floor(state)
     if floor <= 0.0:
         return inf
-    rounding = residual_error(state, draft, s) / sqrt(floor)
+    rounding = residual_error(state, draft, s=s) / sqrt(floor)
     pull = inverse_norm(state, residual(state, draft), floor=floor) + rounding
     missed = min(
         growth(b) * hessian_form(state, s), third_order_bound(state, s) / sqrt(floor)
     )
     decrement = half_exponential(b) * (pull + missed)
-    return _local(decrement, R, _floor_after(state, floor, b))
+    return _local(decrement, R, floor=_floor_after(state, floor, b=b))
 
 
 def residual_radius(state: State, draft: Draft) -> float:
@@ -389,7 +389,7 @@ def residual_local_radius(
     pull = inverse_norm(state, draft.measured, floor=floor) + rounding
     decrement = half_exponential(b) * pull
     R = loss.self_concordance * row_norm
-    return _local(decrement, R, _floor_after(state, floor, b))
+    return _local(decrement, R, floor=_floor_after(state, floor, b=b))
 
 
 def two_step_radius(state: State, draft: Draft) -> float:
@@ -443,7 +443,7 @@ def best_radius(
         ]
     if remaining is not None and state.hessian is not None:
         step = draft.theta - state.anchor
-        move = largest_move(state.objective.loss, remaining, step)
+        move = largest_move(state.objective.loss, remaining, step=step)
         found.append(
             Radius(
                 residual_local_radius(state, draft, move=move, row_norm=R),
@@ -460,12 +460,12 @@ def _measured_norm(state: State, draft: Draft) -> float:
     return norm(draft.measured) + gradient_error(state, draft, step=moved)
 
 
-def _floor_after(state: State, floor: float, b: float) -> float:
+def _floor_after(state: State, floor: float, *, b: float) -> float:
     """Return a floor of the curvature at the draft, b away in predictor space."""
     return max(strong_convexity(state), floor * exp(-b) if b < 700.0 else 0.0)
 
 
-def _local(decrement: float, R: float, floor: float) -> float:
+def _local(decrement: float, R: float, *, floor: float) -> float:
     """Return -(1/R) ln(1 - R decrement / sqrt(floor)), its limit at R = 0."""
     if floor <= 0.0 or not isfinite(decrement):
         return inf

@@ -355,7 +355,7 @@ class Context(Private):
                 return known
             line = releases_table.read_newest(connection, name)
         data = self.checkpoints.read(line.checkpoint)
-        loaded = load_checkpoint(line, data, partial(self.read_rows, name))
+        loaded = load_checkpoint(line, data, read_rows=partial(self.read_rows, name))
         self.remember(loaded)
         return loaded
 

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.arrays import Index, Private
+from ..core.objective import Rows
 from ..core.packing import pack, unpack
-from ..core.rows import Rows
 from ..exceptions import ScheduleExhausted, StoreFailed
 from ..files.folder import (
     frame,
@@ -80,11 +80,11 @@ def dump_checkpoint(snapshot: Snapshot, page_keys: PageKeys) -> list[memoryview]
     """Return the private model as bytes, in parts, to be sealed."""
     arrays: dict[str, NDArray[Any]] = {}
     content = snapshot.dump(arrays)
-    content["page_keys"] = pack(page_keys, "page_keys", arrays)
+    content["page_keys"] = pack(page_keys, "page_keys", arrays=arrays)
     return frame(content, arrays)
 
 
-def load_checkpoint(line: Any, data: bytes, read_rows: ReadRows) -> LoadedModel:
+def load_checkpoint(line: Any, data: bytes, *, read_rows: ReadRows) -> LoadedModel:
     """Return a model from its checkpoint and the content of its release.
 
     Parameters
@@ -176,7 +176,7 @@ def dump_by_person(rows: Rows, owners: Sequence[str]) -> Iterator[tuple[str, byt
         yield owner, dump_rows(rows.take(index), index)
 
 
-def _read_remaining(read_rows: ReadRows, page_keys: PageKeys, gone: Index) -> Rows:
+def _read_remaining(read_rows: ReadRows, page_keys: PageKeys, *, gone: Index) -> Rows:
     """Return all rows but those at some places."""
     rows, places = load_rows(read_rows(page_keys))
     return rows.take(~np.isin(places, gone))

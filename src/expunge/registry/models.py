@@ -32,7 +32,7 @@ from ..private_model.subjects import is_row_name
 from ..private_model.training_rows import TrainingRows
 from ..promise.budget import Budget
 from ..promise.certificate import Certificate, Scope
-from ..promise.record import Record
+from ..promise.verification import Record
 from .context import WAIT, Context, now
 from .keys import read_tag_keys, write_tag_key_ids
 from .loaded_model import dump_by_person, dump_checkpoint, load_public

@@ -180,7 +180,7 @@ def _require_rows(
     data = sealed.read(line.checkpoint)
     if line.content is None:
         return  # its budget is spent, and nothing of it is kept
-    loaded = load_checkpoint(line, data, partial(context.read_rows, name))
+    loaded = load_checkpoint(line, data, read_rows=partial(context.read_rows, name))
     for _ in context.read_rows(name, loaded.page_keys):
         pass
 
@@ -431,7 +431,7 @@ def _forget_again(
     """
     changes, spent = [], {}
     for name, tags in sorted(again.items()):
-        loaded = _charge_model(context, name, len(lost.get(name, ())))
+        loaded = _charge_model(context, name, n_releases=len(lost.get(name, ())))
         try:
             changes.append(change_model(context, name, tags=tags))
         except ScheduleExhausted:
@@ -441,7 +441,7 @@ def _forget_again(
     return changes, spent
 
 
-def _charge_model(context: Context, name: str, n_releases: int) -> LoadedModel:
+def _charge_model(context: Context, name: str, *, n_releases: int) -> LoadedModel:
     """Charge the budget of a model for releases that the backup knows nothing of."""
     loaded = context.load_model(name)
     charged = loaded.keep(loaded.private.charge(n_releases))

@@ -28,7 +28,7 @@ from typing import Any, TypeAlias
 from sqlalchemy import Connection
 
 from ..core.arrays import Index, Private
-from ..core.rows import Rows
+from ..core.objective import Rows
 from ..exceptions import (
     Busy,
     ExpungeError,
@@ -152,7 +152,7 @@ def _schedule_exhausted(name: str) -> ScheduleExhausted:
     )
 
 
-def change_model(context: Context, name: str, tags: Sequence[str]) -> Change:
+def change_model(context: Context, name: str, *, tags: Sequence[str]) -> Change:
     """Return a model without some people; its checkpoint is written, to no effect."""
     with context.store.read() as connection:
         before = context.load_model(name)
@@ -168,7 +168,9 @@ def change_model(context: Context, name: str, tags: Sequence[str]) -> Change:
         name, found, pages=pages, page_keys=before.page_keys
     )
     removed, gone = load_rows(people_table.unseal_rows(name, found, pages=pages))
-    private = _forget_rows(context, before, removed, gone=gone, n_people=len(found))
+    private = _forget_rows(
+        context, before, removed=removed, gone=gone, n_people=len(found)
+    )
     if private.training_rows is not None:
         private.training_rows.erase(gone)
     fetch = make_fetch(partial(context.read_rows, name), keys.page_keys)
@@ -186,7 +188,7 @@ def change_model(context: Context, name: str, tags: Sequence[str]) -> Change:
 
 
 def _forget_rows(
-    context: Context, loaded: LoadedModel, removed: Rows, *, gone: Index, n_people: int
+    context: Context, loaded: LoadedModel, *, removed: Rows, gone: Index, n_people: int
 ) -> PrivateModel:
     """Return a private model without some rows; the one in memory is given up.
 

@@ -33,10 +33,9 @@ import numpy as np
 
 from ..core.arrays import LARGEST, Matrix, Private, Vector, catch_lapack_errors, norm
 from ..core.linalg import NOT_IN_TRAINING_DATA, Symmetric
-from ..core.objective import Objective
+from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..core.prox import Minimum
-from ..core.rows import Rows
 from ..core.solver import Model, add_quadratic, proximal_model, scaled_kink
 from ..core.sums import (
     curvature_rows,
@@ -244,9 +243,9 @@ def residual(state: State, draft: Draft) -> Vector:
     return state.smooth_gradient + state.hessian_operator()(s) + draft.subgradient
 
 
-def measure_gradient(state: State, draft: Draft, remaining: Rows) -> Draft:
+def measure_gradient(state: State, draft: Draft, *, remaining: Rows) -> Draft:
     """Return the draft with the gradient of G_U measured on the remaining rows."""
-    slopes = loss_slopes(state.objective.loss, remaining, draft.theta)
+    slopes = loss_slopes(state.objective.loss, remaining, theta=draft.theta)
     quadratic = state.scale * state.objective.quadratic_gradient(draft.theta)
     gradient = slopes / state.anchor_weight + quadratic
     return replace(draft, measured=gradient + draft.subgradient)
@@ -315,13 +314,13 @@ def is_small_batch(state: State, removed: Rows) -> bool:
 
 def drop_gradient(state: State, removed: Rows) -> Vector:
     """Return the gradient without the removed rows, O(d) a row."""
-    slopes = loss_slopes(state.objective.loss, removed, state.anchor)
+    slopes = loss_slopes(state.objective.loss, removed, theta=state.anchor)
     return state.gradient - slopes / state.anchor_weight
 
 
 def scaled_rows(state: State, removed: Rows) -> Matrix:
     """Return Z with Z'Z the removed rows' share of the loss's Hessian."""
-    Z = curvature_rows(state.objective.loss, removed, state.anchor)
+    Z = curvature_rows(state.objective.loss, removed, theta=state.anchor)
     return Z / sqrt(state.anchor_weight)
 
 
@@ -336,7 +335,7 @@ def drop_matrices(state: State, removed: Rows, *, spend: bool) -> State:
     )
     if is_small_batch(state, removed):
         return _drop_few(state, removed, spend=spend)
-    total = loss_hessian(state.objective.loss, removed, state.anchor)
+    total = loss_hessian(state.objective.loss, removed, theta=state.anchor)
     hessian = state.loss_hessian.subtract(total / state.anchor_weight)
     if state.moment is None:
         return state.replace(hessian=hessian)
@@ -361,7 +360,7 @@ def _drop_kinks(state: State, removed: Rows) -> Vector | None:
     """Return the mass near kinks without the removed rows; never below zero."""
     if state.kinks is None:
         return None
-    gone = kink_masses(state.objective.loss, removed, state.anchor)
+    gone = kink_masses(state.objective.loss, removed, theta=state.anchor)
     return np.maximum(state.kinks - gone / state.anchor_weight, 0.0)
 
 

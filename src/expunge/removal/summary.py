@@ -17,9 +17,8 @@ import numpy as np
 
 from ..core.arrays import Private, Vector
 from ..core.linalg import Symmetric
-from ..core.objective import Objective
+from ..core.objective import Objective, Rows
 from ..core.packing import stored
-from ..core.rows import Rows
 from ..core.solver import minimise, require_converged
 from ..core.sums import kink_masses, loss_hessian, loss_slopes, norm_moment, row_sizes
 from ..exceptions import InvalidInput
@@ -94,8 +93,8 @@ class Summary(Private):
 def summarise(
     objective: Objective,
     rows: Rows,
-    theta: Vector,
     *,
+    theta: Vector,
     subgradient: Vector | None = None,
     moment: bool = True,
 ) -> Summary:
@@ -114,18 +113,18 @@ def summarise(
             f"{rows.X.shape[1] * objective.loss.outputs}"
         )
     anchor, loss = np.array(theta, dtype=np.float64), objective.loss
-    hessian = Symmetric.from_dense(loss_hessian(loss, rows, anchor) / weight)
+    hessian = Symmetric.from_dense(loss_hessian(loss, rows, theta=anchor) / weight)
     third = Symmetric.from_dense(norm_moment(rows) / weight) if moment else None
     jumps = loss.curvature_jump > 0.0
-    slope, square, cube, largest = row_sizes(loss, rows, anchor)
+    slope, square, cube, largest = row_sizes(loss, rows, theta=anchor)
     return Summary(
         objective=objective,
         theta=anchor,
         subgradient=np.zeros(anchor.size) if objective.smooth else subgradient,
-        gradient=loss_slopes(loss, rows, anchor) / weight,
+        gradient=loss_slopes(loss, rows, theta=anchor) / weight,
         hessian=hessian,
         moment=third,
-        kinks=kink_masses(loss, rows, anchor) / weight if jumps else None,
+        kinks=kink_masses(loss, rows, theta=anchor) / weight if jumps else None,
         scales=Scales(
             row_norm=largest,
             slope=slope / weight,
@@ -171,5 +170,7 @@ def merge_summaries(summaries: Sequence[Summary]) -> Summary:
 def learn(objective: Objective, rows: Rows, *, start: Vector | None = None) -> Summary:
     """Fit the objective to the rows and return the Summary at the minimiser."""
     solution = minimise(objective, rows, start=start)
-    require_converged(objective, rows, solution)
-    return summarise(objective, rows, solution.theta, subgradient=solution.subgradient)
+    require_converged(objective, rows, solution=solution)
+    return summarise(
+        objective, rows, theta=solution.theta, subgradient=solution.subgradient
+    )

@@ -28,9 +28,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from ..core.arrays import Index, Private, norm
-from ..core.objective import Objective
+from ..core.objective import Objective, Rows
 from ..core.packing import stored
-from ..core.rows import Rows
 from ..exceptions import InvalidInput
 from ..promise.accountant import Accountant, NoisyTuning, TunedOnData, TunedRemovably
 from ..promise.budget import SOLVER_SHARE, Budget

@@ -33,7 +33,7 @@ import numpy as np
 
 from ..core.arrays import UNDERFLOW, UNIT_ROUNDOFF, Matrix, Private, Vector, norm
 from ..core.losses import Loss
-from ..core.rows import Rows
+from ..core.objective import Rows
 from ..core.sums import largest_moves, slopes_at_each
 from ..private_model.answers import REFUSALS
 from ..promise.radius import inverse_norm, prediction_error, strong_convexity
@@ -209,7 +209,7 @@ def sum_over_rows(
 
     def sum_over_fold(fold: int) -> tuple[Matrix, Vector]:
         own = np.flatnonzero(folds == fold)
-        return slopes_at_each(loss, split.validation(fold), thetas, valued=own)
+        return slopes_at_each(loss, split.validation(fold), thetas=thetas, valued=own)
 
     found = run_in_threads(sum_over_fold, range(split.n_folds))
     gradients = np.array([gradient for gradient, _ in found])
@@ -227,7 +227,7 @@ def sum_over_rows(
 def _measure_moves(loss: Loss, split: Split, *, steps: Matrix) -> Vector:
     """Return how far each step moves any row's predictors."""
     found = run_in_threads(
-        lambda fold: largest_moves(loss, split.validation(fold), steps),
+        lambda fold: largest_moves(loss, split.validation(fold), steps=steps),
         range(split.n_folds),
     )
     largest: Vector = np.max(found, axis=0)

@@ -22,10 +22,9 @@ import numpy as np
 
 from ..core.arrays import Private, Vector, norm
 from ..core.linalg import Cholesky
-from ..core.objective import Objective
+from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..core.prox import Minimum, anderson_mixture
-from ..core.rows import Rows
 from ..core.solver import Model, minimise, require_converged
 from ..private_model.answers import REFUSALS
 from ..promise.radius import gradient_error
@@ -145,9 +144,11 @@ class SharedAnchor(Private):
 def solve(objective: Objective, rows: Rows, *, start: Vector | None) -> CandidateFit:
     """Return the fit anchored at the minimiser on these rows."""
     solution = minimise(objective, rows, start=start)
-    require_converged(objective, rows, solution)
+    require_converged(objective, rows, solution=solution)
     theta, subgradient = solution.theta, solution.subgradient
-    summary = summarise(objective, rows, theta, subgradient=subgradient, moment=False)
+    summary = summarise(
+        objective, rows, theta=theta, subgradient=subgradient, moment=False
+    )
     measured = solution.gradient + solution.subgradient
     draft, state = Draft(summary.theta, subgradient, measured), make_state(summary)
     factor = state.smooth_hessian().cholesky(spend=True)
@@ -216,7 +217,7 @@ def reanchor_alone(fit: CandidateFit, parts: Sequence[Rows]) -> CandidateFit:
     ``parts`` together are the rows it trains on.
     """
     objective, theta = fit.state.objective.after(fit.state.kept), fit.draft.theta
-    sums = [summarise(objective, rows, theta, moment=False) for rows in parts]
+    sums = [summarise(objective, rows, theta=theta, moment=False) for rows in parts]
     return step_from_anchor(make_state(merge_summaries(sums)), "own")
 
 
@@ -231,7 +232,7 @@ def reanchor_together(
     objective = state.objective.after(state.kept)
     point = np.mean([fit.draft.theta for fit in fits], axis=0)
     summaries = {
-        fold: summarise(objective, rows, point, moment=False)
+        fold: summarise(objective, rows, theta=point, moment=False)
         for fold, rows in enumerate(folds)
         if len(rows)
     }

@@ -27,8 +27,8 @@ import numpy as np
 
 from ..core.arrays import SAFETY, UNDERFLOW, UNIT_ROUNDOFF, Private, Vector, norm
 from ..core.linalg import Cholesky, Symmetric
+from ..core.objective import Rows
 from ..core.packing import stored
-from ..core.rows import Rows
 from ..core.sums import BLOCK_ROWS
 from ..exceptions import NotPositiveDefinite
 from ..promise.radius import (

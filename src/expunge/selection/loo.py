@@ -35,13 +35,13 @@ from ..core.arrays import (
     Vector,
     row_norms,
 )
-from ..core.rows import Rows
+from ..core.objective import Rows
 from ..core.sums import BLOCK_ROWS, largest_norm
 from ..exceptions import InvalidInput
 from ..private_model.answers import REFUSALS
 from ..promise.radius import gradient_error, prediction_error
 from ..removal import Draft, State
-from ..removal.retrain import retrain
+from ..removal.mechanisms import retrain
 from ..removal.state import initial_state, keep_sums
 from ..removal.summary import summarise
 from .loo_bounds import (
@@ -257,7 +257,7 @@ class _LooProblem(Private):
             objective = state.objective.after(lighter.kept)
             solution = retrain(objective, rest, start=state.last)
             summary = summarise(
-                objective, rest, solution.theta, subgradient=solution.subgradient
+                objective, rest, theta=solution.theta, subgradient=solution.subgradient
             )
             fresh = keep_sums(initial_state(summary), summary, moment=True)
             shared = share_terms(fresh, rest)

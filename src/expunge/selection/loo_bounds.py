@@ -42,7 +42,7 @@ from ..core.arrays import (
     row_norms,
 )
 from ..core.linalg import Symmetric
-from ..core.rows import Rows
+from ..core.objective import Rows
 from ..core.sums import BLOCK_ROWS, KINK_EDGES, loss_hessian, predict
 from ..promise.radius import (
     curvature_floor,
@@ -146,7 +146,7 @@ def measure_geometry(
         kinks = _rows_near_kinks(shared, rows, norms=np.sqrt(squares))
     elif loss.third_bound > 0.0 and isfinite(squares.max()):
         tilted = Rows(rows.X, rows.y, rows.weight * np.sqrt(squares))
-        total = loss_hessian(loss, tilted, shared.state.anchor)
+        total = loss_hessian(loss, tilted, theta=shared.state.anchor)
         moment = Symmetric.from_dense(total / shared.state.anchor_weight)
     return RowGeometry(floor, row_norm, squares, moment, kinks)
 
@@ -319,7 +319,7 @@ def _rows_near_kinks(
 ) -> RowsNearKinks:
     """Return the rows nearest to a kink, in units of their norms."""
     state, loss = shared.state, shared.state.objective.loss
-    eta = predict(loss, rows, state.anchor)
+    eta = predict(loss, rows, theta=state.anchor)
     distance = loss.kink_distance(rows.y, eta)
     # Rounding may move a predictor here, and when the Hessian was summed.
     distance -= 2.0 * prediction_error(state, state.anchor) * rows.norms()

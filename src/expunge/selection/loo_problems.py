@@ -27,14 +27,13 @@ from numpy.typing import NDArray
 
 from ..core.arrays import UNDERFLOW, Index, Matrix, Private, Vector, row_norms
 from ..core.linalg import Symmetric
+from ..core.objective import Rows
 from ..core.prox import FLAT, Minimum
-from ..core.rows import Rows
 from ..core.sums import predict
 from ..exceptions import NotPositiveDefinite, Unsupported
 from ..promise.radius import gradient_error, hessian_error, product_error
 from ..removal import Draft, Newton, State
-from ..removal.jackknife import support_inverse
-from ..removal.retrain import measure_weight, require_rows
+from ..removal.mechanisms import measure_weight, require_rows, support_inverse
 from ..removal.state import count_remaining, invert, smooth_minimum
 
 # Repeated steps end by themselves, after two or three where weights are equal.
@@ -156,7 +155,7 @@ def left_out_rows(state: State, rows: Rows, *, index: Index) -> LeftOutRows:
     """Return the rows at these positions, with the gradients without them."""
     block = rows.take(index)
     objective, X = state.objective, block.dense()
-    loss, eta = objective.loss, predict(objective.loss, block, state.anchor)
+    loss, eta = objective.loss, predict(objective.loss, block, theta=state.anchor)
     share = block.weight / state.anchor_weight
     left = (state.weight - block.weight) / state.anchor_weight
     scale = left if objective.scaling == "mean" else np.ones(len(block))

@@ -23,9 +23,8 @@ from dataclasses import dataclass
 from math import isinf
 
 from ..core.arrays import Index, Private, Vector
-from ..core.objective import Objective
+from ..core.objective import Objective, Rows
 from ..core.packing import stored
-from ..core.rows import Rows
 from ..core.solver import minimise, require_converged
 from ..exceptions import CannotRemove, ExpungeError, InvalidInput, NotConverged
 from ..private_model.answers import REFUSALS
@@ -322,9 +321,9 @@ def _settle_loo(
 def _solve_state(objective: Objective, rows: Rows, *, start: Vector | None) -> State:
     """Return the state at the minimiser on these rows, with its moment."""
     solution = minimise(objective, rows, start=start)
-    require_converged(objective, rows, solution)
+    require_converged(objective, rows, solution=solution)
     summary = summarise(
-        objective, rows, solution.theta, subgradient=solution.subgradient
+        objective, rows, theta=solution.theta, subgradient=solution.subgradient
     )
     return keep_sums(initial_state(summary), summary, moment=True)
 

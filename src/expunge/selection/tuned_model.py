@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.arrays import Index
+from ..core.objective import Rows
 from ..core.packing import NOT_STORED, stored
-from ..core.rows import Rows
 from ..exceptions import Unsupported
 from ..private_model.labels import has_fewer_classes
 from ..private_model.model import PrivateModel, Remaining, require_rows
@@ -24,7 +24,7 @@ from ..private_model.training_rows import TrainingRows
 from ..promise.accountant import Accountant
 from ..promise.budget import Budget
 from ..promise.noise import Noise, make_noise, noise_for, round_to_grid
-from ..promise.record import Scored
+from ..promise.verification import Scored
 from .choice import Choice, Rule, Split, folds_of
 from .tune import LooTuning, Tuning, loo_retune, loo_tune, retune, tune
 
@@ -74,9 +74,8 @@ class TunedModel(PrivateModel):
         labels = self._labels_without(removed, gone)
         if has_fewer_classes(labels, self.labels):
             return replace(self, labels=labels)._tune_again(gone, n_subjects)
-        rows = self._with_current_labels(self.training_rows.rows)
-        models = self._update_models(Split(rows, self.bounds), gone)
-        chosen = choose_for_release(models.choice, self, self.rule)
+        models = self._update_models(self._split(), gone)
+        chosen = choose_for_release(models.choice, self, rule=self.rule)
         if chosen == self.chosen:
             after = PrivateModel.forget(
                 self,
@@ -142,9 +141,8 @@ class TunedModel(PrivateModel):
         rule = replace(self.rule, objectives=objectives)
         agreement = replace(self.agreement, objective=objectives[0])
         new = replace(self, rule=rule, agreement=agreement)
-        rows = new._with_current_labels(self.training_rows.rows)
-        models = fit_models(rule, Split(rows, self.bounds).without(gone))
-        chosen = choose_for_release(models.choice, self, rule)
+        models = fit_models(rule, new._split().without(gone))
+        chosen = choose_for_release(models.choice, self, rule=rule)
         after = new.refit(
             objectives[chosen],
             require_rows(new, gone),
@@ -152,6 +150,11 @@ class TunedModel(PrivateModel):
             start=models.full_fits[chosen].anchor,
         )
         return after._with_choice(models, chosen)
+
+    def _split(self) -> Split:
+        """Return the training rows by fold, with labels for the objective."""
+        assert self.training_rows is not None
+        return Split(self._with_current_labels(self.training_rows.rows), self.bounds)
 
     def _with_choice(self, models: Models, chosen: int) -> Self:
         """Return the model with a choice, and its account told of it."""
@@ -188,7 +191,7 @@ def make_tuned(
 
 
 def fit_models(
-    rule: Rule, split: Split, tick: Callable[[], None] = lambda: None
+    rule: Rule, split: Split, *, tick: Callable[[], None] = lambda: None
 ) -> Models:
     """Return every candidate's models, solved from the start, and the choice."""
     choose = rule.chooser(at_fit=True)
@@ -197,13 +200,13 @@ def fit_models(
     return tune(rule.objectives, split, choose=choose, on_solved=tick)
 
 
-def choose_for_release(choice: Choice, model: TunedModel, rule: Rule) -> int:
+def choose_for_release(choice: Choice, model: TunedModel, *, rule: Rule) -> int:
     """Return what the next release chooses, by noised scores if the rule says so."""
     number = model.accountant.n_releases + 1
-    return choose_with_noise(choice, noise_for(model.choice_noise, number), rule)
+    return choose_with_noise(choice, noise_for(model.choice_noise, number), rule=rule)
 
 
-def choose_with_noise(choice: Choice, noise: Noise | None, rule: Rule) -> int:
+def choose_with_noise(choice: Choice, noise: Noise | None, *, rule: Rule) -> int:
     """Return the candidate with the smallest score, after noise if there is any."""
     if noise is None:
         return choice.chosen
@@ -225,7 +228,7 @@ def bounds_among(alive: NDArray[np.bool], bounds: Index) -> Index:
 
 
 def sort_by_fold(
-    rule: Rule, rows: Rows, owners: Sequence[str]
+    rule: Rule, rows: Rows, *, owners: Sequence[str]
 ) -> tuple[TrainingRows, Index]:
     """Return the rows with their owners, fold after fold, and where each begins."""
     n_folds = rule.n_folds or 1

@@ -1,0 +1,466 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The five mechanisms: each answers a removal with one step, or with many.
+
+``Newton`` takes one step with the Hessian of the *remaining* rows, kept exactly,
+
+    H_U s = -c_U,    or the prox of f alpha kink in the norm of H_U.
+
+Each removed row is subtracted from H_U; under "mean" scaling H_U also loses a multiple
+of the identity, which no low-rank formula covers. Conjugate gradients therefore solve
+with the exact H_U, preconditioned by an updated inverse that is never trusted. This is
+the paper's TA in O(d^2) a row instead of O(d^3) a request.
+
+``Jackknife`` takes one step with the Hessian of *all* rows, factored once at the fit,
+
+    s = -H^-1 c_U,    or the prox of f alpha kink in the norm of H.
+
+Removing a row costs O(d), and reading the model one product with H^-1. This is the
+paper's Algorithm 1 with its regulariser and its proximal start corrected
+(docs/paper.md).
+
+``Rescaled`` divides the gradient of each removed row by 1 - its leverage first. For one
+row under "sum" scaling that is the Newton step, by Woodbury's identity: (H - x c x')^-1
+x g = H^-1 x (1 - c x'H^-1 x)^-1 g. With k outputs the leverage is the k x k matrix C_i
+X_i H^-1 X_i'. Rows are corrected one by one, so a batch is still a sum; what their
+interplay leaves over shows in the residual.
+
+``Retrain`` solves again on the remaining rows, from the last answer. It is the target
+of every other mechanism and the only one that always has an answer. Its state knows how
+much is left and where to start, and holds no matrix.
+
+``Polish`` improves another mechanism's answer on the remaining rows,
+
+    theta <- argmin of the base's model around theta with the *true* gradient,
+
+a chord step of O(n d) each. The solver searches along every step, computes a new
+Hessian when the base's no longer contracts, and stops after ``steps``. Undamped chord
+steps fail on heavy-tailed rows.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from ..core.arrays import Index, Matrix, Vector
+from ..core.linalg import (
+    NOT_IN_TRAINING_DATA,
+    CgSolution,
+    Symmetric,
+    conjugate_gradients,
+)
+from ..core.objective import Objective, Rows
+from ..core.packing import stored
+from ..core.prox import Minimum
+from ..core.solver import (
+    MAX_STEPS,
+    Model,
+    Solution,
+    add_quadratic,
+    minimise,
+    require_converged,
+)
+from ..core.sums import tilted_slopes
+from ..exceptions import (
+    CannotRemove,
+    InvalidInput,
+    NotConverged,
+    NotPositiveDefinite,
+    RowsRequired,
+    Unsupported,
+)
+from .state import (
+    LEVERAGE_MARGIN,
+    Draft,
+    Mechanism,
+    State,
+    count_remaining,
+    drop_gradient,
+    drop_matrices,
+    initial_state,
+    inverse_model,
+    invert,
+    is_small_batch,
+    keep_sums,
+    kink_model,
+    make_answer,
+    make_draft,
+    scaled_rows,
+    smooth_minimum,
+    succeed,
+    woodbury_rows,
+)
+from .summary import Summary
+
+# Beyond this many steps a fresh factor is cheaper than the iteration.
+CG_STEPS = 20
+
+
+@stored
+@dataclass(frozen=True, slots=True)
+class Newton:
+    """Newton removal (the paper's TA), smooth and proximal.
+
+    Parameters
+    ----------
+    certified
+        Keep the norm moment, which a certificate without rows needs.
+    """
+
+    certified: bool = True
+    needs_rows: ClassVar[bool] = False
+
+    def init(self, summary: Summary) -> State:
+        """Keep the Hessian, and its inverse as the first preconditioner."""
+        state = keep_sums(initial_state(summary), summary, moment=self.certified)
+        if summary.objective.smooth:
+            H = add_quadratic(summary.objective, summary.hessian)
+            state = state.replace(inverse=invert(H))
+        return state
+
+    def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
+        """Subtract the rows' gradients and Hessian; carry the preconditioner along."""
+        weight, n_rows = count_remaining(state, removed)
+        if not len(removed):
+            return state
+        gradient = drop_gradient(state, removed)
+        lighter = state.replace(weight=weight, n_rows=n_rows, gradient=gradient)
+        if state.inverse is None:  # a kink: the prox needs no preconditioner
+            lighter = drop_matrices(lighter, removed, spend=spend)
+            return succeed(lighter, state, spend=spend)
+        rows = None
+        if is_small_batch(state, removed):
+            rows = woodbury_rows(state.inverse, scaled_rows(state, removed))
+        if rows is None:  # a fresh factor may not exist: keep the old state until then
+            lighter = refresh_preconditioner(
+                drop_matrices(lighter, removed, spend=False)
+            )
+        else:
+            lighter = drop_matrices(lighter, removed, spend=spend)
+            inverse = state.inverse.update(1.0, rows, spend=spend)
+            lighter = lighter.replace(inverse=inverse)
+        return succeed(lighter, state, spend=spend)
+
+    def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
+        """Return the minimiser of the model with the remaining rows' Hessian."""
+        del remaining
+        if state.objective.smooth:
+            solved = _solve(
+                state, state.smooth_gradient, start=state.anchor - state.last
+            )
+            if not solved.converged:
+                state = refresh_preconditioner(state)
+                solved = _solve(state, state.smooth_gradient, start=solved.x)
+            return make_answer(state, smooth_minimum(state.anchor - solved.x))
+        return make_answer(
+            state, self.model(state)(state.anchor, state.smooth_gradient)
+        )
+
+    def model(self, state: State) -> Model:
+        """Return the quadratic model: H_U, the Hessian of the remaining rows."""
+        if not state.objective.smooth:
+            return kink_model(state, state.smooth_hessian())
+
+        def argmin(theta: Vector, gradient: Vector) -> Minimum:
+            solved = _solve(state, gradient, start=np.zeros_like(gradient))
+            return smooth_minimum(theta - solved.x)
+
+        return argmin
+
+
+def refresh_preconditioner(state: State) -> State:
+    """Return the state with a new preconditioner, the inverse of H_U."""
+    try:
+        inverse = invert(state.smooth_hessian())
+    except NotPositiveDefinite as error:
+        raise NotPositiveDefinite(NOT_IN_TRAINING_DATA) from error
+    return state.replace(inverse=inverse)
+
+
+def _solve(state: State, right: Vector, *, start: Vector) -> CgSolution:
+    """Solve H_U x = right down to rounding, or return that it took too long."""
+    inverse = state.inverse
+    assert inverse is not None
+    return conjugate_gradients(
+        state.hessian_operator(),
+        right,
+        precondition=inverse.__matmul__,
+        start=start,
+        max_steps=CG_STEPS,
+    )
+
+
+@stored
+@dataclass(frozen=True, slots=True)
+class Jackknife:
+    """Infinitesimal jackknife (IJ), smooth and proximal.
+
+    Parameters
+    ----------
+    certified
+        Keep the remaining rows' Hessian and norm moment, which the residual and
+        every certificate need, at O(d^2) an update. Without them an update is
+        O(d) and the answer can only be certified with the rows at hand.
+    """
+
+    certified: bool = True
+    needs_rows: ClassVar[bool] = False
+
+    def init(self, summary: Summary) -> State:
+        """Factor the Hessian at the anchor."""
+        state = initial_state(summary)
+        H = add_quadratic(summary.objective, summary.hessian)
+        if summary.objective.smooth:
+            state = state.replace(inverse=invert(H))
+        else:
+            state = state.replace(metric=H)
+        if self.certified:
+            state = keep_sums(state, summary, moment=True)
+        return state
+
+    def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
+        """Subtract the rows' gradients, and their Hessian if certified."""
+        weight, n_rows = count_remaining(state, removed)
+        if not len(removed):
+            return state
+        gradient = drop_gradient(state, removed)
+        lighter = state.replace(weight=weight, n_rows=n_rows, gradient=gradient)
+        if state.hessian is not None:
+            lighter = drop_matrices(lighter, removed, spend=spend)
+        return succeed(lighter, state, spend=spend)
+
+    def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
+        """Return the minimiser of the model with the anchor's Hessian."""
+        del remaining
+        minimum = self.model(state)(state.anchor, state.smooth_gradient)
+        if state.metric is None:  # a product needs no start
+            return state, make_draft(minimum)
+        return make_answer(state, minimum)
+
+    def model(self, state: State) -> Model:
+        """Return the quadratic model: H as it was at the anchor."""
+        if state.metric is not None:
+            return kink_model(state, state.metric)
+        assert state.inverse is not None
+        return inverse_model(state.inverse)
+
+
+@stored
+@dataclass(frozen=True, slots=True)
+class Rescaled:
+    """Rescaled influence function (RIF), smooth and for separable penalties.
+
+    Parameters
+    ----------
+    certified
+        As for Jackknife.
+    """
+
+    certified: bool = True
+    needs_rows: ClassVar[bool] = False
+
+    def init(self, summary: Summary) -> State:
+        """Factor the Hessian at the anchor, on the support if there is a kink."""
+        require_separable(summary.objective)
+        state = Jackknife(self.certified).init(summary)
+        if state.inverse is None:
+            H = add_quadratic(summary.objective, summary.hessian)
+            support = np.flatnonzero(summary.theta)
+            state = state.replace(inverse=support_inverse(H, support))
+        return state.replace(tilted=state.gradient)
+
+    def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
+        """Subtract the rows' rescaled gradients beside the plain ones."""
+        count_remaining(state, removed)
+        if not len(removed):
+            return state
+        tilted = _drop_tilted(state, removed)
+        lighter = Jackknife(self.certified).update(state, removed, spend=spend)
+        return lighter.replace(tilted=tilted)
+
+    def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
+        """Return the minimiser of the jackknife's model at the rescaled gradient."""
+        del remaining
+        assert state.tilted is not None
+        gradient = state.tilted + state.scale * state.pull
+        return make_answer(state, self.model(state)(state.anchor, gradient))
+
+    def model(self, state: State) -> Model:
+        """Return the jackknife's model."""
+        return Jackknife(self.certified).model(state)
+
+
+def require_separable(objective: Objective) -> None:
+    """Raise Unsupported for a penalty under which a row has no leverage."""
+    if not objective.penalty.separable:
+        raise Unsupported(
+            f"Rescaled cannot serve {type(objective.penalty).__name__}: a row's "
+            "leverage is defined on a fixed support, and this penalty is curved on "
+            "its support; use Newton or Jackknife"
+        )
+
+
+def support_inverse(H: Symmetric, support: Index) -> Symmetric:
+    """Return the inverse of H on a support, zero elsewhere."""
+    padded = np.zeros((H.size, H.size))
+    if support.size:
+        inverse = invert(H.submatrix(support)).dense()
+        padded[np.ix_(support, support)] = inverse
+    return Symmetric.from_dense(padded)
+
+
+def _drop_tilted(state: State, removed: Rows) -> Vector:
+    """Return the rescaled gradient without the removed rows."""
+    assert state.tilted is not None
+    slopes, beyond = tilted_slopes(
+        state.objective.loss,
+        removed,
+        theta=state.anchor,
+        solve=_sum_inverse(state),
+        limit=1.0 - LEVERAGE_MARGIN,
+    )
+    if beyond:
+        raise CannotRemove(
+            "a row to remove determines the model alone in some direction (leverage "
+            "one): Rescaled cannot divide by what is left; use Newton or Retrain"
+        )
+    return state.tilted - slopes / state.anchor_weight
+
+
+def _sum_inverse(state: State) -> Callable[[Matrix], Matrix]:
+    """Return the product with the inverse Hessian in units of sums, not means."""
+    inverse, weight = state.inverse, state.anchor_weight
+    assert inverse is not None
+    return lambda columns: (inverse @ columns) / weight
+
+
+@stored
+@dataclass(frozen=True, slots=True)
+class Retrain:
+    """Retraining on the remaining rows (RT), warm-started."""
+
+    needs_rows: ClassVar[bool] = True
+
+    def init(self, summary: Summary) -> State:
+        """Remember the weight and the start."""
+        return initial_state(summary)
+
+    def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
+        """Count the rows off; the remaining ones come with ``step``."""
+        del spend  # there is nothing to overwrite
+        weight, n_rows = count_remaining(state, removed)
+        return state.replace(weight=weight, n_rows=n_rows)
+
+    def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
+        """Return the minimiser over the remaining rows."""
+        rows = require_rows(state, remaining)
+        state = measure_weight(state, rows)
+        objective = state.objective.after(state.kept)
+        return make_measured_answer(state, retrain(objective, rows, start=state.last))
+
+
+def require_rows(state: State, remaining: Rows | None) -> Rows:
+    """Return the remaining rows, or raise if they are not what must remain."""
+    if remaining is None:
+        raise RowsRequired(
+            "this mechanism looks at the remaining rows: pass step(state, remaining)"
+        )
+    # The state's weight was found by subtraction: it is as exact as the first one.
+    doubt = abs(remaining.total_weight - state.weight)
+    if len(remaining) != state.n_rows or doubt > 1e-9 * state.anchor_weight:
+        raise InvalidInput(
+            "the rows handed over are not those that remain: pass all training rows "
+            "but the removed ones, with the weights of the fit"
+        )
+    return remaining
+
+
+def measure_weight(state: State, rows: Rows) -> State:
+    """Return the state with the weight of its remaining rows, exactly."""
+    return state.replace(weight=rows.total_weight)
+
+
+def retrain(objective: Objective, rows: Rows, *, start: Vector | None) -> Solution:
+    """Return the minimiser over the remaining rows, or raise NotConverged.
+
+    From the start given and, should that lead nowhere, from nothing.
+    """
+    try:
+        solution = minimise(objective, rows, start=start)
+        require_converged(objective, rows, solution=solution)
+    except (NotConverged, NotPositiveDefinite):
+        solution = minimise(objective, rows)
+        require_converged(objective, rows, solution=solution)
+    return solution
+
+
+def resolve(
+    state: State, rows: Rows, *, chord: Model | None = None, max_steps: int = MAX_STEPS
+) -> Solution:
+    """Minimise the objective of the remaining rows, from the last answer."""
+    objective = state.objective.after(state.kept)
+    return minimise(objective, rows, start=state.last, chord=chord, max_steps=max_steps)
+
+
+def make_measured_answer(state: State, solution: Solution) -> tuple[State, Draft]:
+    """Return a solution on the remaining rows as a draft in units of G_U."""
+    kept = state.kept  # G_U is kept times the objective of the remaining rows
+    measured = kept * (solution.gradient + solution.subgradient)
+    draft = Draft(solution.theta, kept * solution.subgradient, measured)
+    return state.replace(last=solution.theta), draft
+
+
+class ModelMechanism(Mechanism, Protocol):
+    """A mechanism that steps to the minimiser of a quadratic model."""
+
+    def model(self, state: State) -> Model:
+        """Return the model of G_U."""
+
+
+@stored
+@dataclass(frozen=True, slots=True)
+class Polish:
+    """Another mechanism's step, then at most ``steps`` measured ones.
+
+    Parameters
+    ----------
+    base
+        Newton or Jackknife: its step is the start, its model the chord.
+    steps
+        How many passes over the remaining rows to spend at most.
+    """
+
+    base: ModelMechanism = field(default_factory=Newton)
+    steps: int = 3
+    needs_rows: ClassVar[bool] = True
+
+    def init(self, summary: Summary) -> State:
+        """Return the base's state."""
+        return self.base.init(summary)
+
+    def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
+        """Return the base's update."""
+        return self.base.update(state, removed, spend=spend)
+
+    def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
+        """Return the base's answer, polished on the remaining rows."""
+        rows = require_rows(state, remaining)
+        state, _ = self.base.step(measure_weight(state, rows))
+        chord = rescale_model(self.base.model(state), state.kept)
+        solution = resolve(state, rows, chord=chord, max_steps=self.steps)
+        return make_measured_answer(state, solution)
+
+
+def rescale_model(model: Model, kept: float) -> Model:
+    """Return a model of G_U as one of the remaining rows' own objective.
+
+    G_U is ``kept`` times that objective: gradients go in times kept, subgradients
+    come out over kept, and the minimiser is the same.
+    """
+
+    def argmin(theta: Vector, gradient: Vector) -> Minimum:
+        minimum = model(theta, kept * gradient)
+        return Minimum(minimum.x, minimum.subgradient / kept)
+
+    return argmin
