@@ -19,8 +19,12 @@ from expunge.exceptions import (
     StoreFailed,
 )
 from expunge.registry import ErasureRequest, Registry, rebuild_journal
+from expunge.registry.context import Context
+from expunge.registry.recovery import replay_journal
 from expunge.registry.requests import JournalIncomplete
+from expunge.registry.statements import Statement
 from expunge.registry.storage import Journal
+from expunge.registry.storage.tables import read_mark
 from tests.registries import (
     by_name,
     data,
@@ -144,6 +148,104 @@ class TestIsNoticed:
             Registry.open(folder)
         with pytest.raises(JournalDamaged):
             Registry.restore(folder, folder.with_name("backup"))
+
+
+class TestAnOlderOnePutBack:
+    """Under a process that had the registry open before the rest was written."""
+
+    @pytest.mark.parametrize("act", ["accept", "readmit", "ship", "withdraw", "rotate"])
+    def test_is_not_written_to(self, template: Path, tmp_path: Path, act: str) -> None:
+        folder = Path(shutil.copytree(template, tmp_path / "registry"))
+        file, older = tmp_path / "model.safetensors", (folder / "journal").read_bytes()
+        waiting = [ErasureRequest((f"person {i}",)) for i in range(3, 33)]
+        with Registry.open(folder) as first:
+            left = first.models.ship("all", file)
+            older = (folder / "journal").read_bytes()
+            acts: dict[str, Callable[[], object]] = {
+                "accept": lambda: first.requests.accept(waiting),
+                "readmit": lambda: first.requests.readmit(["person 1"]),
+                "ship": lambda: first.models.ship("all", file),
+                "withdraw": lambda: first.models.withdraw("all", left.number),
+                "rotate": first.keys.rotate_signing_key,
+            }
+            with Registry.open(folder) as second:
+                second.forget(["person 2"], ONE)
+            (folder / "journal").write_bytes(older)
+            before = everything(folder)
+            with pytest.raises(JournalDamaged):
+                acts[act]()
+            assert everything(folder) == before
+
+    def test_is_told_by_the_mark_beside_it_alone(
+        self, template: Path, tmp_path: Path
+    ) -> None:
+        """The database was put back as well."""
+        folder = Path(shutil.copytree(template, tmp_path / "registry"))
+        with Registry.open(folder) as first:
+            with Registry.open(folder) as second:
+                second.forget(["person 2"], ONE)
+            for path in folder.glob("expunge.db*"):
+                path.unlink()
+            for name in ("expunge.db", "journal"):
+                shutil.copy(template / name, folder / name)
+            with pytest.raises(JournalDamaged):
+                first.requests.accept([ErasureRequest(("person 4",))])
+        with pytest.raises(JournalDamaged):
+            Registry.restore(folder, template)
+
+
+class TestAfterACrash:
+    """A statement that only the journal had is taken in, with the mark after it."""
+
+    @pytest.fixture
+    def recovered(self, template: Path, tmp_path: Path) -> Path:
+        shutil.copytree(template, tmp_path / "backup")
+        folder = Path(shutil.copytree(template, tmp_path / "registry"))
+        with Registry.open(folder) as registry:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("expunge.registry.statements.write_mark", _killed)
+                with pytest.raises(KeyboardInterrupt):
+                    registry.requests.accept([ErasureRequest(("person 2",), ONE)])
+        self.require_marked(folder)
+        with Registry.open(folder) as registry:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("expunge.registry.worker.write_statement", _state_alone)
+                with pytest.raises(KeyboardInterrupt):
+                    registry.requests.apply()
+        self.require_marked(folder)
+        return folder
+
+    def require_marked(self, folder: Path) -> None:
+        """See that the database knows the whole journal, once it has caught up."""
+        with Registry.open(folder) as registry:
+            with registry._context.hold_lock(1.0):
+                replay_journal(registry._context)
+            with registry._context.store.read() as connection:
+                mark = read_mark(connection)
+        assert mark.end == (folder / "journal").stat().st_size
+
+    def test_a_flipped_bit_is_noticed_without_the_mark_beside_it(
+        self, recovered: Path
+    ) -> None:
+        journal = recovered / "journal"
+        content = bytearray(journal.read_bytes())
+        content[-100] ^= 1
+        journal.write_bytes(content)
+        (recovered / "journal.mark").unlink()
+        with pytest.raises(JournalDamaged):
+            Registry.open(recovered)
+
+    def test_the_journal_can_be_rebuilt(self, recovered: Path) -> None:
+        with Registry.open(recovered) as registry:
+            receipt = registry.requests.receipt(ONE)
+        journal = recovered / "journal"
+        content = bytearray(journal.read_bytes())
+        content[-100] ^= 1
+        journal.write_bytes(content)
+        assert rebuild_journal(recovered) == 0
+        with Registry.open(recovered) as registry:
+            assert registry.requests.receipt(ONE) == receipt
+            require_consistent(registry)
 
 
 class TestOnPostgresql:
@@ -337,4 +439,10 @@ class TestKilledWhileRestoring:
 
 
 def _killed(*arguments: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _state_alone(context: Context, statement: Statement) -> None:
+    """Write a statement to the journal, and crash before the commit."""
+    context.journal.append([statement.to_line()])
     raise KeyboardInterrupt

@@ -128,10 +128,10 @@ class RegistryMachine(RuleBasedStateMachine):
         for name in self.fitted:
             left = sorted(self.members(name))
             oracle = small_model(budget=None).fit(X[left], Y[left])
-            model = private_model_of(self.registry, name)
+            private = private_model_of(self.registry, name)
             theirs = private_model(oracle).answer.draft.theta
-            gap = model.answer.draft.theta - theirs
-            assert np.linalg.norm(gap) <= model.answer.radius.value
+            gap = private.answer.draft.theta - theirs
+            assert np.linalg.norm(gap) <= private.answer.radius.value
         self.registry.close()
         shutil.rmtree(self.place)
 

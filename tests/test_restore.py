@@ -1,22 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """A backup brings models back, and nobody with them."""
 
+import errno
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
+from expunge import verify
 from expunge.exceptions import (
     InvalidInput,
+    JournalDamaged,
     LedgerCorrupt,
     NeedsRestore,
     ScheduleExhausted,
     StoreFailed,
 )
-from expunge.ledger import Restored, check_export
+from expunge.ledger import ModelRegistered, ReleaseMade, Restored, check_export
+from expunge.linear_model.tuned import TunedClassifier
 from expunge.promise.certificate import OTHER_RELEASES
 from expunge.registry import ErasureRequest, Registry
 from tests.registries import (
@@ -157,6 +163,84 @@ class TestNobodyComesBack:
             require_consistent(registry)
 
 
+class TestOneBackupAfterAnother:
+    """Older and newer ones in turn: every release that was ever made counts."""
+
+    KINDS: ClassVar[dict[str, Any]] = {
+        "plain": estimator(),
+        "tuned": TunedClassifier(alphas=(1.0, 0.1), budget=BUDGET, folds=3),
+    }
+
+    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("between", [False, True])
+    def test_models_go_on(self, tmp_path: Path, kind: str, between: bool) -> None:
+        folder, gone = tmp_path / "registry", ["person 2"]
+        with Registry.create(folder) as registry:
+            registry.fit("model", self.KINDS[kind], **by_name(data()))
+        shutil.copytree(folder, tmp_path / "older")
+        with Registry.open(folder) as registry:
+            registry.forget(["person 2"])
+        shutil.copytree(folder, tmp_path / "newer")
+        for turn, name in enumerate(("older", "newer", "older", "newer", "newer")):
+            with Registry.restore(folder, tmp_path / name) as registry:
+                if between:
+                    gone.append(f"person {turn + 10}")
+                    registry.forget(gone[-1:])
+                self.require_counted(registry, gone)
+        with Registry.open(folder) as registry:
+            registry.forget(["person 4"])
+            self.require_counted(registry, [*gone, "person 4"])
+            registry.models.refit(
+                "model", self.KINDS[kind], **by_name(data_without(*gone, "person 4"))
+            )
+            registry.forget(["person 5"])
+            require_consistent(registry)
+
+    def require_counted(self, registry: Registry, gone: list[str]) -> None:
+        """See that store, ledger and account speak of the same releases."""
+        made = [
+            entry.certificate
+            for entry in registry.ledger.entries()
+            if isinstance(entry, ModelRegistered | ReleaseMade)
+        ]
+        (model,) = registry.status().models
+        private = private_model_of(registry, "model")
+        certificate = registry.model("model").certificate_
+        assert certificate.n_releases == private.accountant.n_releases == len(made)
+        assert (model.number, certificate.digest()) == (len(made), made[-1])
+        assert set(registry.requests.find_models(gone).values()) == {()}
+        assert verify(certificate, registry.models.record("model")).stands
+        require_consistent(registry)
+
+    def test_one_that_may_not_be_released_again_is_emptied(
+        self, tmp_path: Path
+    ) -> None:
+        folder = tmp_path / "registry"
+        budget = replace(BUDGET, releases=3, sigma=100.0)
+        with Registry.create(folder) as registry:
+            registry.fit("model", estimator(budget=budget), **by_name(data()))
+        shutil.copytree(folder, tmp_path / "older")
+        with Registry.open(folder) as registry:
+            registry.forget(["person 2"])
+        shutil.copytree(folder, tmp_path / "newer")
+        Registry.restore(folder, tmp_path / "older").close()
+        with Registry.restore(folder, tmp_path / "newer") as registry:
+            (model,) = registry.status().models
+            assert (model.number, model.n_people) == (3, 0)
+            require_consistent(registry)
+
+
+class TestFoldersAmongCheckpoints:
+    def test_are_left_alone(self, folder: Path, tmp_path: Path) -> None:
+        """A disk of its own has one for what was lost and found."""
+        (tmp_path / "backup/checkpoints/lost+found").mkdir()
+        with Registry.open(folder) as registry:
+            registry.forget(["person 2"])
+        with Registry.restore(folder, tmp_path / "backup") as registry:
+            assert registry.requests.find_models(["person 2"]) == {"person 2": ()}
+            require_consistent(registry)
+
+
 class TestTheContract:
     def test_releases_that_were_lost_still_count(self, tmp_path: Path) -> None:
         folder = tmp_path / "registry"
@@ -231,6 +315,25 @@ class TestTheContract:
         assert [one.shipped for one in after] == [one.shipped for one in before]
 
 
+class TestWithoutAJournal:
+    def test_a_registry_that_has_none_yet_comes_back(self, tmp_path: Path) -> None:
+        Registry.create(tmp_path / "registry").close()
+        shutil.copytree(tmp_path / "registry", tmp_path / "backup")
+        with Registry.restore(tmp_path / "registry", tmp_path / "backup") as registry:
+            require_consistent(registry)
+
+    def test_one_that_lost_it_is_refused(self, folder: Path, tmp_path: Path) -> None:
+        """Its newest copy may be that in the backup."""
+        lose_database(folder)
+        for name in ("journal", "journal.mark"):
+            (folder / name).unlink()
+        with pytest.raises(JournalDamaged, match="is missing"):
+            Registry.restore(folder, tmp_path / "backup")
+        put_back(folder, tmp_path / "backup", "journal")
+        with Registry.restore(folder, tmp_path / "backup") as registry:
+            require_consistent(registry)
+
+
 class TestRefusals:
     def test_a_lost_database_is_not_made_anew(self, folder: Path) -> None:
         lose_database(folder)
@@ -250,6 +353,29 @@ class TestRefusals:
         for call in (Registry.open, Registry.create):
             with pytest.raises(NeedsRestore, match="release"):
                 call(folder)
+
+    def test_a_backup_whose_checkpoints_cannot_be_read(
+        self, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One that no model needs, even: everything is read before it is replaced."""
+        with Registry.open(folder) as registry:
+            registry.forget(["person 2"])
+        bad = tmp_path / "backup/checkpoints/spare~all"
+        bad.write_bytes(b"noise")
+        real = Path.read_bytes
+
+        def read_bytes(path: Path) -> bytes:
+            if path == bad:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+            return real(path)
+
+        before = untouched(folder)
+        monkeypatch.setattr(Path, "read_bytes", read_bytes)
+        with pytest.raises(StoreFailed, match="cannot be used"):
+            Registry.restore(folder, tmp_path / "backup")
+        monkeypatch.undo()
+        assert untouched(folder) == before
+        assert not list(folder.glob(".*"))
 
     def test_a_backup_without_keys(self, folder: Path, tmp_path: Path) -> None:
         (tmp_path / "backup/keys/vault.json").unlink()

@@ -10,7 +10,7 @@ import pytest
 
 from expunge.exceptions import ExpungeError, StoreFailed
 from expunge.ledger import UnusableKey
-from expunge.registry import Registry
+from expunge.registry import Registry, rebuild_journal
 from tests.registries import by_name, data_without, estimator, require_consistent
 from tests.users import NOBODY, as_nobody, give, needs_root, owners, reachable_copy
 
@@ -70,6 +70,21 @@ class TestRoot:
         assert {*owners(theirs).values()} == {(NOBODY, NOBODY)}
         with as_nobody(), Registry.open(theirs) as registry:
             assert registry.requests.find_models(["person 2"]) == {"person 2": ()}
+
+    def test_rebuilds_a_journal_in_a_shared_folder_for_the_owner(
+        self, theirs: Path
+    ) -> None:
+        disk = theirs.with_name("disk")
+        disk.mkdir()
+        disk.chmod(0o1777)
+        journal = disk / "journal"
+        (theirs / "journal").rename(journal)
+        (theirs / "journal").symlink_to(journal)
+        journal.write_bytes(journal.read_bytes()[:-9])
+        rebuild_journal(theirs)
+        assert journal.stat().st_uid == NOBODY
+        with as_nobody(), Registry.open(theirs) as registry:
+            registry.forget(["person 2"])
 
     def test_makes_a_registry_in_the_folder_of_another(self, tmp_path: Path) -> None:
         tmp_path.chmod(0o700)

@@ -18,7 +18,8 @@ from expunge import disk
 from expunge.exceptions import Busy, JournalDamaged, NeedsRestore, StoreFailed
 from expunge.ledger import UnusableKey
 from expunge.registry.storage import Checkpoints, Journal, Vault
-from expunge.registry.storage.journal import BEGINNING, PIECE, STATEMENT, Digest, Mark
+from expunge.registry.storage.journal import STATEMENT
+from expunge.registry.storage.marks import BEGINNING, PIECE, Digest, Mark
 from expunge.registry.storage.vault import new_key, seal, unseal
 
 
@@ -158,7 +159,7 @@ class TestJournal:
             mine = [line["n"] for line in lines if line["who"] == who]
             assert mine == list(range(40))
         end = journal.path.stat().st_size
-        journal.require(Mark(end, digest_of(journal.path.read_bytes())))
+        journal.require(Mark(0, end, digest_of(journal.path.read_bytes())))
 
     def test_a_full_disk_leaves_it_as_it_was(
         self, journal: Journal, monkeypatch: pytest.MonkeyPatch
@@ -194,7 +195,7 @@ class TestMarks:
     def marks(self, journal: Journal) -> list[Mark]:
         content = journal.path.read_bytes()
         ends = [end for end, _ in journal.read(0)]
-        return [Mark(end, digest_of(content[:end])) for end in ends]
+        return [Mark(0, end, digest_of(content[:end])) for end in ends]
 
     def test_they_hold_for_what_was_written(
         self, journal: Journal, tmp_path: Path

@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 
 NOBODY = 65534  # without rights, on every system
+CALLS = (
+    *("open", "fsync", "link", "replace", "rename", "unlink", "mkdir", "fdopen"),
+    *("pwrite", "ftruncate"),
+)
 
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0, reason="only root can be somebody else"
@@ -90,6 +94,6 @@ def _killed(place: int, work: Callable[[], object]) -> None:
 
         return call
 
-    for name in ("open", "fsync", "link", "replace", "unlink", "mkdir", "fdopen"):
+    for name in CALLS:
         setattr(os, name, counted(getattr(os, name)))
     work()

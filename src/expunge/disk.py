@@ -68,15 +68,15 @@ def make_folder(folder: Path) -> None:
     sync_folder(folder.parent)
 
 
-def open_new(path: Path, mode: int = OWNER_ALONE) -> int:
+def open_new(path: Path, mode: int = OWNER_ALONE, *, like: Path | None = None) -> int:
     """Make a file, with its mode from the start, and lock it; return its descriptor.
 
-    A file that root makes belongs to the owner of the folder.
+    A file that root makes belongs to the owner of ``like``, by default its folder.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         _lock(descriptor)
-        give_to_folder_owner(descriptor, path.parent)
+        give_to_folder_owner(descriptor, like or path.parent)
     except BaseException:
         os.close(descriptor)
         path.unlink()
@@ -93,9 +93,11 @@ def open_or_create(path: Path) -> int:
             os.close(open_new(path))
 
 
-def write_new_file(path: Path, data: bytes, *, mode: int = OWNER_ALONE) -> None:
-    """Write a new file, with its mode from the start, and flush its content."""
-    with os.fdopen(open_new(path, mode), "wb", buffering=0) as file:
+def write_new_file(
+    path: Path, data: bytes, *, mode: int = OWNER_ALONE, like: Path | None = None
+) -> None:
+    """Write a new file, as ``open_new`` makes it, and flush its content."""
+    with os.fdopen(open_new(path, mode, like=like), "wb", buffering=0) as file:
         _write(file, data)
 
 

@@ -265,7 +265,9 @@ def undo_a_failed_fit() -> None:
         except BaseException:
             self.__dict__.update(before)
             raise
-        self.__dict__ = vars(fresh) | {"_lock": before.get("_lock")}
+        fresh.__dict__.pop("_lock", None)
+        kept = {name: before[name] for name in ("_lock",) if name in before}
+        self.__dict__ = vars(fresh) | kept
         return self
 
     _put(FORGETFUL, "fit", fit)

@@ -124,7 +124,7 @@ def work_out_of_turn(line: Line) -> None:
 
     real = Journal.lock_for_statement
     put(context_module, "take_turn", take_turn)
-    put(Journal, "lock_for_statement", lambda self, since: real(self, self._end))
+    put(Journal, "lock_for_statement", lambda self, since, known: real(self, self._end))
     put(Context, "_was_overtaken", lambda self: False)
 
 

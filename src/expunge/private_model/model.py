@@ -351,13 +351,15 @@ class PrivateModel(Private):
     def charge(self, n_releases: int) -> Self:
         """Return the model charged for releases that are not in its account.
 
-        It gets noise that none of them used.
+        It gets noise that none of them used. They supersede its own last release, so
+        that it can be released again.
         """
         account = self.accountant
         for _ in range(n_releases):
             account = self._charge_choice(account)
             account = account.compose(release_event(self.budget, self._noise_source))
-        return replace(self, accountant=account).with_noise()
+        released = None if n_releases else self.released
+        return replace(self, accountant=account, released=released).with_noise()
 
     def with_noise(self) -> Self:
         """Return the model with noise that no release of its account has used."""

@@ -12,6 +12,7 @@ which key signs. What a crash leaves undone around it, keys that never came into
 or no longer are, and public keys not yet listed, is tidied up by the next worker.
 """
 
+from functools import partial
 from pathlib import Path
 
 from sqlalchemy import Connection
@@ -33,7 +34,7 @@ from .statements import Statement, write_statement
 from .storage import ledger_table
 from .storage.engine import translate_errors
 from .storage.ledger_table import LedgerBatch
-from .storage.tables import read_metadata, write_metadata
+from .storage.tables import read_mark, read_metadata, write_metadata
 
 TAG_KEYS = "tag keys"
 READABLE = 0o644  # whatever the umask: others check by it, and must not change it
@@ -133,7 +134,9 @@ def tidy_keys(context: Context) -> None:
     # While nobody can state a rotation: the key of one that is about to come must stay.
     with (
         context.write_in_turn() as connection,
-        context.journal.lock_for_statement(context.journal_position),
+        context.journal.lock_for_statement(
+            context.journal_position, partial(read_mark, connection)
+        ),
     ):
         keys = ledger_table.read_ledger(connection).keys
         replace_file(paths.public, keys.to_pem().encode("ascii"), mode=READABLE)

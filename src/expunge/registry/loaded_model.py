@@ -8,7 +8,6 @@ never change, so the rows that are left always come in the same order.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -138,7 +137,12 @@ def load_public(name: str, content: bytes | None) -> PublicModel:
 
 def make_fetch(read_rows: ReadRows, page_keys: PageKeys) -> Fetch:
     """Return how to get the remaining rows, under these keys."""
-    return partial(_read_remaining, read_rows, page_keys)
+
+    def fetch(gone: Index) -> Rows:
+        rows, places = load_rows(read_rows(page_keys))
+        return rows.take(~np.isin(places, gone))
+
+    return fetch
 
 
 def dump_rows(rows: Rows, places: Index) -> bytes:
@@ -174,12 +178,6 @@ def dump_by_person(rows: Rows, owners: Sequence[str]) -> Iterator[tuple[str, byt
     for owner, theirs in places.items():
         index = np.array(theirs, dtype=np.intp)
         yield owner, dump_rows(rows.take(index), index)
-
-
-def _read_remaining(read_rows: ReadRows, page_keys: PageKeys, *, gone: Index) -> Rows:
-    """Return all rows but those at some places."""
-    rows, places = load_rows(read_rows(page_keys))
-    return rows.take(~np.isin(places, gone))
 
 
 def _place_rows(people: Iterable[bytes], n_places: int) -> TrainingRows:

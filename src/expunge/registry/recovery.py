@@ -15,11 +15,13 @@ those requests are refused, and a fit warns that it cannot recognise these peopl
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Any, TypeAlias
 
 from sqlalchemy import Connection
 
-from ..exceptions import JournalDamaged, NeedsRestore
+from ..exceptions import JournalDamaged, NeedsRestore, StoreFailed
 from ..ledger import Head, RequestCompleted, read_entry
 from ..ledger.documents import midnight
 from ..promise.certificate import Certificate
@@ -36,11 +38,13 @@ from .statements import (
     read_statement,
     request_line,
     unread_lines,
+    write_current_mark,
     write_shipment,
 )
 from .storage import ledger_table, releases_table, requests_table
 from .storage.engine import Collision
 from .storage.journal import STATEMENT, Line
+from .storage.marks import Mark
 from .storage.tables import MARK, read_mark, write_metadata
 
 Content: TypeAlias = dict[str, Any]
@@ -61,14 +65,35 @@ def replay_journal(context: Context) -> None:
     others = [line for _, line in lines if "accepted" not in line]
     if others and not _has_statements(context, others):
         _write_lines(context, others)
+    elif _read_mark(context).end < context.journal_position:
+        with context.write_in_turn() as connection:
+            write_current_mark(context, connection)
+
+
+def require_current_journal(context: Context) -> None:
+    """Refuse a damaged journal, and a database from before it was rebuilt.
+
+    Another process may rebuild it between two of the reads; then they are repeated.
+    """
+    while True:
+        known = _read_mark(context)
+        try:
+            context.journal.require_current(known)
+        except (JournalDamaged, NeedsRestore):
+            if _read_mark(context) == known:
+                raise
+        else:
+            return
 
 
 def require_current_store(context: Context) -> None:
     """Refuse a store that is older than journal or keys, and a damaged journal.
 
-    Nothing is changed. A worker may write between two of the reads; then all of them
-    are repeated.
+    Nothing is changed, except that a rebuild of the journal that was killed is
+    finished. A worker may write between two of the reads; then all of them are
+    repeated.
     """
+    _settle_draft(context)
     while True:
         turn = context.current_turn()
         try:
@@ -149,50 +174,90 @@ def _write_lines(context: Context, lines: Iterable[Content]) -> None:
                 statement.write(connection)
                 ledger = statement.batch.ledger
         write_metadata(connection, POSITION, value=str(context.journal_position))
+        write_current_mark(context, connection)
 
 
 def rewrite_journal(context: Context) -> int:
     """Write the journal again; return how many requests can no longer be named."""
     with context.hold_lock(WAIT):
-        with context.store.read() as connection:
-            mark = read_mark(connection)
-            if context.journal.is_whole(mark):
-                return 0
-            for name in releases_table.read_checkpoints(connection).values():
-                context.checkpoints.require_key(name)
-            _require_newest_database(context, mark.end)
-            whole = context.journal.read_whole_lines()
-            require_store_knows(connection, whole)
-            lines = [line for _, line in whole]
-            lines += _missing_lines(connection, lines)
-        with context.write_in_turn() as connection:
-            write_metadata(connection, MARK, value=str(context.journal.rewrite(lines)))
-            write_metadata(connection, POSITION, value="0")
+        _settle_draft(context)
+        if context.journal.is_current(_read_mark(context)):
+            return 0
+        lines = _rebuild(context)
         replay_journal(context)
         with context.write_in_turn() as connection:
             write_metadata(connection, POSITION, value=str(context.journal_position))
     return len(find_unnamed(lines))
 
 
-def _require_newest_database(context: Context, known: int) -> None:
+def _rebuild(context: Context) -> list[Content]:
+    """Replace the journal by what is intact of it and what the database knows.
+
+    Nobody can accept a request from when the lines are collected until the new file is
+    in place. It takes its place after the commit: until then the old one counts.
+    """
+    with ExitStack() as locked:
+        with context.write_in_turn() as connection:
+            for name in releases_table.read_checkpoints(connection).values():
+                context.checkpoints.require_key(name)
+            known = read_mark(connection)
+            _require_newest_database(context, known)
+            # After the transaction began, as everybody who writes does: no deadlocks.
+            locked.enter_context(context.journal.lock_to_rebuild())
+            whole = context.journal.read_whole_lines()
+            require_store_knows(connection, whole)
+            lines = [line for _, line in whole]
+            lines += _missing_lines(connection, lines)
+            mark = context.journal.write_draft(lines, epoch=known.epoch + 1)
+            write_metadata(connection, MARK, value=str(mark))
+            write_metadata(connection, POSITION, value="0")
+        context.journal.place_draft(mark)
+    return lines
+
+
+def _settle_draft(context: Context) -> None:
+    """Finish or discard what a killed process left of a rebuild, where that is allowed.
+
+    Who can only read the registry finds the journal as it is.
+    """
+    with suppress(StoreFailed):
+        context.journal.settle_draft(partial(_read_mark, context))
+
+
+def _read_mark(context: Context) -> Mark:
+    with context.store.read() as connection:
+        return read_mark(connection)
+
+
+def _require_newest_database(context: Context, known: Mark) -> None:
     """Refuse a database that may be older than the journal was.
 
-    The mark beside the journal says how long that was. The part that the database does
-    not know of must be intact.
+    ``known`` is its mark. A journal or a mark file of a later epoch was written after
+    it. In the same epoch the mark file says how long the journal was, and the part that
+    the database does not know of must be intact.
     """
-    end = context.journal.read_mark_file().end
-    try:
-        ends = (
-            [place for place, _ in context.journal.read(known)] if end > known else []
-        )
-    except JournalDamaged:
-        ends = []
-    if end > known and end not in ends:
+    newest = context.journal.read_mark_file()
+    epoch = max(newest.epoch, context.journal.read_epoch())
+    if epoch > known.epoch or (
+        newest.epoch == known.epoch
+        and newest.end >= known.end
+        and newest != known
+        and not _holds_lines(context, known.end, end=newest.end)
+    ):
         raise NeedsRestore(
-            f"the journal held {end} bytes and the database knows of {known}: it was "
-            "put back from a backup, and nobody can tell who was forgotten since; put "
-            "back the newest copy of the journal"
+            f"the journal held {newest.end} bytes, rebuilt {epoch} time(s), and the "
+            f"database knows of {known.end}, rebuilt {known.epoch} time(s): it was put "
+            "back from a backup, and nobody can tell who was forgotten since; put back "
+            "the newest copy of the journal"
         )
+
+
+def _holds_lines(context: Context, start: int, *, end: int) -> bool:
+    """Return whether the journal has intact lines from one position to another."""
+    try:
+        return end in [place for place, _ in context.journal.read(start)]
+    except JournalDamaged:
+        return False
 
 
 def _missing_lines(

@@ -45,7 +45,11 @@ from .keys import (
 )
 from .loaded_model import load_public
 from .models import FitOptions, ModelStatus, RegistryModels, fit_model, model_status
-from .recovery import require_current_store, rewrite_journal
+from .recovery import (
+    require_current_journal,
+    require_current_store,
+    rewrite_journal,
+)
 from .requests import ErasureRequest, RegistryRequests, RequestStatus, request_status
 from .restore import restore_registry
 from .storage import (
@@ -59,7 +63,7 @@ from .storage import (
 )
 from .storage.engine import translate_errors
 from .storage.releases_table import ReleaseStatus
-from .storage.tables import overtaken_error, read_mark, read_metadata, write_metadata
+from .storage.tables import overtaken_error, read_metadata, write_metadata
 from .worker import OnProgress, apply_waiting, be_silent, recover
 
 PAGE = 500  # entries of the ledger read at once
@@ -273,8 +277,8 @@ class Registry:
 
     def status(self) -> RegistryStatus:
         """Return the registry at one moment. This changes nothing."""
+        require_current_journal(self._context)
         with self._context.store.read() as connection:
-            self._context.journal.require(read_mark(connection))
             ledger = ledger_table.read_ledger(connection)
             n_requests, n_completed = requests_table.count_requests(connection)
             pending = requests_table.read_pending(connection)

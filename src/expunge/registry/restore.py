@@ -55,8 +55,8 @@ from .storage import (
     upgrade_tables,
 )
 from .storage.engine import translate_errors
-from .storage.journal import BEGINNING, Mark
 from .storage.ledger_table import LedgerBatch
+from .storage.marks import Mark
 from .storage.tables import (
     MARK,
     overtaken_error,
@@ -65,7 +65,14 @@ from .storage.tables import (
     schema_version,
     write_metadata,
 )
-from .worker import Change, OnProgress, change_model, commit_changes, finish_committed
+from .worker import (
+    Change,
+    OnProgress,
+    change_model,
+    commit_changes,
+    finish_committed,
+    release_again,
+)
 
 STEPS = 4
 
@@ -258,10 +265,11 @@ def restore_registry(
             ahead = _read_continuation(copy)
             _require_known_head(copy, ahead, head=known.head)
             _require_keys(context, copy, ledger=ahead.ledger)
+            files = _read_checkpoint_files(backup)
         context.journal_position = copy.journal_position
         on_progress(1, STEPS)
         replace_database(context)
-        for file in (backup / "checkpoints").iterdir():
+        for file in files:
             replace_file(context.paths.checkpoints / file.name, file.read_bytes())
         context.checkpoints.vault.replace(vault)
         on_progress(2, STEPS)
@@ -292,6 +300,22 @@ def _require_parts(context: Context, backup: Path) -> None:
             )
 
 
+def _read_checkpoint_files(backup: Path) -> list[Path]:
+    """Return the files among a backup's checkpoints, once each was read.
+
+    A disk of its own may have folders there, lost+found for instance, and a killed
+    process may have left drafts.
+    """
+    files = [
+        path
+        for path in sorted((backup / "checkpoints").iterdir())
+        if path.is_file() and not path.name.startswith(".")
+    ]
+    for path in files:
+        path.read_bytes()
+    return files
+
+
 def _require_keys(context: Context, copy: Context, *, ledger: Ledger) -> None:
     """Refuse a store whose keys are missing: it may be another registry's."""
     find_signing_key(context.paths, ledger.keys.current)
@@ -313,6 +337,8 @@ def _read_continuation(context: Context) -> Continuation:
         _require_fitted_models(connection, statements)
         lost = _lost_releases(connection, statements)
         again = _find_returned(connection, missing)
+        # Only now: with the backup of another registry it is not the journal's fault.
+        context.journal.require(read_mark(connection))
     return Continuation(taken, ledger, missing, statements, lost, again)
 
 
@@ -355,7 +381,7 @@ def _write_continuation(context: Context, ahead: Continuation) -> None:
             releases_table.retire_model(connection, name, after=after, time=time)
         write_tag_key_ids(connection, context.paths)
         # The backup's mark may be of a journal that was rebuilt since.
-        write_metadata(connection, MARK, value=str(BEGINNING))
+        write_metadata(connection, MARK, value=str(context.journal.seen))
 
     end = context.journal_position
 
@@ -426,14 +452,20 @@ def _forget_again(
 ) -> tuple[list[Change], dict[str, dict[str, Any]]]:
     """Return models without people, and those whose budget allows no more releases.
 
-    Of the latter nothing is kept, not even a readable state: a model that may not be
-    released cannot forget.
+    A model whose newest release was lost is released again even if nobody has to be
+    forgotten: the ledger says that the release in the backup is superseded. Of a model
+    that may not be released nothing is kept, not even a readable state: it cannot
+    forget.
     """
     changes, spent = [], {}
-    for name, tags in sorted(again.items()):
+    for name in sorted({*again, *lost}):
         loaded = _charge_model(context, name, n_releases=len(lost.get(name, ())))
         try:
-            changes.append(change_model(context, name, tags=tags))
+            changes.append(
+                change_model(context, name, tags=again[name])
+                if name in again
+                else release_again(context, name)
+            )
         except ScheduleExhausted:
             empty = context.checkpoints.write(name, loaded.generation + 1, parts=())
             spent[name] = {"checkpoint": empty, "number": loaded.number}

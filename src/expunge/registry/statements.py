@@ -14,6 +14,7 @@ past lines that the store is seen to have.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection
@@ -165,7 +166,9 @@ def append_statement(
     Raises Busy if another process made one since this one last looked. ``check`` may
     refuse at the last moment, when nobody else can write.
     """
-    with context.journal.lock_for_statement(context.journal_position) as write:
+    with context.journal.lock_for_statement(
+        context.journal_position, partial(read_mark, connection)
+    ) as write:
         check()
         start, mark = write(line)
     # Before it there may be requests that are not in the store yet.
@@ -184,7 +187,18 @@ def append_line(
     What the store refuses is then not in the journal either. What only the journal has,
     after a crash, is read by the next worker.
     """
-    write_mark(connection, context.journal.append([line]))
+    known = partial(read_mark, connection)
+    write_mark(connection, context.journal.append([line], known))
+
+
+def write_current_mark(context: Context, connection: Connection) -> None:
+    """Record the mark after the last line of the journal, last in a transaction.
+
+    Lines that a crash left in the journal alone were recorded by nobody.
+    """
+    known = partial(read_mark, connection)
+    with context.journal.lock_for_statement(context.journal_position, known):
+        write_mark(connection, context.journal.seen)
 
 
 def unread_lines(context: Context) -> list[Line]:
@@ -194,7 +208,7 @@ def unread_lines(context: Context) -> list[Line]:
     """
     with context.store.read() as connection:
         start, mark = _read_position(connection), read_mark(connection)
-    context.journal.require(mark)
+    context.journal.require_current(mark)
     return _read_lines(context, start)
 
 
@@ -205,9 +219,9 @@ def lines_after_backup(context: Context) -> list[Line]:
     """
     with context.store.read() as connection:
         start, mark = _read_position(connection), read_mark(connection)
-    if context.journal.is_rebuilt() and not context.journal.is_whole(mark):
-        start = 0
-    return _read_lines(context, start)
+    return _read_lines(
+        context, start if mark.epoch == context.journal.read_epoch() else 0
+    )
 
 
 def _read_position(connection: Connection) -> int:

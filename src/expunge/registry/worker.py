@@ -155,9 +155,7 @@ def _schedule_exhausted(name: str) -> ScheduleExhausted:
 def change_model(context: Context, name: str, *, tags: Sequence[str]) -> Change:
     """Return a model without some people; its checkpoint is written, to no effect."""
     with context.store.read() as connection:
-        before = context.load_model(name)
-        if before.private.accountant.remaining() == 0:
-            raise _schedule_exhausted(name)
+        before = _require_release(context, name)
         found = people_table.find_rows(connection, name, tags=tags)
         pages = people_table.read_pages(
             connection, name, found=found, page_keys=before.page_keys
@@ -174,12 +172,40 @@ def change_model(context: Context, name: str, *, tags: Sequence[str]) -> Change:
     if private.training_rows is not None:
         private.training_rows.erase(gone)
     fetch = make_fetch(partial(context.read_rows, name), keys.page_keys)
-    snapshot = before.snapshot.release(replace(private, fetch=fetch))
+    return _make_change(
+        context, before, private=replace(private, fetch=fetch), keys=keys
+    )
+
+
+def release_again(context: Context, name: str) -> Change:
+    """Return a model with another release, about the same people.
+
+    Its newest release was charged, and its parameters are lost.
+    """
+    before = _require_release(context, name)
+    keys = RemainingKeys([], {}, before.page_keys)
+    return _make_change(context, before, private=before.private, keys=keys)
+
+
+def _require_release(context: Context, name: str) -> LoadedModel:
+    """Return a model; raise ScheduleExhausted if its budget allows no release."""
+    loaded = context.load_model(name)
+    if loaded.private.accountant.remaining() == 0:
+        raise _schedule_exhausted(name)
+    return loaded
+
+
+def _make_change(
+    context: Context, before: LoadedModel, *, private: PrivateModel, keys: RemainingKeys
+) -> Change:
+    """Return a model with the release of its next state, and write the checkpoint."""
+    snapshot = before.snapshot.release(private)
     data = dump_checkpoint(snapshot, keys.page_keys)
+    generation = before.generation + 1
     after = LoadedModel(
-        name,
-        before.generation + 1,
-        context.checkpoints.write(name, before.generation + 1, parts=data),
+        before.name,
+        generation,
+        context.checkpoints.write(before.name, generation, parts=data),
         before.number + 1,
         snapshot,
         keys.page_keys,

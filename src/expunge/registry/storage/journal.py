@@ -11,8 +11,13 @@ where it was, and that no accepted request is lost.
 A journal that lost its end would bring people back unnoticed. So marks of it are kept
 elsewhere, each a length and the digest of all bytes before: in the database, with every
 request, and in a small mark file. A journal that is shorter than a mark, or differs
-before it, is refused. The digest is the SHA-256 of the SHA-256 digests of pieces of
-4 MiB, so that threads can share a long file and the end can be continued.
+before it, is refused.
+
+A damaged journal can be rebuilt, and is another one then. Its first line gives its
+epoch: how often it was rebuilt, with a random word. Marks have an epoch too, and only
+marks of one epoch can be compared by length. The rebuilt file waits beside the old one
+as a draft until the database has its mark, and takes its place then. If the process is
+killed in between, the next one finishes that.
 
 The journal also decides who may add to the ledger. A statement, a line with entries, is
 written only if nobody else made one since the writer last looked: a sequence number is
@@ -24,112 +29,46 @@ last backup that still holds the people.
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from threading import RLock
-from typing import IO, Any, NamedTuple, Self, TypeAlias
+from typing import IO, Any, TypeAlias
 
 from ...core.arrays import Private
-from ...disk import open_or_create, replace_file, sync_folder
-from ...exceptions import Busy, JournalDamaged
+from ...disk import (
+    destroy,
+    erase_replaced,
+    hidden_path,
+    open_or_create,
+    sync_folder,
+    write_new_file,
+)
+from ...exceptions import Busy, JournalDamaged, NeedsRestore
+from ...promise.noise import random_bytes
 from .engine import translate_errors
 from .lock import lock_file
+from .marks import BEGINNING, Digest, Mark
 
-PIECE = 1 << 22  # bytes of the journal that are hashed at a time
 STATEMENT, REBUILT = "entries", "rebuilt"
+WORD_BYTES = 8  # of the random word that tells rebuilt journals apart
+FIRST_BYTES = 256  # more than the first line of a rebuilt journal has
 
 Stamp: TypeAlias = tuple[int, int, int]
 NO_FILE: Stamp = (0, 0, 0)
 Line: TypeAlias = tuple[int, dict[str, Any]]
 """Where a line ends, and its content."""
-Written: TypeAlias = "tuple[int, Mark]"
+Written: TypeAlias = tuple[int, Mark]
 """Where a written line begins, and the mark after it."""
 
 
-class Digest:
-    """The digest of all bytes so far."""
-
-    __slots__ = ("_last", "_room", "_whole")
-
-    def __init__(self) -> None:
-        self._whole = sha256()  # of the digests of whole pieces
-        self._last = sha256()  # of the piece that is not whole yet
-        self._room = PIECE  # bytes that it lacks
-
-    def copy(self) -> Self:
-        """Return an independent copy that continues from here."""
-        other = type(self)()
-        other._whole, other._last = self._whole.copy(), self._last.copy()
-        other._room = self._room
-        return other
-
-    def hexdigest(self) -> str:
-        """Return the digest in hexadecimal."""
-        whole = self._whole.copy()
-        whole.update(self._last.digest())
-        return whole.hexdigest()
-
-    def update(self, data: bytes) -> None:
-        """Add bytes."""
-        left = memoryview(data)
-        while left:
-            part = left[: self._room]
-            self._last.update(part)
-            self._room -= len(part)
-            if not self._room:
-                self._whole.update(self._last.digest())
-                self._last, self._room = sha256(), PIECE
-            left = left[len(part) :]
-
-    def read(self, descriptor: int, start: int, *, end: int) -> None:
-        """Add the bytes of a file from start to end."""
-        if self._room < PIECE:
-            first = min(end, start + self._room)
-            self.update(os.pread(descriptor, first - start, start))
-            start = first
-        starts = range(start, end - PIECE + 1, PIECE)
-        if len(starts) > 1:
-            with ThreadPoolExecutor(os.cpu_count()) as threads:
-                for digest in threads.map(lambda at: _piece(descriptor, at), starts):
-                    self._whole.update(digest)
-            start = starts[-1] + PIECE
-        while start < end:
-            data = os.pread(descriptor, min(PIECE, end - start), start)
-            if not data:
-                return  # it was truncated meanwhile; no digest will match
-            self.update(data)
-            start += len(data)
+ReadKnown: TypeAlias = Callable[[], Mark]
+"""Returns the newest mark that the database knows."""
 
 
-def _piece(descriptor: int, start: int) -> bytes:
-    """Return the digest of one piece of a file."""
-    return sha256(os.pread(descriptor, PIECE, start)).digest()
-
-
-class Mark(NamedTuple):
-    """A position in a journal, and the digest of all bytes before it.
-
-    Positions are written with a fixed number of digits, so that the later of two marks
-    of one journal also sorts later as text.
-    """
-
-    end: int
-    digest: str
-
-    def __str__(self) -> str:
-        return f"{self.end:020d} {self.digest}"
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Return a mark from its text; the beginning for an empty text."""
-        end, _, digest = (text or str(BEGINNING)).partition(" ")
-        return cls(int(end), digest)
-
-
-BEGINNING = Mark(0, Digest().hexdigest())
+def _know_nothing() -> Mark:
+    return BEGINNING
 
 
 class Journal(Private):
@@ -143,51 +82,82 @@ class Journal(Private):
         Of the file that holds the newest mark.
     """
 
-    __slots__ = ("_digest", "_end", "_lock", "_stamp", "mark_path", "path")
+    __slots__ = ("_digest", "_end", "_epoch", "_lock", "_stamp", "mark_path", "path")
 
     def __init__(self, path: Path, mark_path: Path) -> None:
         self.path = path
         self.mark_path = mark_path
         self._lock = RLock()
+        self._forget_file()
+
+    def _forget_file(self) -> None:
         # Up to where this object compared or wrote the file, and which file it was.
-        self._end, self._digest, self._stamp = 0, Digest(), NO_FILE
+        self._epoch, self._end, self._digest, self._stamp = 0, 0, Digest(), NO_FILE
+
+    @property
+    def seen(self) -> Mark:
+        """The mark up to which this object compared or wrote the file."""
+        return Mark(self._epoch, self._end, self._digest.hexdigest())
+
+    @property
+    def draft(self) -> Path:
+        """Where a rebuilt journal waits for its place."""
+        return hidden_path(self.path, "next")
 
     def require(self, *marks: Mark) -> None:
         """Refuse a journal that does not hold everything up to each of the marks.
 
-        The mark in the mark file is always one of them.
+        The mark in the mark file is always one of them. Marks of an earlier epoch say
+        nothing of a journal that was rebuilt since.
         """
         with translate_errors(), self._lock:
-            wanted = sorted({*marks, self.read_mark_file()})
-            if not self.path.exists():
-                self._require_none(wanted[-1].end)
-                return
-            with self.path.open("rb") as file:
-                self._compare(file, wanted)
+            wanted = {*marks, self.read_mark_file()}
+            try:
+                with self.path.open("rb") as file:
+                    self._compare(file, wanted)
+            except FileNotFoundError:
+                self._forget_file()
+                self._require_none(max(wanted))
 
-    def is_whole(self, *marks: Mark) -> bool:
-        """Return whether the journal holds everything up to each of the marks."""
+    def require_current(self, known: Mark) -> None:
+        """Refuse a damaged journal, and a database from before it was rebuilt.
+
+        ``known`` is the mark in the database.
+        """
+        with self._lock:
+            self.require(known)
+            self._require_epoch(known)
+
+    def is_current(self, known: Mark) -> bool:
+        """Return whether the journal is whole, and the one that the database knows."""
         try:
-            self.require(*marks)
-        except JournalDamaged:
+            self.require_current(known)
+        except (JournalDamaged, NeedsRestore):
             return False
         return True
 
-    def append(self, lines: Sequence[dict[str, Any]]) -> Mark:
-        """Append lines, flush them, and return the mark after them."""
-        with self._open_alone() as descriptor:
+    def append(
+        self, lines: Sequence[dict[str, Any]], read_known: ReadKnown = _know_nothing
+    ) -> Mark:
+        """Append lines, flush them, and return the mark after them.
+
+        ``read_known`` returns the mark in the database. It is called when nobody else
+        can write.
+        """
+        with self._open_alone(read_known) as descriptor:
             _, mark = self._write(descriptor, lines)
         return mark
 
     @contextmanager
     def lock_for_statement(
-        self, since: int
+        self, since: int, read_known: ReadKnown = _know_nothing
     ) -> Iterator[Callable[[dict[str, Any]], Written]]:
         """Give a function that appends a statement, the first one since a position.
 
         Raises Busy if another process made one. Nobody else can write until this ends.
+        ``read_known`` is as for ``append``.
         """
-        with self._open_alone() as descriptor:
+        with self._open_alone(read_known) as descriptor:
             if any(STATEMENT in line for _, line in self.read(since)):
                 raise Busy(
                     "another process has written to the ledger meanwhile; run the "
@@ -198,11 +168,11 @@ class Journal(Private):
     def read(self, start: int) -> Iterator[Line]:
         """Yield the lines from a position on, each with its end; skip a torn end."""
         if not self.path.exists():
-            self._require_none(start)
+            self._require_none(Mark(0, start, ""))
             return
         with translate_errors(), self.path.open("rb") as file:
             for end, line in self._whole_lines(file, start):
-                yield end, json.loads(line.partition(b" ")[2])
+                yield end, _decode(line)
 
     def read_whole_lines(self) -> list[Line]:
         """Return every intact line, whatever became of the others."""
@@ -211,48 +181,89 @@ class Journal(Private):
         for line in content.splitlines(keepends=True):
             end += len(line)
             if _is_intact(line):
-                found.append((end, json.loads(line.partition(b" ")[2])))
+                found.append((end, _decode(line)))
         return found
 
-    def is_rebuilt(self) -> bool:
-        """Return whether it was rewritten, so that older marks are of another one."""
-        first = _encode({REBUILT: True})
-        with translate_errors(), self.path.open("rb") as file:
-            return file.read(len(first)) == first
+    def read_epoch(self) -> int:
+        """Return how often the journal was rebuilt; 0 if there is none."""
+        try:
+            with translate_errors(), self.path.open("rb") as file:
+                return _epoch_of(file.read(FIRST_BYTES))
+        except FileNotFoundError:
+            return 0
 
-    def rewrite(self, lines: Sequence[dict[str, Any]]) -> Mark:
-        """Replace all lines by these; return the mark after them."""
-        kept = [line for line in lines if REBUILT not in line]
-        data = b"".join(_encode(line) for line in [{REBUILT: True}, *kept])
-        digest = Digest()
-        digest.update(data)
-        mark = Mark(len(data), digest.hexdigest())
+    @contextmanager
+    def lock_to_rebuild(self) -> Iterator[None]:
+        """Keep others from writing, whatever became of the file."""
         with translate_errors(), self._lock, lock_file(self.path):
-            replace_file(self.path, data)
-            self._write_mark_file(mark)
-            self._end, self._digest, self._stamp = 0, Digest(), NO_FILE
-        return mark
+            yield
 
-    def _compare(self, file: IO[bytes], marks: Sequence[Mark]) -> None:
-        """Refuse a file that was changed before any of the marks, earliest first.
+    def write_draft(self, lines: Sequence[dict[str, Any]], *, epoch: int) -> Mark:
+        """Write and flush these lines as the journal of an epoch; return its mark.
+
+        It counts once the database has the mark. The lock to rebuild is held.
+        """
+        word = random_bytes(WORD_BYTES).hex()
+        kept = [line for line in lines if REBUILT not in line]
+        first = {REBUILT: epoch, "word": word}
+        data = b"".join(_encode(line) for line in [first, *kept])
+        destroy(self.draft)
+        # A journal on another disk may lie in a folder that is not the owner's.
+        write_new_file(self.draft, data, like=self.mark_path.parent)
+        sync_folder(self.draft.parent)
+        return _mark_of(data)
+
+    def place_draft(self, mark: Mark) -> None:
+        """Replace the journal by its draft, and flush the mark of that.
+
+        The lock to rebuild is held.
+        """
+        with erase_replaced(self.path):
+            self.draft.replace(self.path)
+        self._write_mark_file(mark, flush=True)
+        self._forget_file()
+
+    def settle_draft(self, read_known: ReadKnown) -> None:
+        """Finish what a killed process left of a rebuild, if the database knows of it.
+
+        Otherwise the draft is destroyed: the journal in place still counts.
+        """
+        if not self.draft.exists():
+            return
+        with self.lock_to_rebuild():
+            try:
+                mark = _mark_of(self.draft.read_bytes())
+            except FileNotFoundError:
+                return  # whoever rebuilds it was at work, and is done
+            if mark == read_known():
+                self.place_draft(mark)
+            else:
+                destroy(self.draft)
+
+    def _compare(self, file: IO[bytes], marks: Collection[Mark]) -> None:
+        """Refuse a file of an earlier epoch than a mark, or changed before one.
 
         Bytes that were compared before are not compared again while the file only
         grows.
         """
         stamp = _stamp(file.fileno())
-        if stamp[1] < marks[-1].end:
-            raise self._damaged_error(
-                f"ends at byte {stamp[1]}, and held {marks[-1].end}"
-            )
+        epoch = _epoch_of(os.pread(file.fileno(), FIRST_BYTES, 0))
+        if max(marks).epoch > epoch:
+            raise self._altered_error(file)
+        wanted = sorted(mark for mark in marks if mark.epoch == epoch)
+        first, last = (wanted[0].end, wanted[-1].end) if wanted else (0, 0)
+        if stamp[1] < last:
+            raise self._damaged_error(f"ends at byte {stamp[1]}, and held {last}")
         place, digest = 0, Digest()
-        if self._has_only_grown(stamp) and marks[0].end >= self._end:
+        if epoch == self._epoch and self._has_only_grown(stamp) and first >= self._end:
             place, digest = self._end, self._digest.copy()
-        for mark in marks:
+        for mark in wanted:
             digest.read(file.fileno(), place, end=mark.end)
             place = mark.end
             if digest.hexdigest() != mark.digest:
                 raise self._altered_error(file)
-        self._end, self._digest, self._stamp = place, digest, stamp
+        self._epoch, self._end, self._digest = epoch, place, digest
+        self._stamp = stamp
 
     def _has_only_grown(self, stamp: Stamp) -> bool:
         """Return whether a file is the compared one, perhaps with more in it."""
@@ -261,20 +272,37 @@ class Journal(Private):
             return False
         return size > known_size or time == known_time
 
-    def _require_none(self, end: int) -> None:
-        """Refuse a missing file if one was known up to a position."""
-        if end:
-            raise self._damaged_error(f"is missing, and held {end} bytes")
+    def _require_none(self, mark: Mark) -> None:
+        """Refuse a missing file if one was known up to a mark."""
+        if mark > BEGINNING:
+            raise self._damaged_error(f"is missing, and held {mark.end} bytes")
+
+    def _require_epoch(self, known: Mark) -> None:
+        """Refuse a database that does not know that the journal was rebuilt."""
+        if known.epoch < self._epoch:
+            raise NeedsRestore(
+                f"the journal {self.path} was rebuilt and the database does not know "
+                "it: the database was put back from a backup; run expunge restore "
+                "BACKUP, so that nobody comes back with it"
+            )
 
     @contextmanager
-    def _open_alone(self) -> Iterator[int]:
-        """Lock the file, and read what others wrote since."""
+    def _open_alone(self, read_known: ReadKnown) -> Iterator[int]:
+        """Lock the file, compare it with every mark, and read what others wrote since.
+
+        What this process saw itself is not enough: others may have written more, and an
+        older copy put in place of that.
+        """
         with translate_errors(), self._lock:
+            self.settle_draft(read_known)
+            own = self.seen
             if not self.path.exists():
-                self._require_none(self._end)
+                self._require_none(max(own, read_known(), self.read_mark_file()))
             with lock_file(self.path) as descriptor:
+                known = read_known()
                 with os.fdopen(os.dup(descriptor), "rb") as file:
-                    self._compare(file, [Mark(self._end, self._digest.hexdigest())])
+                    self._compare(file, {own, known, self.read_mark_file()})
+                    self._require_epoch(known)
                     for end, line in self._whole_lines(file, self._end):
                         self._digest.update(line)
                         self._end = end
@@ -285,7 +313,7 @@ class Journal(Private):
         start, data = self._end, b"".join(_encode(line) for line in lines)
         digest = self._digest.copy()
         digest.update(data)
-        mark = Mark(self._end + len(data), digest.hexdigest())
+        mark = Mark(self._epoch, self._end + len(data), digest.hexdigest())
         os.ftruncate(descriptor, self._end)  # what a crash left half written
         try:
             _write(descriptor, data, place=self._end)
@@ -299,11 +327,13 @@ class Journal(Private):
         self._write_mark_file(mark)
         return start, mark
 
-    def _write_mark_file(self, mark: Mark) -> None:
+    def _write_mark_file(self, mark: Mark, *, flush: bool = False) -> None:
         """Write a mark to the mark file, in place: an older one does no harm."""
         descriptor = open_or_create(self.mark_path)
         try:
             _write(descriptor, _encode({"mark": str(mark)}), place=0)
+            if flush:
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
@@ -315,7 +345,7 @@ class Journal(Private):
             return BEGINNING
         if not _is_intact(line):
             return BEGINNING
-        return Mark.parse(json.loads(line.partition(b" ")[2])["mark"])
+        return Mark.parse(_decode(line)["mark"])
 
     def _whole_lines(self, file: IO[bytes], start: int) -> Iterator[tuple[int, bytes]]:
         """Yield the lines from a position on with their ends, except what a crash tore.
@@ -357,6 +387,26 @@ def _stamp(descriptor: int) -> Stamp:
     """Return which file this is, its length, and when it was last written."""
     found = os.fstat(descriptor)
     return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _epoch_of(data: bytes) -> int:
+    """Return the epoch of a journal that begins with these bytes."""
+    line, end, _ = data.partition(b"\n")
+    content = _decode(line + end) if _is_intact(line + end) else {}
+    return int(content.get(REBUILT, 0))
+
+
+def _mark_of(data: bytes) -> Mark:
+    """Return the mark after the whole of a journal."""
+    digest = Digest()
+    digest.update(data)
+    return Mark(_epoch_of(data), len(data), digest.hexdigest())
+
+
+def _decode(line: bytes) -> dict[str, Any]:
+    """Return the content of an intact line."""
+    content: dict[str, Any] = json.loads(line.partition(b" ")[2])
+    return content
 
 
 def _encode(content: dict[str, Any]) -> bytes:

@@ -36,7 +36,7 @@ from sqlalchemy import (
 
 from ...exceptions import Busy, MissingExtra, NeedsRestore, OlderSchema
 from .engine import Store
-from .journal import Mark
+from .marks import Mark
 
 NEWEST = "0001"
 MIGRATIONS = Path(__file__).parent / "migrations"
