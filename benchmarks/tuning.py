@@ -171,7 +171,7 @@ def outcome(problem: Problem, tuning: Tuning, batch: Batch) -> Outcome:
         kind=kind,
         size=size,
         equal=new.choice.chosen == int(np.argmin(truth)),
-        contained=_contained(new.choice, truth),
+        contained=_contains_all(new.choice, truth),
         certified=new.choice.certified,
         moved=new.choice.chosen != tuning.choice.chosen,
         seconds=seconds,
@@ -180,7 +180,7 @@ def outcome(problem: Problem, tuning: Tuning, batch: Batch) -> Outcome:
     )
 
 
-def _contained(choice: Choice, truth: NDArray[np.float64]) -> bool:
+def _contains_all(choice: Choice, truth: NDArray[np.float64]) -> bool:
     """Whether every error lies within its interval."""
     pairs = zip(choice.intervals, truth, strict=True)
     return all(interval.low <= error <= interval.high for interval, error in pairs)

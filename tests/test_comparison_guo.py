@@ -103,7 +103,7 @@ def test_noise_is_what_the_budget_would_have_needed() -> None:
     assert session.noise(promise) == pytest.approx(c * session.bound() / 0.7)
 
 
-def test_model_is_trained_anew_when_the_budget_is_spent() -> None:
+def test_model_is_retrained_when_the_budget_is_spent() -> None:
     given, promise = problem(5), Promise()
     need = Guo().start(given, seed=0)
     for row in range(6):

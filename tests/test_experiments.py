@@ -331,7 +331,7 @@ class TestComparison:
         assert checkpoints_up_to((1, 10, 50), 30) == (1, 10, 30)
         assert checkpoints_up_to((1, 10), 10) == (1, 10)
 
-    def test_anew_passes_single_people_on(self, problem: Problem) -> None:
+    def test_restarting_passes_single_people_on(self, problem: Problem) -> None:
         teller = FakeContender("D2D")
         assert isinstance(schedule_of(teller).contender, Restarting)
         session = Restarting(teller).start(problem, 0)

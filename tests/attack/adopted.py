@@ -36,7 +36,7 @@ class Given:
     sample, labels
         The rows, and the labels that the estimator is given.
     handed
-        Weights that a caller hands over; those of classes come on top.
+        Weights passed to fit, without those of classes.
     balanced
         Whether its weights follow from the labels of all rows.
     """
@@ -80,7 +80,7 @@ def adopt_model(rng: Generator, given: Given, owners: Array) -> Any:
     """Fit an estimator by scikit-learn, and adopt it under some budget."""
     X = given.sample.X
     mechanism = pick(rng, *MECHANISMS)
-    given.estimator.fit(X, given.labels, **_weighed(given))
+    given.estimator.fit(X, given.labels, **_fit_weights(given))
     return from_sklearn(
         given.estimator,
         X,
@@ -105,7 +105,7 @@ def check_release(checker: Checker, model: Any, given: Given, stay: Array) -> No
         checker.check(claims != "certified", f"{name}: balanced weights are certified")
 
 
-def _weighed(given: Given) -> dict[str, Any]:
+def _fit_weights(given: Given) -> dict[str, Any]:
     """Return the weights for an estimator's fit, if there are any."""
     return {} if given.handed is None else {"sample_weight": given.handed}
 

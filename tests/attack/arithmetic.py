@@ -40,7 +40,7 @@ def mean_and_deviation(column: Array, weight: Array) -> tuple[float, float]:
     return mean, root / ((zeroth * x_below) << BITS)
 
 
-def standardised(X: Array, weight: Array) -> Array:
+def standardise(X: Array, weight: Array) -> Array:
     """Return the columns minus their means, divided by their deviations."""
     figures = [mean_and_deviation(column, weight) for column in X.T]
     mean = np.array([m for m, _ in figures])
@@ -48,7 +48,7 @@ def standardised(X: Array, weight: Array) -> Array:
     return np.asarray((X - mean) / scale)
 
 
-def filled(X: Array, weight: Array) -> Array:
+def fill_missing(X: Array, weight: Array) -> Array:
     """Return the columns with missing values replaced by the mean, or by zero."""
     means = np.array([mean_and_deviation(column, weight)[0] for column in X.T])
     return np.where(np.isnan(X), np.where(np.isnan(means), 0.0, means), X)

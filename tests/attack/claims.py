@@ -10,6 +10,7 @@ import re
 import tempfile
 import unicodedata
 from collections.abc import Callable, Iterator
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -73,10 +74,10 @@ def people_count_once(rng: Generator, checker: Checker) -> None:
         counted = ours.certificate_.n_subjects_removed
         checker.check(counted == len(asked), f"{len(asked)} asked, {counted} counted")
         if chance(rng, 0.2):
-            ours = saved(ours)
+            ours = save_and_load(ours)
 
 
-def saved(ours: Any) -> Any:
+def save_and_load(ours: Any) -> Any:
     """Return a model written to files and read again."""
     with tempfile.TemporaryDirectory() as folder:
         ours.save(folder)
@@ -86,13 +87,13 @@ def saved(ours: Any) -> Any:
 def ids_have_one_spelling(rng: Generator, checker: Checker) -> None:
     """Fit under one spelling of an id, ask under another; refuse what is not an id."""
     X, y = table(rng)
-    owners = [spelled(rng, str(rng.choice(NAMES))) for _ in range(len(X))]
+    owners = [respell(rng, str(rng.choice(NAMES))) for _ in range(len(X))]
     ours = model(rng).fit(X, y, subjects=owners)
     person = unicodedata.normalize("NFC", owners[0]).strip()
     theirs = [unicodedata.normalize("NFC", o).strip() == person for o in owners]
     if not all(theirs):
         with checker.note_refusals((ExpungeError,)) as refusal:
-            ours.forget([spelled(rng, person)])
+            ours.forget([respell(rng, person)])
         checker.check(not refusal, "a person is not known by another spelling")
         if not refusal:
             same = ours.record_.n_removed == sum(theirs)
@@ -100,18 +101,20 @@ def ids_have_one_spelling(rng: Generator, checker: Checker) -> None:
     nobody: Any = NOBODY[int(rng.integers(len(NOBODY)))]
     owners[int(rng.integers(len(owners)))] = nobody
     checker.check(
-        refused(lambda: model(rng).fit(X, y, owners)), f"{nobody!r} is a person"
+        is_refused(lambda: model(rng).fit(X, y, owners)), f"{nobody!r} is a person"
     )
-    checker.check(refused(lambda: ours.forget([nobody])), f"{nobody!r} was forgotten")
+    checker.check(
+        is_refused(lambda: ours.forget([nobody])), f"{nobody!r} was forgotten"
+    )
 
 
-def spelled(rng: Generator, name: str) -> str:
+def respell(rng: Generator, name: str) -> str:
     """Return an id in one of its equivalent spellings."""
     form: Any = pick(rng, "NFC", "NFD")
     return pick(rng, "", " ", "\t ") + unicodedata.normalize(form, name) + " "
 
 
-def refused(act: Callable[[], object]) -> bool:
+def is_refused(act: Callable[[], object]) -> bool:
     """Return whether an action is refused as bad input."""
     try:
         act()
@@ -126,7 +129,8 @@ def positions_are_no_ids(rng: Generator, checker: Checker) -> None:
     ours = model(rng).fit(X, y)
     place = int(rng.integers(len(X)))
     for ids in ([place], [str(place)]):
-        checker.check(refused(lambda ids=ids: ours.forget(ids)), "a position is an id")  # type: ignore[misc]
+        refused = is_refused(partial(ours.forget, ids))
+        checker.check(refused, "a position is an id")
     with tempfile.TemporaryDirectory() as folder:
         with Registry.create(Path(folder) / "registry") as registry:
             registry.fit("nobody", model(rng), X, y)
@@ -143,7 +147,7 @@ def releases_are_counted_honestly(rng: Generator, checker: Checker) -> None:
     checker.check(alone, "a first fit says that there are others")
     way = pick(rng, "refit", "clone", "load")
     if way == "load":
-        other = saved(ours).forget(X=X[2:3], y=y[2:3])
+        other = save_and_load(ours).forget(X=X[2:3], y=y[2:3])
     else:
         other = (ours if way == "refit" else clone(ours)).fit(X, y)
     said = OTHER_RELEASES in other.certificate_.not_covered
@@ -156,7 +160,7 @@ def parameters_are_those_of_the_fit(rng: Generator, checker: Checker) -> None:
     ours = model(rng).fit(X, y)
     alpha = ours.alpha
     ours.set_params(alpha=9.0, loss="squared_hinge", fit_intercept=False)
-    again = saved(ours)
+    again = save_and_load(ours)
     checker.check(again.alpha == alpha, "a parameter set later was saved")
     same = np.array_equal(again.predict(X), ours.predict(X))
     checker.check(same, "a saved model predicts something else")
@@ -237,7 +241,7 @@ def declarations_stay(rng: Generator, checker: Checker) -> None:
     budget = Budget(sigma=0.5, allow_seeded=True)
     ours = model(rng, budget=budget).fit(X, y).declare_tuned("grid search")
     way = pick(rng, "fit", "pipeline", "load")
-    again = saved(ours) if way == "load" else ours
+    again = save_and_load(ours) if way == "load" else ours
     if way == "pipeline":
         again = forgettable_pipeline(StandardScaler(), estimator=ours)
     status = again.fit(X, y).certificate_.status
@@ -275,7 +279,7 @@ def noise_is_used_once(rng: Generator, checker: Checker) -> None:
             ours.forget([person])
         released = np.vstack([ours.coef_.T, ours.intercept_]).ravel()
         noise.append(released - draft_of(ours))
-        ours = saved(ours)
+        ours = save_and_load(ours)
     ours.forget(X=X[1:2], y=y[1:2])
     released = np.vstack([ours.coef_.T, ours.intercept_]).ravel()
     # Answers are rounded to the grid of the noise.

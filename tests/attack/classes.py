@@ -16,7 +16,7 @@ from expunge.preprocessing import StandardScaler, forgettable_pipeline
 
 from . import draws
 from .adopted import READERS, Given, adopt_model
-from .arithmetic import standardised
+from .arithmetic import standardise
 from .draws import CLASSIFIERS, Generator, Task, chance, pick
 from .estimators import (
     WORDS,
@@ -203,7 +203,7 @@ class ModelCase:
             checker.check(False, f"classes {model.classes_}, a fit has {classes}")
             return
         if self.scaled:
-            Z = standardised(rest.X, rest.weight)
+            Z = standardise(rest.X, rest.weight)
             rest = Sample(Z, rest.y, rest.weight)
         theta, record = draft_of(self.inner), model.record_
         truth = minimise(aim, rest, task.sample.total, theta)

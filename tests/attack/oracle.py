@@ -359,14 +359,14 @@ def descend(point: Point) -> Point:
             best, smallest = point, point.size
         if point.size <= 0.02 * point.rounding or stalled > PATIENCE:
             break
-        awake = _woken(point)
+        awake = _wake(point)
         if awake is not None:
             point, smallest, stalled = awake, inf, 0
         point = _search(point, _step(point, exact=stalled > 1))
     return best
 
 
-def _woken(point: Point) -> Point | None:
+def _wake(point: Point) -> Point | None:
     """Return the point with the zero group that pulls hardest moved away from zero.
 
     None while what is not held at zero pulls harder.
@@ -435,13 +435,13 @@ def solve(H: Array, gradient: Array) -> Array:
 
 def _long_solution(H: Array, right: Array) -> Array:
     """Return H^-1 right by Gaussian elimination with pivots, refined twice."""
-    answer = _eliminated(H, right)
+    answer = _eliminate(H, right)
     for _ in range(2):
-        answer = answer + _eliminated(H, right - H @ answer)
+        answer = answer + _eliminate(H, right - H @ answer)
     return answer
 
 
-def _eliminated(H: Array, right: Array) -> Array:
+def _eliminate(H: Array, right: Array) -> Array:
     """Return the solution by Gaussian elimination with partial pivoting."""
     A = np.column_stack([H, right])
     size = len(H)

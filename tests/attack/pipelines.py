@@ -16,7 +16,7 @@ from expunge.preprocessing import (
 )
 
 from . import draws
-from .arithmetic import filled, indicators, standardised
+from .arithmetic import fill_missing, indicators, standardise
 from .draws import Generator, Task, chance, pick
 from .estimators import empties_a_class, estimator, labels_of, retraining_problem
 from .judge import Checker
@@ -102,10 +102,10 @@ def draw_pipeline(rng: Generator) -> tuple[Task, Line]:
     n = len(task.owners)
     kind = pick(rng, "scaler", "encoder", "both", "imputer", p=[0.25, 0.4, 0.2, 0.15])
     if kind == "scaler":
-        return task, Line((StandardScaler(),), standardised)
+        return task, Line((StandardScaler(),), standardise)
     if kind == "imputer":
         X = np.where(rng.random(task.sample.X.shape) < 0.2, np.nan, task.sample.X)
-        line = Line((MeanImputer(), StandardScaler()), _filled_and_scaled)
+        line = Line((MeanImputer(), StandardScaler()), _fill_and_scale)
         return replace(task, sample=replace(task.sample, X=X)), line
     least = float(rng.integers(1, 4)) if chance(rng, 0.4) else 1.0
     words = categories(rng, task)
@@ -130,14 +130,14 @@ def _both(width: int, n_words: int, least: float) -> Line:
     )
 
     def made(X: Array, weight: Array) -> Array:
-        left = standardised(X[:, :width], weight)
+        left = standardise(X[:, :width], weight)
         return np.hstack([left, indicators(X[:, width:], weight, least)])
 
     return Line((step,), made)
 
 
-def _filled_and_scaled(X: Array, weight: Array) -> Array:
-    return standardised(filled(X, weight), weight)
+def _fill_and_scale(X: Array, weight: Array) -> Array:
+    return standardise(fill_missing(X, weight), weight)
 
 
 def categories(rng: Generator, task: Task) -> Array:

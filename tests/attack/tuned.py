@@ -136,7 +136,7 @@ def check_release(
         return
     folds = folds_of(task.owners[stay], rule.n_folds)
     scores = [
-        scored(replace(aim, alpha=alpha, l1_ratio=ratio), rest, folds)
+        score_folds(replace(aim, alpha=alpha, l1_ratio=ratio), rest, folds)
         for alpha, ratio in rule.pairs
     ]
     if not all(isfinite(score.error) for score in scores):
@@ -185,7 +185,7 @@ def folds_of(owners: Array, n_folds: int | None) -> Array:
     return np.array([int.from_bytes(d, "big") % n_folds for d in digests])
 
 
-def scored(aim: Aim, sample: Sample, folds: Array) -> Scored:
+def score_folds(aim: Aim, sample: Sample, folds: Array) -> Scored:
     """Return the weighted mean of the loss on rows that the model has not seen."""
     total, error = LONG(0), 0.0
     for value, doubt in _parts(aim, sample, folds):
