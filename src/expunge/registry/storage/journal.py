@@ -234,7 +234,7 @@ class Journal(Private):
             try:
                 mark = _mark_of(self.draft.read_bytes())
             except FileNotFoundError:
-                return  # whoever rebuilds it was at work, and is done
+                return  # another process was rebuilding it, and is done
             if mark == read_known():
                 self.place_draft(mark)
             else:
