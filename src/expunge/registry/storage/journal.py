@@ -208,9 +208,13 @@ class Journal(Private):
         first = {REBUILT: epoch, "word": word}
         data = b"".join(_encode(line) for line in [first, *kept])
         destroy(self.draft)
-        # A journal on another disk may lie in a folder that is not the owner's.
-        write_new_file(self.draft, data, like=self.mark_path.parent)
-        sync_folder(self.draft.parent)
+        try:
+            # A journal on another disk may lie in a folder that is not the owner's.
+            write_new_file(self.draft, data, like=self.mark_path.parent)
+            sync_folder(self.draft.parent)
+        except BaseException:
+            destroy(self.draft)
+            raise
         return _mark_of(data)
 
     def place_draft(self, mark: Mark) -> None:
