@@ -315,7 +315,7 @@ def test_a_leftover_where_alone_it_could_be_deleted(folder: Path) -> None:
     disk = Path(shutil.copytree(folder / "checkpoints", folder.with_name("disk")))
     (disk / ".owner.new").write_bytes(b"x")
     command = [sys.executable, "-c", EXPUNGE, "status", "--registry", str(folder)]
-    places = [str(folder), str(disk)]
-    mounted = ["unshare", "-m", "sh", "-c", MOUNT_IN_PART, "sh", *places, *command]
+    mounted = ["unshare", "-m", "sh", "-c", MOUNT_IN_PART, "sh"]
+    mounted += [str(folder), str(disk), *command]
     done = subprocess.run(mounted, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

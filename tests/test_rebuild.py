@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rebuilt journal: nothing older passes for it, and a kill leaves a way on."""
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -12,7 +13,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 
-from expunge.exceptions import ExpungeError, JournalDamaged, NeedsRestore
+from expunge.exceptions import (
+    ExpungeError,
+    JournalDamaged,
+    NeedsRestore,
+    StoreFailed,
+)
 from expunge.registry import ErasureRequest, Registry, rebuild_journal, recovery
 from expunge.registry import statements as statements_module
 from tests.registries import dump_of, put_back, registry_at, require_consistent
@@ -174,6 +180,24 @@ class TestAnOlderMark:
         monkeypatch.setattr(os, "fsync", fsync)
         rebuild_journal(folder)
         assert str(folder / "journal.mark") in flushed
+
+
+class TestAFullDisk:
+    def test_leaves_no_draft(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        flip(folder / "journal")
+
+        def no_room(*arguments: object) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr("expunge.registry.storage.journal.sync_folder", no_room)
+        with pytest.raises(StoreFailed, match="make room"):
+            rebuild_journal(folder)
+        assert not hidden(folder)
+        monkeypatch.undo()
+        rebuild_journal(folder)
+        Registry.open(folder).close()
 
 
 class TestOthersAtWork:

@@ -2,10 +2,12 @@
 """Damaged journals: whatever is done next is refused, and nobody comes back.
 
 A story is told, with a backup on the way. Then, again and again, the journal is damaged
-in some way, something is tried, and all is put as it was.
+in some way, something is tried, and all is put as it was. Half of the journals were
+rebuilt on the way, after the backup, and are shorter than they were then.
 """
 
 import random
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from expunge.exceptions import ExpungeError, InvalidInput
-from expunge.registry import ErasureRequest, Registry
+from expunge.registry import ErasureRequest, Registry, rebuild_journal
 from expunge.registry.context import Paths
 
 from .backups import back_up, put_back, put_database_back, state
@@ -83,7 +85,8 @@ SHORTER = ("cut", "cut between lines", "emptied", "removed", "as in the backup")
 class Place(NamedTuple):
     """A registry at the end of its story, a copy from then, and a backup from before.
 
-    ``next`` is who asks to be forgotten next.
+    ``next`` is who asks to be forgotten next, ``older`` an earlier copy of the journal,
+    and ``rebuilt`` whether it was rebuilt after the backup.
     """
 
     story: Story
@@ -91,6 +94,8 @@ class Place(NamedTuple):
     latest: Path
     backup: Path
     next: ErasureRequest
+    older: bytes = b""
+    rebuilt: bool = False
 
 
 def _fit_everybody(registry: Registry, place: Place) -> None:
@@ -123,20 +128,33 @@ def _take_older_database(place: Place) -> None:
     put_database_back(place.folder, place.backup)
 
 
+def _take_all_but_the_journal(place: Place) -> None:
+    """Put everything back by hand that a backup holds, except the journal."""
+    _take_older_database(place)
+    shutil.copy(place.backup / "keys" / "vault.json", place.folder / "keys")
+    shutil.rmtree(place.folder / "checkpoints")
+    shutil.copytree(place.backup / "checkpoints", place.folder / "checkpoints")
+
+
 DATABASES: Mapping[str, Callable[[Place], object]] = {
     "restore": lambda place: None,
     "restore without a database": _lose_database,
     "restore over an older database": _take_older_database,
 }
+REBUILD, REBUILD_OLDER = "rebuild", "rebuild over an older database"
+REBUILDS = (REBUILD, REBUILD_OLDER)
+# When a process opened the registry that does something with it later.
+LATER, BEFORE, LONG_BEFORE = "", "before", "before the rest of the story"
+N_STRANGERS = 600  # readmitted before a backup: so much longer is the journal then
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """What is tried on which damage; ``already_open`` before the damage was done."""
+    """What is tried on which damage, by a process that opened the registry then."""
 
     damage: str
     act: str
-    already_open: bool
+    opened: str
     seed: float
 
     @property
@@ -145,7 +163,7 @@ class Attempt:
         return self.damage == HARMLESS
 
     def __str__(self) -> str:
-        opened = " by a process that has it open" if self.already_open else ""
+        opened = f" by a process that opened it {self.opened}" if self.opened else ""
         return f"journal {self.damage}, {self.act}{opened}"
 
 
@@ -159,7 +177,7 @@ class DamagedJournals(Trial):
         """Damage the journal so often at the most; yield what was tried each time."""
         with self._told() as (place, in_peace):
             for _ in range(min(n_strikes, DAMAGES_EACH)):
-                attempt = self._attempt()
+                attempt = self._attempt(place.rebuilt)
                 apart(put_back, place.folder, place.latest)
                 said = judged(self._complaints_after, place, attempt, in_peace)
                 self.memory.complaints += [f"{attempt}: {one}" for one in said]
@@ -177,23 +195,35 @@ class DamagedJournals(Trial):
                 ErasureRequest(("stays-0",)),
             )
             half = self._chance.randrange(len(self.story.steps) // 2 + 1)
+            rebuilt = self._chance.random() < 0.5
             for story in (self.story.until(half), self.story):
                 job = partial(send_all, Telling(story, folder), self.memory)
                 self._setting.worker(self.memory, job).live(None, Worker.kill)
-                copy = place.latest if story is self.story else place.backup
-                apart(back_up, folder, copy)
+                if story is self.story:
+                    apart(back_up, folder, place.latest)
+                    continue
+                if rebuilt:
+                    apart(_readmit_strangers, folder)
+                apart(back_up, folder, place.backup)
+                if rebuilt:
+                    apart(_rebuild_from_nothing, folder)
+                older = Paths(folder).journal.read_bytes()
+                place = place._replace(older=older, rebuilt=rebuilt)
             if self.memory.complaints or not self.memory.finished:
                 raise RuntimeError(f"even in peace: {self.memory.complaints}")
             yield place, apart(private_arrays, folder)
 
-    def _attempt(self) -> Attempt:
+    def _attempt(self, rebuilt: bool) -> Attempt:
+        """Return what to try; who cannot be named any more is not found by a fit."""
         damage = self._chance.choice(list(DAMAGES))
         # On PostgreSQL a restore begins with an older dump that was put back.
         databases = [*DATABASES][0 if self._setting.database_is_a_file else 2 :]
-        act = self._chance.choice(("open", *IN_USE, *databases))
+        in_use = [act for act in IN_USE if act != "fit" or not rebuilt]
+        act = self._chance.choice(("open", *in_use, *databases, *REBUILDS))
         may_be_open = act == "fit" or (act in IN_USE and damage in SHORTER)
-        already_open = may_be_open and self._chance.random() < 0.5
-        return Attempt(damage, act, already_open, self._chance.random())
+        when = (LATER, LATER, BEFORE, LONG_BEFORE) if may_be_open else (LATER,)
+        opened = self._chance.choice(when)
+        return Attempt(damage, act, opened, self._chance.random())
 
     def _complaints_after(
         self, place: Place, attempt: Attempt, in_peace: Arrays
@@ -201,14 +231,15 @@ class DamagedJournals(Trial):
         """Try something on a damaged journal; return what is wrong with the outcome."""
         journal = Paths(place.folder).journal
         whole = journal.read_bytes()
-        older = Paths(place.backup).journal.read_bytes()
         chance = random.Random(attempt.seed)
-        damaged = DAMAGES[attempt.damage](whole, older, chance)
-        if damaged == whole:
+        damaged = DAMAGES[attempt.damage](whole, place.older, chance)
+        if whole in (damaged, place.older):
             return []  # nothing was written since the backup
         if attempt.act in DATABASES:
             DATABASES[attempt.act](place)
-        registry = Registry.open(place.folder) if attempt.already_open else None
+        if attempt.act == REBUILD_OLDER:
+            _take_all_but_the_journal(place)
+        registry = _open(place, attempt.opened)
         if damaged is None:
             journal.unlink()
         else:
@@ -217,6 +248,8 @@ class DamagedJournals(Trial):
         self._setting.prepare(unheard())
         try:
             self._act(place, attempt, registry)
+            if attempt.act in REBUILDS:  # where only intact lines were missing
+                return complaints_about(place.story, place.folder, self.memory, {})
             said = self._accepted(place, attempt)
         except ExpungeError as error:
             said = _refused(attempt, error)
@@ -235,6 +268,9 @@ class DamagedJournals(Trial):
         if attempt.act in DATABASES:
             with Registry.restore(place.folder, place.backup):
                 return
+        if attempt.act in REBUILDS:
+            rebuild_journal(place.folder)
+            return
         with registry or Registry.open(place.folder) as registry:
             if attempt.act in IN_USE:
                 IN_USE[attempt.act](registry, place)
@@ -257,10 +293,34 @@ class DamagedJournals(Trial):
         return complaints_about(place.story, place.folder, self.memory, in_peace)
 
 
+def _open(place: Place, when: str) -> Registry | None:
+    """Open the registry as it is, or as it was before the rest of the story."""
+    if when == LATER:
+        return None
+    if when == LONG_BEFORE:
+        put_back(place.folder, place.backup)
+    registry = Registry.open(place.folder)
+    if when == LONG_BEFORE:
+        put_back(place.folder, place.latest)
+    return registry
+
+
+def _readmit_strangers(folder: Path) -> None:
+    with Registry.open(folder) as registry:
+        registry.requests.readmit([f"stranger-{i}" for i in range(N_STRANGERS)])
+
+
+def _rebuild_from_nothing(folder: Path) -> None:
+    Paths(folder).journal.unlink()
+    rebuild_journal(folder)
+
+
 def _refused(attempt: Attempt, error: ExpungeError) -> list[str]:
     """Return what is wrong with an error."""
     said = f"refused with {type(error).__name__} ({error})"
-    if attempt.is_harmless:
+    if attempt.act == REBUILD:
+        return [said]
+    if attempt.is_harmless and attempt.act != REBUILD_OLDER:
         right = attempt.act == "fit" and isinstance(error, InvalidInput)
         return [] if right else [f"harmless, and {said}"]
     return [] if "journal" in str(error) else [f"{said}, which does not name it"]

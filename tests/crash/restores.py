@@ -2,7 +2,8 @@
 """Restores: from copies that were taken while a process worked, and killed on the way.
 
 A copy whose parts do not belong together is refused, and nothing is changed; from any
-other the registry comes back, and nobody with it.
+other the registry comes back, and nobody with it. Then another copy is restored, older
+or newer than the first, and the next request is answered all the same.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,6 +36,7 @@ LONGEST_REST, LONGEST_RESTORE = 0.2, 0.3
 COMMANDS = ("ship", "rotate signing key", "rotate tag key", "look")
 # A copy from before a fit is refused: few stories have one.
 SHARE_OF_FITS = 0.25
+RESTORED = "restored"
 
 
 class LiveCopies(ComparedTrial):
@@ -56,6 +58,8 @@ class LiveCopies(ComparedTrial):
                     return
                 for how in self._restored(folder, copy):
                     yield Life(True, how, 0.0)
+                if how == RESTORED and not self.memory.complaints:
+                    self._restore_another(folder, self._chance.choice(copies))
                 apart(put_back, folder, latest)
 
     def _copies(self, folder: Path) -> list[Path]:
@@ -107,10 +111,32 @@ class LiveCopies(ComparedTrial):
                 for name in hidden(folder)
             ]
         elif attempt.finished:
-            yield "restored"
+            yield RESTORED
             memory.complaints += judged(self._complaints, folder)
         else:
             memory.complaints.append(f"a restore failed: {attempt.store_failed}")
+
+    def _restore_another(self, folder: Path, copy: Path) -> None:
+        """Restore from another copy, unless that is refused, and forget one more."""
+        apart(put_database_back, folder, copy)
+        attempt = Memory()
+        worker = self._setting.worker(attempt, partial(_restore, folder, copy))
+        worker.live(None, Worker.kill)
+        self.memory.complaints += attempt.complaints
+        if attempt.refused or self.memory.complaints:
+            return
+        said = judged(self._complaints, folder)
+        said += judged(self._forget_one_more, folder)
+        self.memory.complaints += [f"after {copy.name}: {one}" for one in said]
+
+    def _forget_one_more(self, folder: Path) -> list[str]:
+        self._setting.prepare(unheard())
+        try:
+            with Registry.open(folder) as registry:
+                registry.forget(["stays-0"])
+        except ExpungeError as error:
+            return [f"the next request failed: {error}"]
+        return []
 
     def _left_after_opening(self, folder: Path) -> list[str]:
         """Open a registry whose restore was killed; return what is left of that."""

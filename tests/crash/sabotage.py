@@ -6,16 +6,18 @@ Each is a mistake that somebody could make, in the process of a client alone.
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection
 
-from expunge.exceptions import ExpungeError, StoreFailed
+from expunge.exceptions import ExpungeError, NeedsRestore, StoreFailed
 from expunge.registry import (
     ErasureRequest,
     RequestStatus,
+    recovery,
     registry,
     restore,
     statements,
@@ -25,6 +27,8 @@ from expunge.registry import context as context_module
 from expunge.registry.context import Context
 from expunge.registry.requests import RegistryRequests
 from expunge.registry.storage import Checkpoints, Journal, requests_table
+from expunge.registry.storage.journal import ReadKnown
+from expunge.registry.storage.marks import BEGINNING, Mark
 from expunge.registry.storage.tables import TURN, write_metadata
 
 from .client import Line
@@ -116,6 +120,43 @@ def trust_the_journal(line: Line) -> None:
     put(Journal, "_require_none", lambda self, end: None)
 
 
+def write_to_any_journal(line: Line) -> None:
+    """Compare the journal with what this process saw of it, and with nothing else."""
+
+    @contextmanager
+    def open_alone(self: Journal, read_known: ReadKnown) -> Iterator[int]:
+        put(Journal, "read_mark_file", lambda self: BEGINNING)
+        try:
+            with real(self, lambda: Mark(self.read_epoch(), 0, BEGINNING.digest)) as it:
+                yield it
+        finally:
+            put(Journal, "read_mark_file", mark_file)
+
+    real, mark_file = Journal._open_alone, Journal.read_mark_file
+    put(Journal, "_open_alone", open_alone)
+
+
+def compare_lengths(line: Line) -> None:
+    """Take the database with the longer journal for the newer, rebuilt or not."""
+
+    def require(context: Context, known: Mark) -> None:
+        newest = context.journal.read_mark_file()
+        if newest.end > known.end:
+            raise NeedsRestore("the journal was longer")
+
+    put(recovery, "_require_newest_database", require)
+
+
+def charge_who_forgets(line: Line) -> None:
+    """Charge releases to models that forget somebody again, and to no others."""
+
+    def forget_again(context: Context, again: Any, *, lost: Any) -> Any:
+        return real(context, again, lost={one: lost.get(one, []) for one in again})
+
+    real = restore._forget_again
+    put(restore, "_forget_again", forget_again)
+
+
 def work_out_of_turn(line: Line) -> None:
     """Go on, in the store and in the journal, though another process took over."""
 
@@ -181,6 +222,9 @@ SABOTAGES: Mapping[str, Sabotage] = {
     "accept-in-memory": Sabotage(accept_in_memory, (CARELESS,)),
     "never-flush": Sabotage(never_flush, _FLUSHING, "power-losses", 40),
     "trust-the-journal": Sabotage(trust_the_journal, (), "damaged-journals"),
+    "write-to-any-journal": Sabotage(write_to_any_journal, (), "damaged-journals", 60),
+    "compare-lengths": Sabotage(compare_lengths, (), "damaged-journals", 60),
+    "charge-who-forgets": Sabotage(charge_who_forgets, (), "restores", 24),
     "work-out-of-turn": Sabotage(work_out_of_turn, (), "lost-locks", 60),
     "leave-drafts": Sabotage(leave_drafts, (), "restores", 24),
     "restore-everybody": Sabotage(restore_everybody, (), "restores"),

@@ -13,6 +13,8 @@ from expunge.exceptions import ExpungeError
 from expunge.ledger import (
     Head,
     KeyRotated,
+    ModelRegistered,
+    ReleaseMade,
     RequestCompleted,
     check_export,
     check_receipt,
@@ -48,6 +50,7 @@ def complaints_about(
         found = [
             *_unfinished(story, registry),
             *_ledger(story, registry, expected),
+            *_counted(registry),
             *_receipts(story, registry, memory),
             *contradicted(registry, memory),
             *_keys(story, registry, folder),
@@ -126,6 +129,18 @@ def _ledger(story: Story, registry: Registry, expected: Expected) -> Iterator[st
         models = expected.changed.get(entry.request, set())
         if set(entry.certificates) != models:
             yield f"{entry.request}: changed {set(entry.certificates)}, not {models}"
+
+
+def _counted(registry: Registry) -> Iterator[str]:
+    """See that every release that the ledger tells of counts."""
+    made = Counter(
+        entry.model
+        for entry in registry.ledger.entries()
+        if isinstance(entry, ModelRegistered | ReleaseMade)
+    )
+    for model in registry.status().models:
+        if model.number != made[model.name]:
+            yield f"{model.name} is at release {model.number} of {made[model.name]}"
 
 
 def _receipts(story: Story, registry: Registry, memory: Memory) -> Iterator[str]:

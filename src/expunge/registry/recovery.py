@@ -181,7 +181,8 @@ def rewrite_journal(context: Context) -> int:
     """Write the journal again; return how many requests can no longer be named."""
     with context.hold_lock(WAIT):
         _settle_draft(context)
-        if context.journal.is_current(_read_mark(context)):
+        with suppress(JournalDamaged, NeedsRestore):
+            context.journal.require_current(_read_mark(context))
             return 0
         lines = _rebuild(context)
         replay_journal(context)

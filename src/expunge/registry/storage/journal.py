@@ -128,14 +128,6 @@ class Journal(Private):
             self.require(known)
             self._require_epoch(known)
 
-    def is_current(self, known: Mark) -> bool:
-        """Return whether the journal is whole, and the one that the database knows."""
-        try:
-            self.require_current(known)
-        except (JournalDamaged, NeedsRestore):
-            return False
-        return True
-
     def append(
         self, lines: Sequence[dict[str, Any]], read_known: ReadKnown = _know_nothing
     ) -> Mark:
@@ -208,9 +200,13 @@ class Journal(Private):
         first = {REBUILT: epoch, "word": word}
         data = b"".join(_encode(line) for line in [first, *kept])
         destroy(self.draft)
-        # A journal on another disk may lie in a folder that is not the owner's.
-        write_new_file(self.draft, data, like=self.mark_path.parent)
-        sync_folder(self.draft.parent)
+        try:
+            # A journal on another disk may lie in a folder that is not the owner's.
+            write_new_file(self.draft, data, like=self.mark_path.parent)
+            sync_folder(self.draft.parent)
+        except BaseException:
+            destroy(self.draft)
+            raise
         return _mark_of(data)
 
     def place_draft(self, mark: Mark) -> None:
@@ -234,7 +230,7 @@ class Journal(Private):
             try:
                 mark = _mark_of(self.draft.read_bytes())
             except FileNotFoundError:
-                return  # whoever rebuilds it was at work, and is done
+                return  # another process was rebuilding it, and is done
             if mark == read_known():
                 self.place_draft(mark)
             else:

@@ -34,7 +34,13 @@ from sqlalchemy import (
     update,
 )
 
-from ...exceptions import Busy, MissingExtra, NeedsRestore, OlderSchema
+from ...exceptions import (
+    Busy,
+    MissingExtra,
+    NeedsRestore,
+    OlderSchema,
+    StoreFailed,
+)
 from .engine import Store
 from .marks import Mark
 
@@ -300,7 +306,14 @@ def overtaken_error() -> Busy:
 
 def read_mark(connection: Connection) -> Mark:
     """Return the newest mark of the journal that the store knows."""
-    return Mark.parse(read_metadata(connection, MARK))
+    try:
+        return Mark.parse(read_metadata(connection, MARK))
+    except ValueError:
+        raise StoreFailed(
+            "the database does not say how long the journal is, as this expunge writes "
+            "it; use the expunge that made it, or put it back from a backup and run "
+            "expunge restore"
+        ) from None
 
 
 def write_mark(connection: Connection, mark: Mark) -> None:
