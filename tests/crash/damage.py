@@ -2,8 +2,8 @@
 """Damaged journals: whatever is done next is refused, and nobody comes back.
 
 A story is told, with a backup on the way. Then, again and again, the journal is damaged
-in some way, something is tried, and all is put as it was. Half of the journals were
-rebuilt on the way, after the backup, and are shorter than they were then.
+in some way, something is tried, and all is put as it was. Every other journal was
+rebuilt on the way, after the backup, and is shorter than it was then.
 """
 
 import random
@@ -195,7 +195,7 @@ class DamagedJournals(Trial):
                 ErasureRequest(("stays-0",)),
             )
             half = self._chance.randrange(len(self.story.steps) // 2 + 1)
-            rebuilt = self._chance.random() < 0.5
+            rebuilt = self._seed % 2 == 0
             for story in (self.story.until(half), self.story):
                 job = partial(send_all, Telling(story, folder), self.memory)
                 self._setting.worker(self.memory, job).live(None, Worker.kill)
@@ -218,8 +218,10 @@ class DamagedJournals(Trial):
         damage = self._chance.choice(list(DAMAGES))
         # On PostgreSQL a restore begins with an older dump that was put back.
         databases = [*DATABASES][0 if self._setting.database_is_a_file else 2 :]
-        in_use = [act for act in IN_USE if act != "fit" or not rebuilt]
-        act = self._chance.choice(("open", *in_use, *databases, *REBUILDS))
+        acts = ["open", *IN_USE, *databases, *REBUILDS]
+        if rebuilt:
+            acts[acts.index("fit")] = REBUILD_OLDER
+        act = self._chance.choice(acts)
         may_be_open = act == "fit" or (act in IN_USE and damage in SHORTER)
         when = (LATER, LATER, BEFORE, LONG_BEFORE) if may_be_open else (LATER,)
         opened = self._chance.choice(when)
