@@ -44,9 +44,11 @@ def attack(rng: Generator, checker: Checker) -> None:
             continue
         if chance(rng, 0.15):
             model = reload_model(model)
-        behind = behind and not people  # an empty request makes no new release
         stay, refusal = make_request(checker, model, maker, (task, people, stay))
-        behind = behind or isinstance(refusal.error, CapacityExceeded)
+        if isinstance(refusal.error, CapacityExceeded):
+            behind = True
+        elif people and not refusal:  # an empty request makes no new release
+            behind = False
         if refusal or behind:
             continue
         check_release(checker, model, task, stay)
