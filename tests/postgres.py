@@ -178,7 +178,7 @@ def create_database(server: str) -> str:
 
 @contextmanager
 def lent_database(server: str) -> Iterator[str]:
-    """Lend the address of an empty database, dropped afterwards whoever uses it."""
+    """Lend the address of an empty database, dropped afterwards even if in use."""
     database = create_database(server)
     try:
         yield database

@@ -324,7 +324,7 @@ class TestKeys:
                 path.write_bytes(older if fault == "older" else held[:0])
             said = refused(
                 registry.requests.apply
-            )  # while it is open, and when opened anew
+            )  # while it is open, and when opened again
             assert "put" in said or "restore" in said
         refused(lambda: Registry.open(folder).requests.apply())
         path.touch(0o600)

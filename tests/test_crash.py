@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Crashes lose nothing and do nothing twice; and whoever says so can be wrong."""
+"""Crashes lose nothing and do nothing twice; and the harness that says so can fail."""
 
 import random
 import subprocess

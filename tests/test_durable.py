@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that replace others, and what is left of them by whoever was killed."""
+"""Files that replace others, and what killed processes leave of them."""
 
 import os
 import shutil

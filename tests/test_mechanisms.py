@@ -160,7 +160,7 @@ def test_rescaled_refuses_a_leverage_of_one() -> None:
     summary, gone = learn(objective, rows), rows.take(np.array([0]))
     with pytest.raises(CannotRemove, match="use Newton or Retrain"):
         Rescaled().update(Rescaled().init(summary), gone)
-    # Newton factors anew instead, and stays exact.
+    # Newton factors again instead, and stays exact.
     _, draft = Newton().step(Newton().update(Newton().init(summary), gone))
     target = retrained(summary, rows.without(np.array([0])))
     # An entry of 45 cancels to the ridge of 1e-6: 45 u / 1e-6 is what can be known.

@@ -32,7 +32,7 @@ from tests.registries import (
     work_without_lock,
 )
 
-# Whoever was or will be forgotten in these tests is not fitted again.
+# A person who is forgotten in these tests is not fitted again.
 REST = data_without("person 1", "person 2")
 ONE, OTHER = "a" * 32, "b" * 32
 

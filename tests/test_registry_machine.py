@@ -335,7 +335,7 @@ class RegistryMachine(RuleBasedStateMachine):
 
     @rule(wanted=people_asked, place=crashes(n_places=6, n_calls=3))
     def refit(self, wanted: frozenset[int], place: Place | None) -> None:
-        # Nobody who was forgotten is fitted anew.
+        # Nobody who was forgotten is fitted again.
         before, after = self.fitted["b"], {*STAY, *wanted} - self.forgotten()
         try:
             with crashing(place):

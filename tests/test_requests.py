@@ -38,7 +38,7 @@ def test_a_request_that_fails_leaves_the_model_as_it_was() -> None:
 
 
 def test_with_rows_at_hand_nothing_is_refused_that_can_be_fitted() -> None:
-    # A row of leverage one stops Rescaled; whoever retrains does not notice.
+    # A row of leverage one stops Rescaled; retraining does not notice.
     rng = np.random.default_rng(1)
     X = np.c_[rng.standard_normal((60, 3)), np.zeros(60)]
     X[5, 3] = 1e4

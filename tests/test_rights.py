@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose files are, who may change them, and what is said to whoever may not."""
+"""Whose files are, who may change them, and what others are told."""
 
 import os
 import shutil

@@ -289,7 +289,7 @@ class TestVault:
 
     def test_a_destroyed_key_is_in_no_file(self, vault: Vault) -> None:
         old = vault.read_keys("m")
-        inode = os.open(vault.path, os.O_RDONLY)  # the old file, whoever still has it
+        inode = os.open(vault.path, os.O_RDONLY)  # the old file, still open
         vault.destroy_old_keys(lambda: {"m": 1})
         assert vault.read_keys("m").present == old.next
         files = [path.read_bytes() for path in vault.path.parent.iterdir()]

@@ -279,7 +279,7 @@ class TestChain:
 
 
 def test_a_request_moves_on_once_from_each_stage(store: Store) -> None:
-    """Whoever was overtaken finds it at another stage, and writes nothing."""
+    """A worker that was overtaken finds it at another stage, and writes nothing."""
     lines = [
         {"id": id_, "stage": requests_table.ACCEPTED, "accepted": 0, "deadline": 1}
         | {"n_subjects": 1, "fingerprint": ""}
@@ -501,7 +501,7 @@ class TestEngine:
                 write_metadata(other, "name", value="value")
             with pytest.raises(Busy, match="another process reads"):
                 store.erase_deleted(0.05)
-        # Whoever waited once in vain must wait as long as before for the next writer.
+        # A writer that waited in vain must wait as long as before for the next writer.
         assert self.pragma(store, "busy_timeout") == patience
         store.erase_deleted(5.0)
         assert (tmp_path / "expunge.db-wal").stat().st_size == 0

@@ -441,7 +441,7 @@ def take_anybodys_row() -> None:
 
 
 def repeat_seeded_noise() -> None:
-    """Let a seed give a sequence, wherever it is begun again."""
+    """Let a seed give a sequence, even when it starts again."""
     _put("promise.noise:SeededNoise", "at", lambda self, number: self)
 
 

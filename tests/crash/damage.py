@@ -29,7 +29,7 @@ from .verdict import back_again, complaints_about, contradicted
 
 # Of one story, before another is told.
 DAMAGES_EACH = 25
-# A restored model is as it was in the backup, so nothing is fitted or made anew.
+# A restored model is as it was in the backup, so nothing is fitted.
 COMMANDS = ("rotate signing key", "rotate tag key", "ship")
 
 Damage: TypeAlias = Callable[[bytes, bytes, random.Random], bytes | None]
@@ -78,7 +78,7 @@ DAMAGES: Mapping[str, Damage] = {
     "as in the backup": lambda data, older, chance: older,
     HARMLESS: _with_a_torn_line,
 }
-# Whoever has the registry open already sees these by the length alone.
+# A process that has the registry open sees these by the length alone.
 SHORTER = ("cut", "cut between lines", "emptied", "removed", "as in the backup")
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from .calls import Call, hexadecimal
 
 SECTOR = 512
-# SQLite's index of its log lives in shared memory and is made anew by whoever is first.
+# SQLite's index of its log lives in shared memory and is rebuilt on first use.
 REBUILT = "-shm"
 
 

@@ -27,7 +27,7 @@ from .trial import FURY, ComparedTrial, begin_story
 
 # In seconds: between looks at the processes, and between strikes at no occasion.
 GLANCE, LONGEST_REST = 0.001, 0.3
-# How often whoever waits for the lock looks: often, to get it while another pauses.
+# How often a process that waits for the lock looks: often, to get it in a pause.
 IMPATIENCE = 0.002
 COMMANDS = ("look", "rotate signing key", "rotate tag key")
 # While these go on, nobody holds the lock, and a strike does not count.
@@ -98,7 +98,7 @@ class LostLocks(ComparedTrial):
         end = time.monotonic() + PATIENCE
         while not any(worker.listen(GLANCE) for worker in workers):
             if time.monotonic() > end:
-                return  # whoever hangs is noticed elsewhere
+                return  # a hang is noticed elsewhere
             phases = [worker.phase() for worker in workers]
             pauses = [
                 now.startswith(PAUSED) and now != before

@@ -18,7 +18,7 @@ from .client import Job, Line, Memory, run
 Answer = TypeVar("Answer")
 
 PHASE_LENGTH = 64
-# No request of these stories takes a second; whoever takes so long hangs.
+# No request of these stories takes a second; a process that takes so long hangs.
 PATIENCE = 120.0
 # How often to look whether a phase has come: many times in the shortest.
 GLANCE = 0.0002

@@ -32,7 +32,7 @@ from .trial import SHORT, ComparedTrial, begin_story
 COPIES, TIMES = 5, 3
 # In seconds: between copies, and how long a restore takes.
 LONGEST_REST, LONGEST_RESTORE = 0.2, 0.3
-# A restored model is as it was in the backup, so nothing is made anew.
+# A restored model is as it was in the backup, so nothing is fitted.
 COMMANDS = ("ship", "rotate signing key", "rotate tag key", "look")
 # A copy from before a fit is refused: few stories have one.
 SHARE_OF_FITS = 0.25

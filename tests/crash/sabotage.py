@@ -175,7 +175,7 @@ def leave_drafts(line: Line) -> None:
 
 
 def restore_everybody(line: Line) -> None:
-    """Put a backup back as it was, whoever was forgotten since."""
+    """Put a backup back as it was, and forget nobody again."""
     put(restore, "_find_returned", lambda connection, missing: {})
 
 

@@ -69,7 +69,7 @@ def complaints_about(
 def _unlike_peace(story: Story, folder: Path, in_peace: Arrays) -> Iterator[str]:
     """Yield how models differ from those of a run in peace, if there was one.
 
-    A state that is made anew once more than there, since nobody knew that it was done,
+    A state that is rebuilt once more than there, since nobody knew that it was done,
     is a Newton step better: such models are held against retraining alone.
     """
     better = {step.model for step in story.steps if step.how == "reanchor"}
@@ -228,7 +228,7 @@ def _leftovers(folder: Path) -> Iterator[str]:
 def _traces(
     story: Story, folder: Path, memory: Memory, expected: Expected
 ) -> Iterator[str]:
-    """Look in every file for rows, ids and tags of whoever was forgotten.
+    """Look in every file for rows, ids and tags of people who were forgotten.
 
     And for the parameters of releases that are superseded. Tags are in the journal.
     """

@@ -8,8 +8,8 @@
 with k the largest power of two below n (section 2.1.1). A ``Frontier`` is all that
 appending needs, at most one hash for each bit of the size. An inclusion proof shows
 that a leaf is in a tree, a consistency proof that one tree begins with another; both
-hold O(log n) hashes. Roots of complete subtrees never change, so whoever keeps them,
-about two for each leaf, proves anything in O(log n) steps too.
+hold O(log n) hashes. Roots of complete subtrees never change, so if you keep them,
+about two for each leaf, you can prove anything in O(log n) steps too.
 
 Everything here is a pure function of hashes; nothing knows what a leaf says.
 """

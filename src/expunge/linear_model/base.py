@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
+from inspect import isabstract
 from os import PathLike
 from typing import Any, ClassVar, Self
 
@@ -406,7 +407,7 @@ def snapshot_of(estimator: Forgetful) -> Snapshot:
 
 def require_known(estimator: object) -> None:
     """Raise Unsupported for an estimator that could not be loaded again."""
-    known = Forgetful.by_name
+    known = {n: kind for n, kind in Forgetful.by_name.items() if not isabstract(kind)}
     if known.get(type(estimator).__name__) is not type(estimator):
         raise Unsupported(
             f"{type(estimator).__name__} is not an estimator of expunge and cannot be "
