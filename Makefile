@@ -90,6 +90,6 @@ lock:
 	UV_CUSTOM_COMPILE_COMMAND="make lock" $(LOCKER)/bin/uv pip compile --quiet --upgrade \
 	    --no-config --universal --python-version 3.11 --fork-strategy fewest \
 	    --generate-hashes --no-emit-index-url --no-emit-find-links \
-	    --group dev --extra secure --extra files --extra cli --extra registry \
+	    --group dev --extra opendp --extra files --extra cli --extra registry \
 	    --extra onnx --extra plots --extra bench \
 	    --output-file requirements-dev.txt pyproject.toml

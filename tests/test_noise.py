@@ -16,6 +16,7 @@ import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from fractions import Fraction
 from math import inf, nan
 from typing import Any
@@ -30,11 +31,12 @@ from expunge.core.arrays import Vector
 from expunge.exceptions import ExpungeError, InvalidInput, MissingExtra
 from expunge.promise.budget import Budget
 from expunge.promise.noise import (
-    POOL,
     Noise,
+    OpenDpSampler,
     SecureNoise,
     SeededNoise,
     make_noise,
+    pool_size,
     random_bytes,
     round_to_grid,
 )
@@ -46,9 +48,12 @@ RARE_ERRORS = 5.0  # standard errors that a normal figure exceeds as rarely
 
 MAKERS: list[Callable[[], Noise]] = [
     lambda: SecureNoise(SIGMA, GRID),
+    lambda: SecureNoise(SIGMA, GRID, source="opendp"),
     lambda: SeededNoise(SIGMA, GRID, seed=0),
 ]
-each_source = pytest.mark.parametrize("make", MAKERS, ids=["secure", "seeded"])
+SOURCES = ["secure", "opendp", "seeded"]
+POOL = pool_size(3)
+each_source = pytest.mark.parametrize("make", MAKERS, ids=SOURCES)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -61,9 +66,9 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 def counting(monkeypatch: pytest.MonkeyPatch) -> SecureNoise:
     """Return noise on a grid of 1 whose k-th vector is filled with k."""
-    noise = SecureNoise(1.0, 1.0)
+    noise = SecureNoise(1.0, 1.0, source="opendp")
     vectors = itertools.count()
-    monkeypatch.setattr(noise, "_integers", lambda zeros: [next(vectors)] * len(zeros))
+    monkeypatch.setattr(noise, "_sample", lambda size: np.full(size, next(vectors)))
     return noise
 
 
@@ -74,7 +79,7 @@ def run(script: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.fixture(scope="module", params=MAKERS, ids=["secure", "seeded"])
+@pytest.fixture(scope="module", params=MAKERS, ids=SOURCES)
 def drawn(request: pytest.FixtureRequest) -> Vector:
     """Return forty draws of a thousand and some numbers, one draw a row."""
     noise: Noise = request.param()
@@ -104,9 +109,10 @@ def test_noise_lies_on_its_grid(drawn: Vector) -> None:
     assert (steps % 2 == 1).any()  # and on no coarser one
 
 
-def test_secure_law_is_the_discrete_gaussian() -> None:
+def test_law_of_opendp_is_the_discrete_gaussian() -> None:
     # On a coarse grid it differs from a rounded normal, by 12 % at two sigma.
-    secure, rounded = SecureNoise(0.5, 0.5), SeededNoise(0.5, 0.5, seed=0)
+    secure = SecureNoise(0.5, 0.5, source="opendp")
+    rounded = SeededNoise(0.5, 0.5, seed=0)
     weights = np.exp(-0.5 * np.arange(-20, 21) ** 2)
     law = weights[16:25] / weights.sum()
     law[[0, -1]] += 0.5 * (1.0 - law.sum())
@@ -165,8 +171,9 @@ class TestPool:
         noise = counting(monkeypatch)
         assert noise.ready == 0
         noise.prepare(3)
+        wait_until(lambda: noise.ready == POOL)
         for k in range(3 * POOL):
-            wait_until(lambda: noise.ready == POOL)
+            wait_until(lambda: noise.ready >= POOL // 2)
             np.testing.assert_array_equal(noise.draw(3), [k] * 3)
 
     def test_is_emptied_when_another_size_is_asked_for(
@@ -180,11 +187,19 @@ class TestPool:
         assert vector[0] >= POOL  # none of those that were ready
         assert noise.draw(3)[0] > vector[0]
 
-    def test_draws_long_vectors_in_pieces(
+    def test_of_opendp_is_filled_in_pieces_between_forks(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        vector = counting(monkeypatch).draw(2500)
+        sampler, pieces = OpenDpSampler(1.0), itertools.count()
+        monkeypatch.setattr(
+            sampler, "_integers", lambda zeros: [next(pieces)] * len(zeros)
+        )
+        vector = sampler(2500)
         assert np.unique(vector, return_counts=True)[1].tolist() == [1024, 1024, 452]
+
+    def test_holds_a_bounded_number_of_vectors(self) -> None:
+        assert [pool_size(d) for d in (1, 784, 10**5, 10**7)] == [32, 32, 2, 2]
+        assert pool_size(2**14) == 16
 
     def test_threads_never_share_a_vector(self) -> None:
         noise = SecureNoise(SIGMA, GRID)
@@ -207,11 +222,11 @@ class TestPool:
     ) -> None:
         noise, seen = SecureNoise(SIGMA, GRID), set()
 
-        def spy(zeros: list[int]) -> list[int]:
+        def spy(size: int) -> Vector:
             seen.add(threading.get_ident())
-            return zeros
+            return np.zeros(size)
 
-        monkeypatch.setattr(noise, "_integers", spy)
+        monkeypatch.setattr(noise, "_sample", spy)
         noise.draw(3)
         assert seen
         assert threading.get_ident() not in seen
@@ -221,7 +236,7 @@ class TestPool:
     ) -> None:
         noise = SecureNoise(SIGMA, GRID)
         with monkeypatch.context() as broken:
-            broken.setattr(noise, "_integers", lambda zeros: 1 // 0)
+            broken.setattr(noise, "_sample", lambda size: 1 // 0)
             for _ in range(2):
                 with pytest.raises(ZeroDivisionError):
                     noise.draw(3)
@@ -229,7 +244,7 @@ class TestPool:
 
     def test_rests_and_goes_with_its_owner(self) -> None:
         owner = [SecureNoise(SIGMA, GRID)]
-        owner[0].draw(3)
+        owner[0].prepare(3)
         wait_until(lambda: owner[0].ready == POOL)
         remains = weakref.ref(owner.pop())
         wait_until(lambda: gc.collect() >= 0 and remains() is None)
@@ -244,12 +259,13 @@ class TestPool:
 FORK = """
 import os
 import time
-from expunge.promise.noise import POOL, SecureNoise
+from expunge.promise.noise import SecureNoise, pool_size
 
+POOL = pool_size(16)
 noise = SecureNoise(1.0, 2.0**-27)
 
 def pooled(size):
-    noise.draw(size)
+    noise.prepare(size)
     while noise.ready < POOL:
         time.sleep(0.001)
 
@@ -287,7 +303,8 @@ def slow(zeros):
     inside = False
     return zeros
 
-noise._integers = slow
+noise = SecureNoise(1.0, 2.0**-27, source="opendp")
+noise._sample._integers = slow
 noise.prepare(8)
 while not inside:
     time.sleep(0.001)
@@ -310,17 +327,20 @@ def test_import_of_the_package_leaves_opendp_alone() -> None:
 def test_missing_opendp_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("opendp", *(m for m in sys.modules if m.startswith("opendp."))):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(MissingExtra, match=r"pip install expunge\[secure\]") as caught:
-        make_noise(BUDGET, None)
+    budget = replace(BUDGET, noise="opendp")
+    with pytest.raises(MissingExtra, match=r"pip install expunge\[opendp\]") as caught:
+        make_noise(budget, None)
     assert isinstance(caught.value, ExpungeError)
     assert isinstance(caught.value, ImportError)
-    assert make_noise(BUDGET, 0).source == "seeded"
+    assert make_noise(BUDGET, None).source == "secure"
+    assert make_noise(budget, 0).source == "seeded"
 
 
 def test_release_noise_is_secure_unless_seeded() -> None:
     secure = make_noise(BUDGET, None)
     seeded = make_noise(BUDGET, 7)
     assert (secure.source, seeded.source) == ("secure", "seeded")
+    assert make_noise(replace(BUDGET, noise="opendp"), None).source == "opendp"
     expected = SeededNoise(SIGMA, GRID, 7).draw(5)
     np.testing.assert_array_equal(seeded.draw(5), expected)
 

@@ -22,8 +22,9 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import exp, expm1, frexp, inf, isfinite, ldexp, sqrt
+from math import exp, expm1, frexp, inf, isfinite, ldexp, nextafter, sqrt
 from numbers import Integral, Real
+from typing import Literal, TypeAlias, get_args
 from weakref import WeakValueDictionary
 
 from scipy.special import log_ndtr
@@ -31,6 +32,9 @@ from scipy.special import log_ndtr
 from ..core.arrays import UNDERFLOW, require_magnitude
 from ..core.packing import stored
 from ..exceptions import InvalidInput
+from .sampler import VARIATION
+
+SecureSource: TypeAlias = Literal["secure", "opendp"]
 
 # Relative width at which a search stops.
 WIDTH = 1e-13
@@ -153,10 +157,24 @@ GRID_BITS = 27
 GRID_TOLL = 1e-9
 # Share of the budget left to the solver when the budget names no tau.
 SOLVER_SHARE = 0.01
+# No model has more parameters, choices included.
+LARGEST_MODEL = 2.0**40
 # Beyond these the grid or the largest parameter would leave the range of floats.
 SMALLEST_SIGMA, LARGEST_SIGMA = 1e-250, 1e250
 
-_mu_of = lru_cache(maxsize=64)(mu_of)
+
+@lru_cache(maxsize=64)
+def promised_mu(epsilon: float, delta: float, *, releases: int) -> float:
+    """Return the mu that so many releases may cost together; zero if none.
+
+    The sampler is exact up to a total variation TV in all. Of two laws that are
+    (epsilon, delta)-close it makes two that are (epsilon, delta + (1 + e^epsilon)
+    TV)-close, so that much comes off delta first (docs/noise.md).
+    """
+    variation = releases * LARGEST_MODEL * VARIATION
+    cost = (1.0 + exp(epsilon)) * variation if epsilon < 700.0 else inf
+    left = nextafter(delta - cost, 0.0)
+    return mu_of(epsilon, left) if left > 0.0 else 0.0
 
 
 @stored
@@ -197,6 +215,10 @@ class Budget:
         before each release; ``None`` if no choice is noised.
     choice_share
         Of what a release may cost, as mu^2, the share that pays for a noised choice.
+    noise
+        Where noise comes from that no seed is given for: "secure" draws with the
+        operating system's random bits, "opendp" with OpenDP, which takes a hundred
+        times as long.
     """
 
     epsilon: float = 1.0
@@ -208,6 +230,7 @@ class Budget:
     row_norm: float | None = None
     choice_sigma: float | None = None
     choice_share: float = 0.1
+    noise: SecureSource = "secure"
 
     def __post_init__(self) -> None:
         """Refuse a budget that cannot be kept, and hold plain numbers."""
@@ -239,10 +262,13 @@ class Budget:
             raise InvalidInput(
                 f"allow_seeded={self.allow_seeded!r}; give True or False"
             )
+        if self.noise not in get_args(SecureSource):
+            raise InvalidInput(f"noise={self.noise!r}; give 'secure' or 'opendp'")
         if not self.gdp > 0.0:
             raise InvalidInput(
                 f"epsilon={self.epsilon}, delta={self.delta}: no noise is enough for "
-                "both so small; raise one of them"
+                "both so small, or for so small a delta beside so large an epsilon; "
+                "raise delta"
             )
 
     @property
@@ -253,7 +279,8 @@ class Budget:
         squares of the releases add up to that of the promise, however later requests
         depend on earlier releases.
         """
-        return _mu_of(self.epsilon, self.delta) / sqrt(self.releases or 1)
+        releases = self.releases or 1
+        return promised_mu(self.epsilon, self.delta, releases=releases) / sqrt(releases)
 
     @property
     def release_gdp(self) -> float:

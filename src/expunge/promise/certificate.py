@@ -59,7 +59,9 @@ ASSUMPTIONS = (
     "looking at the data",
     "the rows handed over for removal are all the rows of the people who asked",
     "requests depend on what was released, never on private state",
-    "nobody who sees the release can read or predict the noise",
+    "the noise comes from uniform random bits that nobody who sees the release can "
+    "read or predict; what tables of its law cost, (1 + e^epsilon) 2^-200 a release, "
+    "is taken off delta",
     "sums are rounded as IEEE 754 double precision requires",
 )
 # A certificate with a selection says this too.
@@ -241,7 +243,7 @@ class Certificate(Document):
     noise_grid
         Step of the noise, a power of two.
     noise_source
-        Where the noise comes from: "secure" or "seeded".
+        Where the noise comes from: "secure", "opendp" or "seeded".
     n_releases
         Releases made under the budget, this one included.
     n_subjects_removed

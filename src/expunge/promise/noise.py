@@ -4,7 +4,8 @@
 A release adds g Z to a model rounded to the grid g, Z a vector of independent
 discrete Gaussians. All of it is integers times a power of two, so nothing of the
 model hides in the low bits of a float. ``SecureNoise`` draws from a cryptographic
-source, ahead of need; ``SeededNoise`` repeats itself, for tests and benchmarks.
+source, ahead of need; ``SeededNoise`` repeats itself, for tests and benchmarks. How
+random bits become a discrete Gaussian is the business of ``sampler``.
 Nothing here knows a model, a radius or a promise beyond sigma and the grid.
 """
 
@@ -23,14 +24,15 @@ import numpy as np
 
 from ..core.arrays import Vector
 from ..exceptions import InvalidInput, MissingExtra
-from .budget import Budget
+from .budget import Budget, SecureSource
+from .sampler import TableSampler
 
-Source: TypeAlias = Literal["secure", "seeded"]
+Source: TypeAlias = Literal["secure", "opendp", "seeded"]
 Integers: TypeAlias = Callable[[list[int]], list[int]]
 
-# Vectors kept ahead of need.
-POOL = 4
-# Integers asked for in one call of the sampler, about 15 ms: a fork waits no longer.
+# Vectors kept ahead of need: 2 to 32, and about so many numbers in between.
+SMALLEST_POOL, LARGEST_POOL, POOL_NUMBERS = 2, 32, 2**18
+# Integers asked of OpenDP in one call, about 15 ms: a fork waits no longer.
 CHUNK = 1024
 # A rounded model and its noise both stay below 2^52 steps, so their sum is exact.
 LARGEST_STEPS = 2.0**52
@@ -96,23 +98,26 @@ class SeededNoise:
 class SecureNoise:
     """Discrete Gaussian noise on a grid from a cryptographic source, drawn ahead.
 
-    P(Z = z) is proportional to exp(-(g z)^2 / (2 sigma^2)) for each coordinate,
-    sampled exactly by OpenDP. A background thread keeps a few vectors of the size
-    last asked for, each handed out once. They never leave the process: not by
-    pickling or copying, and a forked child starts with none.
+    P(Z = z) is proportional to exp(-(g z)^2 / (2 sigma^2)) for each coordinate. The
+    time that a draw takes says something about what was drawn, so a background thread
+    keeps vectors of the size last asked for, each handed out once. They never leave
+    the process: not by pickling or copying, and a forked child starts with none.
 
     Parameters
     ----------
     sigma, grid
         Standard deviation, and the power of two the noise is a multiple of.
+    source
+        "secure" for tables and the operating system's random bits, or "opendp".
     """
 
-    source: Literal["secure"] = "secure"
-
-    def __init__(self, sigma: float, grid: float) -> None:
+    def __init__(
+        self, sigma: float, grid: float, *, source: SecureSource = "secure"
+    ) -> None:
         _require_scale(sigma, grid)
+        self.source: Source = source
         self._grid = grid
-        self._integers = _discrete_gaussian(sigma / grid)
+        self._sample = _make_sampler(source, sigma / grid)
         self._forget_all()
         _in_process.add(self)
 
@@ -163,7 +168,8 @@ class SecureNoise:
         if n_parameters != self._size:
             self._pool.clear()
             self._size = n_parameters
-        if len(self._pool) < POOL and not self._filling:
+        # Half empty: starting a thread costs as much as a small vector.
+        if 2 * len(self._pool) <= pool_size(n_parameters) and not self._filling:
             # A daemon, like every thread started so. Thread.start would wait for it
             # to run: 12 ms of a release on a busy machine.
             start_new_thread(self._fill, ())
@@ -172,16 +178,16 @@ class SecureNoise:
     def _fill(self) -> None:
         """Draw until the pool is full, and end.
 
-        The sampler runs in these threads alone. They never fork, so a child cannot
+        Samplers run in these threads alone. They never fork, so a child cannot
         inherit the state of a generator that was local to a thread.
         """
         try:
             while True:
                 with self._changed:
                     size = self._size
-                    if len(self._pool) >= POOL:
+                    if len(self._pool) >= pool_size(size):
                         break
-                noise = self._sample(size)
+                noise = self._sample(size) * self._grid
                 with self._changed:
                     if size == self._size:
                         self._pool.append(noise)
@@ -193,22 +199,59 @@ class SecureNoise:
                 self._filling = False
                 self._changed.notify_all()
 
-    def _sample(self, n_parameters: int) -> Vector:
-        """Return one vector of noise, drawn in pieces between which a fork may fall."""
-        steps: list[int] = []
-        while len(steps) < n_parameters:
-            zeros = [0] * min(CHUNK, n_parameters - len(steps))
-            with _gate:
-                steps += self._integers(zeros)
-        return np.array(steps, dtype=np.float64) * self._grid
+
+def pool_size(n_parameters: int) -> int:
+    """Return how many vectors of this size are kept ahead of need."""
+    return max(SMALLEST_POOL, min(LARGEST_POOL, POOL_NUMBERS // n_parameters))
 
 
-class _Gate:
-    """Keeps samplers and forks apart.
+def _make_sampler(source: SecureSource, scale: float) -> Callable[[int], Vector]:
+    """Return what draws discrete Gaussians of this deviation."""
+    if source == "opendp":
+        return OpenDpSampler(scale)
+    return TableSampler(scale, random_bytes)
 
-    A child forked while another thread is inside the sampler would inherit whatever
-    locks that thread held, and wait for them for ever. Any number of threads may be
-    inside; a fork waits until none is, and holds newcomers off until it is over.
+
+class OpenDpSampler:
+    """Discrete Gaussians drawn exactly by OpenDP, from OpenSSL's random bits.
+
+    Parameters
+    ----------
+    scale
+        Their deviation, at least 1.
+    """
+
+    def __init__(self, scale: float) -> None:
+        try:
+            from opendp.domains import atom_domain, vector_domain
+            from opendp.measurements import make_gaussian
+            from opendp.metrics import l2_distance
+            from opendp.mod import enable_features
+        except ImportError as error:
+            raise MissingExtra(
+                "noise='opendp' needs opendp, which is not installed; run pip install "
+                "expunge[opendp], or leave the budget's noise at 'secure'"
+            ) from error
+        enable_features("contrib")  # where OpenDP keeps it, its proof included
+        space = vector_domain(atom_domain(T="i64")), l2_distance(T="f64")
+        self._integers: Integers = make_gaussian(*space, scale=scale)
+
+    def __call__(self, size: int) -> Vector:
+        """Return this many independent draws, in pieces between which you may fork."""
+        draws: list[int] = []
+        while len(draws) < size:
+            zeros = [0] * min(CHUNK, size - len(draws))
+            with _fork_gate:
+                draws += self._integers(zeros)
+        return np.array(draws, dtype=np.float64)
+
+
+class _ForkGate:
+    """Keeps OpenDP and forks apart.
+
+    A child forked while another thread is inside OpenDP would inherit whatever locks
+    that thread held, and wait for them for ever. Any number of threads may be inside; a
+    fork waits until none is, and holds newcomers off until it is over.
     """
 
     def __init__(self) -> None:
@@ -245,16 +288,18 @@ class _Gate:
 
 def _reset_after_fork() -> None:
     """In a forked child: share no noise with the parent, and wait for no thread."""
-    _gate.reset()
+    _fork_gate.reset()
     for noise in _in_process:
         noise._forget_all()
 
 
-_gate = _Gate()
+_fork_gate = _ForkGate()
 _in_process: WeakSet[SecureNoise] = WeakSet()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_gate.close, after_in_parent=_gate.open, after_in_child=_reset_after_fork
+        before=_fork_gate.close,
+        after_in_parent=_fork_gate.open,
+        after_in_child=_reset_after_fork,
     )
 
 
@@ -264,12 +309,12 @@ def make_noise(budget: Budget, random_state: int | None) -> Noise:
     Parameters
     ----------
     budget
-        Its sigma and its grid matter.
+        Its sigma, its grid and the source that it names matter.
     random_state
         ``None``, or a seed for tests and benchmarks.
     """
     if random_state is None:
-        return SecureNoise(budget.sigma, budget.grid)
+        return SecureNoise(budget.sigma, budget.grid, source=budget.noise)
     return SeededNoise(budget.sigma, budget.grid, random_state)
 
 
@@ -309,24 +354,6 @@ def round_to_grid(theta: Vector, grid: float) -> Vector:
 def random_bytes(n_bytes: int) -> bytes:
     """Return this many fresh secret bytes, for a key, a salt, a nonce or an id."""
     return secrets.token_bytes(n_bytes)
-
-
-def _discrete_gaussian(scale: float) -> Integers:
-    """Return OpenDP's sampler, which adds discrete Gaussians to a list of integers."""
-    try:
-        from opendp.domains import atom_domain, vector_domain
-        from opendp.measurements import make_gaussian
-        from opendp.metrics import l2_distance
-        from opendp.mod import enable_features
-    except ImportError as error:
-        raise MissingExtra(
-            "noise from a secure source needs opendp, which is not installed; run "
-            "pip install expunge[secure], or set random_state for seeded noise"
-        ) from error
-    enable_features("contrib")  # where OpenDP keeps it, its proof included
-    space = vector_domain(atom_domain(T="i64")), l2_distance(T="f64")
-    sampler: Integers = make_gaussian(*space, scale=scale)
-    return sampler
 
 
 def _require_scale(sigma: float, grid: float) -> None:

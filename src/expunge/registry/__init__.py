@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Registry: durable requests, releases, a ledger and receipts, on SQLite or PostgreSQL.
 
-Needs ``expunge[registry,files]``, ``secure`` for certified releases, and a POSIX system
-for its file locks.
+Needs ``expunge[registry,files]`` and a POSIX system for its file locks.
 """
 
 from .models import ModelStatus
