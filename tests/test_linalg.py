@@ -1,12 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Linear algebra: each shortcut against the long way."""
 
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
 from expunge.core import prox as prox_module
 from expunge.core.arrays import Matrix, Vector
-from expunge.core.linalg import Symmetric, conjugate_gradients
+from expunge.core.linalg import (
+    LARGE,
+    MOST_RECENT,
+    Symmetric,
+    conjugate_gradients,
+    most_recent,
+)
 from expunge.core.penalties import L1, GroupLasso, NuclearNorm, Penalty
 from expunge.core.prox import (
     Kink,
@@ -63,6 +74,78 @@ def test_symmetric_reads_the_lower_triangle_alone(rng: np.random.Generator) -> N
     made = (S.copy(), S.subtract(0.1 * A), S.add_diagonal(v), S.cholesky().inverse())
     for matrix in (S, *made, S.update(-0.1, Z), S.update(0.1, Z[:1], spend=True)):
         assert not np.triu(matrix.lower, 1).any()
+
+
+class TestRecentRows:
+    """Rows kept beside a large matrix's triangle until there are many."""
+
+    SIZE = LARGE
+
+    @pytest.fixture(name="A")
+    def matrix(self, rng: np.random.Generator) -> Matrix:
+        return _definite(rng, size=self.SIZE)
+
+    @pytest.fixture(name="Z")
+    def rows(self, rng: np.random.Generator) -> Matrix:
+        return 0.01 * rng.normal(size=(3 * MOST_RECENT, self.SIZE))
+
+    @pytest.mark.parametrize("spend", [False, True])
+    @pytest.mark.parametrize("n_rows", [1, 2, MOST_RECENT, 3 * MOST_RECENT])
+    def test_count_at_once(
+        self, A: Matrix, Z: Matrix, *, n_rows: int, spend: bool
+    ) -> None:
+        S, v = Symmetric.from_dense(A), Z[-1] + 1.0
+        for row in Z[:n_rows]:
+            S = S.update(-0.5, row[None], spend=spend)
+        expected = A - 0.5 * Z[:n_rows].T @ Z[:n_rows]
+        assert np.allclose(S @ v, expected @ v, rtol=1e-12)
+        assert np.allclose(S @ Z.T, expected @ Z.T, atol=1e-12)
+        assert np.allclose(S.dense(), expected, atol=1e-14)
+        assert np.allclose(S @ v, expected @ v, rtol=1e-12)  # folded by now
+
+    def test_are_folded_by_whatever_needs_the_whole(self, A: Matrix, Z: Matrix) -> None:
+        expected = A + Z[:2].T @ Z[:2]
+
+        def recent() -> Symmetric:
+            return Symmetric.from_dense(A).update(1.0, Z[:2])
+
+        whole = [recent().copy(), recent().subtract(0.0 * A)]
+        whole += [recent().add_diagonal(np.zeros(self.SIZE))]
+        for matrix in whole:
+            assert np.allclose(matrix.dense(), expected)
+        assert np.allclose(recent().diagonal, np.diagonal(expected))
+        assert np.allclose(
+            recent().cholesky().solve(Z[0]), np.linalg.solve(expected, Z[0])
+        )
+
+    def test_of_two_signs(self, A: Matrix, Z: Matrix) -> None:
+        S = Symmetric.from_dense(A).update(1.0, Z[:2]).update(-1.0, Z[1:3])
+        expected = A + np.outer(Z[0], Z[0]) - np.outer(Z[2], Z[2])
+        assert np.allclose(S.dense(), expected, atol=1e-14)
+
+    def test_of_one_matrix_are_not_another_s(self, A: Matrix, Z: Matrix) -> None:
+        first = Symmetric.from_dense(A)
+        second = first.update(-1.0, Z[:1])
+        third = second.update(-1.0, Z[1:2], spend=True)
+        for row in Z[2:]:
+            third = third.update(-1.0, row[None], spend=True)
+        assert np.allclose(first.dense(), A)
+        assert np.allclose(second.dense(), A - np.outer(Z[0], Z[0]))
+
+    @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+    def test_are_not_in_copies(
+        self, A: Matrix, Z: Matrix, duplicate: Callable[[Symmetric], Any]
+    ) -> None:
+        S = Symmetric.from_dense(A).update(-1.0, Z[:1])
+        made = duplicate(S)
+        text = made if isinstance(made, bytes) else pickle.dumps(made)
+        assert Z[0].tobytes() not in text
+        back = pickle.loads(text)
+        np.testing.assert_array_equal(back.lower, S.lower)
+
+    def test_of_a_small_matrix_are_not_kept(self) -> None:
+        assert most_recent(LARGE) == MOST_RECENT
+        assert most_recent(LARGE - 1) == 0
 
 
 def test_cholesky_refuses_and_says_what_to_do(rng: np.random.Generator) -> None:

@@ -171,9 +171,10 @@ def _decision(custody: PrivateModel, rows: Rows, gone: Index) -> str:
 
 def test_radii_are_those_of_a_stream() -> None:
     report, rows = _planned("logistic"), _rows("logistic")
-    custody, orders = _begun("logistic")
+    begun, orders = _begun("logistic")
+    agreement = replace(begun.agreement, smallest_radii=True)
     for limit in report.limits:
-        state = custody
+        state = replace(begun, agreement=agreement)
         for n in range(1, 21):
             state = state.forget(rows.take(orders[limit.order][n - 1 : n]))
             if n in dict(limit.tried):

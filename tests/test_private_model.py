@@ -24,7 +24,9 @@ from expunge import (
     SquaredHinge,
     learn,
 )
+from expunge.core.linalg import LARGE, MOST_RECENT
 from expunge.core.objective import Scaling
+from expunge.core.solver import minimise
 from expunge.exceptions import (
     CapacityExceeded,
     ExpungeError,
@@ -33,10 +35,11 @@ from expunge.exceptions import (
     ScheduleExhausted,
 )
 from expunge.private_model.model import PrivateModel
-from expunge.promise.budget import Budget
+from expunge.promise.budget import SOLVER_SHARE, Budget
 from expunge.promise.noise import SeededNoise
+from expunge.promise.radius import strong_convexity
 from expunge.promise.verification import verify
-from expunge.removal import Mechanism
+from expunge.removal import Mechanism, residual
 from tests.instances import labelled, retrained
 
 BUDGET = Budget(sigma=0.5, allow_seeded=True)
@@ -76,6 +79,54 @@ def test_a_release_is_within_its_radius_of_retraining(mechanism: Mechanism) -> N
         assert record.radius + BUDGET.solver_error(7) <= BUDGET.radius_budget(7)
         assert public.certificate.n_subjects_removed == i + 1
         assert verify(public.certificate, record).stands
+
+
+def _wide() -> tuple[Objective, Rows]:
+    """Return a problem whose matrices keep recent rows beside their triangles."""
+    rng = np.random.default_rng(5)
+    objective = Objective(Logistic(), L2(), 0.05)
+    X = rng.normal(size=(600, LARGE)) / np.sqrt(LARGE)
+    y = np.where(X[:, 0] + 0.1 * rng.normal(size=600) > 0.0, 1, -1)
+    return objective, objective.rows(X, y)
+
+
+def test_a_stream_on_a_wide_model_is_within_its_radius_of_retraining() -> None:
+    objective, rows = _wide()
+    model = PrivateModel.fit(objective, rows, mechanism=Newton(), budget=BUDGET)
+    room = BUDGET.removal_budget(LARGE)
+    for n in range(1, 2 * MOST_RECENT + 7):
+        model = model.forget(rows.take(slice(n - 1, n)))
+        # Solved as far as the budget asks for, and no further.
+        assert model.answer.draft.residual is not None
+        left = np.linalg.norm(model.answer.draft.residual)
+        assert 0.0 < left <= SOLVER_SHARE * room * strong_convexity(model.answer.state)
+        if n % 13 == 0:
+            rest = rows.without(np.arange(n))
+            target = minimise(objective, rest).theta
+            error = np.linalg.norm(model.answer.draft.theta - target)
+            assert error <= model.answer.radius.value <= room
+            fresh = residual(
+                model.answer.state, replace(model.answer.draft, residual=None)
+            )
+            np.testing.assert_allclose(
+                model.answer.draft.residual, fresh, rtol=0.0, atol=1e-15
+            )
+
+
+def test_what_a_tight_budget_cannot_spare_is_solved() -> None:
+    objective, rows = _wide()
+    removed = rows.take(np.arange(20))
+    exact = PrivateModel.fit(objective, rows, mechanism=Newton(), budget=BUDGET)
+    agreement = replace(exact.agreement, smallest_radii=True)
+    best = replace(exact, agreement=agreement).forget(removed).answer
+    # A budget that leaves hardly more than the smallest radius.
+    sigma = BUDGET.sigma * best.radius.value / BUDGET.removal_budget(LARGE)
+    tight = replace(BUDGET, sigma=1.0001 * sigma)
+    model = replace(exact, agreement=replace(exact.agreement, budget=tight))
+    answer = model.forget(removed).answer
+    assert answer.draft.residual is None
+    assert answer.fits(tight)
+    assert answer.radius.value == pytest.approx(best.radius.value, rel=1e-9)
 
 
 def test_an_answer_that_does_not_fit_is_polished_then_retrained() -> None:

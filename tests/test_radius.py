@@ -11,7 +11,12 @@ import pytest
 from expunge import L2, HalfSquared, Jackknife, Logistic, Newton, Objective, learn
 from expunge.core.sums import KINK_EDGES, kink_masses, largest_move, largest_norm
 from expunge.promise import radius
-from expunge.promise.radius import best_radius, measured_local_radius, measured_radius
+from expunge.promise.radius import (
+    Radius,
+    best_radius,
+    measured_local_radius,
+    measured_radius,
+)
 from expunge.removal import Draft, State, measure_gradient
 from tests.evidence import Outcome, outcome
 from tests.instances import FITTING, LOSSES, Combination, labelled, learned, retrained
@@ -64,6 +69,30 @@ def test_a_free_intercept_is_certified_locally() -> None:
     assert measured_radius(state, draft) == radius.residual_radius(state, draft) == inf
     assert error <= best_radius(state, draft).value < inf
     assert best_radius(state, draft).kind == "measured-local"
+
+
+def test_the_cheapest_radius_that_is_enough_is_taken() -> None:
+    state, draft, error = _removed(Newton())
+    found = {radius.value: radius.kind for radius in _tried(state, draft)}
+    assert [*found.values()] == ["residual", "measured", "measured-local", "two-step"]
+    best = best_radius(state, draft)
+    assert best.value == min(found) > error
+    for value, kind in found.items():
+        enough = best_radius(state, draft, enough=value)
+        first = next(kind for each, kind in found.items() if each <= value)
+        assert enough.kind == first, kind
+        assert enough.value <= value
+
+
+def _tried(state: State, draft: Draft) -> list[Radius]:
+    """Return every radius without rows, in the order in which they are tried."""
+    R = state.scales.row_norm
+    return [
+        Radius(radius.residual_radius(state, draft), "residual"),
+        Radius(measured_radius(state, draft), "measured"),
+        Radius(measured_local_radius(state, draft, row_norm=R), "measured-local"),
+        Radius(radius.two_step_radius(state, draft), "two-step"),
+    ]
 
 
 def test_a_promised_row_norm_makes_the_local_radius_larger() -> None:

@@ -4,8 +4,8 @@
 A ``Symmetric`` is stored in Fortran order and only its lower triangle counts: a product
 reads half the memory (dsymv) and a rank-one update writes half (dsyr). The class exists
 so that nobody multiplies by the other half by mistake. The other half is zero: if it
-kept its old values, it would reveal what has been subtracted since. An update returns a
-copy unless its caller spends the original.
+kept its old values, it would reveal what has been subtracted since. An update leaves
+the original as it is unless its caller spends it.
 
 ``conjugate_gradients`` solves with a matrix known by its products alone. It never
 trusts its preconditioner, which only shapes the search: the residual of the true matrix
@@ -23,20 +23,35 @@ from ..exceptions import NotPositiveDefinite
 from .arrays import SMALLEST, UNIT_ROUNDOFF, Index, Matrix, Vector, norm
 
 Linear: TypeAlias = Callable[[Vector], Vector]
+# Rows kept beside a triangle: folding them in then costs less than a product each. A
+# triangle of fewer columns is as quickly copied.
+MOST_RECENT, LARGE = 32, 256
 NOT_IN_TRAINING_DATA = (
     "the Hessian of the remaining rows is not positive definite; were all removed "
     "rows really in the training data? If so, retrain, or set ridge > 0"
 )
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Symmetric:
-    """A symmetric matrix, by its lower triangle in Fortran order."""
+    """A symmetric matrix, by its lower triangle in Fortran order.
 
-    lower: Matrix
+    Rows that an update brings are kept beside the triangle at first, so that a single
+    row neither copies nor rewrites the matrix: A + factor Z'Z, Z the recent rows. After
+    some dozens they are folded in, as they are when anybody asks for ``lower``. Files
+    and pickles therefore never hold them. Folding replaces all parts at once: it can be
+    interrupted, and another thread sees the one or the other.
+    """
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, lower: Matrix) -> None:
+        self._parts: tuple[Matrix, Matrix | None, float] = (lower, None, 0.0)
 
     def __repr__(self) -> str:
         return f"Symmetric({self.size} x {self.size})"
+
+    def __reduce__(self) -> tuple[type["Symmetric"], tuple[Matrix]]:
+        return Symmetric, (self.lower,)
 
     @classmethod
     def from_dense(cls, matrix: Matrix) -> "Symmetric":
@@ -44,9 +59,18 @@ class Symmetric:
         return cls(np.asfortranarray(np.tril(matrix)))
 
     @property
+    def lower(self) -> Matrix:
+        """The lower triangle, with recent rows folded in."""
+        base, recent, factor = self._parts
+        if recent is not None:
+            base = _add_rows(base, factor, Z=recent, spend=False)
+            self._parts = (base, None, 0.0)
+        return base
+
+    @property
     def size(self) -> int:
         """The number of rows."""
-        return int(self.lower.shape[0])
+        return int(self._parts[0].shape[0])
 
     @property
     def diagonal(self) -> Vector:
@@ -63,34 +87,33 @@ class Symmetric:
 
     def __matmul__(self, other: Matrix) -> Matrix:
         """Return the product with a vector or with a matrix's columns."""
+        base, recent, factor = self._parts
         product: Matrix
         if other.ndim == 1:
-            product = blas.dsymv(1.0, self.lower, other, lower=1)
+            product = blas.dsymv(1.0, base, other, lower=1)
         else:
-            product = blas.dsymm(1.0, self.lower, other, lower=1)
+            product = blas.dsymm(1.0, base, other, lower=1)
+        if recent is not None:
+            product += recent.T @ (factor * (recent @ other))
         return product
 
     def update(self, factor: float, Z: Matrix, *, spend: bool = False) -> "Symmetric":
         """Return self + factor Z'Z for the rows of Z.
 
-        With ``spend`` the result takes over the memory of self, which is lost.
+        With ``spend`` the result may take over the memory of self, which is lost.
         """
-        updated: Matrix
-        if len(Z) == 1:
-            updated = blas.dsyr(
-                factor, Z[0], a=self.lower, lower=1, overwrite_a=int(spend)
-            )
-        else:
-            # The transpose of a C-ordered Z is Fortran-ordered and not copied.
-            updated = blas.dsyrk(
-                factor,
-                Z.T,
-                beta=1.0,
-                c=self.lower,
-                lower=1,
-                overwrite_c=int(spend),
-            )
-        return Symmetric(updated)
+        base, recent, earlier = self._parts
+        if recent is not None:
+            spend = False  # the triangle may belong to another matrix too
+            if earlier == factor:
+                Z = np.concatenate([recent, Z])
+            else:
+                base = self.lower
+        if len(Z) > most_recent(self.size):
+            return Symmetric(_add_rows(base, factor, Z=Z, spend=spend))
+        updated = Symmetric(base)
+        updated._parts = (base, Z, factor)
+        return updated
 
     def subtract(self, other: Matrix) -> "Symmetric":
         """Return self - other, for a symmetric array."""
@@ -147,6 +170,22 @@ class Cholesky:
         """Return the dense inverse of A."""
         inverse, _ = lapack.dpotri(self.factor, lower=1)
         return Symmetric(inverse)
+
+
+def most_recent(size: int) -> int:
+    """Return how many rows a matrix of this size keeps beside its triangle."""
+    return MOST_RECENT if size >= LARGE else 0
+
+
+def _add_rows(base: Matrix, factor: float, *, Z: Matrix, spend: bool) -> Matrix:
+    """Return the triangle plus factor Z'Z, in its memory if that is spent."""
+    updated: Matrix
+    if len(Z) == 1:
+        updated = blas.dsyr(factor, Z[0], a=base, lower=1, overwrite_a=int(spend))
+        return updated
+    # The transpose of a C-ordered Z is Fortran-ordered and not copied.
+    updated = blas.dsyrk(factor, Z.T, beta=1.0, c=base, lower=1, overwrite_c=int(spend))
+    return updated
 
 
 class CgSolution(NamedTuple):

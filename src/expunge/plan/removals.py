@@ -14,7 +14,7 @@ sigma uses the same seed, so releases under two sigmas differ only in scale.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from math import inf, nan
 from typing import Literal, TypeAlias
@@ -140,11 +140,13 @@ def follow_order(
     model: PrivateModel, rows: Rows, *, order: Index, tell: Progress
 ) -> RemovalSequence:
     """Return the sequence that removes rows in this order."""
+    agreement = replace(model.agreement, smallest_radii=True)
+    measured = replace(model, agreement=agreement)
 
     def remove(count: int) -> PrivateModel | None:
         tell(f"{count} of {len(rows)} rows removed")
         try:
-            return model.forget(rows.take(order[:count]))
+            return measured.forget(rows.take(order[:count]))
         except (NotPositiveDefinite, CannotRemove):  # no answer from the state alone
             return None
 

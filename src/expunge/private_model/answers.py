@@ -9,7 +9,7 @@ from retraining. These functions lead from one answer to the next:
     retrain_answer   the same on the remaining rows
     remove_rows      the mechanism's own answer to a removal
     improve_answer   measure it on the remaining rows, then polish, then retrain, until
-                     radius + tau is within the radius budget
+                     its radius is within what the budget leaves for removals
     anchor_answer    one more step, with all sums rebuilt from the remaining rows
 """
 
@@ -28,8 +28,8 @@ from ..exceptions import (
     NotConverged,
     NotPositiveDefinite,
 )
-from ..promise.budget import Budget
-from ..promise.radius import Radius, best_radius
+from ..promise.budget import SOLVER_SHARE, Budget
+from ..promise.radius import Radius, best_radius, strong_convexity
 from ..removal import Draft, Mechanism, Newton, State, measure_gradient
 from ..removal.mechanisms import measure_weight, require_rows, rescale_model, retrain
 from ..removal.state import initial_state, keep_sums
@@ -55,17 +55,27 @@ class Agreement(Private):
         What is promised; None promises nothing.
     fit_weight
         The total weight at the first fit; "sum" scaling always refers to it.
+    smallest_radii
+        Whether radii are made as small as they can be, not only small enough: for
+        plans.
     """
 
     objective: Objective
     mechanism: Mechanism
     budget: Budget | None
     fit_weight: float
+    smallest_radii: bool = False
 
     @property
     def row_norm(self) -> float | None:
         """The declared bound on the norm of a row, if there is one."""
         return None if self.budget is None else self.budget.row_norm
+
+    def room(self, state: State) -> float:
+        """Return which radius is small enough; zero if none is."""
+        if self.budget is None or self.smallest_radii:
+            return 0.0
+        return self.budget.removal_budget(state.anchor.size)
 
     def objective_for(self, rows: Rows) -> Objective:
         """Return what a fit to these remaining rows minimises: the removal's target.
@@ -98,9 +108,7 @@ class Answer(Private):
         """Whether radius + tau is within the budget; true without one."""
         if budget is None:
             return True
-        size = self.draft.theta.size
-        tau = budget.solver_error(size)
-        return self.radius.value + tau <= budget.radius_budget(size)
+        return self.radius.value <= budget.removal_budget(self.draft.theta.size)
 
 
 @stored
@@ -178,9 +186,20 @@ def remove_rows(
     rows = None
     if mechanism.needs_rows and remaining is not None:
         rows = remaining()
-    state, draft = mechanism.step(state, rows)
-    radius = best_radius(state, draft, remaining=rows, row_norm=agreement.row_norm)
-    return Answer(state, draft, radius, ("accepted",))
+    room = agreement.room(state)
+
+    def answer(state: State, enough: float) -> Answer:
+        state, draft = mechanism.step(state, rows, enough=enough)
+        radius = best_radius(
+            state, draft, remaining=rows, row_norm=agreement.row_norm, enough=room
+        )
+        return Answer(state, draft, radius, ("accepted",))
+
+    # What stays unsolved takes a small share of the room, if there is room for it.
+    found = answer(state, SOLVER_SHARE * room * strong_convexity(state))
+    if found.radius.value > room and found.draft.residual is not None:
+        return answer(found.state, 0.0)
+    return found
 
 
 def improve_answer(
@@ -195,7 +214,13 @@ def improve_answer(
     rows = require_rows(answer.state, remaining)
     state = measure_weight(answer.state, rows)
     draft = measure_gradient(state, answer.draft, remaining=rows)
-    radius = best_radius(state, draft, remaining=rows, row_norm=agreement.row_norm)
+    radius = best_radius(
+        state,
+        draft,
+        remaining=rows,
+        row_norm=agreement.row_norm,
+        enough=agreement.room(state),
+    )
     measured = replace(answer, draft=draft, radius=radius, decisions=(MEASURED,))
     if measured.fits(agreement.budget) and not again:
         return measured

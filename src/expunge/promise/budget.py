@@ -339,6 +339,10 @@ class Budget:
             )
         return self.tau
 
+    def removal_budget(self, n_parameters: int) -> float:
+        """Return how large the radius of a removal may be: what tau leaves."""
+        return self.radius_budget(n_parameters) - self.solver_error(n_parameters)
+
     def scores_budget(self, n_candidates: int) -> float:
         """Return how far the two worlds' vectors of scores may be apart.
 

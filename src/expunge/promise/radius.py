@@ -19,7 +19,7 @@ can add. All are computed from a certified state and err on the safe side: floor
 bounded from below, norms and errors from above. Notation as in ``removal.state``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import exp, expm1, inf, isfinite, log1p, sqrt
 from typing import Literal, TypeAlias
@@ -35,7 +35,7 @@ from ..core.arrays import (
     Vector,
     norm,
 )
-from ..core.linalg import Symmetric, conjugate_gradients
+from ..core.linalg import MOST_RECENT, Symmetric, conjugate_gradients
 from ..core.objective import Rows
 from ..core.packing import stored
 from ..core.sums import KINK_EDGES, largest_move
@@ -248,7 +248,8 @@ def product_error(state: State) -> float:
     """Return the error of a product with H_U, over the vector's norm."""
     objective, size = state.objective, state.anchor.size
     norm = state.scales.hessian + state.scale * (objective.quadratic + 1.0) * sqrt(size)
-    return 2.0 * (size + 4) * UNIT_ROUNDOFF * norm
+    # Twice, for the triangle and for the recent rows beside it.
+    return 2.0 * (size + MOST_RECENT + 4) * UNIT_ROUNDOFF * norm
 
 
 def gradient_error(state: State, draft: Draft, *, step: float) -> float:
@@ -419,6 +420,7 @@ def best_radius(
     *,
     remaining: Rows | None = None,
     row_norm: float | None = None,
+    enough: float = 0.0,
 ) -> Radius:
     """Return the smallest sound radius of a draft, and its kind.
 
@@ -432,25 +434,40 @@ def best_radius(
     row_norm
         A bound on every row's norm promised in advance; if not given, the largest
         norm among the rows at the anchor.
+    enough
+        What need not be improved: the kinds are tried from the cheapest to the
+        dearest, up to the first that is not above.
     """
     R = state.scales.row_norm if row_norm is None else row_norm
-    found = [Radius(residual_radius(state, draft), "residual")]
+    best = Radius(inf, "residual")
+    for kind, bound in _bounds(state, draft, remaining=remaining, row_norm=R):
+        value = bound()
+        if value < best.value:
+            best = Radius(value, kind)
+        if best.value <= enough:
+            break
+    return best
+
+
+def _bounds(
+    state: State, draft: Draft, *, remaining: Rows | None, row_norm: float
+) -> Iterator[tuple[RadiusKind, Callable[[], float]]]:
+    """Yield the kinds that can be computed, from the cheapest to the dearest."""
+    yield "residual", lambda: residual_radius(state, draft)
     if state.moment is not None:
-        found += [
-            Radius(measured_radius(state, draft), "measured"),
-            Radius(measured_local_radius(state, draft, row_norm=R), "measured-local"),
-            Radius(two_step_radius(state, draft), "two-step"),
-        ]
+        yield "measured", lambda: measured_radius(state, draft)
+        yield (
+            "measured-local",
+            lambda: measured_local_radius(state, draft, row_norm=row_norm),
+        )
+        yield "two-step", lambda: two_step_radius(state, draft)
     if remaining is not None and state.hessian is not None:
         step = draft.theta - state.anchor
         move = largest_move(state.objective.loss, remaining, step=step)
-        found.append(
-            Radius(
-                residual_local_radius(state, draft, move=move, row_norm=R),
-                "residual-local",
-            )
+        yield (
+            "residual-local",
+            lambda: residual_local_radius(state, draft, move=move, row_norm=row_norm),
         )
-    return min(found, key=lambda radius: radius.value)
 
 
 def _measured_norm(state: State, draft: Draft) -> float:

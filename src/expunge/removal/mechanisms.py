@@ -38,12 +38,12 @@ steps fail on heavy-tailed rows.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 
 import numpy as np
 
-from ..core.arrays import Index, Matrix, Vector
+from ..core.arrays import Index, Matrix, Vector, norm
 from ..core.linalg import (
     NOT_IN_TRAINING_DATA,
     CgSolution,
@@ -93,7 +93,9 @@ from .state import (
 )
 from .summary import Summary
 
-# Beyond this many steps a fresh factor is cheaper than the iteration.
+# Beyond this many refinements conjugate gradients take over, and beyond this many steps
+# of theirs a fresh factor is cheaper.
+REFINEMENTS = 4
 CG_STEPS = 20
 
 
@@ -121,11 +123,9 @@ class Newton:
 
     def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
         """Subtract the rows' gradients and Hessian; carry the preconditioner along."""
-        weight, n_rows = count_remaining(state, removed)
         if not len(removed):
             return state
-        gradient = drop_gradient(state, removed)
-        lighter = state.replace(weight=weight, n_rows=n_rows, gradient=gradient)
+        lighter = drop_gradient(state, removed)
         if state.inverse is None:  # a kink: the prox needs no preconditioner
             lighter = drop_matrices(lighter, removed, spend=spend)
             return succeed(lighter, state, spend=spend)
@@ -142,10 +142,15 @@ class Newton:
             lighter = lighter.replace(inverse=inverse)
         return succeed(lighter, state, spend=spend)
 
-    def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
+    def step(
+        self, state: State, remaining: Rows | None = None, *, enough: float = 0.0
+    ) -> tuple[State, Draft]:
         """Return the minimiser of the model with the remaining rows' Hessian."""
         del remaining
         if state.objective.smooth:
+            refined = _refine(state, enough) if enough > 0.0 else None
+            if refined is not None:
+                return state.replace(last=refined.theta), refined
             solved = _solve(
                 state, state.smooth_gradient, start=state.anchor - state.last
             )
@@ -176,6 +181,28 @@ def refresh_preconditioner(state: State) -> State:
     except NotPositiveDefinite as error:
         raise NotPositiveDefinite(NOT_IN_TRAINING_DATA) from error
     return state.replace(inverse=inverse)
+
+
+def _refine(state: State, enough: float) -> Draft | None:
+    """Return an answer with a residual of at most ``enough``; None if that takes long.
+
+    s <- s - w P q(s), each residual q computed from H_U. The preconditioner P was made
+    with f = 1, or with f as it was when P was made again: the eigenvalues of P H_U lie
+    between f and 1, so that w = 2 / (1 + f) shrinks q by (1 - f) / (1 + f), measured in
+    the norm of P.
+    """
+    inverse, gradient = state.inverse, state.smooth_gradient
+    assert inverse is not None
+    product, length = state.hessian_operator(), 2.0 / (1.0 + state.scale)
+    s = state.last - state.anchor
+    q = gradient + product(s)
+    for _ in range(REFINEMENTS):
+        s = s - length * (inverse @ q)
+        q = gradient + product(s)
+        if norm(q) <= enough:
+            draft = make_draft(smooth_minimum(state.anchor + s))
+            return replace(draft, residual=q)
+    return None
 
 
 def _solve(state: State, right: Vector, *, start: Vector) -> CgSolution:
@@ -221,18 +248,18 @@ class Jackknife:
 
     def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
         """Subtract the rows' gradients, and their Hessian if certified."""
-        weight, n_rows = count_remaining(state, removed)
         if not len(removed):
             return state
-        gradient = drop_gradient(state, removed)
-        lighter = state.replace(weight=weight, n_rows=n_rows, gradient=gradient)
+        lighter = drop_gradient(state, removed)
         if state.hessian is not None:
             lighter = drop_matrices(lighter, removed, spend=spend)
         return succeed(lighter, state, spend=spend)
 
-    def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
+    def step(
+        self, state: State, remaining: Rows | None = None, *, enough: float = 0.0
+    ) -> tuple[State, Draft]:
         """Return the minimiser of the model with the anchor's Hessian."""
-        del remaining
+        del remaining, enough  # there is nothing to iterate
         minimum = self.model(state)(state.anchor, state.smooth_gradient)
         if state.metric is None:  # a product needs no start
             return state, make_draft(minimum)
@@ -279,9 +306,11 @@ class Rescaled:
         lighter = Jackknife(self.certified).update(state, removed, spend=spend)
         return lighter.replace(tilted=tilted)
 
-    def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
+    def step(
+        self, state: State, remaining: Rows | None = None, *, enough: float = 0.0
+    ) -> tuple[State, Draft]:
         """Return the minimiser of the jackknife's model at the rescaled gradient."""
-        del remaining
+        del remaining, enough  # there is nothing to iterate
         assert state.tilted is not None
         gradient = state.tilted + state.scale * state.pull
         return make_answer(state, self.model(state)(state.anchor, gradient))
@@ -352,8 +381,11 @@ class Retrain:
         weight, n_rows = count_remaining(state, removed)
         return state.replace(weight=weight, n_rows=n_rows)
 
-    def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
+    def step(
+        self, state: State, remaining: Rows | None = None, *, enough: float = 0.0
+    ) -> tuple[State, Draft]:
         """Return the minimiser over the remaining rows."""
+        del enough  # the solver's tolerance holds
         rows = require_rows(state, remaining)
         state = measure_weight(state, rows)
         objective = state.objective.after(state.kept)
@@ -443,10 +475,12 @@ class Polish:
         """Return the base's update."""
         return self.base.update(state, removed, spend=spend)
 
-    def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
+    def step(
+        self, state: State, remaining: Rows | None = None, *, enough: float = 0.0
+    ) -> tuple[State, Draft]:
         """Return the base's answer, polished on the remaining rows."""
         rows = require_rows(state, remaining)
-        state, _ = self.base.step(measure_weight(state, rows))
+        state, _ = self.base.step(measure_weight(state, rows), enough=enough)
         chord = rescale_model(self.base.model(state), state.kept)
         solution = resolve(state, rows, chord=chord, max_steps=self.steps)
         return make_measured_answer(state, solution)

@@ -24,7 +24,7 @@ at the sums, not at earlier answers, so you may call it as often as you like.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import sqrt
 from operator import attrgetter
 from typing import NoReturn, Protocol
@@ -34,7 +34,7 @@ import numpy as np
 from ..core.arrays import LARGEST, Matrix, Private, Vector, catch_lapack_errors, norm
 from ..core.linalg import NOT_IN_TRAINING_DATA, Symmetric
 from ..core.objective import Objective, Rows
-from ..core.packing import stored
+from ..core.packing import NOT_STORED, stored
 from ..core.prox import Minimum
 from ..core.solver import Model, add_quadratic, proximal_model, scaled_kink
 from ..core.sums import (
@@ -205,11 +205,14 @@ class Draft(Private):
     measured
         The gradient of G_U (kink included) at theta when the remaining rows were
         looked at; None when only the state was.
+    residual
+        q(s), where the step computed it last of all; else ``residual`` does.
     """
 
     theta: Vector
     subgradient: Vector
     measured: Vector | None = None
+    residual: Vector | None = field(default=None, metadata=NOT_STORED)
 
 
 class Mechanism(Protocol):
@@ -229,8 +232,13 @@ class Mechanism(Protocol):
         then: what it knew of the removed rows is gone, and using it raises.
         """
 
-    def step(self, state: State, remaining: Rows | None = None) -> tuple[State, Draft]:
-        """Return the answer, and the state with it as the next start."""
+    def step(
+        self, state: State, remaining: Rows | None = None, *, enough: float = 0.0
+    ) -> tuple[State, Draft]:
+        """Return the answer, and the state with it as the next start.
+
+        A residual below ``enough`` need not be reduced any further.
+        """
 
 
 def residual(state: State, draft: Draft) -> Vector:
@@ -239,6 +247,8 @@ def residual(state: State, draft: Draft) -> Vector:
     The gradient of G_U at the draft is q(s) plus a third-order term, whatever
     mechanism made the step and however inexactly. Computed, never assumed.
     """
+    if draft.residual is not None:
+        return draft.residual
     s = draft.theta - state.anchor
     return state.smooth_gradient + state.hessian_operator()(s) + draft.subgradient
 
@@ -312,10 +322,15 @@ def is_small_batch(state: State, removed: Rows) -> bool:
     return len(removed) <= max(1, width // 8)
 
 
-def drop_gradient(state: State, removed: Rows) -> Vector:
-    """Return the gradient without the removed rows, O(d) a row."""
+def drop_gradient(state: State, removed: Rows) -> State:
+    """Return the state with count and gradient without these rows, O(d) a row.
+
+    Raises, and changes nothing, if the rows cannot all have been there.
+    """
+    weight, n_rows = count_remaining(state, removed)
     slopes = loss_slopes(state.objective.loss, removed, theta=state.anchor)
-    return state.gradient - slopes / state.anchor_weight
+    gradient = state.gradient - slopes / state.anchor_weight
+    return state.replace(weight=weight, n_rows=n_rows, gradient=gradient)
 
 
 def scaled_rows(state: State, removed: Rows) -> Matrix:
