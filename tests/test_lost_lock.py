@@ -183,6 +183,21 @@ class TestOvertaken:
                 registry.keys.rotate_signing_key()
         self.require_done(folder, {})
 
+    def test_a_key_that_was_taken_for_a_leftover_signs_nothing(
+        self, registry: Registry, folder: Path
+    ) -> None:
+        """Another process tidies the new key away, and does nothing else."""
+
+        def tidy() -> None:
+            max((folder / "keys").glob("signing-*.pem")).unlink()
+
+        with pytest.MonkeyPatch.context() as patch:
+            overtake(patch, (keys, "write_statement"), tidy)
+            with pytest.raises(Busy, match="run the command again"):
+                registry.keys.rotate_signing_key()
+        registry.keys.rotate_signing_key()
+        self.require_done(folder, {})
+
     def require_done(self, folder: Path, receipts: dict[str, str]) -> None:
         """See that all is finished, that it is right, and that a backup comes back."""
         with Registry.open(folder) as registry:

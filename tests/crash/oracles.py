@@ -24,7 +24,7 @@ COUNTED = "n_updates"
 Arrays = Mapping[str, NDArray[np.float64]]
 
 
-def custodies(folder: Path) -> dict[str, PrivateModel]:
+def private_models(folder: Path) -> dict[str, PrivateModel]:
     """Return the private side of every model in a registry."""
     places = Paths(folder)
     context = Context.in_folder(places, read_settings(places))
@@ -54,10 +54,18 @@ def private_arrays(folder: Path) -> Arrays:
     """Return every figure of every model's private state and answer, by name."""
     return {
         f"{model} {name}": figures
-        for model, custody in custodies(folder).items()
-        for value in (custody.answer.state, custody.answer.draft)
+        for model, private in private_models(folder).items()
+        for value in solve_fully(private)
         for name, figures in _figures(value)
     }
+
+
+def solve_fully(model: PrivateModel) -> tuple[State, Draft]:
+    """Return state and answer with nothing left unsolved.
+
+    How much a request leaves, as its budget allows, depends on those before it.
+    """
+    return model.agreement.mechanism.step(model.answer.state)
 
 
 def differences(wanted: Arrays, found: Arrays) -> Iterator[str]:
@@ -79,20 +87,20 @@ def differences(wanted: Arrays, found: Arrays) -> Iterator[str]:
 def unlike_retraining(story: Story, folder: Path) -> Iterator[str]:
     """Yield models farther from retraining than their certificates allow."""
     people = Expected(story).people
-    for name, custody in custodies(folder).items():
+    for name, model in private_models(folder).items():
         stayed = story.samples[name].of(people[name])
         retrained = private_model(unfitted(name).fit(stayed.X, stayed.y))
         distance = np.linalg.norm(
-            custody.answer.draft.theta - retrained.answer.draft.theta
+            model.answer.draft.theta - retrained.answer.draft.theta
         )
-        if not distance <= custody.answer.radius.value + retrained.answer.radius.value:
+        if not distance <= model.answer.radius.value + retrained.answer.radius.value:
             yield f"{name}: {distance:.1e} from retraining, beyond its radius"
-        if custody.answer.decisions not in (
+        if model.answer.decisions not in (
             ("fitted",),
             ("accepted",),
             ("re-anchored",),
         ):
-            yield f"{name}: {custody.answer.decisions}, so a batch is not a stream"
+            yield f"{name}: {model.answer.decisions}, so a batch is not a stream"
 
 
 def _figures(value: State | Draft) -> Iterator[tuple[str, NDArray[np.float64]]]:

@@ -63,6 +63,11 @@ def send_all(telling: Telling, memory: Memory, line: Line) -> None:
         Sender(telling, memory, line).send_all()
 
 
+def _must_restore(open_steps: Sequence[Step]) -> bool:
+    """Whether a restore comes first, which may have been killed half-way."""
+    return bool(open_steps) and open_steps[0].how == "restore"
+
+
 class Sender:
     """A process of the client at work.
 
@@ -90,10 +95,13 @@ class Sender:
         steps = [story.steps[place] for place in self._telling.order] or story.steps
         open_steps = [step for step in steps if memory.lacks(step)]
         self._patiently(self._come_back, open_steps)
+        first = open_steps[:1] if _must_restore(open_steps) else []
+        for step in first:  # until then nobody may look
+            self._patiently(self._send, step)
         for request in sorted(memory.accepted - memory.receipts.keys()):
             if self._patiently(self._stage, request) == UNKNOWN:
                 line.say("acknowledged, and forgotten", request)
-        for step in open_steps:
+        for step in open_steps[len(first) :]:
             self._patiently(self._send, step)
         self._patiently(self._apply)
         self._patiently(self._collect, story.requests().keys() - memory.receipts.keys())
@@ -116,7 +124,7 @@ class Sender:
         Where a restore may have been killed, half of all clients look before they do
         it again, and there should be nothing left of it then.
         """
-        restoring = bool(open_steps) and open_steps[0].how == "restore"
+        restoring = _must_restore(open_steps)
         if restoring and len(self._memory.receipts) % 2:
             return
         try:

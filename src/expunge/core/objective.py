@@ -102,6 +102,7 @@ class Rows:
 
 
 Scaling: TypeAlias = Literal["mean", "sum"]
+PLAIN = {"alpha": float, "ridge": float, "intercept": bool, "penalize_intercept": bool}
 
 
 @stored
@@ -146,6 +147,9 @@ class Objective:
             raise InvalidInput(f"scaling={self.scaling!r}; choose 'mean' or 'sum'")
         if self.penalize_intercept and not self.intercept:
             raise InvalidInput("penalize_intercept=True needs intercept=True")
+        # Objectives that are equal read the same in a certificate: 1 is no True there.
+        for name, kind in PLAIN.items():
+            object.__setattr__(self, name, kind(getattr(self, name)))
 
     @property
     def smooth(self) -> bool:

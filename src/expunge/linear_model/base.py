@@ -54,7 +54,14 @@ from ..promise.certificate import Certificate, Scope
 from ..promise.noise import SECRET_BYTES, random_bytes
 from ..promise.verification import Record
 from ..removal import Mechanism
-from .parameters import MECHANISMS, Prepared, choose_object, penalty_of
+from .parameters import (
+    MECHANISMS,
+    Prepared,
+    choose_object,
+    describe_features,
+    is_checked,
+    penalty_of,
+)
 
 
 class Forgetful(BaseEstimator, ABC):
@@ -351,7 +358,8 @@ class Forgetful(BaseEstimator, ABC):
             raise InvalidInput("X without y; pass the labels of the rows too")
         if not _num_samples(X):
             return Rows(np.empty((0, 0)), np.empty(0), np.empty(0))
-        X, y = self._validate(X, y, reset=False)
+        if not is_checked(X, y, public=self._public):
+            X, y = self._validate(X, y, reset=False)
         coded, labels = self._code_labels(y, private.labels), private.labels
         if labels is None:
             return private.objective.rows(X, coded, sample_weight)
@@ -400,7 +408,8 @@ class Forgetful(BaseEstimator, ABC):
 
 def snapshot_of(estimator: Forgetful) -> Snapshot:
     """Return a fitted estimator's snapshot, or raise NotFittedError."""
-    check_is_fitted(estimator, "_snapshot")
+    if "_snapshot" not in vars(estimator):
+        check_is_fitted(estimator, "_snapshot")
     snapshot: Snapshot = estimator._snapshot
     return snapshot
 
@@ -491,9 +500,3 @@ def fit_prepared(
         declared=private.scope.declared,
     )
     estimator._snapshot = Snapshot(public, private, record)
-
-
-def describe_features(estimator: Any) -> dict[str, Any]:
-    """Return the number and names of an estimator's features."""
-    names = getattr(estimator, "feature_names_in_", None)
-    return {"n_features": estimator.n_features_in_, "feature_names": names}

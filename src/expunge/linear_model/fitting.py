@@ -32,14 +32,13 @@ from ..private_model.training_rows import RowDigests, TrainingRows
 from ..promise.certificate import Scope
 from .base import (
     Forgetful,
-    describe_features,
     fit_prepared,
     public_model,
     require_known,
     set_snapshot,
     snapshot_of,
 )
-from .parameters import Prepared
+from .parameters import Prepared, describe_features
 
 
 def load(path: str | PathLike[str]) -> Any:

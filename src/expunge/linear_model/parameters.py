@@ -4,7 +4,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
 
 from ..core.arrays import Private
 from ..core.losses import HalfSquared, Huber, Logistic, Loss, Multinomial, SquaredHinge
@@ -12,6 +14,7 @@ from ..core.objective import Objective, Rows
 from ..core.penalties import L1, L2, ElasticNet, Penalty
 from ..exceptions import InvalidInput
 from ..private_model.labels import Labels
+from ..private_model.snapshot import PublicModel
 from ..removal import Jackknife, Mechanism, Newton, Rescaled, Retrain
 
 Choice = TypeVar("Choice")
@@ -89,3 +92,27 @@ def penalty_of(penalty: Penalty | None, l1_ratio: float) -> Penalty:
     if l1_ratio in (0.0, 1.0):
         return L1() if l1_ratio else L2()
     return ElasticNet(l1_ratio)
+
+
+def describe_features(estimator: Any) -> dict[str, Any]:
+    """Return the number and names of an estimator's features."""
+    names = getattr(estimator, "feature_names_in_", None)
+    return {"n_features": estimator.n_features_in_, "feature_names": names}
+
+
+def is_checked(X: Any, y: Any, *, public: PublicModel) -> bool:
+    """Whether scikit-learn's checks would let these arrays through as they are.
+
+    Its checks cost more than the removal of a row.
+    """
+    return (
+        type(X) is np.ndarray
+        and X.dtype == np.float64
+        and X.ndim == 2
+        and X.shape[1] == public.n_features
+        and public.feature_names is None
+        and type(y) is np.ndarray
+        and y.dtype.kind in "biuf"
+        and y.shape == X.shape[:1]
+        and bool(np.isfinite(X).all() and np.isfinite(y).all())
+    )

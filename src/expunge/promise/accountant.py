@@ -222,6 +222,18 @@ class Accountant:
         after = _count.registry.get(type(event), _refuse_unknown)
         return after(event, self)
 
+    def without_counts(self) -> "Accountant":
+        """Return what stays the same from one release to the next."""
+        cost = 0.0 if self.holds else inf
+        return Accountant(
+            self.budget,
+            n_parameters=self.n_parameters,
+            n_releases=1,
+            selection=self.selection,
+            joint=cost,
+            largest=cost,
+        )
+
     def spent(self, delta: float) -> float:
         """Return the epsilon that the promised costs amount to at this delta.
 

@@ -108,16 +108,30 @@ class Document:
     def __post_init__(self) -> None:
         """Put every field into its normal form, or refuse it."""
         for field in fields(self):
-            value = getattr(self, field.name)
-            try:
-                normal = self.checks[field.name](value)
-            except ValueError as error:
-                found = "" if self.private else f"={value!r}"
-                raise InvalidInput(
-                    f"{type(self).__name__}: {field.name}{found}; {error}"
-                ) from None
-            object.__setattr__(self, field.name, normal)
+            self._put(field.name, getattr(self, field.name))
         self.require_consistent()
+
+    def replace(self, **changes: Any) -> Self:
+        """Return the document with these fields changed; only they are checked."""
+        changed = object.__new__(type(self))
+        for field in fields(self):
+            if field.name in changes:
+                changed._put(field.name, changes[field.name])
+            else:
+                object.__setattr__(changed, field.name, getattr(self, field.name))
+        changed.require_consistent()
+        return changed
+
+    def _put(self, name: str, value: Any) -> None:
+        """Give a field this value in its normal form, or refuse it."""
+        try:
+            normal = self.checks[name](value)
+        except ValueError as error:
+            found = "" if self.private else f"={value!r}"
+            raise InvalidInput(
+                f"{type(self).__name__}: {name}{found}; {error}"
+            ) from None
+        object.__setattr__(self, name, normal)
 
     def require_consistent(self) -> None:
         """Refuse fields that pass alone but contradict one another."""

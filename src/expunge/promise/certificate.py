@@ -12,6 +12,7 @@ completes "This holds provided that ..." or "It says nothing about ...".
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from functools import lru_cache
 from numbers import Real
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
@@ -40,6 +41,7 @@ RowNorm: TypeAlias = Literal["declared", "measured"]
 Classes: TypeAlias = Literal["none", "declared", "learnt"]
 
 FORMAT = 1
+NO_COMMITMENT = "00" * 32
 # Stated together or not at all.
 BUDGET_FIELDS = (
     "epsilon",
@@ -380,6 +382,25 @@ def certify(
     commitment
         ``Record.commitment()`` of the record behind the release.
     """
+    # All else is the same for one release after another, and takes a while to check.
+    first = accountant.without_counts()
+    template = _make_template(first, objective, scope=scope, noise_source=noise_source)
+    return template.replace(
+        n_releases=accountant.n_releases,
+        n_subjects_removed=accountant.n_subjects_removed,
+        commitment=commitment,
+    )
+
+
+@lru_cache(maxsize=64)
+def _make_template(
+    accountant: Accountant,
+    objective: Objective,
+    *,
+    scope: Scope,
+    noise_source: Source | None,
+) -> Certificate:
+    """Return a certificate whose counts and commitment are to be filled in."""
     budget, description = accountant.budget, describe(objective)
     exclusions = _exclusions(accountant, noise_source)
     promised = budget is not None and budget.row_norm is not None
@@ -405,7 +426,7 @@ def certify(
                 )
             )
         ),
-        commitment=commitment,
+        commitment=NO_COMMITMENT,
     )
 
 

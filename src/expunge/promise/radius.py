@@ -136,9 +136,8 @@ def moment_form(state: State, s: Vector) -> float:
     """Return sqrt(s'K_U s), its rounding included."""
     assert state.moment is not None
     size, s = split_length(s)
-    columns = s.reshape(-1, state.objective.loss.outputs)
-    products = np.column_stack([state.moment @ c for c in columns.T])
-    form = float(np.vdot(columns, products))
+    outputs = s.reshape(-1, state.objective.loss.outputs).T
+    form = sum(float(output @ (state.moment @ output)) for output in outputs)
     error = sum_error(state) * state.scales.moment
     error += (1.0 + state.scales.row_norm) * underflow_error(state)
     return size * sqrt(max(form, 0.0) + error)

@@ -34,7 +34,12 @@ from .statements import Statement, write_statement
 from .storage import ledger_table
 from .storage.engine import translate_errors
 from .storage.ledger_table import LedgerBatch
-from .storage.tables import read_mark, read_metadata, write_metadata
+from .storage.tables import (
+    overtaken_error,
+    read_mark,
+    read_metadata,
+    write_metadata,
+)
 
 TAG_KEYS = "tag keys"
 READABLE = 0o644  # whatever the umask: others check by it, and must not change it
@@ -111,7 +116,11 @@ def rotate_signing_key(context: Context) -> None:
     batch.append(sign(rotation, old))
 
     def check() -> None:
-        find_signing_key(context.paths, new.public)  # or nobody could sign again
+        try:
+            find_signing_key(context.paths, new.public)
+        except UnusableKey as error:
+            # Another process took it for a leftover: without it nobody could sign.
+            raise overtaken_error() from error
 
     statement = Statement(batch, batch.ledger.head(new, day), time)
     write_statement(context, statement, check=check)
