@@ -257,15 +257,15 @@ def check_place(entry: Entry, due: int, *, day: str) -> str:
             "moved"
         )
     if entry.day < day:
-        return f"entry {place} is of {entry.day}, before the entry before it, of {day}"
+        return f"entry {place}, of {entry.day}, is older than the one before, of {day}"
     return ""
 
 
 def unsigned_message(head: Head) -> str:
     """Return the message that a head is not signed by the key that it names."""
     return (
-        f"the head over {head.size} entries does not bear the signature of key "
-        f"{head.key}"
+        f"the head over {head.size} entries is not signed by key {head.key}, which it "
+        "names"
     )
 
 
