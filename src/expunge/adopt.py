@@ -211,8 +211,8 @@ def _require_known(parameters: AdoptOptions) -> None:
     unknown = sorted(set(parameters) - set(AdoptOptions.__annotations__))
     if unknown:
         raise InvalidInput(
-            f"{', '.join(unknown)}: the estimator decides that; from_sklearn takes "
-            f"{', '.join(AdoptOptions.__annotations__)}"
+            f"from_sklearn does not take {', '.join(unknown)}, which the fitted "
+            f"estimator decides; it takes {', '.join(AdoptOptions.__annotations__)}"
         )
 
 
