@@ -64,22 +64,23 @@ class Forgetful(BaseEstimator, ABC):
     ----------
     alpha, l1_ratio, penalty
         ``alpha`` is the factor of the penalty. An ``l1_ratio`` of 0 is L2, 1 is L1, and
-        in between is elastic net. Pass a penalty object instead of ``l1_ratio``.
+        in between is elastic net. Or pass a penalty object instead of ``l1_ratio``.
     ridge
-        A further factor of |coefficients|^2 / 2.
+        Factor of |coefficients|^2 / 2, added to the penalty.
     scaling
-        "mean" or "sum": what stays fixed when rows go.
+        What stays fixed when rows are removed: alpha under "mean", alpha times the sum
+        of the weights under "sum".
     fit_intercept, penalize_intercept
         Whether there is an intercept, and whether it is penalised.
     mechanism
-        "newton", "jackknife", "rescaled", "retrain", or a mechanism.
+        "newton", "jackknife", "rescaled", "retrain", or a mechanism object.
     budget
-        What releases promise; None promises nothing and adds no noise.
+        A ``Budget``: what releases promise. None promises nothing and adds no noise.
     keep_data
         Whether to keep the rows, so that people can be looked up and any answer can be
         polished. Without them you pass the rows to forget.
     random_state
-        A seed for the noise, for tests; None draws secure noise.
+        A seed for the noise, for tests (``Budget.allow_seeded``). None is secure noise.
     loss
         A name or an object; None is the estimator's default.
     classes
