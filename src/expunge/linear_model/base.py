@@ -411,8 +411,8 @@ def require_known(estimator: object) -> None:
     known = {n: kind for n, kind in Forgetful.by_name.items() if not isabstract(kind)}
     if known.get(type(estimator).__name__) is not type(estimator):
         raise Unsupported(
-            f"{type(estimator).__name__} is not an estimator of expunge and cannot be "
-            f"saved; {', '.join(sorted(known))} can"
+            f"{type(estimator)} cannot be saved, shipped or kept in a registry; "
+            f"{', '.join(sorted(known))} of expunge.linear_model can"
         )
 
 
