@@ -363,7 +363,7 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
     balanced = logistic(class_weight="balanced").fit(X, y)
     with pytest.raises(Unsupported, match="with sample_weight"):
         from_sklearn(balanced, X, y, sample_weight=weight)
-    with pytest.raises(InvalidInput, match="alpha: the estimator decides"):
+    with pytest.raises(InvalidInput, match="does not take alpha, which the fitted"):
         from_sklearn(balanced, X, y, alpha=1.0)  # type: ignore[call-arg]
     with pytest.raises(NotFittedError):
         from_sklearn(logistic(), X, y)

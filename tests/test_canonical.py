@@ -254,8 +254,8 @@ def test_keys_are_sorted_as_in_rfc_8785() -> None:
         (2**53, "beyond 2\\^53 - 1"),
         ([-(2**53)], "beyond 2\\^53 - 1"),
         ({"a": "secret\ud800"}, "lone surrogates"),
-        ({1: "secret"}, "no JSON"),
-        ({"secret"}, "no JSON"),
+        ({1: "secret"}, "not JSON"),
+        ({"secret"}, "not JSON"),
     ],
 )
 def test_what_has_no_spelling_is_refused_and_not_repeated(

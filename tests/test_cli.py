@@ -268,7 +268,7 @@ class TestUsage:
             (["forgt"], "no such command 'forgt'. Did you mean 'forget'?"),
             (["verify", "x", "--kee", "y"], "no such option: --kee"),
             (["fit", "churn"], "missing argument"),
-            (["rotate", "salt"], "'salt'"),
+            (["rotate", "salt"], "for 'KEY': 'salt' is not one of"),
             (["forget", "ada", "--wait", "soon"], "'--wait'"),
         ],
     )

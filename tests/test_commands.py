@@ -143,14 +143,19 @@ class TestFit:
         assert done.code == DONE
         assert "logistic (guessed from the target; choose with --kind)" in done.words
         assert "80 of 40 people, 3 features" in done.words
-        assert "epsilon 1, delta 1e-05 for each release, by noise of 0.1" in done.words
+        assert (
+            "epsilon 1, delta 1e-05 for each release, with noise of sigma 0.1"
+            in done.words
+        )
 
-    def test_without_a_budget_no_claim_is_made(self, folder: Path, table: Path) -> None:
+    def test_without_a_budget_nothing_is_promised(
+        self, folder: Path, table: Path
+    ) -> None:
         about = (table, "--target", "outcome", "--subject", "patient", "--no-budget")
         done = call("fit", "bare", *about)
         assert done.code == DONE
-        assert "none: no claim is made" in done.words
-        assert "no claim is made" in done.err
+        assert "none: nothing is promised" in done.words
+        assert "nothing is promised" in done.err
 
     def test_alphas_tune_and_names_travel(self, folder: Path, table: Path) -> None:
         about = (table, "--target", "outcome", "--subject", "patient", "--json")
@@ -170,7 +175,7 @@ class TestFit:
             (("outcome", "--subject", "x"), "no column 'x'"),
             (
                 ("outcome", "--no-subject", "--drop", "outcome"),
-                "column 'outcome' has two jobs",
+                "column 'outcome' is used twice",
             ),
         ],
     )
@@ -222,7 +227,7 @@ class TestFit:
         about = (table, "--target", "outcome", "--subject", "patient")
         done = call("fit", "churn", *about)
         assert done.code == WRONG_INPUT
-        assert "there is a model 'churn' already" in done.err
+        assert "there is already a model 'churn'" in done.err
         assert unchanged()
 
     def test_bad_names_and_missing_files(
@@ -436,7 +441,7 @@ class TestForget:
             assert call("forget", person(number)).code == DONE
         done = call("forget", person(4))
         assert done.code == SPENT
-        assert "all planned releases of model 'dose' are made" in done.err
+        assert "all planned releases of model 'dose' have been made" in done.err
         assert "is accepted and kept" in done.err
         shown = call("status")
         assert "1 request accepted, not completed:" in shown.out

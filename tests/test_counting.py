@@ -121,7 +121,7 @@ def test_positions_are_not_ids() -> None:
             nobody.forget(ids)
     assert nobody.certificate_.n_releases == 1
     nobody.forget(rows=[7])
-    with pytest.raises(UnknownSubject, match=r"1 of 1 row.s. .* for example '7'"):
+    with pytest.raises(UnknownSubject, match=r"1 of 1 rows, for example '7'"):
         nobody.forget(rows=[7])
     named = model().fit(X, y, subjects=people)
     with pytest.raises(InvalidInput, match="fitted without subjects"):

@@ -365,7 +365,7 @@ class Mine(LogisticRegression):
 def test_strangers_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     cases = [
         (LogisticRegression(loss=Cubic()), "Cubic is not part of expunge"),
-        (Mine(), "Mine is not an estimator"),
+        (Mine(), "Mine'> cannot be saved"),
     ]
     for estimator, message in cases:
         model = estimator.fit(*CANCER)

@@ -62,13 +62,13 @@ class TestPeople:
         about = (table, "--target", "outcome", "--drop", "patient", "--no-subject")
         done = call("fit", "nobody", *about)
         assert done.code == DONE
-        assert "rows 80 of nobody, 3 features" in done.words
+        assert "rows 80 without owners, 3 features" in done.words
         assert "The model has no people: nobody can be forgotten from it." in done.err
         assert "none any number nobody" in call("status").words
         assert call("fit", "none", *about, "--json").json["n_people"] == 0
         refused = call("forget", "7")
         assert refused.code == UNKNOWN
-        assert "1 of 1 person(s) are in no model" in refused.err
+        assert "in no model, or no longer: 1 of 1 people, '7'" in refused.err
 
     @pytest.mark.parametrize(
         ("options", "said"),
@@ -145,7 +145,7 @@ class TestWeight:
             ("inf", "count", "column 'count', line 2: an infinite number"),
             ("many", "count", "column 'count', line 2: it is not a number; give num"),
             ("1", "counts", "did you mean 'count'?"),
-            ("1", "patient", "column 'patient' has two jobs"),
+            ("1", "patient", "column 'patient' is used twice"),
         ],
     )
     def test_in_doubt_is_refused(
@@ -167,7 +167,7 @@ class TestWeight:
 def test_search_is_declared(table: Path) -> None:
     done = call("fit", "chosen", table, *ABOUT, "--tuned-by", "grid search")
     assert done.code == DONE
-    assert "none: no claim is made" in done.words
+    assert "none: nothing is promised" in done.words
     assert "nothing is promised" in done.err
     assert call("forget", "patient-0001").code == DONE
     models = {one["name"]: one for one in call("status", "--json").json["models"]}

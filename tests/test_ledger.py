@@ -220,7 +220,7 @@ class TestGrowth:
         for sequence, words in ((24, "inserted or moved"), (26, "removed or moved")):
             with pytest.raises(InvalidInput, match=words):
                 LEDGER.append(request(sequence, day=LEDGER.day))
-        with pytest.raises(InvalidInput, match="before the entry before it"):
+        with pytest.raises(InvalidInput, match="is older than the one before"):
             LEDGER.append(request(25, day=shifted(LEDGER.day, -1)))
         assert LEDGER.append(request(25, day=LEDGER.day)).size == 26
 

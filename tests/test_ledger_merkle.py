@@ -235,7 +235,7 @@ def test_appending_costs_no_more_than_the_bits_of_the_size(
 
 
 def test_nonsense_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="3 has not 1 peaks"):
+    with pytest.raises(InvalidInput, match="3 does not have 1 peaks"):
         Frontier(3, (EMPTY,))
     with pytest.raises(InvalidInput, match="leaf 4 is not in a tree of 4"):
         inclusion_proof(NODES, 4, size=4)

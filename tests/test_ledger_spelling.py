@@ -203,7 +203,7 @@ class TestSignatures:
         data = export(self.forged(*sizes))
         for lines in (data, data + b"{}\n", data + b"{"):
             verdict = check_export(lines, OLD.public.to_pem())
-            first = f"the head over {sizes[0]} entries does not bear the signature"
+            first = f"the head over {sizes[0]} entries is not signed by key"
             assert first in verdict.says
             assert verdict.ledger.size == sizes[0] - 1
 

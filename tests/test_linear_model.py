@@ -78,7 +78,7 @@ def test_unknown_and_forgotten_people_are_refused_all_or_nothing(cancer: Any) ->
     X, y = cancer
     model = LogisticRegression(alpha=0.1).fit(X, y, subjects=range(len(X)))
     before = model.coef_.copy()
-    with pytest.raises(UnknownSubject, match=r"1 of 2 subject.*'nobody'"):
+    with pytest.raises(UnknownSubject, match=r"1 of 2 people.*'nobody'"):
         model.forget([0, "nobody"])
     assert np.array_equal(model.coef_, before)
     model.forget([0])

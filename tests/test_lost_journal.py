@@ -295,7 +295,7 @@ class TestRestoring:
             for one in line.get("accepted", ()):
                 one["id"] = one["id"].replace(ONE, "b" * 32)
             journal.append([line])
-        with pytest.raises(StoreFailed, match=r"whom 1 completed request\(s\)"):
+        with pytest.raises(StoreFailed, match=r"who some completed requests \(1\)"):
             Registry.restore(folder, backup)
 
     @pytest.mark.parametrize("missing", ["checkpoints", "keys"])
@@ -337,7 +337,7 @@ class TestRebuilding:
         rest = by_name(data_without("person 1", "person 2", "person 4"))
         with Registry.open(folder) as registry:
             if n_unnamed:
-                with pytest.warns(JournalIncomplete, match="does not say whom"):
+                with pytest.warns(JournalIncomplete, match="does not say who"):
                     registry.fit("new", estimator(), **rest)
             else:
                 registry.fit("new", estimator(), **rest)
@@ -350,7 +350,7 @@ class TestRebuilding:
     def test_an_older_backup_is_refused_if_names_are_lost(self, folder: Path) -> None:
         damaged(folder, "missing")
         assert rebuild_journal(folder) == 2
-        with pytest.raises(StoreFailed, match=r"whom 1 completed request\(s\)"):
+        with pytest.raises(StoreFailed, match=r"who some completed requests \(1\)"):
             Registry.restore(folder, folder.with_name("backup"))
 
     def test_an_older_backup_comes_back_if_none_are(self, folder: Path) -> None:

@@ -36,13 +36,18 @@ def test_parameters_outside_the_domain_are_refused(
 
 
 BAD_ROWS: list[tuple[Any, Any, Any, str]] = [
-    ([[np.nan, 1.0]], [1.0], None, "1 NaN or infinite"),
-    ([[np.inf, 1.0], [-np.inf, np.nan]], [1.0, 1.0], None, "3 NaN or infinite"),
-    (sparse.csr_array([[np.nan, 1.0]]), [1.0], None, "1 NaN or infinite"),
-    ([1.0, 2.0], [1.0], None, "X has 1 dimension"),
+    ([[np.nan, 1.0]], [1.0], None, r"NaN or infinite values \(1 of"),
+    (
+        [[np.inf, 1.0], [-np.inf, np.nan]],
+        [1.0, 1.0],
+        None,
+        r"NaN or infinite values \(3 of",
+    ),
+    (sparse.csr_array([[np.nan, 1.0]]), [1.0], None, r"NaN or infinite values \(1 of"),
+    ([1.0, 2.0], [1.0], None, r"X has shape \(2,\); it must"),
     ([["a", "b"]], [1.0], None, "X must hold numbers"),
     (X, [1.0], None, "X has 3 rows and y has 1 labels"),
-    (X, Y, [1.0, 1.0], r"sample_weight has shape \(2,\); X has 3 rows"),
+    (X, Y, [1.0, 1.0], r"sample_weight has shape \(2,\) and X has 3 rows"),
     (X, Y, [1.0, -1.0, 1.0], "finite and not negative"),
     (X, Y, [1.0, np.nan, 1.0], "finite and not negative"),
 ]

@@ -203,7 +203,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize("request_id", ["", "ticket 12", "A" * 32, "0" * 33, 7])
     def test_ids_of_requests(self, registry: Registry, request_id: object) -> None:
-        with pytest.raises(InvalidInput, match="32 hexadecimal digits"):
+        with pytest.raises(InvalidInput, match="32 random hexadecimal digits"):
             registry.forget(["person 3"], request_id)  # type: ignore[arg-type]
 
     def test_requests_that_were_never_sent(self, registry: Registry) -> None:
@@ -299,7 +299,7 @@ class TestReleases:
         assert registry.status().outstanding == ()
         with pytest.raises(InvalidInput, match="no release 9"):
             registry.models.withdraw("all", 9)
-        with pytest.raises(InvalidInput, match="never left"):
+        with pytest.raises(InvalidInput, match="never shipped"):
             registry.models.withdraw("all", 2)
 
     def test_what_leaves_again_is_out_there_again(

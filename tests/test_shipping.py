@@ -131,7 +131,7 @@ class TestBothKinds:
         for name in ("no/model.onnx", "folder.onnx"):
             with pytest.raises(InvalidInput, match="in a folder that exists"):
                 ship(model, tmp_path / name)
-        with pytest.raises(Unsupported, match="Mine is not an estimator"):
+        with pytest.raises(Unsupported, match="Mine'> cannot be saved"):
             ship(fitted(Mine(), CANCER), tmp_path / "model.onnx")
         with pytest.raises(NotFittedError):
             ship(LogisticRegression(), tmp_path / "model.safetensors")

@@ -284,7 +284,7 @@ class TestVault:
         assert keys.key_of(2, "m") == keys.present and keys.key_of(3, "m") == keys.next
         with pytest.raises(NeedsRestore, match="put back from a backup"):
             keys.key_of(1, "m")
-        with pytest.raises(NeedsRestore, match=r"vault\.json is not the newest"):
+        with pytest.raises(NeedsRestore, match=r"vault\.json is out of date"):
             keys.key_of(4, "m")
 
     def test_a_destroyed_key_is_in_no_file(self, vault: Vault) -> None:

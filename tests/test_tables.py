@@ -148,9 +148,9 @@ class TestRefusedColumns:
 
     def test_columns_with_two_jobs(self, tmp_path: Path) -> None:
         path = written(tmp_path, CSV)
-        assert "has two jobs" in refusal(path, subject="y")
-        assert "has two jobs" in refusal(path, drop=["y"])
-        assert "has two jobs" in refusal(path, subject="who", drop=["age", "who"])
+        assert "is used twice" in refusal(path, subject="y")
+        assert "is used twice" in refusal(path, drop=["y"])
+        assert "is used twice" in refusal(path, subject="who", drop=["age", "who"])
 
     def test_names_given_twice(self, tmp_path: Path) -> None:
         path = written(tmp_path, "a,b,a,y,,\n1,2,3,4,,\n5,6,7,8,,\n")

@@ -263,7 +263,7 @@ def test_recomputed_radius_must_not_exceed_the_record() -> None:
         assert verdict.failures == ("the recomputed radius exceeds the record's",)
     shown = verify(EACH, record(), radius=1e-3).says
     assert "does not show that the released model" in shown
-    with pytest.raises(InvalidInput, match="hand over the record"):
+    with pytest.raises(InvalidInput, match="pass the record too"):
         verify(EACH, radius=1e-3)
 
 

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Certified machine unlearning of regularised convex models.
 
+Fit a ``LogisticRegression`` with ``subjects`` and a ``Budget``, call ``forget`` with
+the ids of the people who leave, and check the ``certificate_`` with ``verify``. Save a
+model with ``save`` and read it with ``load``; write a release for serving with
+``ship``.
+
 ``__init__.pyi`` lists the public names. Each is imported on first use: NumPy, SciPy and
 scikit-learn take a second to import, and ``--help`` need not wait for them.
 """

@@ -6,15 +6,17 @@ minimiser, and scikit-learn stops short of it. The problem is solved again from 
 and ``adoption_`` says how far the model moved. ``model.to_sklearn()`` goes the other
 way, for serving.
 
-With W the sum of the weights and R = l1_ratio |w|_1 + (1 - l1_ratio) |w|^2 / 2,
+With w the weight of a row, W the sum of all weights, b the coefficients and
+R = l1_ratio |b|_1 + (1 - l1_ratio) |b|^2 / 2, they minimise
 
     LogisticRegression    C sum w loss + R             alpha = 1/(C W)   "sum"
-    Ridge                 sum w error^2 + a |w|^2      alpha = a/W       "sum"
+    Ridge                 sum w error^2 + a |b|^2      alpha = a/W       "sum"
     RidgeClassifier       the same on -1 and +1        alpha = a/W       "sum"
     Lasso, ElasticNet     mean error^2 / 2 + a R       alpha = a         "mean"
     SGDClassifier         mean loss + a R              alpha = a         "mean"
 
-so that removal aims at retraining with the same hyper-parameter. Estimators are
+and the model here gets that alpha and scaling, so that removal aims at retraining with
+the same hyper-parameter. Estimators are
 recognised by their exact class, because a subclass may minimise something else. A
 setting without a counterpart is refused, never approximated.
 """
@@ -209,8 +211,8 @@ def _require_known(parameters: AdoptOptions) -> None:
     unknown = sorted(set(parameters) - set(AdoptOptions.__annotations__))
     if unknown:
         raise InvalidInput(
-            f"{', '.join(unknown)}: the estimator decides that; from_sklearn takes "
-            f"{', '.join(AdoptOptions.__annotations__)}"
+            f"from_sklearn does not take {', '.join(unknown)}, which the fitted "
+            f"estimator decides; it takes {', '.join(AdoptOptions.__annotations__)}"
         )
 
 

@@ -312,7 +312,7 @@ def read_only_message(path: Path) -> str:
     """Return the message for an attempt to write to a read-only disk."""
     return (
         f"{path} is on a disk that can only be read, so nothing can be changed there; "
-        "mount it to write, or only look at it (status, log)"
+        "mount it writable, or only look at it (status, log)"
     )
 
 
@@ -329,8 +329,8 @@ def denied_message(path: Path) -> str:
         if found.st_uid == os.geteuid():
             private = "700" if stat.S_ISDIR(found.st_mode) else "600"
             return (
-                f"{of_what}{place} has mode {stat.S_IMODE(found.st_mode):04o}, so that "
-                f"this user may not read and write it; run chmod {private} {place}"
+                f"{of_what}{place} has mode {stat.S_IMODE(found.st_mode):04o}, so "
+                f"this user cannot read and write it; run chmod {private} {place}"
             )
         owner, user = _user_name(found.st_uid), _user_name(os.geteuid())
         # In your own folder the file was left behind; elsewhere you are the wrong user.

@@ -9,7 +9,7 @@ alone, such as a corrupt file or an unusable key, are defined there and derive f
 
 
 class ExpungeError(Exception):
-    """Anything expunge refuses to do, with the way out in its message."""
+    """Anything expunge refuses to do; the message says what to do instead."""
 
 
 class InvalidInput(ExpungeError, ValueError):
@@ -29,7 +29,7 @@ class EmptyClass(InvalidInput):
 
 
 class RowsRequired(ExpungeError, ValueError):
-    """The mechanism looks at the remaining rows and was not handed them."""
+    """The mechanism needs the remaining rows, and they were not passed."""
 
 
 class NotPositiveDefinite(ExpungeError, ArithmeticError):
@@ -37,7 +37,7 @@ class NotPositiveDefinite(ExpungeError, ArithmeticError):
 
 
 class NotConverged(ExpungeError, ArithmeticError):
-    """The solver stopped above the residual it promises."""
+    """The solver stopped before its residual was small enough."""
 
 
 class NotCertifiable(ExpungeError, ValueError):
@@ -45,11 +45,11 @@ class NotCertifiable(ExpungeError, ValueError):
 
 
 class ScheduleExhausted(ExpungeError, RuntimeError):
-    """Every release that the budget planned is made; the schedule alone says so."""
+    """All planned releases have been made; this depends on the schedule alone."""
 
 
 class CapacityExceeded(ExpungeError, RuntimeError):
-    """The budget is exhausted; the message holds no figure, since each would leak."""
+    """The budget is exhausted; the message has no figures, as they would leak."""
 
 
 class MissingExtra(ExpungeError, ImportError):
@@ -69,7 +69,7 @@ class UnknownRows(ExpungeError, ValueError):
 
 
 class NoPrivateState(ExpungeError, RuntimeError):
-    """The copy carries the release alone; removal needs the private state."""
+    """The copy has only the release; removal needs the private state."""
 
 
 class UnknownRequest(ExpungeError, KeyError):
@@ -93,7 +93,7 @@ class StoreFailed(ExpungeError, OSError):
 
 
 class JournalDamaged(StoreFailed):
-    """The journal is missing, cut short or not the same one; nothing was done."""
+    """The journal is missing, cut short or altered; nothing was done."""
 
 
 class OlderSchema(ExpungeError, RuntimeError):
@@ -101,7 +101,7 @@ class OlderSchema(ExpungeError, RuntimeError):
 
 
 class NeedsRestore(ExpungeError, RuntimeError):
-    """The store is older than the files beside it: it was restored from a backup."""
+    """The store is older than the files around it: it was put back from a backup."""
 
 
 class LedgerCorrupt(ExpungeError, ValueError):

@@ -192,7 +192,8 @@ def attack_reconstruction(
     """
     if len(person) != 1:
         raise InvalidInput(
-            f"{len(person)} rows removed in between; the attack looks for one"
+            f"{len(person)} rows removed in between; the attack looks for one; audit "
+            "the removal of one row"
         )
     x, noise = person.dense()[0], options.source
     H = _hessian(objective, pair.first, known=known)

@@ -81,9 +81,12 @@ class InitCommand(RegistryOptions):
         parts = [
             ("registry", folder),
             ("store", status.store),
-            ("keys", f"{folder / 'keys'}: secret; a registry is lost without them"),
+            ("keys", f"{folder / 'keys'}: secret; without them the registry is lost"),
             ("public key", f"{folder / 'public.pem'}: publish it"),
-            ("journal", f"{folder / 'journal'}: secret; has what a backup lacks"),
+            (
+                "journal",
+                f"{folder / 'journal'}: secret; records what came after a backup",
+            ),
         ]
         print_text(format_pairs(parts), "", wrap(BACKUP_ADVICE))
         return DONE
@@ -109,7 +112,10 @@ class RestoreCommand(RegistryOptions):
     def perform(self) -> int:
         """Restore, and print how many requests are completed."""
         if (self.backup is None) != self.journal:
-            raise InvalidInput("give either the folder of a backup or --journal")
+            raise InvalidInput(
+                "give either the folder of a backup, or --journal to rebuild the "
+                "journal"
+            )
         if self.backup is None:
             return self._rebuild_journal()
         require_file(self.backup)
@@ -141,7 +147,7 @@ class RestoreCommand(RegistryOptions):
         if n_unnamed:
             requests = format_count(n_unnamed, "completed request")
             text = (
-                f"It no longer says whom {requests} named. Make a backup now, because "
+                f"It no longer says who {requests} named. Make a backup now, because "
                 "older ones are refused, and check that these people are not in any "
                 "table you fit."
             )
@@ -289,7 +295,7 @@ def print_status(status: "RegistryStatus") -> None:
 def tabulate_models(status: "RegistryStatus") -> TextTable:
     """Return the models as a table."""
     return TextTable(
-        ("release", "made (UTC)", "status", "people", "left", "model"),
+        ("release", "made (UTC)", "status", "people", "releases left", "model"),
         tuple(
             (
                 str(model.number),

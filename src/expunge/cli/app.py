@@ -83,6 +83,7 @@ class CommandGroup(TyperGroup):
             typer.echo(message, err=True)
             return
         where = error.ctx.command_path if error.ctx else self.name
+        message = message.replace("Value error, ", "")  # a word for programmers
         text = message[:1].lower() + message[1:].rstrip(".")
         print_error(f"{text}; see {where} --help", WRONG_INPUT, as_json=as_json)
 

@@ -47,10 +47,10 @@ MEANINGS: Mapping[int, str] = MappingProxyType(
         DATA_MISSING: "a file, the data or the registry is missing",
         NOT_INSTALLED: "an extra or a checkout is missing",
         BUSY: "busy: accepted requests are kept, but not applied yet",
-        DOES_NOT_STAND: "it does not stand (verify, audit, demo)",
+        DOES_NOT_STAND: "a check failed (verify, audit, demo)",
         UNKNOWN: "unknown person or request",
         STORE_FAILED: "the store failed: full, read-only, gone, too old or damaged",
-        SPENT: "the budget is used up",
+        SPENT: "the budget is exhausted",
         INTERRUPTED: "interrupted; finished work is kept",
     }
 )
@@ -322,13 +322,13 @@ def _format_optional_day(time: int | None) -> str | None:
 def describe_promise(certificate: "Certificate") -> str:
     """Return in a few words what a certificate promises."""
     if certificate.status == "radius-only":
-        return "none: no claim is made"
+        return "none: nothing is promised"
     about = "each release"
     if certificate.releases is not None:
         about = f"{certificate.releases} releases together"
     return (
         f"epsilon {certificate.epsilon:g}, delta {certificate.delta:g} for {about}, "
-        f"by noise of {certificate.sigma:g}"
+        f"with noise of sigma {certificate.sigma:g}"
     )
 
 

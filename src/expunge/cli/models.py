@@ -71,12 +71,15 @@ class EstimatorOptions:
         str | None,
         typer.Option(
             metavar="LIST",
-            help="Candidates such as 1e-2,1e-3: choose by cross-validation, and choose "
-            "again when people are forgotten.",
+            help="Candidates for alpha, such as 1e-2,1e-3: choose one by "
+            "cross-validation, and choose again when people are forgotten.",
         ),
     ] = None
     l1_ratio: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="0 is L2, 1 is L1.")
+        float,
+        typer.Option(
+            min=0.0, max=1.0, help="Share of L1 in the penalty: 0 is L2, 1 is L1."
+        ),
     ] = 0.0
     mechanism: Annotated[
         MechanismName, typer.Option(help="How to compute removals.")
@@ -235,13 +238,11 @@ class FitCommand(RegistryOptions, EstimatorOptions):
         Path, typer.Argument(metavar="FILE", help="The table: CSV or Parquet.")
     ]
     target: Annotated[
-        str, typer.Option(metavar="COLUMN", help="What the model predicts.")
+        str, typer.Option(metavar="COLUMN", help="Column that the model predicts.")
     ]
     subject: Annotated[
         str | None,
-        typer.Option(
-            metavar="COLUMN", help="Ids of people: whose row it is, for forget."
-        ),
+        typer.Option(metavar="COLUMN", help="Column of ids that say whose row it is."),
     ] = None
     no_subject: Annotated[
         bool,
@@ -252,7 +253,7 @@ class FitCommand(RegistryOptions, EstimatorOptions):
     ] = False
     weight: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="Weights of the rows; not a feature."),
+        typer.Option(metavar="COLUMN", help="Column of weights; not a feature."),
     ] = None
     classes: Annotated[
         str | None,
@@ -260,15 +261,15 @@ class FitCommand(RegistryOptions, EstimatorOptions):
             metavar="A,B,...",
             help="All classes that the target may have, separated by commas: declared "
             "in advance, so that a class without rows stays in the model. Without this "
-            "option a class leaves with its last row.",
+            "option a class leaves the model with its last row.",
         ),
     ] = None
     penalize_intercept: Annotated[
         bool,
         typer.Option(
             "--penalize-intercept",
-            help="Penalise the intercept too. A declared class without rows has no "
-            "model otherwise.",
+            help="Penalise the intercept too. Otherwise a declared class without rows "
+            "cannot be fitted.",
         ),
     ] = False
     drop: Annotated[
@@ -279,9 +280,9 @@ class FitCommand(RegistryOptions, EstimatorOptions):
         str | None,
         typer.Option(
             metavar="WORDS",
-            help="What chose alpha, columns or the budget by looking at these rows, "
-            "e.g. 'grid search'. Removals do not undo that choice, so nothing is "
-            "promised. Not needed with --alphas, whose choice is undone.",
+            help="Declare what chose alpha, columns or the budget by looking at these "
+            "rows, e.g. 'grid search'. Removals do not undo that choice, so nothing is "
+            "promised. Not needed with --alphas, which chooses again.",
         ),
     ] = None
     replace: Annotated[
@@ -290,7 +291,8 @@ class FitCommand(RegistryOptions, EstimatorOptions):
     readmit: Annotated[
         bool,
         typer.Option(
-            "--readmit", help="Accept people who were forgotten: they came back."
+            "--readmit",
+            help="Accept people who were forgotten before, because they came back.",
         ),
     ] = False
 
@@ -351,12 +353,11 @@ class FitCommand(RegistryOptions, EstimatorOptions):
         n_rows, n_features = table.X.shape
         guessed = " (guessed from the target; choose with --kind)"
         people = format_count(fitted.n_people, "person", plural="people")
-        if table.subjects is None:
-            people = "nobody"
+        whose = "without owners" if table.subjects is None else f"of {people}"
         lines: list[tuple[str, object]] = [
             ("model", fitted.name),
             ("kind", f"{kind}{guessed if self.kind is ModelKind.auto else ''}"),
-            ("rows", f"{n_rows} of {people}, {format_count(n_features, 'feature')}"),
+            ("rows", f"{n_rows} {whose}, {format_count(n_features, 'feature')}"),
             ("release", fitted.number),
             ("promise", describe_promise(fitted.certificate)),
         ]
@@ -365,10 +366,13 @@ class FitCommand(RegistryOptions, EstimatorOptions):
             print_note("The model has no people: nobody can be forgotten from it.")
         if self.tuned_by is not None:
             print_note(
-                "Removals do not undo a choice made on the rows: nothing is promised."
+                "Removals do not undo a choice made by looking at the rows: nothing is "
+                "promised."
             )
         if self.no_budget:
-            print_note("Without a budget no claim is made about what it reveals.")
+            print_note(
+                "Without a budget nothing is promised about what a release reveals."
+            )
 
 
 def name_columns(table: "TrainingTable") -> Any:
@@ -381,8 +385,9 @@ def name_columns(table: "TrainingTable") -> Any:
 class PlanCommand(RegistryOptions):
     """Show how many rows may be removed under a model's budget.
 
-    It also shows what the noise costs. A plan reads the rows in the registry, so no
-    certificate covers a budget that you choose from it. Keep the figures private.
+    It also shows how much accuracy the noise costs. A plan reads the rows in the
+    registry, so no certificate covers a budget that you choose from it. Keep the
+    figures private.
     """
 
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
@@ -419,7 +424,9 @@ class ReleaseCommand(RegistryOptions):
     ] = None
     withdraw: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="No copy of release N is in use now."),
+        typer.Option(
+            metavar="N", min=1, help="State that no copy of release N is in use."
+        ),
     ] = None
 
     def perform(self) -> int:

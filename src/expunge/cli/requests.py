@@ -114,10 +114,12 @@ class ForgetCommand(RegistryOptions):
         """Return the people to forget; None with --pending."""
         if [bool(self.ids), self.source is not None, self.pending].count(True) != 1:
             raise InvalidInput(
-                "who is to be forgotten? give ids, or a file with --from, or --pending"
+                "nobody to forget: give ids, a file with --from, or --pending"
             )
         if self.request is not None and not self.ids:
-            raise InvalidInput("--request goes with ids on the command line; give them")
+            raise InvalidInput(
+                "--request without ids; give the ids of the people on the command line"
+            )
         if self.pending and self.dry_run:
             raise InvalidInput(
                 "--pending with --dry-run; expunge status lists pending requests"
@@ -252,8 +254,8 @@ def refuse_unknown(unknown: Sequence[str]) -> None:
     if unknown:
         raise UnknownSubject(
             f"{format_count(len(unknown), 'id is', plural='ids are')} in no model: "
-            f"{format_ids(unknown)}; nothing was accepted; correct them, or leave them "
-            "out with --skip-unknown"
+            f"{format_ids(unknown)}; nothing was accepted; check the ids, or leave out "
+            "unknown ones with --skip-unknown"
         )
 
 

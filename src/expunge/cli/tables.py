@@ -40,6 +40,7 @@ MISSING_IDS = MISSING | {"None", "NaT"}
 
 VALUE_MISSING = "a value is missing"
 FILL_IN = "fill it in, or remove the row"
+REPLACE = "replace it, or remove the row"
 ENCODE = (
     "encode the column as numbers, leave it out with --drop, or give it as --subject "
     "if it holds ids of people"
@@ -104,7 +105,7 @@ def read_table(
     for name in named:
         if apart.count(name) > 1:
             raise InvalidInput(
-                f"{source.path}: column {name!r} has two jobs; give different columns "
+                f"{source.path}: column {name!r} is used twice; give different columns "
                 "as target, subject and weight, and drop none of them"
             )
     features = tuple(name for name in source.names if name not in apart)
@@ -253,7 +254,8 @@ class _Column:
             row = int(np.argmin(finite))
             infinite = np.isinf(numbers[row])
             what = "an infinite number" if infinite else VALUE_MISSING
-            raise self._make_error(what, row=row, advice=FILL_IN)
+            advice = REPLACE if infinite else FILL_IN
+            raise self._make_error(what, row=row, advice=advice)
         return numbers
 
     def to_weights(self) -> Vector:
@@ -318,7 +320,7 @@ class _Column:
         for row, one in enumerate(ids):
             if numbers[row] and re.search(sign, one):
                 what = "the id is written as a float"
-                advice = "write integers, or use a Parquet file if it is meant so"
+                advice = "write integers, or use a Parquet file if ids look like this"
                 raise self._make_error(what, row=row, advice=advice)
 
     def _explain_text(self, advice: str) -> InvalidInput:

@@ -123,7 +123,8 @@ def _targets(y: ArrayLike, outputs: int) -> Vector:
     beyond = np.abs(targets) > LARGEST
     if np.count_nonzero(beyond):
         raise InvalidInput(
-            f"target {targets[beyond][0]:.3g} is beyond {LARGEST:g}; rescale them all"
+            f"target {targets[beyond][0]:.3g} is beyond {LARGEST:g}; rescale all "
+            "targets"
         )
     return targets
 
@@ -146,7 +147,8 @@ def _codes(y: ArrayLike, classes: int) -> Vector:
     outside = (codes != np.floor(codes)) | (codes < 0) | (codes >= classes)
     if outside.any():
         raise InvalidInput(
-            f"label {codes[outside][0]:g} is not a class code from 0 to {classes - 1}"
+            f"label {codes[outside][0]:g} is not a class code from 0 to {classes - 1}; "
+            "number the classes from 0"
         )
     return codes
 

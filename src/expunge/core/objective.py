@@ -235,7 +235,7 @@ class Objective:
         if len(labels) != n_samples:
             raise InvalidInput(
                 f"X has {n_samples} rows and y has {len(labels)} labels; "
-                "there must be one label a row"
+                "give one label for each row"
             )
         self.require_columns(n_columns)
         return Rows(design, labels, _weights(sample_weight, n_samples))
@@ -261,8 +261,8 @@ class Objective:
             raise InvalidInput(f"X must hold numbers: {error}") from error
         if dense.ndim != 2:
             raise InvalidInput(
-                f"X has {dense.ndim} dimension(s); it must be (rows, features), "
-                "also for a single row"
+                f"X has shape {dense.shape}; it must be (rows, features), even for a "
+                "single row"
             )
         _require_representable(dense, self.intercept)
         if self.intercept:
@@ -299,8 +299,8 @@ def _require_representable(X: Design, intercept: bool) -> None:
     finite = np.isfinite(values)
     if not finite.all():
         raise InvalidInput(
-            f"X holds {int((~finite).sum())} NaN or infinite value(s); impute or drop "
-            "them first"
+            f"X holds NaN or infinite values ({int((~finite).sum())} of them); impute "
+            "or drop them first"
         )
     norms = row_norms(X[~good])
     bad = norms > LARGEST
@@ -314,13 +314,14 @@ def _require_representable(X: Design, intercept: bool) -> None:
 
 
 def _weights(sample_weight: ArrayLike | None, n_samples: int) -> Vector:
-    """Return one finite non-negative weight a row."""
+    """Return one finite non-negative weight for each row."""
     if sample_weight is None:
         return np.ones(n_samples)
     weight = np.asarray(sample_weight, dtype=np.float64)
     if weight.shape != (n_samples,):
         raise InvalidInput(
-            f"sample_weight has shape {weight.shape}; X has {n_samples} rows"
+            f"sample_weight has shape {weight.shape} and X has {n_samples} rows; give "
+            "one weight for each row"
         )
     if not (np.isfinite(weight).all() and (weight >= 0.0).all()):
         raise InvalidInput("sample_weight must be finite and not negative")

@@ -157,8 +157,8 @@ class GroupLasso(Penalty):
         codes = tuple(int(group) for group in groups)
         if set(codes) != set(range(len(set(codes)))) or not codes:
             raise InvalidInput(
-                "groups must number the groups 0, 1, 2, ... without gaps, one "
-                "number a feature"
+                "groups must be numbered 0, 1, 2, ... without gaps; give one number "
+                "for each feature"
             )
         object.__setattr__(self, "groups", codes)
 
@@ -195,12 +195,13 @@ class GroupLasso(Penalty):
         return norms, np.sqrt(sizes)
 
     def require_shape(self, n_features: int, outputs: int) -> None:
-        """Raise InvalidInput unless there is one group number a feature."""
+        """Raise InvalidInput unless there is one group number for each feature."""
         del outputs
         if len(self.groups) != n_features:
             raise InvalidInput(
                 f"GroupLasso numbers {len(self.groups)} features and the model "
-                f"penalises {n_features}; give one group number a feature"
+                f"penalises {n_features}; give one group number for each "
+                "feature"
             )
 
 

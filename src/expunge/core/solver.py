@@ -265,7 +265,10 @@ def _choose_start(objective: Objective, rows: Rows, *, start: Vector | None) -> 
             "reduce the features"
         )
     if not rows.total_weight > 0.0:
-        raise InvalidInput("no rows with positive weight: there is nothing to fit")
+        raise InvalidInput(
+            "no rows with positive weight, so there is nothing to fit; check the rows "
+            "and sample_weight"
+        )
     if rows.total_weight < SMALLEST:
         raise InvalidInput(
             f"the weights sum to less than {SMALLEST:g}; multiply all of them by the "

@@ -103,7 +103,9 @@ def read_shipped(path: str | PathLike[str]) -> PublicModel:
     try:
         data = place.read_bytes()
     except FileNotFoundError:
-        raise CorruptFiles(f"{place} is missing; {SHIP_AGAIN}") from None
+        raise CorruptFiles(
+            f"{place} is missing; check the path, {SHIP_AGAIN}"
+        ) from None
     words = _read_metadata(place.name, data)
     try:
         return _read_public(words, library.load(data))

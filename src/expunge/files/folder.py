@@ -341,7 +341,9 @@ def _open_pair(
 def _require(data: bytes | None, name: str, *, folder: Path) -> bytes:
     """Return the content of a file that must exist."""
     if data is None:
-        raise CorruptFiles(f"{name} is missing from {folder}; {RESTORE}")
+        raise CorruptFiles(
+            f"{name} is missing from {folder}; check the path, {RESTORE}"
+        )
     return data
 
 

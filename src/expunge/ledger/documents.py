@@ -59,7 +59,7 @@ class CanonicalDocument(Document):
         try:
             document = super().from_json(text)
         except RecursionError:
-            raise InvalidInput(f"{cls.__name__}: nested too deeply to be one") from None
+            raise InvalidInput(f"{cls.__name__}: nested too deeply") from None
         given = (
             text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
         )

@@ -134,7 +134,7 @@ class Entry(CanonicalDocument):
     kind
         What happened; fixed for each class.
     version
-        Of the format.
+        Version of the format.
     """
 
     sequence: int

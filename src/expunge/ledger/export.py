@@ -42,11 +42,11 @@ from .receipts import Receipt, check_receipt
 LINES: Mapping[str, type[Entry | Head]] = {"head": Head, **KINDS}
 
 NOT_SHOWN = (
-    "This does not show that nothing was cut off after the last head: a missing end "
-    "shows only against a later head, from another export or a receipt. Nor does it "
-    "show that everybody is shown the same ledger, that the operator's clock is right, "
-    "that no key was replaced since the list of keys given was published, or that what "
-    "the entries say was done."
+    "This does not show that nothing was cut off after the last head: to find a "
+    "missing end, compare with a later head, from another export or a receipt. Nor "
+    "does it show that everybody is shown the same ledger, that the operator's clock "
+    "is right, that no key was replaced since the list of keys given was published, or "
+    "that what the entries say was done."
 )
 
 
@@ -278,8 +278,8 @@ def _require_comparable(
     early = [head.size for head in seen if head.size < start.size]
     if early:
         raise InvalidInput(
-            f"a head over {early[0]} entries cannot be held against an export that "
-            f"begins after {start.size}; check it against the whole export"
+            f"a head over {early[0]} entries cannot be compared with an export that "
+            f"begins after {start.size}; compare it with the whole export"
         )
 
 
@@ -302,7 +302,7 @@ def _make_verdict(reader: _ExportReader, failure: str) -> ExportVerdict:
     else:
         says = (
             f"All {confirmed.size} entries are those that the operator signed for, the "
-            f"last one of {confirmed.day}. {NOT_SHOWN}"
+            f"last one dated {confirmed.day}. {NOT_SHOWN}"
         )
     return ExportVerdict(
         tuple(findings), (failure,) if failure else (), says, confirmed

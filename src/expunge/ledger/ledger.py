@@ -214,18 +214,18 @@ class Ledger:
         missing = head.size - self.size
         if missing > 0:
             return (
-                f"{named} comes after {self.size}: {missing} before it were removed "
-                "or moved"
+                f"{named} comes after {self.size} entries: others before it were "
+                f"removed or moved ({missing})"
             )
         if missing < 0:
             return (
-                f"{named} comes after {self.size}: {-missing} before it were inserted "
-                "or moved"
+                f"{named} comes after {self.size} entries: some before it were "
+                f"inserted or moved ({-missing})"
             )
         if head.tree != self.frontier.tree():
-            return f"{named} has another root than they give"
+            return f"{named} has a different root than these entries give"
         if head.day < self.day:
-            return f"{named} is of {head.day}, before its last entry"
+            return f"{named} is dated {head.day}, before its last entry"
         key = self.keys.at(head.size)
         if head.key != key.id:
             return f"{named} names key {head.key}, and {key.id} is in force there"
@@ -257,15 +257,15 @@ def check_place(entry: Entry, due: int, *, day: str) -> str:
             "moved"
         )
     if entry.day < day:
-        return f"entry {place} is of {entry.day}, before the entry before it, of {day}"
+        return f"entry {place}, of {entry.day}, is older than the one before, of {day}"
     return ""
 
 
 def unsigned_message(head: Head) -> str:
     """Return the message that a head is not signed by the key that it names."""
     return (
-        f"the head over {head.size} entries does not bear the signature of key "
-        f"{head.key}"
+        f"the head over {head.size} entries is not signed by key {head.key}, which it "
+        "names"
     )
 
 

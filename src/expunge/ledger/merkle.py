@@ -66,8 +66,8 @@ class Frontier:
         """Refuse peaks that no tree of this size has."""
         if self.size < 0 or len(self.peaks) != self.size.bit_count():
             raise InvalidInput(
-                f"a tree of size {self.size} has not {len(self.peaks)} peaks; it has "
-                "one for each bit of its size that is set"
+                f"a tree of size {self.size} does not have {len(self.peaks)} peaks; it "
+                "has one for each bit of its size that is set"
             )
 
     def completed_roots(self, leaf: bytes) -> tuple[bytes, ...]:

@@ -37,12 +37,12 @@ from .merkle import HASH_BYTES, Proof, includes
 FORMAT = 1
 # Each follows "It says nothing about ...", like those of a certificate.
 NOT_COVERED = (
-    "who was removed: nobody is named in it, and that it answers your request you know "
-    "from the operator alone",
-    "whether the operator shows everybody the same ledger; hold the head in it against "
-    "an export, or against the heads that others have",
-    "whether the operator's clock is right, the day of acceptance included",
-    "copies of data or models outside the models that it names",
+    "who was removed: it names nobody, and only the operator can tell you that it "
+    "answers your request",
+    "whether the operator shows everybody the same ledger: compare its head with an "
+    "export, or with the heads that others have",
+    "whether the operator's clock, which gave the day of acceptance, is right",
+    "copies of data or models other than the models that it names",
 )
 
 # Said where the key has no end in the list that was given.
@@ -53,7 +53,7 @@ AS_OF_THE_LIST = (
 # Said where it has one: in its own range the key is good for ever.
 RETIRED = (
     "whether its key, which is retired, was stolen: a thief could have signed it, for "
-    "entries from before the rotation; hold it against an export of the ledger"
+    "entries from before the rotation; compare it with an export of the ledger"
 )
 
 
@@ -230,9 +230,9 @@ def _check_signatures(receipt: Receipt, history: KeyHistory) -> str:
             "names: that key may have been stolen; ask the operator"
         )
     if not receipt.signed_by(key):
-        return f"it does not bear the signature of key {receipt.key}"
+        return f"it is not signed by key {receipt.key}"
     if not receipt.head.signed_by(key):
-        return f"its head does not bear the signature of key {receipt.key}"
+        return f"its head is not signed by key {receipt.key}"
     return ""
 
 

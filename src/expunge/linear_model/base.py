@@ -35,7 +35,7 @@ from ..core.objective import Objective, Rows, Scaling
 from ..core.penalties import Penalty
 from ..exceptions import CapacityExceeded, InvalidInput, NoPrivateState, Unsupported
 from ..files import save
-from ..plan import PlanOptions, PlanReport, plan
+from ..plan import PlanOptions, PlanReport, plan_model
 from ..private_model.answers import Adoption
 from ..private_model.labels import Labels
 from ..private_model.model import PrivateModel
@@ -71,22 +71,23 @@ class Forgetful(BaseEstimator, ABC):
     ----------
     alpha, l1_ratio, penalty
         ``alpha`` is the factor of the penalty. An ``l1_ratio`` of 0 is L2, 1 is L1, and
-        in between is elastic net. Pass a penalty object instead of ``l1_ratio``.
+        in between is elastic net. Or pass a penalty object instead of ``l1_ratio``.
     ridge
-        A further factor of |coefficients|^2 / 2.
+        Factor of |coefficients|^2 / 2, added to the penalty.
     scaling
-        "mean" or "sum": what stays fixed when rows go.
+        What stays fixed when rows are removed: alpha under "mean", alpha times the sum
+        of the weights under "sum".
     fit_intercept, penalize_intercept
         Whether there is an intercept, and whether it is penalised.
     mechanism
-        "newton", "jackknife", "rescaled", "retrain", or a mechanism.
+        "newton", "jackknife", "rescaled", "retrain", or a mechanism object.
     budget
-        What releases promise; None promises nothing and adds no noise.
+        A ``Budget``: what releases promise. None promises nothing and adds no noise.
     keep_data
         Whether to keep the rows, so that people can be looked up and any answer can be
         polished. Without them you pass the rows to forget.
     random_state
-        A seed for the noise, for tests; None draws secure noise.
+        A seed for the noise, for tests (``Budget.allow_seeded``). None is secure noise.
     loss
         A name or an object; None is the estimator's default.
     classes
@@ -254,21 +255,7 @@ class Forgetful(BaseEstimator, ABC):
         Planning on the training data looks at them, and it warns you of that: plan a
         budget on other data of the same kind.
         """
-        private = private_model(self)
-        rows, budget = private.remaining_rows(), private.budget
-        if rows is None or budget is None:
-            raise InvalidInput(
-                "a plan needs rows and a budget: set keep_data=True and budget=..., or "
-                "call expunge.plan.plan with other rows"
-            )
-        objective = private.objective_for(rows)
-        return plan(
-            objective,
-            rows,
-            budget=budget,
-            mechanism=private.agreement.mechanism,
-            options=options,
-        )
+        return plan_model(private_model(self), options)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write release and private state into a folder; ``expunge.load`` reads it."""
@@ -419,8 +406,8 @@ def require_known(estimator: object) -> None:
     known = {n: kind for n, kind in Forgetful.by_name.items() if not isabstract(kind)}
     if known.get(type(estimator).__name__) is not type(estimator):
         raise Unsupported(
-            f"{type(estimator).__name__} is not an estimator of expunge and cannot be "
-            f"saved; {', '.join(sorted(known))} can"
+            f"{type(estimator)} cannot be saved, shipped or kept in a registry; "
+            f"{', '.join(sorted(known))} of expunge.linear_model can"
         )
 
 

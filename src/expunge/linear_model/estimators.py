@@ -75,8 +75,9 @@ class _Classifier(ClassifierMixin, Forgetful):
 class LogisticRegression(_Classifier):
     """Logistic regression that can forget; one-vs-rest for more than two classes.
 
-    Minimises mean loss + alpha penalty + ridge/2 |coefficients|^2. Parameters are
-    those of ``Forgetful``; ``loss`` is "logistic" or "squared_hinge" (two classes).
+    Minimises mean loss + alpha penalty + ridge/2 |coefficients|^2. ``loss`` is
+    "logistic" or "squared_hinge" (two classes). The parameters are described in
+    ``help(expunge.linear_model.base.Forgetful)``.
     """
 
     def _base_loss(self) -> Loss:
@@ -102,8 +103,9 @@ class LogisticRegression(_Classifier):
 class SoftmaxRegression(_Classifier):
     """Softmax (multinomial logistic) regression that can forget.
 
-    Parameters are those of ``Forgetful``, except ``loss``. Penalties on the whole
-    matrix of coefficients (``NuclearNorm``, ``GroupLasso``) are useful here.
+    Penalties on the whole matrix of coefficients (``NuclearNorm``, ``GroupLasso``) are
+    useful here; leave out ``loss``. The parameters are described in
+    ``help(expunge.linear_model.base.Forgetful)``.
     """
 
     def _base_loss(self) -> Loss:
@@ -129,8 +131,8 @@ class SoftmaxRegression(_Classifier):
 class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
     """Linear regression that can forget, for one target or several.
 
-    Parameters are those of ``Forgetful``; ``loss`` is "half_squared" or "huber" (one
-    target).
+    ``loss`` is "half_squared" or "huber" (one target). The parameters are described in
+    ``help(expunge.linear_model.base.Forgetful)``.
     """
 
     def to_sklearn(self) -> Any:

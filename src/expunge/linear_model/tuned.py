@@ -72,7 +72,7 @@ class TunedEstimator(Forgetful):
     Parameters
     ----------
     alphas, l1_ratios
-        The candidates are all pairs. Of equal errors the larger alpha wins.
+        The candidates are all pairs of them. On a tie the larger alpha wins.
     folds
         Number of folds; a keyed hash of the id puts each person into one. Or "loo",
         which leaves out one row at a time, approximately and with an error bound.
@@ -83,10 +83,10 @@ class TunedEstimator(Forgetful):
     fold_key
         Key of the hash, bytes or a string; None draws one at the fit.
     penalty, ridge, fit_intercept, penalize_intercept, mechanism, budget, loss, classes
-        As for the estimators that do not tune. Pass a penalty object instead of
+        As for the estimators that do not tune. Or pass a penalty object instead of
         ``l1_ratios``.
     random_state
-        A seed for the noise, for tests; None draws secure noise.
+        A seed for the noise, for tests; None draws noise from a secure source.
     verbose
         Whether to draw a progress bar while the grid is fitted.
     """
@@ -237,15 +237,16 @@ class TunedEstimator(Forgetful):
 class TunedClassifier(TunedEstimator, LogisticRegression):
     """Logistic regression that chooses its alpha, and can forget the choice too.
 
-    Parameters are those of ``TunedEstimator``; ``loss`` is "logistic" or
-    "squared_hinge".
+    ``loss`` is "logistic" or "squared_hinge". The parameters are described in
+    ``help(expunge.linear_model.tuned.TunedEstimator)``.
     """
 
 
 class TunedRegressor(TunedEstimator, LinearRegression):
     """Linear regression that chooses its alpha, and can forget the choice too.
 
-    Parameters are those of ``TunedEstimator``; ``loss`` is "half_squared" or "huber".
+    ``loss`` is "half_squared" or "huber". The parameters are described in
+    ``help(expunge.linear_model.tuned.TunedEstimator)``.
     """
 
 

@@ -2,7 +2,7 @@
 """Plan: what a budget allows on given rows, before you commit to it."""
 
 from .removals import ReleaseScore, RemovalLimit, removal_orders
-from .report import PlanningLooksAtData, PlanOptions, PlanReport, plan
+from .report import PlanningLooksAtData, PlanOptions, PlanReport, plan, plan_model
 
 __all__ = [
     "PlanOptions",
@@ -11,5 +11,6 @@ __all__ = [
     "ReleaseScore",
     "RemovalLimit",
     "plan",
+    "plan_model",
     "removal_orders",
 ]

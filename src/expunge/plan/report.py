@@ -304,6 +304,23 @@ def plan(
     )
 
 
+def plan_model(model: PrivateModel, options: PlanOptions | None = None) -> PlanReport:
+    """Return what the budget of a model allows on the rows that it keeps."""
+    rows, budget = model.remaining_rows(), model.budget
+    if rows is None or budget is None:
+        raise InvalidInput(
+            "a plan needs rows and a budget: set keep_data=True and budget=..., or "
+            "call expunge.plan.plan with other rows"
+        )
+    return plan(
+        model.objective_for(rows),
+        rows,
+        budget=budget,
+        mechanism=model.agreement.mechanism,
+        options=options,
+    )
+
+
 def _follow_orders(
     model: PrivateModel, rows: Rows, *, options: PlanOptions
 ) -> dict[str, RemovalSequence]:

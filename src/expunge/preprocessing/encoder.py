@@ -135,7 +135,7 @@ class OneHotEncoder(Removable):
         strangers = [key for key in keys if key not in places]
         if strangers and self.handle_unknown == "error":
             raise InvalidInput(
-                f"column {j} has {len(strangers)} unknown categories, "
+                f"column {j} has unknown categories ({len(strangers)}), "
                 f"for example {strangers[0]!r}; drop the rows, or pass "
                 "handle_unknown='ignore'"
             )

@@ -335,14 +335,14 @@ class ForgettablePipeline(_BaseComposition):
         self._validate_names([name for name, _ in self.steps])
         if not isinstance(self.estimator, Forgetful):
             raise InvalidInput(
-                f"estimator={type(self.estimator).__name__} cannot forget; use one of "
+                f"estimator={type(self.estimator)} cannot forget; use an estimator of "
                 "expunge.linear_model"
             )
         if not hasattr(self.estimator, "keep_data"):
             raise InvalidInput(
                 f"estimator={type(self.estimator).__name__} tunes itself, and each "
-                "fold would need its own preprocessing; use an estimator of "
-                "expunge.linear_model"
+                "fold would need its own preprocessing; use LogisticRegression, "
+                "LinearRegression or SoftmaxRegression of expunge.linear_model"
             )
         if not self.estimator.keep_data:
             raise InvalidInput(

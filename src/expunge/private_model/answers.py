@@ -141,7 +141,7 @@ def fit_answer(agreement: Agreement, rows: Rows, *, start: Vector | None) -> Ans
     if declared is not None and largest_norm(rows) > declared:
         raise InvalidInput(
             f"a row is longer than the budget's row_norm={declared:g} (intercept "
-            "included); scale or clip the rows before fitting, or declare more"
+            "included); scale or clip the rows before fitting, or declare a larger one"
         )
     solution = minimise(agreement.objective, rows, start=start)
     require_converged(agreement.objective, rows, solution=solution)

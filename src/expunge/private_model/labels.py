@@ -137,13 +137,15 @@ class Labels(Private):
         if n_present < 2 and not self.declared:
             raise EmptyClass(
                 "only one class has rows with positive weight, and a classifier needs "
-                "two; declare the classes in advance (classes=...), with "
-                "penalize_intercept=True"
+                "two; check the labels, or declare the classes in advance and penalise "
+                "the intercept (classes=..., penalize_intercept=True, or --classes, "
+                "--penalize-intercept)"
             )
         if n_present < len(self.classes) and objective.needs_every_class:
             raise EmptyClass(
                 "a class has no rows with positive weight, and then an unpenalised "
-                "intercept has no minimiser; set penalize_intercept=True"
+                "intercept has no minimiser; set penalize_intercept=True (or "
+                "--penalize-intercept)"
             )
 
     def _minus(self, removed: Rows) -> "Labels":

@@ -317,7 +317,8 @@ class PrivateModel(Private):
         if not self.answer.fits(self.budget):
             raise CapacityExceeded(
                 "the budget is exhausted: without the remaining rows this model cannot "
-                "be certified any further; pass the remaining rows, or fit again"
+                "be certified any further; pass the remaining rows, or fit again (a "
+                "model with keep_data=True has them)"
             )
         budget, theta, scope = self.budget, self.answer.draft.theta, self.scope
         if noise is None:

@@ -77,7 +77,10 @@ def owners_of(subjects: Iterable[object] | None, n_rows: int) -> list[str]:
 def list_of_ids(subjects: object) -> list[object]:
     """Return a list of ids; refuse a single string, a table or a mask."""
     if isinstance(subjects, str | bytes) or not isinstance(subjects, Iterable):
-        raise InvalidInput("subjects must be a list of ids, one string or integer each")
+        raise InvalidInput(
+            "subjects must be a list of ids, each a string or an integer; put a single "
+            "id in a list too"
+        )
     ids = np.asarray(list(subjects), dtype=object)
     if ids.ndim != 1:
         raise InvalidInput("subjects is a table; pass a list of ids")
@@ -138,7 +141,7 @@ def _wrong_kind(subject: object) -> str | None:
     if _is_missing(subject):
         return "it is missing; fill it in, or remove the row"
     if isinstance(subject, Number) and not isinstance(subject, Integral):
-        return "it is not an integer; convert it to int or str"
+        return "it is a number but not an integer; convert it to int or str"
     if isinstance(subject, int) and subject.bit_length() > 4 * LONGEST:
         return "the integer is too long; use the usual id of the person"
     return None

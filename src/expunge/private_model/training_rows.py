@@ -180,11 +180,11 @@ class RowDigests(Private):
         )
         if missing:
             raise UnknownRows(
-                f"{missing} of {len(rows)} row(s) are not, or no longer, in the "
-                "training data; pass rows exactly as this model was fitted to them, "
-                "with their labels and weights (after the steps of a scikit-learn "
-                "Pipeline, which does not forget; forgettable_pipeline does); nothing "
-                "was removed"
+                f"not, or no longer, in the training data: {missing} of {len(rows)} "
+                "rows; nothing was removed; pass rows exactly as this model was fitted "
+                "to them, with their labels and weights (after the steps of a "
+                "scikit-learn Pipeline, which does not forget; forgettable_pipeline "
+                "does)"
             )
         return found
 
@@ -315,10 +315,10 @@ def digests(rows: Rows, key: bytes) -> Iterator[bytes]:
 def unknown_owners(missing: set[str], people: set[str]) -> UnknownSubject:
     """Return the error for people, or rows, that are not in the model."""
     first = min(missing)
-    what = "row(s)" if is_row_name(first) else "subject(s)"
+    what, names = ("rows", "positions") if is_row_name(first) else ("people", "ids")
     return UnknownSubject(
-        f"{len(missing)} of {len(people)} {what} are not, or no longer, in the model, "
-        f"for example {first.lstrip(ROW)!r}; nobody was removed"
+        f"not, or no longer, in the model: {len(missing)} of {len(people)} {what}, for "
+        f"example {first.lstrip(ROW)!r}; nobody was removed; check the {names}"
     )
 
 

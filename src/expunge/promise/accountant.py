@@ -339,8 +339,8 @@ def _require_schedule(before: Accountant) -> None:
     """Refuse what comes after the last planned release."""
     if before.remaining() == 0:
         raise ScheduleExhausted(
-            f"all {before.n_releases} releases that the budget planned are made; plan "
-            "more with Budget(releases=...) and fit again under that budget"
+            f"all {before.n_releases} releases that the budget planned have been made; "
+            "plan more with Budget(releases=...) and fit again under that budget"
         )
 
 

@@ -182,24 +182,26 @@ def promised_mu(epsilon: float, delta: float, *, releases: int) -> float:
 class Budget:
     """What a release promises, and the noise that pays for it.
 
-    Models at distance r are (epsilon, delta)-indistinguishable once released when
+    A budget compares two worlds: the model after a removal, and the model retrained
+    without the removed people. If they are at distance r before noise, their releases
+    are (epsilon, delta)-indistinguishable when
 
-        r <= radius_budget = (1 - 1e-9) sigma mu - sqrt(d) grid,
+        r <= radius_budget = (1 - 1e-9) sigma mu - sqrt(d) grid.
 
-    mu = mu(epsilon, delta) / sqrt(releases) the parameter of Gaussian differential
-    privacy of one release, and sqrt(d) grid what rounding both models to the noise's
-    grid may add to their distance.
+    Here mu = mu(epsilon, delta) / sqrt(releases) is the parameter of Gaussian
+    differential privacy of one release, d the number of parameters, and sqrt(d) grid
+    what rounding both models to the noise's grid may add to their distance.
 
     Parameters
     ----------
-    epsilon
-        Zero or positive.
-    delta
-        Strictly between 0 and 1.
+    epsilon, delta
+        No event is more likely in one world than exp(epsilon) times its probability in
+        the other, plus delta. Epsilon is zero or positive, delta strictly between 0
+        and 1; smaller is stricter.
     sigma
         Standard deviation of the noise on each parameter, the same in both worlds.
     tau
-        How far a solver may be from its argmin, in either world; ``None`` takes 1 %
+        How far a solver may be from its minimiser, in either world; ``None`` takes 1 %
         of the radius budget.
     releases
         ``None`` promises (epsilon, delta) for each release on its own; a number
@@ -208,17 +210,16 @@ class Budget:
         Whether seeded noise may be called certified, for benchmarks. Anyone who knows
         the seed can subtract it.
     row_norm
-        A bound on every row's norm promised in advance; ``None`` measures it on the
-        rows at fit.
+        A bound on every row's norm, declared in advance; ``None`` measures it on the
+        rows at the fit.
     choice_sigma
         Standard deviation of the noise on scores by which a hyper-parameter is chosen
         before each release; ``None`` if no choice is noised.
     choice_share
-        Of what a release may cost, as mu^2, the share that pays for a noised choice.
+        Share of a release's cost (mu^2) that pays for a noised choice.
     noise
-        Where noise comes from that no seed is given for: "secure" draws with the
-        operating system's random bits, "opendp" with OpenDP, which takes a hundred
-        times as long.
+        Where the noise comes from if no seed is given: "secure" uses the operating
+        system's random bits, "opendp" uses OpenDP, which takes a hundred times as long.
     """
 
     epsilon: float = 1.0
@@ -266,18 +267,18 @@ class Budget:
             raise InvalidInput(f"noise={self.noise!r}; give 'secure' or 'opendp'")
         if not self.gdp > 0.0:
             raise InvalidInput(
-                f"epsilon={self.epsilon}, delta={self.delta}: no noise is enough for "
-                "both so small, or for so small a delta beside so large an epsilon; "
-                "raise delta"
+                f"epsilon={self.epsilon}, delta={self.delta}: no noise is enough, "
+                "because both are so small, or delta is so small beside so large an "
+                "epsilon; raise delta"
             )
 
     @property
     def gdp(self) -> float:
         """Parameter mu of Gaussian differential privacy that one release may use.
 
-        The choice that leads to it included. mu(epsilon, delta) / sqrt(releases): the
-        squares of the releases add up to that of the promise, however later requests
-        depend on earlier releases.
+        It includes the choice that leads to the release. It is mu(epsilon, delta) /
+        sqrt(releases): the squares of all releases add up to that of the promise,
+        however later requests depend on earlier releases.
         """
         releases = self.releases or 1
         return promised_mu(self.epsilon, self.delta, releases=releases) / sqrt(releases)

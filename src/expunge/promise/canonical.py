@@ -202,9 +202,9 @@ def dumps(value: object) -> str:
     except rfc8785.FloatDomainError:
         reason = "a number is NaN or infinite"
     except rfc8785.CanonicalizationError:
-        reason = "it holds something that is no JSON, or text with lone surrogates"
+        reason = "it holds something that is not JSON, or text with lone surrogates"
     # The errors above quote the value, which may be private.
-    raise InvalidInput(f"no canonical JSON: {reason}")
+    raise InvalidInput(f"this cannot be written as canonical JSON: {reason}")
 
 
 def loads(text: str | bytes, name: str) -> dict[str, Any]:

@@ -147,7 +147,7 @@ _DESCRIPTION = {
 @stored
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What certificates of a model state beside its budget and its objective.
+    """What certificates of a model state besides its budget and its objective.
 
     Fixed by how the model was made, never by who left.
 
@@ -231,12 +231,12 @@ class Certificate(Document):
     claim
         What (epsilon, delta) is about: "each release" or "all releases jointly".
     epsilon, delta
-        How well a release can be told from one after retraining; None, like everything
-        else that the budget determines, if there is no budget.
+        A limit on how well anyone can tell a release from one made after retraining;
+        None, like everything else that the budget determines, if there is no budget.
     sigma
         Standard deviation of the noise on each parameter.
     tau
-        How far a solver may be from its minimum, as used if the budget left it open.
+        How far a solver may be from its minimiser: the budget's, or the default used.
     releases
         Number of releases that the claim is about; None if it is about each.
     radius_budget
@@ -260,9 +260,10 @@ class Certificate(Document):
         names them no matter who left, or "learnt" from the rows; "none" for other
         models.
     selection
-        How what was tuned was chosen: "none", "certified" equal to tuning again on the
-        remaining rows, "recomputed" on them, by "noised" scores, or "not covered". The
-        method fixed beforehand, not what it turned out to need.
+        How tuned parameters were chosen: "none" if nothing was tuned, "certified" to
+        equal tuning again on the remaining rows, "recomputed" on them, by "noised"
+        scores, or "not covered". It names the method fixed beforehand, not what a
+        request turned out to need.
     choice_sigma
         Standard deviation of the noise on the scores that a noised choice compares;
         None if no choice is noised.
@@ -275,12 +276,12 @@ class Certificate(Document):
     assumptions
         Conditions under which the promise holds.
     not_covered
-        What the promise does not speak of.
+        What the promise does not cover.
     commitment
         SHA-256 of the canonical JSON of the private record, which holds 32 random
         bytes.
     version
-        Of the format.
+        Version of the format.
     """
 
     status: Status
@@ -404,11 +405,13 @@ def _make_template(
     budget, description = accountant.budget, describe(objective)
     exclusions = _exclusions(accountant, noise_source)
     promised = budget is not None and budget.row_norm is not None
+    missing = (*NOT_COVERED, *scope.exclusions(description), *exclusions)
+    missing += scope.circumstances()
     return Certificate(
         **_state_budget(accountant) | {"noise_source": noise_source},
         status="certified" if VOIDS.isdisjoint(exclusions) else "radius-only",
-        n_releases=accountant.n_releases,
-        n_subjects_removed=accountant.n_subjects_removed,
+        n_releases=1,
+        n_subjects_removed=0,
         n_parameters=accountant.n_parameters,
         row_norm="declared" if promised else "measured",
         classes=scope.classes,
@@ -416,16 +419,7 @@ def _make_template(
         mechanism=scope.mechanism,
         objective=description,
         assumptions=(*assumptions_of(accountant.selection), *scope.assumptions),
-        not_covered=tuple(
-            dict.fromkeys(
-                (
-                    *NOT_COVERED,
-                    *scope.exclusions(description),
-                    *exclusions,
-                    *scope.circumstances(),
-                )
-            )
-        ),
+        not_covered=tuple(dict.fromkeys(missing)),
         commitment=NO_COMMITMENT,
     )
 
@@ -456,7 +450,7 @@ def assumptions_of(selection: Selection) -> tuple[str, ...]:
 
 
 def _exclusions(accountant: Accountant, noise_source: Source | None) -> tuple[str, ...]:
-    """Return what this release does not cover beside the standard sentences."""
+    """Return what this release does not cover besides the standard sentences."""
     chosen = accountant.selection == "not covered"
     if accountant.budget is None:
         unprotected = False

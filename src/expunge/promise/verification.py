@@ -202,8 +202,8 @@ UNDERIVED: Mapping[str, str] = MappingProxyType(
         "choice_sigma": "any number, where a choice is noised",
         "mechanism": "any name",
         "objective": "any description",
-        "assumptions": "sentences beside the standard ones",
-        "not_covered": "sentences beside the standard ones",
+        "assumptions": "sentences besides the standard ones",
+        "not_covered": "sentences besides the standard ones",
         "commitment": "any hash, until the record is opened",
     }
 )
@@ -215,10 +215,11 @@ TERMS = ("epsilon", "delta", "sigma", "tau", "releases", "choice_sigma")
 SHOWN = (
     "Its figures follow from one another. This shows what the operator committed to, "
     "not that it was computed honestly.",
-    "The opened record is the one committed to, and fits. This does not show that the "
-    "record was computed honestly from the data.",
-    "The opened record is the one committed to, fits, and bears a radius recomputed by "
-    "the caller. This does not show that the released model is the one it is about.",
+    "The opened record is the one committed to, and fits the budget. This does not "
+    "show that the record was computed honestly from the data.",
+    "The opened record is the one committed to and fits the budget, and its radius is "
+    "no smaller than the one that the caller recomputed. This does not show that the "
+    "released model is the one it is about.",
 )
 
 # What was checked, and what is wrong with it if anything. A failure quotes public
@@ -263,9 +264,9 @@ def verify(
     certificate
         What the operator published.
     record
-        The private record behind it, where the operator opened it.
+        The private record behind it, if the operator opened it.
     radius
-        A radius recomputed from the data by the caller, to hold against the record's.
+        A radius that the caller recomputed from the data, to compare with the record's.
     """
     found = [(finding, check(certificate)) for finding, check in WORDS.items()]
     found += _check_budget(certificate)
@@ -375,7 +376,7 @@ def _check_recomputed(record: Record | None, radius: float) -> Found:
     """Hold a recomputed radius against the record's."""
     if record is None:
         raise InvalidInput(
-            "a recomputed radius is held against the record's; hand over the record too"
+            "a recomputed radius is compared with the record's; pass the record too"
         )
     limit = inf if record.radius is None else record.radius * (1.0 + RECOMPUTED)
     failure = "" if radius <= limit else "the recomputed radius exceeds the record's"
@@ -412,7 +413,7 @@ def _check_sentences(certificate: Certificate) -> str:
     missing += [text for text in NOT_COVERED if text not in certificate.not_covered]
     if not {PREPROCESSING, BEFORE_PIPELINE}.intersection(certificate.not_covered):
         missing.append(PREPROCESSING)
-    return f"left unsaid: {'; '.join(missing)}" if missing else ""
+    return f"not stated: {'; '.join(missing)}" if missing else ""
 
 
 def _check_exclusions(certificate: Certificate) -> str:

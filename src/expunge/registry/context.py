@@ -232,7 +232,7 @@ def _require_journal_link(paths: Paths) -> None:
     if not paths.journal.exists():
         raise StoreFailed(
             f"{paths.folder / 'journal'} is a link to {paths.journal}, which is not "
-            "there; mount that disk or mend the link, and do not make a new journal: "
+            "there; mount that disk or repair the link, and do not make a new journal: "
             "the old one knows who was forgotten"
         )
     # In a sticky folder others can replace only their own files.

@@ -54,8 +54,8 @@ def require_name(name: object) -> str:
         word: str = model_name(name)
     except ValueError as error:
         raise InvalidInput(
-            f"model {str(name)[:80]!r}: {error}; it stands in the public ledger, so it "
-            "should tell nothing of a person"
+            f"model {str(name)[:80]!r}: {error}; the name is in the public ledger, so "
+            "it should say nothing about a person"
         ) from None
     return word
 
@@ -90,7 +90,7 @@ def fit_estimator(
     if not getattr(model, "keep_data", True):
         raise InvalidInput(
             "keep_data=False; a registry keeps the rows, sealed, since certified "
-            "answers may need them: leave keep_data alone"
+            "answers may need them; leave keep_data=True"
         )
     scope = Scope(
         in_registry=True,
@@ -120,8 +120,8 @@ def fit_model(
             exists = name in releases_table.model_names(connection)
         if exists and not replaces:
             raise InvalidInput(
-                f"there is a model {name!r} already; give this one another name, or "
-                "replace it (refit, or --replace)"
+                f"there is already a model {name!r}; give this one another name, or "
+                "replace the old one (refit, or --replace)"
             )
         if replaces and not exists:
             raise InvalidInput(f"there is no model {name!r} to replace; fit it")
@@ -376,8 +376,8 @@ class RegistryModels:
             left = [one for one in shipped if one.number == number]
             if not left:
                 raise InvalidInput(
-                    f"release {number} of model {name!r} never left, so there is "
-                    "nothing to take back; see status"
+                    f"release {number} of model {name!r} was never shipped, so there "
+                    "is nothing to withdraw; see status"
                 )
             time = max(now(), left[0].shipped[-1][0])
             line = {"model": name, "number": number, "time": time}

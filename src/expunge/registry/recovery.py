@@ -136,9 +136,9 @@ def require_store_knows(connection: Connection, lines: Sequence[Line]) -> None:
     ]
     if lost or gone:
         raise NeedsRestore(
-            f"the journal knows of {len(lost)} completed request(s) and {len(gone)} "
-            "release(s) that the database does not: it was put back from a backup; run "
-            "expunge restore BACKUP, so that nobody comes back with it"
+            f"the database lacks completed requests ({len(lost)}) and releases "
+            f"({len(gone)}) that are in the journal: it was put back from a backup; "
+            "run expunge restore BACKUP, so that nobody comes back with it"
         )
 
 
@@ -246,10 +246,10 @@ def _require_newest_database(context: Context, known: Mark) -> None:
         and not _holds_lines(context, known.end, end=newest.end)
     ):
         raise NeedsRestore(
-            f"the journal held {newest.end} bytes, rebuilt {epoch} time(s), and the "
-            f"database knows of {known.end}, rebuilt {known.epoch} time(s): it was put "
-            "back from a backup, and nobody can tell who was forgotten since; put back "
-            "the newest copy of the journal"
+            f"the journal held {newest.end} bytes (rebuilds: {epoch}), and the "
+            f"database knows of {known.end} (rebuilds: {known.epoch}): it was "
+            "put back from a backup, and nobody can tell who was forgotten since; put "
+            "back the newest copy of the journal"
         )
 
 

@@ -137,8 +137,8 @@ class RegistryRequests:
             found = requests_table.find_requests(connection, [request])
         if request not in found:
             raise UnknownRequest(
-                f"request {request} was never accepted here; send it, or look at "
-                "another registry"
+                f"request {request} was never accepted by this registry; check its id, "
+                "or send it"
             )
         return request_status(found[request])
 
@@ -182,8 +182,8 @@ def require_request_id(request: object) -> None:
     if not isinstance(request, str) or not _REQUEST.fullmatch(request):
         shown = repr(request)[:60]
         raise InvalidInput(
-            f"request {shown}; give 32 hexadecimal digits in lower case, random ones: "
-            "a ticket number or an address would stay in the ledger for ever"
+            f"request {shown}; give 32 random hexadecimal digits in lower case: a "
+            "ticket number or an address would stay in the ledger for ever"
         )
 
 
@@ -290,8 +290,9 @@ def _require_known(tags: dict[str, str | None]) -> None:
     if missing:
         some = ", ".join(repr(subject[:60]) for subject in sorted(missing)[:3])
         raise UnknownSubject(
-            f"{len(missing)} of {len(tags)} person(s) are in no model, or no longer: "
-            f"{some}{', ...' if len(missing) > 3 else ''}; nothing was accepted"
+            f"in no model, or no longer: {len(missing)} of {len(tags)} people, {some}"
+            f"{', ...' if len(missing) > 3 else ''}; nothing was accepted; check the "
+            "ids, or leave out unknown ones (--skip-unknown)"
         )
 
 
@@ -303,7 +304,7 @@ def _request_content(request: str, subjects: Sequence[str]) -> str:
 def _changed_error(request: str) -> InvalidInput:
     return InvalidInput(
         f"request {request} was sent before and asked for something else; nothing was "
-        "accepted, give a new request an id of its own"
+        "accepted; give each new request its own id"
     )
 
 
@@ -312,8 +313,9 @@ def require_nobody_returns(context: Context, subjects: Iterable[str]) -> None:
     forgotten, n_unnamed = _read_forgotten_tags(context)
     if n_unnamed:
         warnings.warn(
-            f"the journal was rebuilt and does not say whom {n_unnamed} completed "
-            "request(s) were about; make sure that none of these people is in the data",
+            "the journal was rebuilt and does not say who some completed requests "
+            f"({n_unnamed}) were about; make sure that none of these people is in the "
+            "data",
             JournalIncomplete,
             stacklevel=2,
         )
@@ -326,9 +328,9 @@ def require_nobody_returns(context: Context, subjects: Iterable[str]) -> None:
     )
     if n_back:
         raise InvalidInput(
-            f"{n_back} person(s) in the data were forgotten, and would be in a model "
-            "again; remove their rows, or readmit them if they came back (readmit, or "
-            "--readmit)"
+            f"the data hold people who were forgotten ({n_back}), and a fit would "
+            "bring them back; remove their rows, or readmit them if they came back "
+            "(readmit, or --readmit)"
         )
 
 

@@ -312,9 +312,9 @@ def _find_returned(
     unknown = [id_ for id_ in done if id_ not in there and id_ not in missing.accepted]
     if unknown:
         raise StoreFailed(
-            f"the journal does not say whom {len(unknown)} completed request(s) were "
-            "about, and the backup holds these people; take a backup from after these "
-            "requests: nothing was restored"
+            "the journal does not say who some completed requests "
+            f"({len(unknown)}) were about, and the backup holds these people; nothing "
+            "was restored; take a backup from after these requests"
         )
     every = {tag for id_ in done for tag in (*tags[id_], *missing.tags_of(id_))}
     again: dict[str, list[str]] = {}

@@ -147,8 +147,8 @@ def _is_spent(certificate: str) -> bool:
 
 def _schedule_exhausted(name: str) -> ScheduleExhausted:
     return ScheduleExhausted(
-        f"all planned releases of model {name!r} are made; fit it again under a new "
-        "budget, and the waiting requests will be applied to it"
+        f"all planned releases of model {name!r} have been made; fit it again under a "
+        "new budget, and the waiting requests will be applied to it"
     )
 
 

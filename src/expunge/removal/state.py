@@ -310,8 +310,8 @@ def count_remaining(state: State, removed: Rows) -> tuple[float, int]:
     # Weights that sum to the rest up to rounding leave no weight to fit.
     if len(removed) and (n_rows <= 0 or weight <= 1e-12 * state.anchor_weight):
         raise CannotRemove(
-            "these rows cannot be removed: not that much is left, and a model needs at "
-            "least one row; delete the model instead"
+            "these rows cannot be removed: no row with weight would be left, and a "
+            "model needs at least one; delete the model instead"
         )
     return weight, n_rows
 

@@ -265,7 +265,8 @@ class Rule(Private):
             raise InvalidInput(
                 f"method={self.method!r} with choice_sigma="
                 f"{self.budget.choice_sigma if self.budget else None}: "
-                "method='noised' and Budget(choice_sigma=...) belong together"
+                "method='noised' and Budget(choice_sigma=...) belong together; give "
+                "both or neither"
             )
 
     def chooser(self, *, at_fit: bool) -> Chooser:
@@ -306,9 +307,13 @@ def grid(
         alpha_list = [float(alpha) for alpha in alphas]
         ratio_list = [float(ratio) for ratio in l1_ratios]
     except (TypeError, ValueError) as error:
-        raise InvalidInput(f"alphas and l1_ratios must be lists: {error}") from error
+        raise InvalidInput(
+            f"alphas and l1_ratios must be lists of numbers: {error}"
+        ) from error
     if not alpha_list or not ratio_list:
-        raise InvalidInput("alphas and l1_ratios must name at least one value each")
+        raise InvalidInput(
+            f"alphas={alpha_list}, l1_ratios={ratio_list}; give at least one of each"
+        )
     for name, values in (("alphas", alpha_list), ("l1_ratios", ratio_list)):
         if len(set(values)) < len(values):
             raise InvalidInput(f"{name}={values}; list each value only once")

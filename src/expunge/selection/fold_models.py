@@ -30,7 +30,6 @@ from ..private_model.answers import REFUSALS
 from ..promise.radius import gradient_error
 from ..removal import Draft, State
 from ..removal.state import (
-    count_remaining,
     drop_gradient,
     drop_matrices,
     initial_state,
@@ -173,10 +172,7 @@ def drop_rows(state: State, removed: Rows) -> State:
     """Return the state without these rows; the given one stays as it is."""
     if not len(removed):
         return state
-    weight, n_rows = count_remaining(state, removed)
-    gradient = drop_gradient(state, removed)
-    lighter = state.replace(weight=weight, n_rows=n_rows, gradient=gradient)
-    return drop_matrices(lighter, removed, spend=False)
+    return drop_matrices(drop_gradient(state, removed), removed, spend=False)
 
 
 def step_from_anchor(state: State, origin: HessianOrigin) -> CandidateFit:

@@ -205,7 +205,7 @@ class Store:
             raise StoreFailed(
                 f"{self.read_only_file} can only be read here, so nothing can be "
                 "changed; give this user the right to write the registry's folder and "
-                "files, or mount them to write"
+                "files, or mount them writable"
             )
 
 

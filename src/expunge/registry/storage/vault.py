@@ -93,7 +93,7 @@ def unseal(sealed: bytes, key: bytes, *, place: str) -> bytes:
         data: bytes = _aead()(key).decrypt(nonce, rest, place.encode())
     except _refusal():
         raise StoreFailed(
-            f"what the store holds as {place} was altered, or its key is another; put "
+            f"what the store holds as {place} was altered, or has a different key; put "
             "database and keys back from the same backup and run expunge restore"
         ) from None
     return data
@@ -157,7 +157,8 @@ class CheckpointKeys(Private):
             )
         raise NeedsRestore(
             f"the keys are at generation {self.generation} of model {model!r} and the "
-            f"database at {generation}: vault.json is not the newest; put that back"
+            f"database at {generation}: vault.json is out of date; put its newest copy "
+            "back"
         )
 
 
