@@ -49,9 +49,11 @@ class TrainingRows(Private):
         The owner of each row, and the positions of each person's rows.
     asked
         People some of whose rows, but not all, are removed.
+    anonymous
+        Whether the rows have no owners: the model was fitted without subjects.
     """
 
-    __slots__ = ("alive", "asked", "owners", "places", "rows")
+    __slots__ = ("alive", "anonymous", "asked", "owners", "places", "rows")
 
     def __init__(
         self, rows: Rows, owners: Sequence[str], asked: Iterable[str] = ()
@@ -61,18 +63,15 @@ class TrainingRows(Private):
         self.owners = list(owners)
         self.places = _places_of(self.owners)
         self.asked = set(asked)
-
-    @property
-    def anonymous(self) -> bool:
-        """Whether the rows have no owners: the model was fitted without subjects."""
-        return is_row_name(next(iter(self.places), ""))
+        self.anonymous = is_row_name(next(iter(self.places), ""))
 
     def find(self, people: set[str]) -> Index:
         """Return the positions of these people's rows; change nothing.
 
         Raises UnknownSubject if one of them is not in the model.
         """
-        missing = people - self.places.keys()
+        # Subtracting the keys would walk through all of them.
+        missing = {name for name in people if name not in self.places}
         if missing:
             raise unknown_owners(missing, people)
         positions = [place for name in sorted(people) for place in self.places[name]]
