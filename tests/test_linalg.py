@@ -2,23 +2,29 @@
 """Linear algebra: each shortcut against the long way."""
 
 import copy
+import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from threadpoolctl import ThreadpoolController
 
 from expunge.core import prox as prox_module
 from expunge.core.arrays import Matrix, Vector
 from expunge.core.linalg import (
     LARGE,
     MOST_RECENT,
+    SMALL_PRODUCT,
     Symmetric,
     conjugate_gradients,
     most_recent,
+    threads_for,
 )
-from expunge.core.penalties import L1, GroupLasso, NuclearNorm, Penalty
+from expunge.core.losses import HalfSquared
+from expunge.core.objective import Objective
+from expunge.core.penalties import L1, L2, GroupLasso, NuclearNorm, Penalty
 from expunge.core.prox import (
     Kink,
     Minimum,
@@ -28,6 +34,7 @@ from expunge.core.prox import (
     sweep_coordinates,
 )
 from expunge.exceptions import NotPositiveDefinite
+from expunge.private_model.model import PrivateModel
 
 SIZE = 12
 
@@ -146,6 +153,79 @@ class TestRecentRows:
     def test_of_a_small_matrix_are_not_kept(self) -> None:
         assert most_recent(LARGE) == MOST_RECENT
         assert most_recent(LARGE - 1) == 0
+
+
+class TestOneThread:
+    """Small products stay on one thread of BLAS, whatever the process allows."""
+
+    @pytest.fixture
+    def libraries(self) -> Iterator[list[Any]]:
+        found = [
+            library
+            for library in ThreadpoolController().lib_controllers
+            if library.user_api == "blas"
+        ]
+        before = [library.get_num_threads() for library in found]
+        for library in found:
+            library.set_num_threads(2)
+        yield found
+        for library, n_threads in zip(found, before, strict=True):
+            library.set_num_threads(n_threads)
+
+    @staticmethod
+    def counts(libraries: list[Any]) -> set[int]:
+        return {library.get_num_threads() for library in libraries}
+
+    def test_is_for_small_products(self, libraries: list[Any]) -> None:
+        with threads_for(SMALL_PRODUCT):
+            assert self.counts(libraries) == {1}
+        assert self.counts(libraries) == {2}
+        with threads_for(SMALL_PRODUCT + 1):
+            assert self.counts(libraries) == {2}
+
+    def test_ends_when_an_error_does(self, libraries: list[Any]) -> None:
+        with pytest.raises(ZeroDivisionError), threads_for(1):
+            1 // 0  # noqa: B018
+        assert self.counts(libraries) == {2}
+
+    def test_lasts_until_the_last_thread_leaves(self, libraries: list[Any]) -> None:
+        first, second = threads_for(1), threads_for(1)
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert self.counts(libraries) == {1}
+        second.__exit__(None, None, None)
+        assert self.counts(libraries) == {2}
+
+    def test_a_request_uses_it_and_a_fit_does_not(
+        self, libraries: list[Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        seen: list[set[int]] = []
+        real = Symmetric.update
+
+        def spy(matrix: Symmetric, *arguments: Any, **options: Any) -> Symmetric:
+            seen.append(self.counts(libraries))
+            return real(matrix, *arguments, **options)
+
+        X = np.random.default_rng(0).normal(size=(60, 4))
+        objective = Objective(HalfSquared(), L2(), 0.1)
+        rows = objective.rows(X, X[:, 0])
+        model = PrivateModel.fit(objective, rows)
+        assert self.counts(libraries) == {2}
+        monkeypatch.setattr(Symmetric, "update", spy)
+        model.forget(rows.take(np.arange(1)))
+        assert seen
+        assert {frozenset(one) for one in seen} == {frozenset({1})}
+        assert self.counts(libraries) == {2}
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork there")
+    def test_is_not_stuck_in_a_forked_child(self) -> None:
+        with threads_for(1):
+            child = os.fork()
+            if child == 0:
+                with threads_for(1):
+                    os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
 
 
 def test_cholesky_refuses_and_says_what_to_do(rng: np.random.Generator) -> None:

@@ -12,9 +12,13 @@ trusts its preconditioner, which only shapes the search: the residual of the tru
 decides when to stop.
 """
 
+import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from functools import cache
+from threading import Lock
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.linalg import blas, lapack
@@ -23,6 +27,8 @@ from ..exceptions import NotPositiveDefinite
 from .arrays import SMALLEST, UNIT_ROUNDOFF, Index, Matrix, Vector, norm
 
 Linear: TypeAlias = Callable[[Vector], Vector]
+# Products of larger matrices are shared between threads: each has enough to read.
+SMALL_PRODUCT = 2048
 # Rows kept beside a triangle: folding them in then costs less than a product each. A
 # triangle of fewer columns is as quickly copied.
 MOST_RECENT, LARGE = 32, 256
@@ -186,6 +192,64 @@ def _add_rows(base: Matrix, factor: float, *, Z: Matrix, spend: bool) -> Matrix:
     # The transpose of a C-ordered Z is Fortran-ordered and not copied.
     updated = blas.dsyrk(factor, Z.T, beta=1.0, c=base, lower=1, overwrite_c=int(spend))
     return updated
+
+
+class _OneThread:
+    """A context in which BLAS uses one thread, for products too small to share.
+
+    Shared between threads, such a product waits for whichever is not given a processor:
+    beside two busy neighbours it takes ten times as long. The setting is the process's;
+    the first to enter makes it and the last to leave takes it back.
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Start with nobody inside and a lock that nobody holds."""
+        self._lock = Lock()
+        self._inside = 0
+        self._before: list[tuple[Any, int]] = []
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._before = [(lib, lib.get_num_threads()) for lib in _libraries()]
+                for library, n_threads in self._before:
+                    if n_threads > 1:
+                        library.set_num_threads(1)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                for library, n_threads in self._before:
+                    if n_threads > 1:
+                        library.set_num_threads(n_threads)
+
+
+@cache
+def _libraries() -> list[Any]:
+    """Return the BLAS libraries that this process has loaded."""
+    # It comes with scikit-learn. Looking at a registry does without.
+    from threadpoolctl import ThreadpoolController
+
+    return [
+        library
+        for library in ThreadpoolController().lib_controllers
+        if library.user_api == "blas"
+    ]
+
+
+one_thread = _OneThread()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=one_thread.reset)
+
+
+def threads_for(size: int) -> AbstractContextManager[None]:
+    """Return a context for a few products of this size: all threads, or only one."""
+    return one_thread if size <= SMALL_PRODUCT else nullcontext()
 
 
 class CgSolution(NamedTuple):

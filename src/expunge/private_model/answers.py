@@ -14,9 +14,11 @@ from retraining. These functions lead from one answer to the next:
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from ..core.arrays import Private, Vector
+from ..core.linalg import threads_for
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..core.solver import Model, Solution, minimise, require_converged
@@ -181,15 +183,22 @@ def remove_rows(
     spend
         Overwrite the old state instead of copying it.
     """
-    mechanism = agreement.mechanism
-    state = mechanism.update(before.state, removed, spend=spend)
+    mechanism, size = agreement.mechanism, before.state.anchor.size
     rows = None
     if mechanism.needs_rows and remaining is not None:
         rows = remaining()
+    # Passes over rows may use every core.
+    with nullcontext() if mechanism.needs_rows else threads_for(size):
+        state = mechanism.update(before.state, removed, spend=spend)
+        return _answer_removal(agreement, state, rows=rows)
+
+
+def _answer_removal(agreement: Agreement, state: State, *, rows: Rows | None) -> Answer:
+    """Return the mechanism's answer in this state, solved as far as need be."""
     room = agreement.room(state)
 
     def answer(state: State, enough: float) -> Answer:
-        state, draft = mechanism.step(state, rows, enough=enough)
+        state, draft = agreement.mechanism.step(state, rows, enough=enough)
         radius = best_radius(
             state, draft, remaining=rows, row_norm=agreement.row_norm, enough=room
         )
