@@ -17,8 +17,9 @@ from expunge.exceptions import (
     ScheduleExhausted,
 )
 from expunge.ledger import UnusableKey, check_receipt
-from expunge.registry import ErasureRequest, Registry, statements
+from expunge.registry import ErasureRequest, Registry, statements, worker
 from expunge.registry import keys as keys_module
+from expunge.registry.context import Context
 from expunge.registry.storage import Checkpoints, Journal, Store
 from tests.registries import (
     BUDGET,
@@ -136,6 +137,30 @@ class TestRequestsThatOnlyTheJournalHas:
         with Registry.restore(folder, backup) as registry:
             assert registry.requests.find_models(["person 2"]) == {"person 2": ()}
             assert registry.requests.receipt(ONE) == receipt
+            require_consistent(registry)
+
+    def test_while_another_process_writes_the_ledger_twice(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One crashed after the journal, between two batches of a second."""
+        requests = [ErasureRequest((f"person {i}",)) for i in (5, 6)]
+        asked = ErasureRequest(("person 2",), ONE)
+        states = statements.write_statement
+
+        def state_before(context: Context, statement: statements.Statement) -> None:
+            if next(firsts, False):
+                self.half_accept(folder, asked)
+            states(context, statement)
+
+        firsts = iter([True])
+        with Registry.open(folder) as registry:
+            registry.requests.accept(requests)
+            monkeypatch.setattr(worker, "BATCH", 1)
+            monkeypatch.setattr(worker, "write_statement", state_before)
+            registry.requests.apply()
+            registry.requests.apply()
+            assert registry.requests.status(ONE).stage == "completed"
+            assert registry.requests.find_models(["person 2"]) == {"person 2": ()}
             require_consistent(registry)
 
 

@@ -5,8 +5,10 @@ import errno
 import json
 import os
 import shutil
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from time import sleep
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,6 +23,7 @@ from expunge.exceptions import (
     NeedsRestore,
     ScheduleExhausted,
     StoreFailed,
+    UnknownRequest,
 )
 from expunge.ledger import ModelRegistered, ReleaseMade, Restored, check_export
 from expunge.linear_model.tuned import TunedClassifier
@@ -62,6 +65,13 @@ def lose_database(folder: Path) -> None:
 def put_back(folder: Path, backup: Path, *names: str) -> None:
     for name in names:
         shutil.copy(backup / name, folder / name)
+
+
+def has_request(registry: Registry, request: str) -> bool:
+    try:
+        return bool(registry.requests.status(request))
+    except UnknownRequest:
+        return False
 
 
 def untouched(folder: Path) -> dict[str, bytes]:
@@ -261,6 +271,35 @@ class TestKilled:
             shutil.copytree(latest, folder)
             place += 7
         assert place > 60
+
+
+class TestOthersAtWork:
+    def test_requests_that_arrive_meanwhile_are_carried_out(
+        self, folder: Path, tmp_path: Path
+    ) -> None:
+        with Registry.open(folder) as registry:
+            registry.forget(["person 2"])
+        sender = Registry.open(folder)
+        sent = ErasureRequest(("person 3",))
+        with ThreadPoolExecutor(1) as threads:
+            waiting: list[Future[str]] = []
+
+            def send(done: int, total: int) -> None:
+                if done == 1:  # all is read, and nothing replaced
+                    sender.requests.accept([sent])
+                    waiting.append(threads.submit(sender.forget, ["person 4"], ONE))
+                    while not has_request(sender, ONE):
+                        sleep(0.01)
+
+            with Registry.restore(folder, tmp_path / "backup", on_progress=send) as now:
+                assert has_request(now, sent.request)
+                assert waiting[0].result() == now.requests.receipt(ONE)
+                now.requests.apply()
+                assert now.requests.receipt(sent.request)
+                people = ["person 2", "person 3", "person 4"]
+                assert set(now.requests.find_models(people).values()) == {()}
+                require_consistent(now)
+        sender.close()
 
 
 class TestFoldersAmongCheckpoints:

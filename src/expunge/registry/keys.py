@@ -135,7 +135,7 @@ def tidy_keys(context: Context) -> None:
     with (
         context.write_in_turn() as connection,
         context.journal.lock_for_statement(
-            context.journal_position, partial(read_mark, connection)
+            context.reached.stated, partial(read_mark, connection)
         ),
     ):
         keys = ledger_table.read_ledger(connection).keys

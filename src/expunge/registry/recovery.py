@@ -65,7 +65,7 @@ def replay_journal(context: Context) -> None:
     others = [line for _, line in lines if "accepted" not in line]
     if others and not _has_statements(context, others):
         _write_lines(context, others)
-    elif _read_mark(context).end < context.journal_position:
+    elif _read_mark(context).end < context.reached.taken_in:
         with context.write_in_turn() as connection:
             write_current_mark(context, connection)
 
@@ -173,7 +173,7 @@ def _write_lines(context: Context, lines: Iterable[Content]) -> None:
                 statement = read_statement(line, ledger)
                 statement.write(connection)
                 ledger = statement.batch.ledger
-        write_metadata(connection, POSITION, value=str(context.journal_position))
+        write_metadata(connection, POSITION, value=str(context.reached.taken_in))
         write_current_mark(context, connection)
 
 
@@ -187,7 +187,7 @@ def rewrite_journal(context: Context) -> int:
         lines = _rebuild(context)
         replay_journal(context)
         with context.write_in_turn() as connection:
-            write_metadata(connection, POSITION, value=str(context.journal_position))
+            write_metadata(connection, POSITION, value=str(context.reached.taken_in))
     return len(find_unnamed(lines))
 
 

@@ -31,7 +31,14 @@ from ..disk import (
     is_allowed,
     write_new_file,
 )
-from ..exceptions import Busy, InvalidInput, NeedsRestore, NoRegistry, StoreFailed
+from ..exceptions import (
+    Busy,
+    InvalidInput,
+    NeedsRestore,
+    NoRegistry,
+    StoreFailed,
+    UnknownRequest,
+)
 from ..ledger import Entry
 from ..private_model.subjects import people
 from .context import (
@@ -253,7 +260,10 @@ class Registry:
         (status,) = self.requests.accept([wanted])
 
         def is_done() -> bool:
-            return self.requests.receipt(wanted.request) is not None
+            # While a restore goes on, the journal alone may know of it.
+            with suppress(UnknownRequest):
+                return self.requests.receipt(wanted.request) is not None
+            return False
 
         if status.stage != "completed":
             with self._context.hold_lock(wait, is_done) as locked:
