@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from time import sleep
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from expunge import verify
+from expunge.disk import erase_replaced
 from expunge.exceptions import (
     ExpungeError,
     InvalidInput,
@@ -28,7 +30,7 @@ from expunge.exceptions import (
 from expunge.ledger import ModelRegistered, ReleaseMade, Restored, check_export
 from expunge.linear_model.tuned import TunedClassifier
 from expunge.promise.certificate import OTHER_RELEASES
-from expunge.registry import ErasureRequest, Registry, rebuild_journal
+from expunge.registry import ErasureRequest, Registry, backup, rebuild_journal
 from tests.registries import (
     BUDGET,
     by_name,
@@ -300,6 +302,32 @@ class TestOthersAtWork:
                 assert set(now.requests.find_models(people).values()) == {()}
                 require_consistent(now)
         sender.close()
+
+    def test_the_log_of_the_old_database_is_not_taken_for_the_new_ones(
+        self, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Another process opens the old one right before it is replaced."""
+        with Registry.open(folder) as registry:
+            registry.forget(["person 2"])
+        sent = [ErasureRequest((f"person {i}",)) for i in range(20, 40)]
+        senders = []
+
+        def send_before(path: Path) -> AbstractContextManager[None]:
+            senders.append(Registry.open(folder))
+            senders[-1].requests.accept(sent)
+            return erase_replaced(path)
+
+        monkeypatch.setattr(backup, "erase_replaced", send_before)
+        with Registry.restore(folder, tmp_path / "backup") as now:
+            assert len(senders) == 1
+            assert now.requests.find_models(["person 2"]) == {"person 2": ()}
+            now.requests.apply()
+            assert all(now.requests.receipt(one.request) for one in sent)
+            require_consistent(now)
+            with now._context.store.read() as connection:
+                check = connection.exec_driver_sql("PRAGMA integrity_check")
+                assert check.scalar() == "ok"
+        senders[0].close()
 
 
 class TestFoldersAmongCheckpoints:
