@@ -184,15 +184,17 @@ def rewrite_journal(context: Context) -> int:
         with suppress(JournalDamaged, NeedsRestore):
             context.journal.require_current(_read_mark(context))
             return 0
-        lines = _rebuild(context)
+        unnamed = _rebuild(context)
         replay_journal(context)
         with context.write_in_turn() as connection:
             write_metadata(connection, POSITION, value=str(context.reached.taken_in))
-    return len(find_unnamed(lines))
+    return len(unnamed)
 
 
-def _rebuild(context: Context) -> list[Content]:
+def _rebuild(context: Context) -> set[str]:
     """Replace the journal by what is intact of it and what the database knows.
+
+    Returns the requests whose people it can no longer name.
 
     Nobody can accept a request from when the lines are collected until the new file is
     in place. It takes its place after the commit: until then the old one counts.
@@ -209,20 +211,24 @@ def _rebuild(context: Context) -> list[Content]:
             require_store_knows(connection, whole)
             lines = [line for _, line in whole]
             lines += _missing_lines(connection, lines)
+            applied = requests_table.read_stage(connection, requests_table.APPLIED)
+            unnamed = find_unnamed(lines, [line.id for line in applied])
             mark = context.journal.write_draft(lines, epoch=known.epoch + 1)
             write_metadata(connection, MARK, value=str(mark))
             write_metadata(connection, POSITION, value="0")
         context.journal.place_draft(mark)
-    return lines
+    return unnamed
 
 
-def _settle_draft(context: Context) -> None:
+def _settle_draft(context: Context) -> bool:
     """Finish or discard what a killed process left of a rebuild, where that is allowed.
 
-    Who can only read the registry finds the journal as it is.
+    Returns whether there was anything. Who can only read the registry finds the journal
+    as it is.
     """
     with suppress(StoreFailed):
-        context.journal.settle_draft(partial(_read_mark, context))
+        return context.journal.settle_draft(partial(_read_mark, context))
+    return False
 
 
 def _read_mark(context: Context) -> Mark:

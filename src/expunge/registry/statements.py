@@ -301,13 +301,15 @@ def sort_lines(lines: Iterable[Line], size: int) -> MissingLines:
     return missing
 
 
-def find_unnamed(lines: Iterable[dict[str, Any]]) -> set[str]:
-    """Return the completed requests whose people the lines do not name."""
-    named, completed = set(), set()
+def find_unnamed(
+    lines: Iterable[dict[str, Any]], applied: Iterable[str] = ()
+) -> set[str]:
+    """Return the requests, applied or completed, whose people the lines do not name."""
+    named, done = set(), {*applied}
     for line in lines:
         named |= {one["id"] for one in line.get("accepted", ())}
-        completed |= {*line.get("receipts", ())}
-    return completed - named
+        done |= {*line.get("receipts", ())}
+    return done - named
 
 
 def request_line(request: Any, tags: Sequence[str]) -> dict[str, Any]:
