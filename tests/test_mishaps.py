@@ -389,6 +389,22 @@ class TestKeys:
         keys = sorted(path.name for path in (folder / "keys").glob("signing-*"))
         assert keys == ["signing-1.pem"]  # the old secret one is destroyed
 
+    def test_sign_no_second_ledger_where_the_first_was_lost(
+        self, folder: Path, backup: Path
+    ) -> None:
+        """They may lie on a disk of their own."""
+        lose_database(folder)
+        for name in ("registry.json", "journal", "journal.mark"):
+            (folder / name).unlink()
+        with pytest.raises(NeedsRestore, match="its database is lost"):
+            Registry.create(folder)
+        for name in ("registry.json", "journal"):
+            shutil.copy(backup / name, folder / name)
+        with pytest.raises(NeedsRestore):
+            Registry.create(folder)
+        with Registry.restore(folder, backup) as registry:
+            require_consistent(registry)
+
     def test_coming_back_makes_no_new_ones(self, folder: Path) -> None:
         with Registry.open(folder) as registry:
             registry.keys.rotate_signing_key()

@@ -18,6 +18,7 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 from ..disk import destroy, replace_file
+from ..exceptions import NeedsRestore
 from ..ledger import (
     KeyRotated,
     PublicKey,
@@ -34,7 +35,12 @@ from .statements import Statement, write_statement
 from .storage import ledger_table
 from .storage.engine import translate_errors
 from .storage.ledger_table import LedgerBatch
-from .storage.tables import read_mark, read_metadata, write_metadata
+from .storage.tables import (
+    read_mark,
+    read_metadata,
+    schema_version,
+    write_metadata,
+)
 
 TAG_KEYS = "tag keys"
 READABLE = 0o644  # whatever the umask: others check by it, and must not change it
@@ -44,6 +50,21 @@ def create_first_keys(paths: Paths) -> SigningKey:
     """Make the first keys if they are missing; return the one that signs."""
     open_tag_key(paths.keys / "tags-0")
     return open_signing_key(paths.keys / "signing-0.pem")
+
+
+def require_unused_keys(context: Context) -> None:
+    """Refuse to begin a ledger under keys that were in use: another may be published.
+
+    A registry that a crash left half made has keys, and no model yet.
+    """
+    with context.store.read() as connection:
+        begins = schema_version(connection) is None
+    if begins and not context.checkpoints.vault.is_empty():
+        raise NeedsRestore(
+            f"{context.paths.vault} holds keys of models: a registry was in use here, "
+            "and its database is lost; put registry.json and the newest journal back "
+            "and run expunge restore BACKUP, or make the new registry elsewhere"
+        )
 
 
 def find_signing_key(paths: Paths, public: PublicKey) -> SigningKey:

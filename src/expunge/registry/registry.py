@@ -52,6 +52,7 @@ from .context import (
 )
 from .keys import (
     create_first_keys,
+    require_unused_keys,
     rotate_signing_key,
     rotate_tag_key,
     tidy_keys,
@@ -413,6 +414,7 @@ def _create_new(paths: Paths, settings: Settings) -> Context:
             if settings.url is None and not paths.database.exists():
                 write_new_file(paths.database, b"")  # for its owner alone
         context.checkpoints.create()
+        require_unused_keys(context)
         upgrade_tables(context.store)
         with context.hold_lock(WAIT), translate_errors():
             with context.write_in_turn() as connection:
