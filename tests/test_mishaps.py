@@ -3,7 +3,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -322,6 +322,27 @@ class TestAnOldDatabase:
             shutil.copy(folder / name, backup / name)
         with pytest.raises(NeedsRestore, match="restore"):
             come_back(backup)
+
+    def test_is_not_shown_by_who_has_it_open(self, folder: Path, backup: Path) -> None:
+        looks: list[Callable[[], Any]] = []
+
+        def look(done: int, total: int) -> None:
+            if done in (2, 3):  # replaced, and then brought up to date
+                for one in looks:
+                    with pytest.raises(NeedsRestore) if done == 2 else nullcontext():
+                        one()
+
+        with Registry.open(folder) as registry:
+            looks += [lambda: registry.model("all"), registry.status]
+            registry.forget(["person 2"], ONE)
+            lose_database(folder)
+            shutil.copy(backup / "expunge.db", folder / "expunge.db")
+            for one in looks:
+                with pytest.raises(NeedsRestore, match="put back from a backup"):
+                    one()
+            Registry.restore(folder, backup, on_progress=look).close()
+            look(3, 4)
+            require_consistent(registry)
 
     def test_learns_from_the_journal_what_left(
         self, folder: Path, backup: Path

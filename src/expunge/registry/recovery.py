@@ -70,36 +70,20 @@ def replay_journal(context: Context) -> None:
             write_current_mark(context, connection)
 
 
-def require_current_journal(context: Context) -> None:
-    """Refuse a damaged journal, and a database from before it was rebuilt.
-
-    Another process may rebuild it between two of the reads; then they are repeated.
-    """
-    while True:
-        known = _read_mark(context)
-        try:
-            context.journal.require_current(known)
-        except (JournalDamaged, NeedsRestore):
-            if _read_mark(context) == known:
-                raise
-        else:
-            return
-
-
 def require_current_store(context: Context) -> None:
     """Refuse a store that is older than journal or keys, and a damaged journal.
 
     Nothing is changed, except that a rebuild of the journal that was killed is
-    finished. A worker may write between two of the reads; then all of them are
-    repeated.
+    finished. Another process may write, or rebuild the journal, between two of the
+    reads; then all of them are repeated.
     """
     _settle_draft(context)
     while True:
         turn = context.current_turn()
         try:
             _require_current_once(context)
-        except NeedsRestore:
-            if context.current_turn() == turn:
+        except (JournalDamaged, NeedsRestore):
+            if not _settle_draft(context) and context.current_turn() == turn:
                 raise
         else:
             return
