@@ -301,9 +301,12 @@ class Journal(Private):
                 with os.fdopen(os.dup(descriptor), "rb") as file:
                     self._compare(file, {own, known, self.read_mark_file()})
                     self._require_epoch(known)
-                    for end, line in self._whole_lines(file, self._end):
-                        self._digest.update(line)
-                        self._end = end
+                    # Together, or an interrupt in between would look like damage.
+                    end, digest = self._end, self._digest.copy()
+                    for _, line in self._whole_lines(file, self._end):
+                        digest.update(line)
+                        end += len(line)
+                    self._end, self._digest = end, digest
                 yield descriptor
 
     def _write(self, descriptor: int, lines: Sequence[dict[str, Any]]) -> Written:
