@@ -240,23 +240,23 @@ def _accept_new(
     found = {request: request_status(line) for request, line in there.items()}
     if not new:
         return found
+    time = now()
+    day_of(time)  # or refuse a clock that no public document can tell
     with context.store.write() as connection:
-        lines = _request_lines(context, new)
+        lines = _request_lines(context, new, time=time)
         insert_accepted(connection, lines)
         append_line(context, connection, line={"accepted": lines})
     return found | {line["id"]: _accepted_status(line) for line in lines}
 
 
 def _request_lines(
-    context: Context, new: dict[str, tuple[str, ...]]
+    context: Context, new: dict[str, tuple[str, ...]], *, time: int
 ) -> list[dict[str, Any]]:
     """Return new requests as the journal holds them.
 
     They name people by every tag that these may have: a fit may give them another one
     between when they were looked up and when the request is on disk.
     """
-    time = now()
-    day_of(time)  # or refuse a clock that no public document can tell
     keys = read_tag_keys(context.paths)
     return [
         {
