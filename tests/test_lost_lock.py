@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The worker's lock is lost while its holder lives on: no harm comes of it."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -295,6 +296,27 @@ def test_a_request_sent_under_a_new_key_is_the_same_request(
         overtake(patch, (requests, "_accept_new"), second_sends)
         (status,) = registry.requests.accept([asked])
     assert status.request == ONE and status.n_subjects == 1
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_a_person_who_gets_another_tag_meanwhile_is_forgotten(
+    registry: Registry, folder: Path, when: str
+) -> None:
+    """The model is fitted again, after the key of tags was rotated."""
+    person = "person 40"  # in one of the models alone
+
+    def second_fits() -> None:
+        if when == "meanwhile":
+            second.keys.rotate_tag_key()
+        second.models.refit("all", estimator(), **by_name(REST))
+
+    with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
+        if when == "before":
+            second.keys.rotate_tag_key()
+        overtake(patch, (requests, "_require_known"), second_fits)
+        receipt = json.loads(registry.forget([person], ONE))
+    assert [*receipt["entry"]["certificates"]] == ["all"]
+    assert registry.requests.find_models([person]) == {person: ()}
 
 
 def test_a_process_that_hangs_in_a_transaction_does_not_hold_up_others_for_ever(

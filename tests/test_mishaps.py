@@ -3,7 +3,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ from expunge.exceptions import (
     ScheduleExhausted,
 )
 from expunge.ledger import UnusableKey, check_receipt
-from expunge.registry import ErasureRequest, Registry, statements
+from expunge.registry import ErasureRequest, Registry, statements, worker
 from expunge.registry import keys as keys_module
+from expunge.registry.context import Context
 from expunge.registry.storage import Checkpoints, Journal, Store
 from tests.registries import (
     BUDGET,
@@ -136,6 +137,30 @@ class TestRequestsThatOnlyTheJournalHas:
         with Registry.restore(folder, backup) as registry:
             assert registry.requests.find_models(["person 2"]) == {"person 2": ()}
             assert registry.requests.receipt(ONE) == receipt
+            require_consistent(registry)
+
+    def test_while_another_process_writes_the_ledger_twice(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One crashed after the journal, between two batches of a second."""
+        requests = [ErasureRequest((f"person {i}",)) for i in (5, 6)]
+        asked = ErasureRequest(("person 2",), ONE)
+        states = statements.write_statement
+
+        def state_before(context: Context, statement: statements.Statement) -> None:
+            if next(firsts, False):
+                self.half_accept(folder, asked)
+            states(context, statement)
+
+        firsts = iter([True])
+        with Registry.open(folder) as registry:
+            registry.requests.accept(requests)
+            monkeypatch.setattr(worker, "BATCH", 1)
+            monkeypatch.setattr(worker, "write_statement", state_before)
+            registry.requests.apply()
+            registry.requests.apply()
+            assert registry.requests.status(ONE).stage == "completed"
+            assert registry.requests.find_models(["person 2"]) == {"person 2": ()}
             require_consistent(registry)
 
 
@@ -298,6 +323,27 @@ class TestAnOldDatabase:
         with pytest.raises(NeedsRestore, match="restore"):
             come_back(backup)
 
+    def test_is_not_shown_by_who_has_it_open(self, folder: Path, backup: Path) -> None:
+        looks: list[Callable[[], Any]] = []
+
+        def look(done: int, total: int) -> None:
+            if done in (2, 3):  # replaced, and then brought up to date
+                for one in looks:
+                    with pytest.raises(NeedsRestore) if done == 2 else nullcontext():
+                        one()
+
+        with Registry.open(folder) as registry:
+            looks += [lambda: registry.model("all"), registry.status]
+            registry.forget(["person 2"], ONE)
+            lose_database(folder)
+            shutil.copy(backup / "expunge.db", folder / "expunge.db")
+            for one in looks:
+                with pytest.raises(NeedsRestore, match="put back from a backup"):
+                    one()
+            Registry.restore(folder, backup, on_progress=look).close()
+            look(3, 4)
+            require_consistent(registry)
+
     def test_learns_from_the_journal_what_left(
         self, folder: Path, backup: Path
     ) -> None:
@@ -363,6 +409,22 @@ class TestKeys:
         assert published == pem and check_receipt(receipt, published).stands
         keys = sorted(path.name for path in (folder / "keys").glob("signing-*"))
         assert keys == ["signing-1.pem"]  # the old secret one is destroyed
+
+    def test_sign_no_second_ledger_where_the_first_was_lost(
+        self, folder: Path, backup: Path
+    ) -> None:
+        """They may lie on a disk of their own."""
+        lose_database(folder)
+        for name in ("registry.json", "journal", "journal.mark"):
+            (folder / name).unlink()
+        with pytest.raises(NeedsRestore, match="its database is lost"):
+            Registry.create(folder)
+        for name in ("registry.json", "journal"):
+            shutil.copy(backup / name, folder / name)
+        with pytest.raises(NeedsRestore):
+            Registry.create(folder)
+        with Registry.restore(folder, backup) as registry:
+            require_consistent(registry)
 
     def test_coming_back_makes_no_new_ones(self, folder: Path) -> None:
         with Registry.open(folder) as registry:

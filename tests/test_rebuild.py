@@ -19,7 +19,7 @@ from expunge.exceptions import (
     NeedsRestore,
     StoreFailed,
 )
-from expunge.registry import ErasureRequest, Registry, rebuild_journal, recovery
+from expunge.registry import ErasureRequest, Registry, rebuild_journal, recovery, worker
 from expunge.registry import statements as statements_module
 from tests.registries import dump_of, put_back, registry_at, require_consistent
 from tests.users import killed_at
@@ -57,6 +57,10 @@ def folder(template: Path, tmp_path: Path) -> Path:
     with Registry.open(folder) as registry:
         registry.forget(["person 2"], ONE)
     return folder
+
+
+def interrupt(*arguments: object) -> None:
+    raise KeyboardInterrupt
 
 
 class TestAnOlderDatabase:
@@ -145,6 +149,19 @@ class TestAnOlderDatabase:
             assert registry.requests.find_models(["person 2"]) == {"person 2": ()}
             assert registry.requests.receipt(ONE) == receipt
             require_consistent(registry)
+
+
+def test_a_request_that_is_not_completed_yet_counts(folder: Path) -> None:
+    """It was killed before its statement, and the line with its people is lost."""
+    with Registry.open(folder) as registry:
+        registry.requests.accept([ErasureRequest(("person 3",))])
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(worker, "write_statement", interrupt)
+            registry.requests.apply()
+    journal = folder / "journal"
+    *lines, _ = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines))
+    assert rebuild_journal(folder) == 1
 
 
 class TestAnOlderMark:

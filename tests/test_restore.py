@@ -5,14 +5,18 @@ import errno
 import json
 import os
 import shutil
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from time import sleep
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from expunge import verify
+from expunge.disk import erase_replaced
 from expunge.exceptions import (
     ExpungeError,
     InvalidInput,
@@ -21,11 +25,12 @@ from expunge.exceptions import (
     NeedsRestore,
     ScheduleExhausted,
     StoreFailed,
+    UnknownRequest,
 )
 from expunge.ledger import ModelRegistered, ReleaseMade, Restored, check_export
 from expunge.linear_model.tuned import TunedClassifier
 from expunge.promise.certificate import OTHER_RELEASES
-from expunge.registry import ErasureRequest, Registry, rebuild_journal
+from expunge.registry import ErasureRequest, Registry, backup, rebuild_journal
 from tests.registries import (
     BUDGET,
     by_name,
@@ -62,6 +67,13 @@ def lose_database(folder: Path) -> None:
 def put_back(folder: Path, backup: Path, *names: str) -> None:
     for name in names:
         shutil.copy(backup / name, folder / name)
+
+
+def has_request(registry: Registry, request: str) -> bool:
+    try:
+        return bool(registry.requests.status(request))
+    except UnknownRequest:
+        return False
 
 
 def untouched(folder: Path) -> dict[str, bytes]:
@@ -261,6 +273,61 @@ class TestKilled:
             shutil.copytree(latest, folder)
             place += 7
         assert place > 60
+
+
+class TestOthersAtWork:
+    def test_requests_that_arrive_meanwhile_are_carried_out(
+        self, folder: Path, tmp_path: Path
+    ) -> None:
+        with Registry.open(folder) as registry:
+            registry.forget(["person 2"])
+        sender = Registry.open(folder)
+        sent = ErasureRequest(("person 3",))
+        with ThreadPoolExecutor(1) as threads:
+            waiting: list[Future[str]] = []
+
+            def send(done: int, total: int) -> None:
+                if done == 1:  # all is read, and nothing replaced
+                    sender.requests.accept([sent])
+                    waiting.append(threads.submit(sender.forget, ["person 4"], ONE))
+                    while not has_request(sender, ONE):
+                        sleep(0.01)
+
+            with Registry.restore(folder, tmp_path / "backup", on_progress=send) as now:
+                assert has_request(now, sent.request)
+                assert waiting[0].result() == now.requests.receipt(ONE)
+                now.requests.apply()
+                assert now.requests.receipt(sent.request)
+                people = ["person 2", "person 3", "person 4"]
+                assert set(now.requests.find_models(people).values()) == {()}
+                require_consistent(now)
+        sender.close()
+
+    def test_the_log_of_the_old_database_is_not_taken_for_the_new_ones(
+        self, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Another process opens the old one right before it is replaced."""
+        with Registry.open(folder) as registry:
+            registry.forget(["person 2"])
+        sent = [ErasureRequest((f"person {i}",)) for i in range(20, 40)]
+        senders = []
+
+        def send_before(path: Path) -> AbstractContextManager[None]:
+            senders.append(Registry.open(folder))
+            senders[-1].requests.accept(sent)
+            return erase_replaced(path)
+
+        monkeypatch.setattr(backup, "erase_replaced", send_before)
+        with Registry.restore(folder, tmp_path / "backup") as now:
+            assert len(senders) == 1
+            assert now.requests.find_models(["person 2"]) == {"person 2": ()}
+            now.requests.apply()
+            assert all(now.requests.receipt(one.request) for one in sent)
+            require_consistent(now)
+            with now._context.store.read() as connection:
+                check = connection.exec_driver_sql("PRAGMA integrity_check")
+                assert check.scalar() == "ok"
+        senders[0].close()
 
 
 class TestFoldersAmongCheckpoints:

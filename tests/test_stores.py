@@ -161,6 +161,25 @@ class TestJournal:
         end = journal.path.stat().st_size
         journal.require(Mark(0, end, digest_of(journal.path.read_bytes())))
 
+    def test_an_interrupt_while_lines_of_others_are_read_is_no_damage(
+        self, journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        journal.append([{"n": 0}])
+        journal_in(tmp_path).append([{"n": 1}])
+        journal.mark_path.unlink()
+        update = Digest.update
+
+        def interrupted(digest: Digest, data: bytes) -> None:
+            update(digest, data)
+            if b'"n":1' in data:
+                raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(Digest, "update", interrupted)
+            journal.append([{"n": 2}])
+        journal.append([{"n": 3}])
+        assert said(journal) == [{"n": 0}, {"n": 1}, {"n": 3}]
+
     def test_a_full_disk_leaves_it_as_it_was(
         self, journal: Journal, monkeypatch: pytest.MonkeyPatch
     ) -> None:

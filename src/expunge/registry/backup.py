@@ -28,6 +28,7 @@ from .storage import (
     sqlite_engine,
     upgrade_tables,
 )
+from .storage.engine import closed_to_others
 from .storage.tables import overtaken_error, schema
 
 
@@ -137,7 +138,11 @@ def _require_rows(
 
 
 def replace_database(context: Context) -> None:
-    """Replace the registry's SQLite database by the copy of the backup's."""
+    """Replace the registry's SQLite database by the copy of the backup's.
+
+    A process that opens the old one meanwhile makes a log, which SQLite would take for
+    that of the new one. So nobody can open the new one until no log is there.
+    """
     if context.settings.url is not None:
         return
     copy, target = _copy_path(context.paths), context.paths.database
@@ -147,10 +152,17 @@ def replace_database(context: Context) -> None:
     context.store.close()
     if not copy.exists():
         raise overtaken_error()  # another process took it for a leftover
+    with closed_to_others(copy):
+        _destroy_log(target)
+        with erase_replaced(target):
+            copy.replace(target)
+        _destroy_log(target)
+
+
+def _destroy_log(database: Path) -> None:
+    """Destroy the log of a database, and its index."""
     for end in ("-wal", "-shm"):
-        destroy(target.with_name(target.name + end))
-    with erase_replaced(target):
-        copy.replace(target)
+        destroy(database.with_name(database.name + end))
 
 
 def _copy_path(paths: Paths) -> Path:

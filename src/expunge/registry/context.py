@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from time import time_ns
+from typing import NamedTuple
 
 from sqlalchemy import Connection
 
@@ -240,6 +241,17 @@ def _require_journal_link(paths: Paths) -> None:
         require_private(folder)
 
 
+class Reached(NamedTuple):
+    """Positions in a journal: up to where a store is seen to have what it says.
+
+    Of statements, which nobody may write twice, and of every line. Others may write a
+    request between two statements of one worker.
+    """
+
+    stated: int = 0
+    taken_in: int = 0
+
+
 @dataclass(slots=True, repr=False, eq=False)
 class Context(Private):
     """A registry's paths, settings and store.
@@ -252,9 +264,9 @@ class Context(Private):
         The database, the sealed private states, and the journal.
     cache
         Models as last loaded; each is valid while its checkpoint is the current one.
-    turn, journal_position
-        While this process works: the turn it has taken, and up to where in the journal
-        the store holds every statement.
+    turn, reached
+        While this process works: the turn it has taken, and up to where the store has
+        what the journal says.
     """
 
     paths: Paths
@@ -264,7 +276,7 @@ class Context(Private):
     journal: Journal
     cache: dict[str, LoadedModel] = field(default_factory=dict)
     turn: str = ""
-    journal_position: int = 0
+    reached: Reached = field(default_factory=Reached)
 
     @classmethod
     def in_folder(cls, paths: Paths, settings: Settings) -> "Context":

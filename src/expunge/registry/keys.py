@@ -18,6 +18,7 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 from ..disk import destroy, replace_file
+from ..exceptions import NeedsRestore
 from ..ledger import (
     KeyRotated,
     PublicKey,
@@ -38,6 +39,7 @@ from .storage.tables import (
     overtaken_error,
     read_mark,
     read_metadata,
+    schema_version,
     write_metadata,
 )
 
@@ -49,6 +51,21 @@ def create_first_keys(paths: Paths) -> SigningKey:
     """Make the first keys if they are missing; return the one that signs."""
     open_tag_key(paths.keys / "tags-0")
     return open_signing_key(paths.keys / "signing-0.pem")
+
+
+def require_unused_keys(context: Context) -> None:
+    """Refuse to begin a ledger under keys that were in use: another may be published.
+
+    A registry that a crash left half made has keys, and no model yet.
+    """
+    with context.store.read() as connection:
+        begins = schema_version(connection) is None
+    if begins and not context.checkpoints.vault.is_empty():
+        raise NeedsRestore(
+            f"{context.paths.vault} holds keys of models: a registry was in use here, "
+            "and its database is lost; put registry.json and the newest journal back "
+            "and run expunge restore BACKUP, or make the new registry elsewhere"
+        )
 
 
 def find_signing_key(paths: Paths, public: PublicKey) -> SigningKey:
@@ -144,7 +161,7 @@ def tidy_keys(context: Context) -> None:
     with (
         context.write_in_turn() as connection,
         context.journal.lock_for_statement(
-            context.journal_position, partial(read_mark, connection)
+            context.reached.stated, partial(read_mark, connection)
         ),
     ):
         keys = ledger_table.read_ledger(connection).keys

@@ -184,16 +184,14 @@ def _insert_people(
         if not is_row_name(owner)
     }
     every = [tag for tags in possible.values() for tag in tags]
-    # Those whom a waiting request names must be found under the tag that it names.
-    there = {
-        *people_table.models_by_tag(connection, every),
-        *requests_table.find_waiting_tags(connection, every),
-    }
+    held = people_table.models_by_tag(connection, every)
+    # Those whom a waiting request names must be found under a tag that it names.
+    waiting = requests_table.find_waiting_tags(connection, every)
     tagged = []
     for place, (owner, data) in enumerate(members):
         tags = possible.get(owner, (people_table.row_tag(place),))
-        known = next((tag for tag in tags if tag in there), tags[0])
-        tagged.append((known, data))
+        known = [tag for there in (held, waiting) for tag in tags if tag in there]
+        tagged.append(((*known, *tags)[0], data))
     return people_table.insert_people(connection, name, people=tagged)
 
 

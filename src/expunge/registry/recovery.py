@@ -65,41 +65,25 @@ def replay_journal(context: Context) -> None:
     others = [line for _, line in lines if "accepted" not in line]
     if others and not _has_statements(context, others):
         _write_lines(context, others)
-    elif _read_mark(context).end < context.journal_position:
+    elif _read_mark(context).end < context.reached.taken_in:
         with context.write_in_turn() as connection:
             write_current_mark(context, connection)
-
-
-def require_current_journal(context: Context) -> None:
-    """Refuse a damaged journal, and a database from before it was rebuilt.
-
-    Another process may rebuild it between two of the reads; then they are repeated.
-    """
-    while True:
-        known = _read_mark(context)
-        try:
-            context.journal.require_current(known)
-        except (JournalDamaged, NeedsRestore):
-            if _read_mark(context) == known:
-                raise
-        else:
-            return
 
 
 def require_current_store(context: Context) -> None:
     """Refuse a store that is older than journal or keys, and a damaged journal.
 
     Nothing is changed, except that a rebuild of the journal that was killed is
-    finished. A worker may write between two of the reads; then all of them are
-    repeated.
+    finished. Another process may write, or rebuild the journal, between two of the
+    reads; then all of them are repeated.
     """
     _settle_draft(context)
     while True:
         turn = context.current_turn()
         try:
             _require_current_once(context)
-        except NeedsRestore:
-            if context.current_turn() == turn:
+        except (JournalDamaged, NeedsRestore):
+            if not _settle_draft(context) and context.current_turn() == turn:
                 raise
         else:
             return
@@ -173,7 +157,7 @@ def _write_lines(context: Context, lines: Iterable[Content]) -> None:
                 statement = read_statement(line, ledger)
                 statement.write(connection)
                 ledger = statement.batch.ledger
-        write_metadata(connection, POSITION, value=str(context.journal_position))
+        write_metadata(connection, POSITION, value=str(context.reached.taken_in))
         write_current_mark(context, connection)
 
 
@@ -184,15 +168,17 @@ def rewrite_journal(context: Context) -> int:
         with suppress(JournalDamaged, NeedsRestore):
             context.journal.require_current(_read_mark(context))
             return 0
-        lines = _rebuild(context)
+        unnamed = _rebuild(context)
         replay_journal(context)
         with context.write_in_turn() as connection:
-            write_metadata(connection, POSITION, value=str(context.journal_position))
-    return len(find_unnamed(lines))
+            write_metadata(connection, POSITION, value=str(context.reached.taken_in))
+    return len(unnamed)
 
 
-def _rebuild(context: Context) -> list[Content]:
+def _rebuild(context: Context) -> set[str]:
     """Replace the journal by what is intact of it and what the database knows.
+
+    Returns the requests whose people it can no longer name.
 
     Nobody can accept a request from when the lines are collected until the new file is
     in place. It takes its place after the commit: until then the old one counts.
@@ -209,20 +195,24 @@ def _rebuild(context: Context) -> list[Content]:
             require_store_knows(connection, whole)
             lines = [line for _, line in whole]
             lines += _missing_lines(connection, lines)
+            applied = requests_table.read_stage(connection, requests_table.APPLIED)
+            unnamed = find_unnamed(lines, [line.id for line in applied])
             mark = context.journal.write_draft(lines, epoch=known.epoch + 1)
             write_metadata(connection, MARK, value=str(mark))
             write_metadata(connection, POSITION, value="0")
         context.journal.place_draft(mark)
-    return lines
+    return unnamed
 
 
-def _settle_draft(context: Context) -> None:
+def _settle_draft(context: Context) -> bool:
     """Finish or discard what a killed process left of a rebuild, where that is allowed.
 
-    Who can only read the registry finds the journal as it is.
+    Returns whether there was anything. Who can only read the registry finds the journal
+    as it is.
     """
     with suppress(StoreFailed):
-        context.journal.settle_draft(partial(_read_mark, context))
+        return context.journal.settle_draft(partial(_read_mark, context))
+    return False
 
 
 def _read_mark(context: Context) -> Mark:

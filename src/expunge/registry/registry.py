@@ -15,7 +15,7 @@ Its parts have what is needed less often: ``requests``, ``models``, ``keys`` and
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -31,7 +31,14 @@ from ..disk import (
     is_allowed,
     write_new_file,
 )
-from ..exceptions import Busy, InvalidInput, NeedsRestore, NoRegistry, StoreFailed
+from ..exceptions import (
+    Busy,
+    InvalidInput,
+    NeedsRestore,
+    NoRegistry,
+    StoreFailed,
+    UnknownRequest,
+)
 from ..ledger import Entry
 from ..private_model.subjects import people
 from .context import (
@@ -45,6 +52,7 @@ from .context import (
 )
 from .keys import (
     create_first_keys,
+    require_unused_keys,
     rotate_signing_key,
     rotate_tag_key,
     tidy_keys,
@@ -52,7 +60,7 @@ from .keys import (
 )
 from .loaded_model import load_public
 from .models import FitOptions, ModelStatus, RegistryModels, fit_model, model_status
-from .recovery import require_current_journal, require_current_store, rewrite_journal
+from .recovery import require_current_store, rewrite_journal
 from .requests import ErasureRequest, RegistryRequests, RequestStatus, request_status
 from .restore import restore_registry
 from .storage import (
@@ -253,7 +261,10 @@ class Registry:
         (status,) = self.requests.accept([wanted])
 
         def is_done() -> bool:
-            return self.requests.receipt(wanted.request) is not None
+            # While a restore goes on, the journal alone may know of it.
+            with suppress(UnknownRequest):
+                return self.requests.receipt(wanted.request) is not None
+            return False
 
         if status.stage != "completed":
             with self._context.hold_lock(wait, is_done) as locked:
@@ -270,7 +281,12 @@ class Registry:
         return receipt
 
     def model(self, name: str) -> Any:
-        """Return the newest release of a model, as an estimator that predicts."""
+        """Return the newest release of a model, as an estimator that predicts.
+
+        Refused if the store was put back from a backup since it was opened: people who
+        were forgotten would be in the model again.
+        """
+        self._require_current()
         with self._context.store.read() as connection:
             number = releases_table.newest_number(connection, name)
             line = releases_table.find_release(connection, name, number=number)
@@ -280,7 +296,7 @@ class Registry:
 
     def status(self) -> RegistryStatus:
         """Return the registry at one moment. This changes nothing."""
-        require_current_journal(self._context)
+        self._require_current()
         with self._context.store.read() as connection:
             ledger = ledger_table.read_ledger(connection)
             n_requests, n_completed = requests_table.count_requests(connection)
@@ -300,6 +316,13 @@ class Registry:
                 key=ledger.keys.current.id,
                 store=self._context.store.dialect,
             )
+
+    def _require_current(self) -> None:
+        """Refuse to show a store that was put back from a backup since it was opened.
+
+        A thread that works keeps its own place in the journal.
+        """
+        require_current_store(replace(self._context))
 
 
 class RegistryKeys:
@@ -403,6 +426,7 @@ def _create_new(paths: Paths, settings: Settings) -> Context:
             if settings.url is None and not paths.database.exists():
                 write_new_file(paths.database, b"")  # for its owner alone
         context.checkpoints.create()
+        require_unused_keys(context)
         upgrade_tables(context.store)
         with context.hold_lock(WAIT), translate_errors():
             with context.write_in_turn() as connection:

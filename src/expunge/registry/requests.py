@@ -242,21 +242,33 @@ def _accept_new(
         return found
     time = now()
     day_of(time)  # or refuse a clock that no public document can tell
-    lines: list[dict[str, Any]] = [
+    with context.store.write() as connection:
+        lines = _request_lines(context, new, time=time)
+        insert_accepted(connection, lines)
+        append_line(context, connection, line={"accepted": lines})
+    return found | {line["id"]: _accepted_status(line) for line in lines}
+
+
+def _request_lines(
+    context: Context, new: dict[str, tuple[str, ...]], *, time: int
+) -> list[dict[str, Any]]:
+    """Return new requests as the journal holds them.
+
+    They name people by every tag that these may have: a fit may give them another one
+    between when they were looked up and when the request is on disk.
+    """
+    keys = read_tag_keys(context.paths)
+    return [
         {
             "id": request,
             "accepted": time,
             "deadline": time + context.settings.deadline_days * DAY,
             "n_subjects": len(named),
             "fingerprint": request_tag(_request_content(request, named), keys[0]),
-            "tags": sorted({str(tags[subject]) for subject in named}),
+            "tags": sorted({tag for one in named for tag in subject_tags(one, keys)}),
         }
         for request, named in sorted(new.items())  # so that no two senders block
     ]
-    with context.store.write() as connection:
-        insert_accepted(connection, lines)
-        append_line(context, connection, line={"accepted": lines})
-    return found | {line["id"]: _accepted_status(line) for line in lines}
 
 
 def _accepted_status(line: dict[str, Any]) -> RequestStatus:

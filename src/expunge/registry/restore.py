@@ -30,7 +30,7 @@ from .backup import (
     stage_backup,
 )
 from .context import WAIT, Context, next_entry_time
-from .keys import find_signing_key, require_tag_keys, tidy_keys, write_tag_key_ids
+from .keys import find_signing_key, require_tag_keys, write_tag_key_ids
 from .loaded_model import LoadedModel
 from .statements import (
     MADE,
@@ -67,7 +67,7 @@ from .worker import (
     OnProgress,
     change_model,
     commit_changes,
-    finish_committed,
+    recover,
     release_again,
 )
 
@@ -156,7 +156,7 @@ def restore_registry(
             _require_known_head(copy, ahead, head=known.head)
             _require_keys(context, copy, ledger=ahead.ledger)
             files = read_checkpoint_files(backup)
-        context.journal_position = copy.journal_position
+        context.reached = copy.reached
         on_progress(1, STEPS)
         replace_database(context)
         for file in files:
@@ -169,8 +169,7 @@ def restore_registry(
             on_progress(3, STEPS)
             context.store.erase_deleted(WAIT)
             context.destroy_old_checkpoints()
-            finish_committed(context, WAIT)
-            tidy_keys(context)
+            recover(context, WAIT)  # what was accepted meanwhile, too
         on_progress(STEPS, STEPS)
 
 
@@ -260,14 +259,14 @@ def _write_continuation(context: Context, ahead: Continuation) -> None:
         # The backup's mark may be of a journal that was rebuilt since.
         write_metadata(connection, MARK, value=str(context.journal.seen))
 
-    end = context.journal_position
+    reached = context.reached
 
     def state(connection: Connection) -> None:
-        nonlocal end
-        end = append_statement(context, connection, line=statement.to_line())
+        nonlocal reached
+        reached = append_statement(context, connection, line=statement.to_line())
 
     commit_changes(context, changes, made={}, before=bring_up, after=state)
-    context.journal_position = end
+    context.reached = reached
 
 
 def _require_fitted_models(

@@ -32,7 +32,7 @@ from ..ledger import (
     read_entry,
 )
 from ..promise.certificate import Certificate
-from .context import Context
+from .context import Context, Reached
 from .storage import releases_table, requests_table
 from .storage.journal import STATEMENT, Line
 from .storage.ledger_table import LedgerBatch
@@ -116,10 +116,10 @@ def write_statement(
     """
     with context.write_in_turn() as connection:
         statement.write(connection)
-        end = append_statement(
+        reached = append_statement(
             context, connection, line=statement.to_line(), check=check
         )
-    context.journal_position = end
+    context.reached = reached
 
 
 def read_statement(line: Mapping[str, Any], ledger: Ledger) -> Statement:
@@ -160,23 +160,23 @@ def append_statement(
     *,
     line: dict[str, object],
     check: Callable[[], None] = lambda: None,
-) -> int:
-    """Append a statement to the journal, last in its transaction; return its end.
+) -> Reached:
+    """Append a statement, last in its transaction; return what the store has then.
 
     Raises Busy if another process made one since this one last looked. ``check`` may
     refuse at the last moment, when nobody else can write.
     """
+    before = context.reached
     with context.journal.lock_for_statement(
-        context.journal_position, partial(read_mark, connection)
+        before.stated, partial(read_mark, connection)
     ) as write:
         check()
         start, mark = write(line)
     # Before it there may be requests that are not in the store yet.
-    at_position = start == context.journal_position
-    done = mark.end if at_position else context.journal_position
-    write_metadata(connection, POSITION, value=str(done))
+    taken_in = mark.end if start == before.taken_in else before.taken_in
+    write_metadata(connection, POSITION, value=str(taken_in))
     write_mark(connection, mark)
-    return mark.end
+    return Reached(mark.end, taken_in)
 
 
 def append_line(
@@ -197,14 +197,14 @@ def write_current_mark(context: Context, connection: Connection) -> None:
     Lines that a crash left in the journal alone were recorded by nobody.
     """
     known = partial(read_mark, connection)
-    with context.journal.lock_for_statement(context.journal_position, known):
+    with context.journal.lock_for_statement(context.reached.stated, known):
         write_mark(connection, context.journal.seen)
 
 
 def unread_lines(context: Context) -> list[Line]:
     """Return the lines that the store may lack; refuse a damaged journal.
 
-    Sets ``context.journal_position`` to where the last of them ends.
+    Sets ``context.reached`` to where the last of them ends.
     """
     with context.store.read() as connection:
         start, mark = _read_position(connection), read_mark(connection)
@@ -237,7 +237,8 @@ def _read_position(connection: Connection) -> int:
 
 def _read_lines(context: Context, start: int) -> list[Line]:
     lines = list(context.journal.read(start))
-    context.journal_position = lines[-1][0] if lines else start
+    end = lines[-1][0] if lines else start
+    context.reached = Reached(end, end)
     return lines
 
 
@@ -300,13 +301,15 @@ def sort_lines(lines: Iterable[Line], size: int) -> MissingLines:
     return missing
 
 
-def find_unnamed(lines: Iterable[dict[str, Any]]) -> set[str]:
-    """Return the completed requests whose people the lines do not name."""
-    named, completed = set(), set()
+def find_unnamed(
+    lines: Iterable[dict[str, Any]], applied: Iterable[str] = ()
+) -> set[str]:
+    """Return the requests, applied or completed, whose people the lines do not name."""
+    named, done = set(), {*applied}
     for line in lines:
         named |= {one["id"] for one in line.get("accepted", ())}
-        completed |= {*line.get("receipts", ())}
-    return completed - named
+        done |= {*line.get("receipts", ())}
+    return done - named
 
 
 def request_line(request: Any, tags: Sequence[str]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ write meanwhile: then what was read does not count.
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock, local
@@ -239,6 +239,19 @@ def _read_only_engine(path: Path) -> Engine:
     event.listen(engine, "connect", _prepare_read_only)
     event.listen(engine, "begin", _begin)
     return engine
+
+
+@contextmanager
+def closed_to_others(path: Path) -> Iterator[None]:
+    """Let nobody else open a SQLite file, under whatever name it has meanwhile.
+
+    It is left without a log; who opens it next makes one again.
+    """
+    with translate_errors(), closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE")
+        connection.execute("BEGIN EXCLUSIVE")
+        yield
+        connection.rollback()
 
 
 def postgresql_engine(url: str) -> Engine:

@@ -219,22 +219,24 @@ class Journal(Private):
         self._write_mark_file(mark, flush=True)
         self._forget_file()
 
-    def settle_draft(self, read_known: ReadKnown) -> None:
+    def settle_draft(self, read_known: ReadKnown) -> bool:
         """Finish what a killed process left of a rebuild, if the database knows of it.
 
-        Otherwise the draft is destroyed: the journal in place still counts.
+        Otherwise the draft is destroyed: the journal in place still counts. Returns
+        whether there was one.
         """
         if not self.draft.exists():
-            return
+            return False
         with self.lock_to_rebuild():
             try:
                 mark = _mark_of(self.draft.read_bytes())
             except FileNotFoundError:
-                return  # another process was rebuilding it, and is done
+                return True  # another process was rebuilding it, and is done
             if mark == read_known():
                 self.place_draft(mark)
             else:
                 destroy(self.draft)
+        return True
 
     def _compare(self, file: IO[bytes], marks: Collection[Mark]) -> None:
         """Refuse a file of an earlier epoch than a mark, or changed before one.
@@ -299,9 +301,12 @@ class Journal(Private):
                 with os.fdopen(os.dup(descriptor), "rb") as file:
                     self._compare(file, {own, known, self.read_mark_file()})
                     self._require_epoch(known)
-                    for end, line in self._whole_lines(file, self._end):
-                        self._digest.update(line)
-                        self._end = end
+                    # Together, or an interrupt in between would look like damage.
+                    end, digest = self._end, self._digest.copy()
+                    for _, line in self._whole_lines(file, self._end):
+                        digest.update(line)
+                        end += len(line)
+                    self._end, self._digest = end, digest
                 yield descriptor
 
     def _write(self, descriptor: int, lines: Sequence[dict[str, Any]]) -> Written:

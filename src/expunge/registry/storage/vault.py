@@ -195,6 +195,10 @@ class Vault(Private):
                 self._write(held)
         return held[model]
 
+    def is_empty(self) -> bool:
+        """Return whether there is no key of any model."""
+        return not self._read()
+
     def is_at(self, generations: Mapping[str, int]) -> bool:
         """Return whether these are the current generations."""
         held = self._read()
