@@ -85,6 +85,7 @@ def attack(rng: Generator, checker: Checker) -> None:
     """Fit a random problem, remove rows again and again, and check every radius."""
     task = draws.task(rng)
     mechanism = MECHANISMS[draws.pick(rng, *MECHANISMS)]
+    enough = float(draws.pick(rng, "0", "1e-9", "1e-5", "1e-2", "10"))
     sample = task.sample
     with checker.note_refusals() as refusal:
         objective = objective_of(task.aim)
@@ -98,24 +99,25 @@ def attack(rng: Generator, checker: Checker) -> None:
         stay = stay & ~gone
         if not sample.weight[stay].any():
             return
-        state = request(checker, (task, mechanism), state, rows, (gone, stay))
+        setting = (task, mechanism, enough)
+        state = request(checker, setting, state, rows, (gone, stay))
         if state is None:
             return
 
 
 def request(
     checker: Checker,
-    setting: tuple[Task, Any],
+    setting: tuple[Task, Any, float],
     state: Any,
     rows: Rows,
     masks: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
 ) -> Any:
     """Remove some rows and check the answer; return the new state, None if refused."""
-    (task, mechanism), (gone, stay) = setting, masks
+    (task, mechanism, enough), (gone, stay) = setting, masks
     with checker.note_refusals() as refusal:
         state = mechanism.update(state, rows.take(gone))
         left = rows.take(stay)
-        state, draft = mechanism.step(state, left)
+        state, draft = mechanism.step(state, left, enough=enough)
         claims = list(radii(state, draft, left))
     if refusal:
         return None

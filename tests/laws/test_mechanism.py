@@ -8,6 +8,7 @@ import pytest
 from scipy import sparse
 
 from expunge import ExpungeError, Jackknife, Rows, learn, residual
+from expunge.core import linalg
 from expunge.core.arrays import Index, Vector
 from expunge.core.linalg import Symmetric
 from expunge.core.sums import KINK_EDGES, loss_slopes
@@ -42,6 +43,12 @@ def _is_quadratic(each: Combination) -> bool:
 
 
 every = pytest.mark.parametrize("each", FITTING, ids=str)
+
+
+@pytest.fixture(autouse=True, params=[linalg.LARGE, 1], ids=["folded", "recent"])
+def large(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let small matrices, too, keep recent rows beside them."""
+    monkeypatch.setattr(linalg, "LARGE", request.param)
 
 
 def _forget(
