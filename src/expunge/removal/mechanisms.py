@@ -6,9 +6,9 @@
     H_U s = -c_U,    or the prox of f alpha kink in the norm of H_U.
 
 Each removed row is subtracted from H_U; under "mean" scaling H_U also loses a multiple
-of the identity, which no low-rank formula covers. Conjugate gradients therefore solve
-with the exact H_U, preconditioned by an updated inverse that is never trusted. This is
-the paper's TA in O(d^2) a row instead of O(d^3) a request.
+of the identity, which no low-rank formula covers. Refinement, or conjugate gradients,
+therefore solve with the exact H_U, preconditioned by an updated inverse that is never
+trusted. This is the paper's TA in O(d^2) a row instead of O(d^3) a request.
 
 ``Jackknife`` takes one step with the Hessian of *all* rows, factored once at the fit,
 
