@@ -15,8 +15,10 @@ a queue.
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
+from functools import cache
 from math import inf, sqrt
-from typing import Any, NoReturn, SupportsIndex, TypeAlias
+from typing import Any, NoReturn, SupportsIndex, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +31,7 @@ Index: TypeAlias = NDArray[np.intp]
 Vector: TypeAlias = NDArray[np.float64]
 Matrix: TypeAlias = NDArray[np.float64]
 Design: TypeAlias = NDArray[np.float64] | csr_array[Any, tuple[int, int]]
+Value = TypeVar("Value")
 SMALLEST, LARGEST = 1e-50, 1e50
 UNIT_ROUNDOFF = 2.0**-53
 # A bound times this is not lowered by the few roundings in computing it.
@@ -61,6 +64,25 @@ class Private:
             f"{type(self).__name__} is private and noise-free: it cannot be pickled "
             "or copied; only a release may leave"
         )
+
+
+def replace_fields(value: Value, **changes: object) -> Value:
+    """Return a frozen dataclass with these fields changed, for one without checks.
+
+    What ``dataclasses.replace`` does, at a third of the time: a removal is as fast as
+    the few microseconds around its products.
+    """
+    kind: Any = type(value)
+    new: Value = object.__new__(kind)
+    put = object.__setattr__
+    for name in _field_names(kind):
+        put(new, name, changes[name] if name in changes else getattr(value, name))
+    return new
+
+
+@cache
+def _field_names(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
 
 
 def norm(v: Vector) -> float:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.arrays import Index, Private, Vector
+from ..core.arrays import Index, Private, Vector, replace_fields
 from ..core.losses import Logistic, Loss, Multinomial, OneVsRest
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
@@ -153,7 +153,7 @@ class Labels(Private):
         codes, size = _codes(removed.y), int(self.codes[-1]) + 1
         gone = np.bincount(codes, minlength=size)
         weighted = np.bincount(codes[removed.weight > 0.0], minlength=size)
-        return replace(
+        return replace_fields(
             self,
             n_rows=self.n_rows - gone[self.codes],
             n_weighted=self.n_weighted - weighted[self.codes],

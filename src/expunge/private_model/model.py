@@ -27,7 +27,7 @@ from typing import ClassVar, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from ..core.arrays import Index, Private, Vector
+from ..core.arrays import Index, Private, Vector, replace_fields
 from ..core.objective import Objective, Rows
 from ..core.packing import NOT_STORED, stored
 from ..exceptions import CapacityExceeded, InvalidInput, ScheduleExhausted
@@ -244,7 +244,7 @@ class PrivateModel(Private):
                 self.agreement, answer, remaining=rows(), again=again
             )
         seconds = perf_counter() - clock
-        return replace(counted, answer=answer, labels=labels, seconds=seconds)
+        return replace_fields(counted, answer=answer, labels=labels, seconds=seconds)
 
     def refit(
         self,
@@ -340,7 +340,7 @@ class PrivateModel(Private):
         if budget is not None and noise is not None:
             theta = round_to_grid(theta, budget.grid) + noise.draw(theta.size)
         made = (Release(theta.copy(), certificate), record)
-        after = replace(
+        after = replace_fields(
             self,
             accountant=accountant,
             certified=accountant,
@@ -420,7 +420,7 @@ class PrivateModel(Private):
 
     def _count_request(self, n_removed: int, n_subjects: int) -> Self:
         """Return the model with a request counted, before anything is removed."""
-        return replace(
+        return replace_fields(
             self,
             n_removed=self.n_removed + n_removed,
             accountant=self.accountant.compose(Removed(n_subjects)),
@@ -492,4 +492,4 @@ def apply_pending(model: AnyModel) -> AnyModel:
         model.digests.apply(pending.digests)
     if model.training_rows is not None and pending.gone is not None:
         model.training_rows.erase(pending.gone)
-    return replace(model, pending=None)
+    return replace_fields(model, pending=None)

@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.arrays import Index, Matrix, Vector
+from ..core.arrays import Index, Matrix, Vector, replace_fields
 from ..core.losses import Loss
 from ..core.objective import Rows
 from ..core.packing import Arrays, pack, stored, unpack
@@ -119,7 +119,7 @@ class Snapshot:
         """Return the snapshot with a release of this private model."""
         private, public, record = private.release()
         classes = None if private.labels is None else private.labels.classes
-        shown = replace(
+        shown = replace_fields(
             self.public,
             release=public,
             classes=classes,
@@ -255,7 +255,9 @@ def forget_rows(model: AnyModel, removed: Rows) -> AnyModel:
     require_release(model)
     n_people = model.digests.count_people(entries)
     after = model.forget(removed, n_subjects=n_people)
-    return replace(after, pending=PendingErasure(model.digests.without(entries), None))
+    return replace_fields(
+        after, pending=PendingErasure(model.digests.without(entries), None)
+    )
 
 
 def carry_over(
@@ -316,7 +318,9 @@ def _forget_places(model: AnyModel, gone: Index) -> AnyModel:
     removed = kept.rows.take(gone)
     after = model.forget(removed, gone=gone, n_subjects=kept.count_people(gone))
     entries = Counter(digests(removed, model.digests.key))
-    return replace(after, pending=PendingErasure(model.digests.without(entries), gone))
+    return replace_fields(
+        after, pending=PendingErasure(model.digests.without(entries), gone)
+    )
 
 
 def _find_places(model: AnyModel, removed: Rows) -> Index:

@@ -25,11 +25,12 @@ functions of the removed rows, and their sum is no guarantee. It draws no noise 
 no model.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import singledispatch
 from math import hypot, inf, isfinite
 from typing import Literal, TypeAlias, final
 
+from ..core.arrays import replace_fields
 from ..core.packing import stored
 from ..exceptions import InvalidInput, NotCertifiable, ScheduleExhausted, Unsupported
 from .budget import Budget, epsilon_of
@@ -279,26 +280,28 @@ _count = singledispatch(_refuse_unknown)
 
 @_count.register
 def _count_fit(event: Fitted, before: Accountant) -> Accountant:
-    return replace(before, n_parameters=event.n_parameters, n_subjects_removed=0)
+    return replace_fields(before, n_parameters=event.n_parameters, n_subjects_removed=0)
 
 
 @_count.register
 def _count_removal(event: Removed, before: Accountant) -> Accountant:
     total = before.n_subjects_removed + event.n_subjects
-    return replace(before, n_subjects_removed=total)
+    return replace_fields(before, n_subjects_removed=total)
 
 
 @_count.register
 def _count_tuning_on_data(event: TunedOnData, before: Accountant) -> Accountant:
     del event
-    return replace(before, selection="not covered", joint=inf, largest=inf)
+    return replace_fields(before, selection="not covered", joint=inf, largest=inf)
 
 
 @_count.register
 def _count_removable_tuning(event: TunedRemovably, before: Accountant) -> Accountant:
     if before.selection == "not covered":  # a later choice does not undo an earlier
         return before
-    return replace(before, selection="certified" if event.certified else "recomputed")
+    return replace_fields(
+        before, selection="certified" if event.certified else "recomputed"
+    )
 
 
 @_count.register
@@ -310,7 +313,7 @@ def _count_noisy_tuning(event: NoisyTuning, before: Accountant) -> Accountant:
     joint = hypot(before.joint, event.gdp)
     covered = before.selection != "not covered"
     selection: Selection = "noised" if covered else "not covered"
-    return replace(before, selection=selection, joint=joint, pending=pending)
+    return replace_fields(before, selection=selection, joint=joint, pending=pending)
 
 
 @_count.register
@@ -332,7 +335,9 @@ def _count_unprotected_release(event: Unprotected, before: Accountant) -> Accoun
 def _add_release(before: Accountant, joint: float, *, largest: float) -> Accountant:
     """Return the account with one more release made."""
     made = before.n_releases + 1
-    return replace(before, n_releases=made, joint=joint, largest=largest, pending=0.0)
+    return replace_fields(
+        before, n_releases=made, joint=joint, largest=largest, pending=0.0
+    )
 
 
 def _require_schedule(before: Accountant) -> None:
