@@ -33,6 +33,7 @@ from expunge.exceptions import CannotRemove, InvalidInput
 from expunge.removal import Draft, State
 from expunge.selection import evaluate
 from expunge.selection.choice import Split, choose, fold_of, folds_of
+from expunge.selection.fold_models import drop_from_each, drop_rows
 from expunge.selection.hessian_norm import DistanceBound, FoldGeometry, bound_distance
 from expunge.selection.tune import Tuning, retune, tune
 
@@ -246,6 +247,21 @@ def test_nothing_but_the_chosen_path_is_kept_between_requests() -> None:
         for model in row:
             assert model.state.inverse is None
             assert model.state.moment is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_leave_all_states_as_they_leave_one(kind: str) -> None:
+    each = KINDS[kind]()
+    states = each.tuned().full_fits
+    for gone in removals(each, seed=1).values():
+        removed = each.split.rows.take(gone)
+        for found, state in zip(drop_from_each(states, removed), states, strict=True):
+            alone = drop_rows(state, removed)
+            assert (found.weight, found.n_rows) == (alone.weight, alone.n_rows)
+            assert found.n_updates == alone.n_updates
+            pair = found.loss_hessian.lower, alone.loss_hessian.lower
+            np.testing.assert_allclose(*pair, rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(found.gradient, alone.gradient, atol=1e-12)
 
 
 def test_folds_depend_on_the_person_and_the_key_alone() -> None:

@@ -211,7 +211,7 @@ def sum_over_rows(
         own = np.flatnonzero(folds == fold)
         return slopes_at_each(loss, split.validation(fold), thetas=thetas, valued=own)
 
-    found = run_in_threads(sum_over_fold, range(split.n_folds))
+    found = [sum_over_fold(fold) for fold in range(split.n_folds)]
     gradients = np.array([gradient for gradient, _ in found])
     values = np.sum([value for _, value in found], axis=0)
     own = gradients[folds, np.arange(len(places))]
@@ -226,10 +226,8 @@ def sum_over_rows(
 
 def _measure_moves(loss: Loss, split: Split, *, steps: Matrix) -> Vector:
     """Return how far each step moves any row's predictors."""
-    found = run_in_threads(
-        lambda fold: largest_moves(loss, split.validation(fold), steps=steps),
-        range(split.n_folds),
-    )
+    folds = map(split.validation, range(split.n_folds))
+    found = [largest_moves(loss, rows, steps=steps) for rows in folds]
     largest: Vector = np.max(found, axis=0)
     return largest
 

@@ -20,12 +20,13 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from ..core.arrays import Private, Vector, norm
+from ..core.arrays import Index, Matrix, Private, Vector, norm
 from ..core.linalg import Cholesky
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..core.prox import Minimum, anderson_mixture
 from ..core.solver import Model, minimise, require_converged
+from ..core.sums import curvature_rows_at_each, slopes_at_each
 from ..private_model.answers import REFUSALS
 from ..promise.radius import gradient_error
 from ..removal import Draft, State
@@ -50,6 +51,7 @@ Before the request; at a point amid the answers of all folds; at the fit's own a
 at the minimiser, by the solver.
 """
 
+NONE: Index = np.zeros(0, dtype=np.intp)
 # Earlier answers that a chord step takes into account.
 HISTORY = 4
 # If norms change by more than this between anchor and answer, a step from the new
@@ -177,6 +179,37 @@ def drop_rows(state: State, removed: Rows) -> State:
     gradient = drop_gradient(state, removed)
     lighter = state.replace(weight=weight, n_rows=n_rows, gradient=gradient)
     return drop_matrices(lighter, removed, spend=False)
+
+
+def drop_from_each(states: Sequence[State], removed: Rows) -> list[State]:
+    """Return several states of one loss without these rows; see ``drop_rows``.
+
+    One product with the rows serves all of them. The states keep no moment.
+    """
+    loss = states[0].objective.loss
+    # The rows of several outputs become so many more: sums over them are cheaper.
+    if not len(removed) or loss.outputs > 1:
+        return [drop_rows(state, removed) for state in states]
+    thetas = np.array([state.anchor for state in states])
+    slopes, _ = slopes_at_each(loss, removed, thetas=thetas, valued=NONE)
+    roots = curvature_rows_at_each(loss, removed, thetas=thetas)
+    return [
+        _drop_sums(state, removed, slopes=slope, root=root)
+        for state, slope, root in zip(states, slopes, roots, strict=True)
+    ]
+
+
+def _drop_sums(state: State, removed: Rows, *, slopes: Vector, root: Matrix) -> State:
+    """Return the state less these slopes and root'root, sums over removed rows."""
+    weight, n_rows = count_remaining(state, removed)
+    share = 1.0 / state.anchor_weight
+    return state.replace(
+        weight=weight,
+        n_rows=n_rows,
+        gradient=state.gradient - share * slopes,
+        hessian=state.loss_hessian.update(-share, root),
+        n_updates=state.n_updates + 1,
+    )
 
 
 def step_from_anchor(state: State, origin: HessianOrigin) -> CandidateFit:

@@ -44,6 +44,7 @@ from .evaluate import (
 from .fold_models import (
     CandidateFit,
     FoldModel,
+    drop_from_each,
     drop_rows,
     is_certified_zero,
     solve,
@@ -223,12 +224,12 @@ def _remove(tuning: Tuning, split: Split, *, gone: Index) -> TuningAttempt:
 
     def remove(fold: int) -> list[CandidateFit]:
         leaving = removed.take(folds != fold)
-        models = tuning.fold_models[fold]
-        states = (drop_rows(model.state, leaving) for model in models)
-        return [step_from_anchor(state, "before") for state in states]
+        states = [model.state for model in tuning.fold_models[fold]]
+        lighter = drop_from_each(states, leaving)
+        return [step_from_anchor(state, "before") for state in lighter]
 
-    fits = _by_place(run_in_threads(remove, range(split.n_folds)))
-    full_fits = tuple(drop_rows(state, removed) for state in tuning.full_fits)
+    fits = _by_place([remove(fold) for fold in range(split.n_folds)])
+    full_fits = tuple(drop_from_each(tuning.full_fits, removed))
     evaluator = Evaluator.of(split.without(gone), tuning.hessian_norms)
     return TuningAttempt(fits, evaluator, full_fits)
 
