@@ -32,6 +32,7 @@ from expunge.core.sums import predict
 from expunge.exceptions import CannotRemove, InvalidInput
 from expunge.removal import Draft, State
 from expunge.selection import evaluate
+from expunge.selection import tune as tune_module
 from expunge.selection.choice import Split, choose, fold_of, folds_of
 from expunge.selection.fold_models import drop_from_each, drop_rows
 from expunge.selection.hessian_norm import DistanceBound, FoldGeometry, bound_distance
@@ -90,6 +91,19 @@ def problem(
     return Problem(objectives, Split.of(rows, folds[order], n_folds=FOLDS))
 
 
+def wide_problem(seed: int) -> Problem:
+    """Return a problem of twenty features, which nearly separate the classes."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(400, 20))
+    eta = 0.5 * X @ rng.normal(size=20)
+    first = Objective(Logistic(), L2(), 0.1, intercept=True)
+    folds = folds_of([str(i) for i in range(400)], b"key", n_folds=FOLDS)
+    order = np.argsort(folds, kind="stable")
+    rows = first.rows(X, labels(Logistic(), eta[:, None], rng)).take(order)
+    objectives = tuple(replace(first, alpha=10.0**-k) for k in range(1, 6))
+    return Problem(objectives, Split.of(rows, folds[order], n_folds=FOLDS))
+
+
 def errors_of(objectives: Sequence[Objective], split: Split) -> Vector:
     """Return the cross-validation error of each candidate, by brute force."""
     loss, totals = objectives[0].loss, np.zeros(len(objectives))
@@ -102,19 +116,23 @@ def errors_of(objectives: Sequence[Objective], split: Split) -> Vector:
     return totals / split.rows.total_weight
 
 
+def worst_rows(each: Problem) -> Index:
+    """Return all places, those first that fit worst."""
+    rows, loss = each.split.rows, each.objectives[0].loss
+    theta = minimise(each.objectives[2], rows).theta
+    return np.argsort(-loss.value(rows.y, predict(loss, rows, theta=theta)))
+
+
 def removals(each: Problem, seed: int) -> dict[str, Index]:
     """Return places to remove: at random, of one side, and those that fit worst."""
     rng = np.random.default_rng(seed)
     rows = each.split.rows
-    theta = minimise(each.objectives[2], rows).theta
-    loss = each.objectives[0].loss
-    worst = np.argsort(-loss.value(rows.y, predict(loss, rows, theta=theta)))
     return {
         "one": rng.permutation(len(rows))[:1],
         "ten": rng.permutation(len(rows))[:10],
         "many": rng.permutation(len(rows))[:50],
         "one side": rng.permutation(np.flatnonzero(rows.y > np.median(rows.y)))[:20],
-        "worst": worst[:25],
+        "worst": worst_rows(each)[:25],
     }
 
 
@@ -336,6 +354,29 @@ def test_requests_are_certified_where_tuning_again_is() -> None:
         assert found.chosen == again.choice.chosen or not found.certified
         open_ones += not found.certified
     assert open_ones < 4
+
+
+def test_models_follow_the_rows_when_the_worst_third_leaves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They move far, through many Hessians, but are not solved from the start."""
+    from_scratch = 0
+
+    def count_tunings(*args: object, **keywords: object) -> Tuning:
+        nonlocal from_scratch
+        from_scratch += 1
+        return tuned
+
+    for seed in range(4):
+        each = wide_problem(seed)
+        tuning = each.tuned()
+        gone = worst_rows(each)[:120]
+        tuned = tune(each.objectives, each.split.without(gone), choose=choose)
+        with monkeypatch.context() as patch:
+            patch.setattr(tune_module, "tune", count_tunings)
+            found = each.retuned(tuning, gone).choice
+        assert found.chosen == tuned.choice.chosen
+    assert from_scratch <= 1
 
 
 def test_predictors_round_each_in_its_own_direction() -> None:

@@ -263,7 +263,7 @@ def reanchor_together(
     """
     state = fits[0].state
     objective = state.objective.after(state.kept)
-    point = np.mean([fit.draft.theta for fit in fits], axis=0)
+    point = middle(fits)
     summaries = {
         fold: summarise(objective, rows, theta=point, moment=False)
         for fold, rows in enumerate(folds)
@@ -276,12 +276,18 @@ def reanchor_together(
         try:
             if fit.norm_ratio > FAR:
                 return step_from_anchor(state, "shared")
-            return _move_anchor(fit, state)
+            return step_from_answer(_move_anchor(fit, state))
         except REFUSALS:
             return None
 
     fresh = tuple(map(reanchor, range(len(fits))))
     return SharedAnchor(fresh, make_state(merge_summaries(list(summaries.values()))))
+
+
+def middle(fits: Sequence[CandidateFit]) -> Vector:
+    """Return the mean of the fits' answers."""
+    point: Vector = np.mean([fit.draft.theta for fit in fits], axis=0)
+    return point
 
 
 def _move_anchor(fit: CandidateFit, state: State) -> CandidateFit:

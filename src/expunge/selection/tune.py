@@ -31,13 +31,12 @@ from ..private_model.answers import REFUSALS
 from ..removal import State
 from ..removal.state import initial_state, keep_sums
 from ..removal.summary import summarise
-from .choice import Choice, Chooser, ErrorInterval, Split
+from .choice import Choice, Chooser, ErrorInterval, Split, pool_intervals
 from .evaluate import (
     Evaluator,
     Fits,
     Place,
     TuningAttempt,
-    pool_intervals,
     refine,
     run_in_threads,
 )
