@@ -321,6 +321,23 @@ def test_intervals_break_without_a_part_of_the_distance_bound(
     assert broken > 0
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_left_of_kappa_holds_after_every_removal(kind: str) -> None:
+    each = KINDS[kind]()
+    tuning, rng = each.tuned(), np.random.default_rng(0)
+    places, split = rng.permutation(len(each.split.rows)), each.split
+    for gone in np.split(places[:72], [1, 3, 8, 20, 40]):
+        tuning = retune(tuning, split, gone=gone, choose=choose)
+        split = split.without(gone)
+        for candidate, hessian_norm in enumerate(tuning.hessian_norms):
+            for row in tuning.fold_models:
+                model = row[candidate]
+                H = model.state.smooth_hessian().dense()
+                kappa = model.kappa or 0.0
+                rest = H - kappa * hessian_norm.hessian.dense()
+                assert np.linalg.eigvalsh(rest)[0] >= -1e-12
+
+
 def test_worn_hessian_norm_is_measured_again() -> None:
     each = KINDS["logistic"]()
     tuning = each.tuned()
@@ -329,8 +346,12 @@ def test_worn_hessian_norm_is_measured_again() -> None:
         replace(norm, hessian=Symmetric(1e4 * norm.hessian.lower))
         for norm in tuning.hessian_norms
     )
+    models = tuple(
+        tuple(replace(model, kappa=None) for model in row) for row in tuning.fold_models
+    )
     gone = removals(each, seed=1)["ten"]
-    choice = each.retuned(replace(tuning, hessian_norms=worn), gone).choice
+    before = replace(tuning, hessian_norms=worn, fold_models=models)
+    choice = each.retuned(before, gone).choice
     truth = errors_of(each.objectives, each.split.without(gone))
     assert choice.certified
     assert choice.chosen == _first_equal(truth)

@@ -62,10 +62,19 @@ FAR = 4.0
 @stored
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class FoldModel(Private):
-    """One candidate's model on one fold's training rows, between requests."""
+    """One candidate's model on one fold's training rows, between requests.
+
+    Attributes
+    ----------
+    state, draft
+        The removal's state, and its answer.
+    kappa
+        With H_U >= kappa H_A, H_A that of the Hessian norm; None if it is not known.
+    """
 
     state: State
     draft: Draft
+    kappa: float | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -123,7 +132,7 @@ class CandidateFit(Private):
 
     def to_model(self) -> FoldModel:
         """Return what is kept between requests."""
-        return FoldModel(self.state, self.draft)
+        return FoldModel(self.state, self.draft, self.kappa)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
