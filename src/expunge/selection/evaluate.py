@@ -42,10 +42,9 @@ from ..promise.radius import inverse_norm, prediction_error, strong_convexity
 from ..removal import Draft, State
 from .choice import ErrorInterval, Split
 from .fold_models import (
-    FAR,
     CandidateFit,
     SharedAnchor,
-    middle,
+    average_answers,
     reanchor_alone,
     reanchor_together,
     solve_again,
@@ -77,7 +76,9 @@ CONTRACTION = 0.5
 SHARED_CONTRACTION = 0.75
 # Fits are refined if their error bound exceeds this share of the widest one.
 WIDE = 0.1
-# An answer this far from its anchor, in predictors, calls for a Hessian nearby.
+# If norms change by more than this between anchor and answer, or predictors by more,
+# a Hessian nearby is worth a pass.
+FAR = 4.0
 FAR_MOVE = 2.8
 # If norms may have changed by more than this, a bound takes a Hessian at the answer.
 LOST = 20.0
@@ -379,7 +380,7 @@ def _moved_together(attempt: TuningAttempt, far: Sequence[Place]) -> list[int]:
     for candidate, count in Counter(place[1] for place in shared).items():
         ours = [fits[fold, candidate] for fold in range(split.n_folds)]
         state = next(fit.state for fit in ours if fit.origin == "shared")
-        step = middle(ours) - state.anchor
+        step = average_answers(ours) - state.anchor
         move = _measure_moves(state.objective.loss, split, steps=step[None, :])
         if count > 1 and move[0] > FAR_MOVE:
             called.append(candidate)

@@ -54,9 +54,6 @@ at the minimiser, by the solver.
 NONE: Index = np.zeros(0, dtype=np.intp)
 # Earlier answers that a chord step takes into account.
 HISTORY = 4
-# If norms change by more than this between anchor and answer, a step from the new
-# anchor is better than one from the answer.
-FAR = 4.0
 
 
 @stored
@@ -272,7 +269,7 @@ def reanchor_together(
     """
     state = fits[0].state
     objective = state.objective.after(state.kept)
-    point = middle(fits)
+    point = average_answers(fits)
     summaries = {
         fold: summarise(objective, rows, theta=point, moment=False)
         for fold, rows in enumerate(folds)
@@ -283,8 +280,6 @@ def reanchor_together(
         others = [part for other, part in summaries.items() if other != fold]
         state, fit = make_state(merge_summaries(others)), fits[fold]
         try:
-            if fit.norm_ratio > FAR:
-                return step_from_anchor(state, "shared")
             return step_from_answer(_move_anchor(fit, state))
         except REFUSALS:
             return None
@@ -293,7 +288,7 @@ def reanchor_together(
     return SharedAnchor(fresh, make_state(merge_summaries(list(summaries.values()))))
 
 
-def middle(fits: Sequence[CandidateFit]) -> Vector:
+def average_answers(fits: Sequence[CandidateFit]) -> Vector:
     """Return the mean of the fits' answers."""
     point: Vector = np.mean([fit.draft.theta for fit in fits], axis=0)
     return point

@@ -209,8 +209,8 @@ def _largest(values: Sequence[float], holds: Callable[[float], bool]) -> float:
 def cost_of_removal(
     hessian_norm: HessianNorm,
     before: Sequence[State],
-    after: Sequence[State],
     *,
+    after: Sequence[State],
     steepest: Symmetric,
 ) -> float:
     """Return a share of H_A that no fold's H_U loses more than, or infinity.
@@ -233,7 +233,8 @@ def cost_of_removal(
     rows = Symmetric(share * steepest.lower)
     lost = add_quadratic(before[0].objective, rows, scale=fall)
     n_removed = max(old.n_rows - new.n_rows for old, new in pairs)
-    error = _test_error(lost, hessian_norm, n_removed) + max(map(hessian_error, after))
+    error = _test_error(lost, hessian_norm, n_terms=n_removed)
+    error += max(map(hessian_error, after))
     for cost in COSTS:
         if _is_positive(cost * hessian_norm.hessian.lower - lost.lower):
             return cost + error / hessian_norm.floor
@@ -241,7 +242,7 @@ def cost_of_removal(
 
 
 def _test_error(
-    matrix: Symmetric, hessian_norm: HessianNorm, n_terms: int = 0
+    matrix: Symmetric, hessian_norm: HessianNorm, *, n_terms: int = 0
 ) -> float:
     """Return the rounding of a Cholesky test of a sum of so many terms beside H_A."""
     size = float(matrix.diagonal.sum() + hessian_norm.hessian.diagonal.sum())

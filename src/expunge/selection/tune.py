@@ -254,13 +254,13 @@ def _keep_kappas(
         cost_of_removal(
             hessian_norm,
             [model.state for model in ours],
-            [fit.state for fit in theirs],
+            after=[fit.state for fit in theirs],
             steepest=steepest,
         )
         for hessian_norm, ours, theirs in zip(norms, models, fits, strict=True)
     ]
 
-    def kappa_of(model: FoldModel, fit: CandidateFit, candidate: int) -> float:
+    def kappa_of(model: FoldModel, fit: CandidateFit, *, candidate: int) -> float:
         kappa, cost = model.kappa, costs[candidate]
         # If half of it could be gone, it is worth a test of its own.
         if kappa is not None and cost < 0.5 * kappa:
@@ -269,7 +269,7 @@ def _keep_kappas(
 
     return [
         [
-            replace(fit, kappa=kappa_of(model, fit, candidate))
+            replace(fit, kappa=kappa_of(model, fit, candidate=candidate))
             for candidate, (model, fit) in enumerate(zip(before, after, strict=True))
         ]
         for before, after in zip(tuning.fold_models, found, strict=True)
