@@ -56,7 +56,7 @@ from ..promise.radius import (
 from ..removal import Draft, State
 
 # Values tried for kappa. Only logarithms depend on it, so coarse steps will do.
-KAPPAS = (1e-3, 1e-2, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+KAPPAS = (1e-3, 1e-2, 0.05, 0.2, 0.4, 0.6, 0.8)
 # Values tried for what a removal costs, and shares of kappa for what it leaves.
 COSTS = (0.03, 0.1)
 LEFT = (0.9, 0.7, 0.4, 0.1, 1e-2)
