@@ -20,6 +20,7 @@ removal; a Cholesky factor of the difference proves that. E then grows by at mos
 folds, or fewer, so one test for each candidate proves how much of kappa it can cost.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite, sqrt
@@ -57,9 +58,10 @@ from ..removal import Draft, State
 
 # Values tried for kappa. Only logarithms depend on it, so coarse steps will do.
 KAPPAS = (1e-3, 1e-2, 0.05, 0.2, 0.4, 0.6, 0.8)
-# Values tried for what a removal costs, and shares of kappa for what it leaves.
+# Values tried for what a removal costs.
 COSTS = (0.03, 0.1)
-LEFT = (0.9, 0.7, 0.4, 0.1, 1e-2)
+# A removal that leaves this much of kappa, or this share of it, calls for no new test.
+GOOD_KAPPA, SMALL_LOSS = 0.4, 0.9
 
 
 @stored
@@ -172,12 +174,15 @@ def _squared_norms(
 
 
 def remaining_share(
-    hessian_norm: HessianNorm, state: State, *, before: float | None = None
+    hessian_norm: HessianNorm, state: State, *, before: float = 0.0, cost: float = inf
 ) -> float:
     """Return a kappa with H_U >= kappa H_A, or zero if none was found.
 
-    ``before`` is the one before a removal, if it is known.
+    ``before`` is one that held before a removal, and ``cost`` what that may cost of it.
     """
+    left = before - cost
+    if left > 0.0 and left >= min(GOOD_KAPPA, SMALL_LOSS * before):
+        return left
     if not hessian_norm.floor > 0.0:
         return 0.0
     H = state.smooth_hessian()
@@ -186,15 +191,17 @@ def remaining_share(
     def holds(kappa: float) -> bool:
         return _is_positive(H.lower - kappa * hessian_norm.hessian.lower)
 
-    if before is None:
-        found = _largest(KAPPAS, holds)
+    if before:
+        # Costs add up to more than what was lost, so kappa may be larger than before.
+        likely = KAPPAS[: bisect_left(KAPPAS, before) + 2]
+        found = next(filter(holds, reversed(likely)), 0.0)
     else:
-        found = next((left * before for left in LEFT if holds(left * before)), 0.0)
+        found = _find_largest(KAPPAS, holds)
     # Since H_A >= floor, the test's error costs error / floor of kappa.
     return max(0.0, found - error / hessian_norm.floor)
 
 
-def _largest(values: Sequence[float], holds: Callable[[float], bool]) -> float:
+def _find_largest(values: Sequence[float], holds: Callable[[float], bool]) -> float:
     """Return the largest value for which it holds, or zero, by bisection."""
     found = 0.0
     while values:

@@ -260,16 +260,20 @@ def _keep_kappas(
         for hessian_norm, ours, theirs in zip(norms, models, fits, strict=True)
     ]
 
-    def kappa_of(model: FoldModel, fit: CandidateFit, *, candidate: int) -> float:
-        kappa, cost = model.kappa, costs[candidate]
-        # If half of it could be gone, it is worth a test of its own.
-        if kappa is not None and cost < 0.5 * kappa:
-            return kappa - cost
-        return remaining_share(norms[candidate], fit.state, before=kappa)
+    def keep_kappa(
+        model: FoldModel, fit: CandidateFit, *, candidate: int
+    ) -> CandidateFit:
+        kappa = remaining_share(
+            norms[candidate],
+            fit.state,
+            before=model.kappa or 0.0,
+            cost=costs[candidate],
+        )
+        return replace(fit, kappa=kappa)
 
     return [
         [
-            replace(fit, kappa=kappa_of(model, fit, candidate=candidate))
+            keep_kappa(model, fit, candidate=candidate)
             for candidate, (model, fit) in enumerate(zip(before, after, strict=True))
         ]
         for before, after in zip(tuning.fold_models, found, strict=True)
