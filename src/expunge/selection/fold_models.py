@@ -26,7 +26,7 @@ from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..core.prox import Minimum, anderson_mixture
 from ..core.solver import Model, minimise, require_converged
-from ..core.sums import curvature_rows_at_each, slopes_at_each
+from ..core.sums import BLOCK_ROWS, curvature_rows_at_each, slopes_at_each
 from ..private_model.answers import REFUSALS
 from ..promise.radius import gradient_error
 from ..removal import Draft, State
@@ -193,8 +193,9 @@ def drop_from_each(states: Sequence[State], removed: Rows) -> list[State]:
     One product with the rows serves all of them. The states keep no moment.
     """
     loss = states[0].objective.loss
-    # The rows of several outputs become so many more: sums over them are cheaper.
-    if not len(removed) or loss.outputs > 1:
+    # The rows of several outputs become so many more: sums over them are cheaper. And
+    # more rows than a block holds should not be scaled all at once.
+    if not 0 < len(removed) <= BLOCK_ROWS or loss.outputs > 1:
         return [drop_rows(state, removed) for state in states]
     thetas = np.array([state.anchor for state in states])
     slopes, _ = slopes_at_each(loss, removed, thetas=thetas, valued=NONE)
