@@ -138,6 +138,26 @@ def test_several_models_are_looked_at_as_one_by_one(
         assert moves[place] == pytest.approx(sums.largest_move(loss, rows, step=each))
 
 
+@EVERY
+@BOTH
+def test_curvature_of_several_models_is_that_of_each(name: str, kind: Any) -> None:
+    loss, rows, theta = _case(name, kind)
+    thetas = np.array([theta, -theta, 0.5 * theta])
+    found = list(sums.curvature_rows_at_each(loss, rows, thetas=thetas))
+    assert len(found) == len(thetas)
+    for root, each in zip(found, thetas, strict=True):
+        hessian = sums.loss_hessian(loss, rows, theta=each)
+        np.testing.assert_allclose(root.T @ root, hessian, rtol=1e-9, atol=1e-9)
+
+
+def test_move_that_is_no_number_may_be_of_any_length() -> None:
+    loss, rows, theta = _case("logistic", np.asarray)
+    steps = np.array([theta, np.full_like(theta, np.nan)])
+    moves = sums.largest_moves(loss, rows, steps=steps)
+    assert np.isfinite(moves[0])
+    assert np.isinf(moves[1])
+
+
 def _tree(terms: Sequence[Vector]) -> Vector:
     """Return the sum by its definition: a power of two first, then the rest."""
     if len(terms) == 1:

@@ -32,7 +32,9 @@ from expunge.core.sums import predict
 from expunge.exceptions import CannotRemove, InvalidInput
 from expunge.removal import Draft, State
 from expunge.selection import evaluate
+from expunge.selection import tune as tune_module
 from expunge.selection.choice import Split, choose, fold_of, folds_of
+from expunge.selection.fold_models import drop_from_each, drop_rows
 from expunge.selection.hessian_norm import DistanceBound, FoldGeometry, bound_distance
 from expunge.selection.tune import Tuning, retune, tune
 
@@ -89,6 +91,19 @@ def problem(
     return Problem(objectives, Split.of(rows, folds[order], n_folds=FOLDS))
 
 
+def wide_problem(seed: int) -> Problem:
+    """Return a problem of twenty features, which nearly separate the classes."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(400, 20))
+    eta = 0.5 * X @ rng.normal(size=20)
+    first = Objective(Logistic(), L2(), 0.1, intercept=True)
+    folds = folds_of([str(i) for i in range(400)], b"key", n_folds=FOLDS)
+    order = np.argsort(folds, kind="stable")
+    rows = first.rows(X, labels(Logistic(), eta[:, None], rng)).take(order)
+    objectives = tuple(replace(first, alpha=10.0**-k) for k in range(1, 6))
+    return Problem(objectives, Split.of(rows, folds[order], n_folds=FOLDS))
+
+
 def errors_of(objectives: Sequence[Objective], split: Split) -> Vector:
     """Return the cross-validation error of each candidate, by brute force."""
     loss, totals = objectives[0].loss, np.zeros(len(objectives))
@@ -101,19 +116,23 @@ def errors_of(objectives: Sequence[Objective], split: Split) -> Vector:
     return totals / split.rows.total_weight
 
 
+def worst_rows(each: Problem) -> Index:
+    """Return all places, those first that fit worst."""
+    rows, loss = each.split.rows, each.objectives[0].loss
+    theta = minimise(each.objectives[2], rows).theta
+    return np.argsort(-loss.value(rows.y, predict(loss, rows, theta=theta)))
+
+
 def removals(each: Problem, seed: int) -> dict[str, Index]:
     """Return places to remove: at random, of one side, and those that fit worst."""
     rng = np.random.default_rng(seed)
     rows = each.split.rows
-    theta = minimise(each.objectives[2], rows).theta
-    loss = each.objectives[0].loss
-    worst = np.argsort(-loss.value(rows.y, predict(loss, rows, theta=theta)))
     return {
         "one": rng.permutation(len(rows))[:1],
         "ten": rng.permutation(len(rows))[:10],
         "many": rng.permutation(len(rows))[:50],
         "one side": rng.permutation(np.flatnonzero(rows.y > np.median(rows.y)))[:20],
-        "worst": worst[:25],
+        "worst": worst_rows(each)[:25],
     }
 
 
@@ -248,6 +267,21 @@ def test_nothing_but_the_chosen_path_is_kept_between_requests() -> None:
             assert model.state.moment is None
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_leave_all_states_as_they_leave_one(kind: str) -> None:
+    each = KINDS[kind]()
+    states = each.tuned().full_fits
+    for gone in removals(each, seed=1).values():
+        removed = each.split.rows.take(gone)
+        for found, state in zip(drop_from_each(states, removed), states, strict=True):
+            alone = drop_rows(state, removed)
+            assert (found.weight, found.n_rows) == (alone.weight, alone.n_rows)
+            assert found.n_updates == alone.n_updates
+            pair = found.loss_hessian.lower, alone.loss_hessian.lower
+            np.testing.assert_allclose(*pair, rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(found.gradient, alone.gradient, atol=1e-12)
+
+
 def test_folds_depend_on_the_person_and_the_key_alone() -> None:
     owners = [f"person {i}" for i in range(2000)]
     folds = folds_of(owners, b"key", n_folds=5)
@@ -287,6 +321,23 @@ def test_intervals_break_without_a_part_of_the_distance_bound(
     assert broken > 0
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_left_of_kappa_holds_after_every_removal(kind: str) -> None:
+    each = KINDS[kind]()
+    tuning, rng = each.tuned(), np.random.default_rng(0)
+    places, split = rng.permutation(len(each.split.rows)), each.split
+    for gone in np.split(places[:72], [1, 3, 8, 20, 40]):
+        tuning = retune(tuning, split, gone=gone, choose=choose)
+        split = split.without(gone)
+        for candidate, hessian_norm in enumerate(tuning.hessian_norms):
+            for row in tuning.fold_models:
+                model = row[candidate]
+                H = model.state.smooth_hessian().dense()
+                kappa = model.kappa or 0.0
+                rest = H - kappa * hessian_norm.hessian.dense()
+                assert np.linalg.eigvalsh(rest)[0] >= -1e-12
+
+
 def test_worn_hessian_norm_is_measured_again() -> None:
     each = KINDS["logistic"]()
     tuning = each.tuned()
@@ -295,8 +346,12 @@ def test_worn_hessian_norm_is_measured_again() -> None:
         replace(norm, hessian=Symmetric(1e4 * norm.hessian.lower))
         for norm in tuning.hessian_norms
     )
+    models = tuple(
+        tuple(replace(model, kappa=None) for model in row) for row in tuning.fold_models
+    )
     gone = removals(each, seed=1)["ten"]
-    choice = each.retuned(replace(tuning, hessian_norms=worn), gone).choice
+    before = replace(tuning, hessian_norms=worn, fold_models=models)
+    choice = each.retuned(before, gone).choice
     truth = errors_of(each.objectives, each.split.without(gone))
     assert choice.certified
     assert choice.chosen == _first_equal(truth)
@@ -320,6 +375,29 @@ def test_requests_are_certified_where_tuning_again_is() -> None:
         assert found.chosen == again.choice.chosen or not found.certified
         open_ones += not found.certified
     assert open_ones < 4
+
+
+def test_models_follow_the_rows_when_the_worst_third_leaves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They move far, through many Hessians, but are not solved from the start."""
+    from_scratch = 0
+
+    def count_tunings(*args: object, **keywords: object) -> Tuning:
+        nonlocal from_scratch
+        from_scratch += 1
+        return tuned
+
+    for seed in range(4):
+        each = wide_problem(seed)
+        tuning = each.tuned()
+        gone = worst_rows(each)[:120]
+        tuned = tune(each.objectives, each.split.without(gone), choose=choose)
+        with monkeypatch.context() as patch:
+            patch.setattr(tune_module, "tune", count_tunings)
+            found = each.retuned(tuning, gone).choice
+        assert found.chosen == tuned.choice.chosen
+    assert from_scratch <= 1
 
 
 def test_predictors_round_each_in_its_own_direction() -> None:

@@ -27,7 +27,8 @@ of the additions *within* a block is that of BLAS.
 All sums are weighted and not normalised: callers divide by the W they mean.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from math import inf
 from typing import TypeVar
 
 import numpy as np
@@ -124,9 +125,12 @@ def slopes_at_each(
     def term(block: Rows) -> tuple[Matrix, Vector]:
         etas = _predict_each(loss, block, thetas=thetas)
         values = np.zeros(len(thetas))
-        for place in valued:
-            values[place] = block.weight @ loss.value(block.y, etas[place])
-        slopes = [loss.slope(block.y, eta) for eta in etas]
+        if len(valued):
+            labels = np.concatenate([block.y] * len(valued))
+            losses = loss.value(labels, _join(etas[valued]))
+            values[valued] = losses.reshape(len(valued), -1) @ block.weight
+        labels = np.concatenate([block.y] * len(etas))
+        slopes = loss.slope(labels, _join(etas)).reshape(etas.shape)
         return _lift_each(block, slopes), values
 
     return block_sum(term, rows)
@@ -199,10 +203,12 @@ def largest_moves(loss: Loss, rows: Rows, *, steps: Matrix) -> Vector:
     """Return the largest move of a row's predictors for each of several steps."""
     found = np.zeros(len(steps))
     for block in rows.blocks(BLOCK_ROWS):
-        for place, eta in enumerate(_predict_each(loss, block, thetas=steps)):
-            norm = row_norms(eta.reshape(len(eta), -1))
-            found[place] = max(found[place], float(np.max(norm, initial=0.0)))
-    return found
+        etas = _predict_each(loss, block, thetas=steps)
+        one = loss.outputs == 1
+        norms = np.abs(etas) if one else row_norms(_join(etas)).reshape(len(steps), -1)
+        found = np.maximum(found, np.max(norms, axis=1, initial=0.0))
+    # What is no number may have moved any distance.
+    return np.where(np.isnan(found), inf, found)
 
 
 def kink_masses(loss: Loss, rows: Rows, *, theta: Vector) -> Vector:
@@ -234,6 +240,22 @@ def curvature_rows(loss: Loss, rows: Rows, *, theta: Vector) -> Matrix:
     roots = vectors * values[:, None, :]
     lifted: Matrix = np.einsum("ia,icr->irac", X, roots)
     return lifted.reshape(len(rows) * loss.outputs, -1)
+
+
+def curvature_rows_at_each(
+    loss: Loss, rows: Rows, *, thetas: Matrix
+) -> Iterator[Matrix]:
+    """Yield ``curvature_rows`` at each of several thetas."""
+    if loss.outputs > 1:
+        for theta in thetas:
+            yield curvature_rows(loss, rows, theta=theta)
+        return
+    etas = _predict_each(loss, rows, thetas=thetas)
+    labels = np.concatenate([rows.y] * len(etas))
+    curvature = loss.curvature(labels, _join(etas)).reshape(etas.shape)
+    X = rows.dense()
+    for root in np.sqrt(rows.weight * curvature):
+        yield X * root[:, None]
 
 
 def tilted_slopes(
@@ -272,17 +294,25 @@ def tilted_slopes(
 def _predict_each(loss: Loss, rows: Rows, *, thetas: Matrix) -> Matrix:
     """Return the predictors at each theta, (a, n) or (a, n, k)."""
     a, k = len(thetas), loss.outputs
+    if k == 1:
+        return np.ascontiguousarray(thetas @ rows.X.T)
     columns = thetas.reshape(a, -1, k).transpose(1, 0, 2).reshape(-1, a * k)
-    eta = np.ascontiguousarray((rows.X @ columns).T).reshape(a, k, len(rows))
-    return eta[:, 0] if k == 1 else eta.transpose(0, 2, 1)
+    return (rows.X @ columns).reshape(len(rows), a, k).transpose(1, 0, 2)
 
 
-def _lift_each(rows: Rows, slopes: list[Vector]) -> Matrix:
-    """Return sum w x slope' for each array of slopes, flattened row by row."""
-    k = 1 if slopes[0].ndim == 1 else slopes[0].shape[1]
-    table = np.column_stack(slopes) * rows.weight[:, None]
-    lifted = np.asarray(rows.X.T @ table).reshape(-1, len(slopes), k)
-    return lifted.transpose(1, 0, 2).reshape(len(slopes), -1)
+def _join(etas: Matrix) -> Vector:
+    """Return predictors at several thetas as those of so many more rows."""
+    return etas.reshape(-1, *etas.shape[2:])
+
+
+def _lift_each(rows: Rows, slopes: Matrix) -> Matrix:
+    """Return sum w x slope' for the slopes at each theta, flattened row by row."""
+    if slopes.ndim == 2:
+        return np.asarray((slopes * rows.weight) @ rows.X)
+    a, _, k = slopes.shape
+    table = (slopes * rows.weight[:, None]).transpose(1, 0, 2)
+    lifted = np.asarray(rows.X.T @ table.reshape(len(rows), a * k))
+    return lifted.reshape(-1, a, k).transpose(1, 0, 2).reshape(a, -1)
 
 
 def _lift(rows: Rows, slope: Vector) -> Vector:

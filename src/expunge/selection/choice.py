@@ -27,7 +27,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from ..core.arrays import Index, Private, norm
+from ..core.arrays import UNDERFLOW, Index, Private, norm
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..exceptions import InvalidInput
@@ -37,6 +37,8 @@ from ..promise.budget import SOLVER_SHARE, Budget
 Method: TypeAlias = Literal["certified", "recomputed", "noised"]
 METHODS: tuple[Method, ...] = ("certified", "recomputed", "noised")
 HASH_BYTES = 8
+# Rounding in a sum over folds.
+SLACK = 1e-14
 MAX_KEY_SIZE = blake2b.MAX_KEY_SIZE
 
 
@@ -146,6 +148,16 @@ def _merge_equal(
         for place in equal:
             merged[place] = ErrorInterval(low, intervals[equal[0]].value, high)
     return merged
+
+
+def pool_intervals(
+    intervals: Sequence[ErrorInterval], *, weight: float
+) -> ErrorInterval:
+    """Return bounds on the mean over the rows of several folds."""
+    low = sum(part.low for part in intervals) / weight * (1.0 - SLACK) - UNDERFLOW
+    high = sum(part.high for part in intervals) / weight * (1.0 + SLACK) + UNDERFLOW
+    value = sum(part.value for part in intervals) / weight
+    return ErrorInterval(max(low, 0.0), value, high)
 
 
 def fold_of(subject: str, key: bytes, *, n_folds: int) -> int:

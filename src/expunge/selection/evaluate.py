@@ -16,17 +16,19 @@ the sum is much shorter than the sum of the gradients, which cancel where a mode
 The same holds in the norm of the Hessian, with |g| and |x| in that of its inverse.
 
 *Refine*: take the cheapest step that helps. First a chord step with the Hessian at
-hand; where the gradient does not shrink, new Hessians, for all folds together and then
-for one fit alone; and where that does not help either, the solver, which searches along
-its steps. A solved fit is left alone, so refining ends.
+hand. Where the gradient does not shrink, or the answer is far from its anchor, a new
+Hessian: for all folds together, as often as that helps, then for one fit alone. Where
+that does not help either, the solver, which searches along its steps. A solved fit is
+left alone, so refining ends.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from math import inf, isfinite, sqrt
+from math import inf, isfinite, isinf, sqrt
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -40,9 +42,9 @@ from ..promise.radius import inverse_norm, prediction_error, strong_convexity
 from ..removal import Draft, State
 from .choice import ErrorInterval, Split
 from .fold_models import (
-    FAR,
     CandidateFit,
     SharedAnchor,
+    average_answers,
     reanchor_alone,
     reanchor_together,
     solve_again,
@@ -66,14 +68,20 @@ Fits: TypeAlias = Mapping[Place, CandidateFit]
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-# Rounding in a sum over folds.
-SLACK = 1e-14
 # Below this, a bound on the largest move of a predictor is as good as measuring it.
 SMALL_MOVE = 0.5
 # A step that leaves more than this share of the gradient calls for a costlier one.
 CONTRACTION = 0.5
+# The same for a step of all folds together, which costs less.
+SHARED_CONTRACTION = 0.75
 # Fits are refined if their error bound exceeds this share of the widest one.
 WIDE = 0.1
+# If norms change by more than this between anchor and answer, or predictors by more,
+# a Hessian nearby is worth a pass.
+FAR = 4.0
+FAR_MOVE = 2.8
+# If norms may have changed by more than this, a bound takes a Hessian at the answer.
+LOST = 20.0
 # Below this share of H_A, the Hessian norm is measured again.
 WORN = 0.02
 
@@ -211,7 +219,7 @@ def sum_over_rows(
         own = np.flatnonzero(folds == fold)
         return slopes_at_each(loss, split.validation(fold), thetas=thetas, valued=own)
 
-    found = run_in_threads(sum_over_fold, range(split.n_folds))
+    found = [sum_over_fold(fold) for fold in range(split.n_folds)]
     gradients = np.array([gradient for gradient, _ in found])
     values = np.sum([value for _, value in found], axis=0)
     own = gradients[folds, np.arange(len(places))]
@@ -226,10 +234,8 @@ def sum_over_rows(
 
 def _measure_moves(loss: Loss, split: Split, *, steps: Matrix) -> Vector:
     """Return how far each step moves any row's predictors."""
-    found = run_in_threads(
-        lambda fold: largest_moves(loss, split.validation(fold), steps=steps),
-        range(split.n_folds),
-    )
+    folds = map(split.validation, range(split.n_folds))
+    found = [largest_moves(loss, rows, steps=steps) for rows in folds]
     largest: Vector = np.max(found, axis=0)
     return largest
 
@@ -298,16 +304,6 @@ def bound_validation_loss(
     return ErrorInterval(max(low, 0.0), value, high)
 
 
-def pool_intervals(
-    intervals: Sequence[ErrorInterval], *, weight: float
-) -> ErrorInterval:
-    """Return bounds on the mean over the rows of several folds."""
-    low = sum(part.low for part in intervals) / weight * (1.0 - SLACK) - UNDERFLOW
-    high = sum(part.high for part in intervals) / weight * (1.0 + SLACK) + UNDERFLOW
-    value = sum(part.value for part in intervals) / weight
-    return ErrorInterval(max(low, 0.0), value, high)
-
-
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class TuningAttempt(Private):
     """All fits of a request, what evaluates them, and each candidate's full fit."""
@@ -315,6 +311,23 @@ class TuningAttempt(Private):
     fits: Fits
     evaluator: Evaluator
     full_fits: tuple[State, ...]
+
+    def with_candidates(
+        self, candidates: Collection[int], other: "TuningAttempt"
+    ) -> "TuningAttempt":
+        """Return the attempt with another one's models of these candidates."""
+        taken = [place in candidates for place in range(len(self.full_fits))]
+        full_fits = zip(taken, self.full_fits, other.full_fits, strict=True)
+        ours, theirs = self.evaluator.hessian_norms, other.evaluator.hessian_norms
+        norms = zip(taken, ours, theirs, strict=True)
+        return TuningAttempt(
+            {p: (other if taken[p[1]] else self).fits[p] for p in self.fits},
+            replace(
+                self.evaluator,
+                hessian_norms=tuple(b if other_one else a for other_one, a, b in norms),
+            ),
+            tuple(b if other_one else a for other_one, a, b in full_fits),
+        )
 
 
 def refine(attempt: TuningAttempt, candidates: Collection[int]) -> TuningAttempt:
@@ -326,16 +339,23 @@ def refine(attempt: TuningAttempt, candidates: Collection[int]) -> TuningAttempt
     open_ones = [p for p in fits if p[1] in candidates and not fits[p].solved]
     widest = max((fits[place].error_bound for place in open_ones), default=0.0)
     open_ones = [p for p in open_ones if fits[p].error_bound >= WIDE * widest]
-    far = {place[1] for place in open_ones if _is_far(fits[place])}
-    attempt = _reanchor_together(attempt, sorted(far))
-    near = [place for place in open_ones if place[1] not in far]
+    far = [place for place in open_ones if fits[place].norm_ratio > FAR]
+    first = {place[1] for place in far if fits[place].origin == "before"}
+    attempt = _reanchor_together(attempt, sorted(first))
+    later = [place for place in far if place[1] not in first]
+    attempt, again = _reanchor_if_shorter(attempt, _moved_together(attempt, later))
+    alone = [place for place in open_ones if place[1] not in first.union(again)]
     fits = attempt.fits
+    lost = [place for place in alone if _is_lost(fits[place])]
+    near = [place for place in alone if place not in lost]
     after = _step_if_shorter(
         attempt, near, step=lambda place: step_from_answer(fits[place])
     )
     stuck = [place for place in near if after[place] is fits[place]]
-    attempt = replace(attempt, fits=after)
-    return replace(attempt, fits=_reanchor_or_solve(attempt, stuck))
+    again = _stuck_together(attempt, stuck)
+    attempt = _reanchor_together(replace(attempt, fits=after), again)
+    rest = [place for place in [*lost, *stuck] if place[1] not in again]
+    return replace(attempt, fits=_reanchor_or_solve(attempt, rest))
 
 
 def _is_worn(fit: CandidateFit) -> bool:
@@ -343,18 +363,64 @@ def _is_worn(fit: CandidateFit) -> bool:
     return (fit.kappa or 0.0) < WORN
 
 
-def _is_far(fit: CandidateFit) -> bool:
-    """Return whether the anchor's Hessian may be too far off for a chord step."""
-    return fit.origin == "before" and fit.norm_ratio > FAR
+def _is_lost(fit: CandidateFit) -> bool:
+    """Return whether the fit is so far from its Hessian that no step gives a bound."""
+    return LOST < fit.norm_ratio and isinf(fit.error_bound) and fit.origin != "before"
+
+
+def _moved_together(attempt: TuningAttempt, far: Sequence[Place]) -> list[int]:
+    """Return the candidates of which several folds moved far from their common anchor.
+
+    In the same direction, that is: if only their answers lie far apart, a common anchor
+    cannot be near all of them.
+    """
+    fits, split = attempt.fits, attempt.evaluator.split
+    shared = [p for p in far if fits[p].origin == "shared"]
+    called = []
+    for candidate, count in Counter(place[1] for place in shared).items():
+        ours = [fits[fold, candidate] for fold in range(split.n_folds)]
+        state = next(fit.state for fit in ours if fit.origin == "shared")
+        step = average_answers(ours) - state.anchor
+        move = _measure_moves(state.objective.loss, split, steps=step[None, :])
+        if count > 1 and move[0] > FAR_MOVE:
+            called.append(candidate)
+    return called
+
+
+def _reanchor_if_shorter(
+    attempt: TuningAttempt, candidates: Sequence[int]
+) -> tuple[TuningAttempt, list[int]]:
+    """Return the attempt with a common new anchor where that shrinks the gradients.
+
+    And for which of the candidates it does; the others stay as they are.
+    """
+    if not candidates:
+        return attempt, []
+    after = _reanchor_together(attempt, candidates)
+    folds = range(attempt.evaluator.split.n_folds)
+
+    def length(which: TuningAttempt, candidate: int) -> float:
+        return sum(which.fits[fold, candidate].gradient_norm for fold in folds)
+
+    better = [
+        candidate
+        for candidate in candidates
+        if length(after, candidate) < SHARED_CONTRACTION * length(attempt, candidate)
+    ]
+    return attempt.with_candidates(better, after), better
+
+
+def _stuck_together(attempt: TuningAttempt, stuck: Sequence[Place]) -> list[int]:
+    """Return the candidates for which the Hessians of before the request fail twice."""
+    old = [place for place in stuck if attempt.fits[place].origin == "before"]
+    counts = Counter(candidate for _, candidate in old)
+    return sorted(candidate for candidate, count in counts.items() if count > 1)
 
 
 def _reanchor_together(
     attempt: TuningAttempt, candidates: Sequence[int]
 ) -> TuningAttempt:
-    """Return the attempt with these candidates' folds at a common new anchor.
-
-    Once in a request: the folds' answers do not come closer to each other.
-    """
+    """Return the attempt with these candidates' folds at a common new anchor."""
     fits, evaluator = attempt.fits, attempt.evaluator
     if not candidates:
         return attempt

@@ -20,12 +20,13 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from ..core.arrays import Private, Vector, norm
+from ..core.arrays import Index, Matrix, Private, Vector, norm
 from ..core.linalg import Cholesky
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..core.prox import Minimum, anderson_mixture
 from ..core.solver import Model, minimise, require_converged
+from ..core.sums import BLOCK_ROWS, curvature_rows_at_each, slopes_at_each
 from ..private_model.answers import REFUSALS
 from ..promise.radius import gradient_error
 from ..removal import Draft, State
@@ -49,20 +50,27 @@ Before the request; at a point amid the answers of all folds; at the fit's own a
 at the minimiser, by the solver.
 """
 
+NONE: Index = np.zeros(0, dtype=np.intp)
 # Earlier answers that a chord step takes into account.
 HISTORY = 4
-# If norms change by more than this between anchor and answer, a step from the new
-# anchor is better than one from the answer.
-FAR = 4.0
 
 
 @stored
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class FoldModel(Private):
-    """One candidate's model on one fold's training rows, between requests."""
+    """One candidate's model on one fold's training rows, between requests.
+
+    Attributes
+    ----------
+    state, draft
+        The removal's state, and its answer.
+    kappa
+        With H_U >= kappa H_A, H_A that of the Hessian norm; None if it is not known.
+    """
 
     state: State
     draft: Draft
+    kappa: float | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -120,7 +128,7 @@ class CandidateFit(Private):
 
     def to_model(self) -> FoldModel:
         """Return what is kept between requests."""
-        return FoldModel(self.state, self.draft)
+        return FoldModel(self.state, self.draft, self.kappa)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -175,6 +183,38 @@ def drop_rows(state: State, removed: Rows) -> State:
     return drop_matrices(drop_gradient(state, removed), removed, spend=False)
 
 
+def drop_from_each(states: Sequence[State], removed: Rows) -> list[State]:
+    """Return several states of one loss without these rows; see ``drop_rows``.
+
+    One product with the rows serves all of them. The states keep no moment.
+    """
+    loss = states[0].objective.loss
+    # The rows of several outputs become so many more: sums over them are cheaper. And
+    # more rows than a block holds should not be scaled all at once.
+    if not 0 < len(removed) <= BLOCK_ROWS or loss.outputs > 1:
+        return [drop_rows(state, removed) for state in states]
+    thetas = np.array([state.anchor for state in states])
+    slopes, _ = slopes_at_each(loss, removed, thetas=thetas, valued=NONE)
+    roots = curvature_rows_at_each(loss, removed, thetas=thetas)
+    return [
+        _drop_sums(state, removed, slopes=slope, root=root)
+        for state, slope, root in zip(states, slopes, roots, strict=True)
+    ]
+
+
+def _drop_sums(state: State, removed: Rows, *, slopes: Vector, root: Matrix) -> State:
+    """Return the state less these slopes and root'root, sums over removed rows."""
+    weight, n_rows = count_remaining(state, removed)
+    share = 1.0 / state.anchor_weight
+    return state.replace(
+        weight=weight,
+        n_rows=n_rows,
+        gradient=state.gradient - share * slopes,
+        hessian=state.loss_hessian.update(-share, root),
+        n_updates=state.n_updates + 1,
+    )
+
+
 def step_from_anchor(state: State, origin: HessianOrigin) -> CandidateFit:
     """Return the fit whose answer minimises the state's model around its anchor."""
     factor = state.smooth_hessian().cholesky(spend=True)
@@ -226,7 +266,7 @@ def reanchor_together(
     """
     state = fits[0].state
     objective = state.objective.after(state.kept)
-    point = np.mean([fit.draft.theta for fit in fits], axis=0)
+    point = average_answers(fits)
     summaries = {
         fold: summarise(objective, rows, theta=point, moment=False)
         for fold, rows in enumerate(folds)
@@ -237,14 +277,18 @@ def reanchor_together(
         others = [part for other, part in summaries.items() if other != fold]
         state, fit = make_state(merge_summaries(others)), fits[fold]
         try:
-            if fit.norm_ratio > FAR:
-                return step_from_anchor(state, "shared")
-            return _move_anchor(fit, state)
+            return step_from_answer(_move_anchor(fit, state))
         except REFUSALS:
             return None
 
     fresh = tuple(map(reanchor, range(len(fits))))
     return SharedAnchor(fresh, make_state(merge_summaries(list(summaries.values()))))
+
+
+def average_answers(fits: Sequence[CandidateFit]) -> Vector:
+    """Return the mean of the fits' answers."""
+    point: Vector = np.mean([fit.draft.theta for fit in fits], axis=0)
+    return point
 
 
 def _move_anchor(fit: CandidateFit, state: State) -> CandidateFit:

@@ -16,19 +16,30 @@ that.
 E and the leverages take a pass of O(n d^2), so they are computed once per candidate,
 with the Hessian H_A of all rows. A fold's own Hessian is H_U >= kappa H_A, also after a
 removal; a Cholesky factor of the difference proves that. E then grows by at most
-1/sqrt(kappa), a leverage by at most 1/kappa.
+1/sqrt(kappa), a leverage by at most 1/kappa. A removal takes the same rows from all
+folds, or fewer, so one test for each candidate proves how much of kappa it can cost.
 """
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite, sqrt
 
 import numpy as np
 
-from ..core.arrays import SAFETY, UNDERFLOW, UNIT_ROUNDOFF, Private, Vector, norm
+from ..core.arrays import (
+    SAFETY,
+    UNDERFLOW,
+    UNIT_ROUNDOFF,
+    Matrix,
+    Private,
+    Vector,
+    norm,
+)
 from ..core.linalg import Cholesky, Symmetric
 from ..core.objective import Rows
 from ..core.packing import stored
+from ..core.solver import add_quadratic
 from ..core.sums import BLOCK_ROWS
 from ..exceptions import NotPositiveDefinite
 from ..promise.radius import (
@@ -41,11 +52,16 @@ from ..promise.radius import (
     prediction_error,
     residual_radius,
     split_length,
+    strong_convexity,
 )
 from ..removal import Draft, State
 
 # Values tried for kappa. Only logarithms depend on it, so coarse steps will do.
-KAPPAS = (0.5, 0.2, 0.05, 1e-2, 1e-3)
+KAPPAS = (1e-3, 1e-2, 0.05, 0.2, 0.4, 0.6, 0.8)
+# Values tried for what a removal costs.
+COSTS = (0.03, 0.1)
+# A removal that leaves this much of kappa, or this share of it, calls for no new test.
+GOOD_KAPPA, SMALL_LOSS = 0.4, 0.9
 
 
 @stored
@@ -157,27 +173,104 @@ def _squared_norms(
     return np.minimum(squares, error * np.concatenate([[], *found]))
 
 
-def remaining_share(hessian_norm: HessianNorm, state: State) -> float:
-    """Return a kappa with H_U >= kappa H_A, or zero if none was found."""
-    H, before = state.smooth_hessian(), hessian_norm.hessian
-    size = float(H.diagonal.sum() + before.diagonal.sum())
-    error = hessian_error(state) + 4.0 * UNIT_ROUNDOFF * (H.size + 2) * size
-    floor = hessian_norm.floor
-    for kappa in KAPPAS:
-        try:
-            Symmetric(H.lower - kappa * before.lower).cholesky(spend=True)
-        except NotPositiveDefinite:
-            continue
-        # Since H_A >= floor, the test's error costs error / floor of kappa.
-        return max(0.0, kappa - error / floor) if floor else 0.0
-    return 0.0
+def remaining_share(
+    hessian_norm: HessianNorm, state: State, *, before: float = 0.0, cost: float = inf
+) -> float:
+    """Return a kappa with H_U >= kappa H_A, or zero if none was found.
+
+    ``before`` is one that held before a removal, and ``cost`` what that may cost of it.
+    """
+    left = before - cost
+    if left > 0.0 and left >= min(GOOD_KAPPA, SMALL_LOSS * before):
+        return left
+    if not hessian_norm.floor > 0.0:
+        return 0.0
+    H = state.smooth_hessian()
+    error = hessian_error(state) + _test_error(H, hessian_norm)
+
+    def holds(kappa: float) -> bool:
+        return _is_positive(H.lower - kappa * hessian_norm.hessian.lower)
+
+    if before:
+        # Costs add up to more than what was lost, so kappa may be larger than before.
+        likely = KAPPAS[: bisect_left(KAPPAS, before) + 2]
+        found = next(filter(holds, reversed(likely)), 0.0)
+    else:
+        found = _find_largest(KAPPAS, holds)
+    # Since H_A >= floor, the test's error costs error / floor of kappa.
+    return max(0.0, found - error / hessian_norm.floor)
+
+
+def _find_largest(values: Sequence[float], holds: Callable[[float], bool]) -> float:
+    """Return the largest value for which it holds, or zero, by bisection."""
+    found = 0.0
+    while values:
+        middle = len(values) // 2
+        if holds(values[middle]):
+            found, values = values[middle], values[middle + 1 :]
+        else:
+            values = values[:middle]
+    return found
+
+
+def cost_of_removal(
+    hessian_norm: HessianNorm,
+    before: Sequence[State],
+    *,
+    after: Sequence[State],
+    steepest: Symmetric,
+) -> float:
+    """Return a share of H_A that no fold's H_U loses more than, or infinity.
+
+    Parameters
+    ----------
+    hessian_norm
+        That of the candidate.
+    before, after
+        The candidate's states of all folds, before and after a removal.
+    steepest
+        A bound on what the removed rows add to the Hessian of the loss, not divided
+        by any weight.
+    """
+    if not hessian_norm.floor > 0.0:
+        return inf
+    pairs = list(zip(before, after, strict=True))
+    share = SAFETY / min(state.anchor_weight for state in before)
+    fall = SAFETY * max(old.scale - new.scale for old, new in pairs)
+    rows = Symmetric(share * steepest.lower)
+    lost = add_quadratic(before[0].objective, rows, scale=fall)
+    n_removed = max(old.n_rows - new.n_rows for old, new in pairs)
+    error = _test_error(lost, hessian_norm, n_terms=n_removed)
+    error += max(map(hessian_error, after))
+    for cost in COSTS:
+        if _is_positive(cost * hessian_norm.hessian.lower - lost.lower):
+            return cost + error / hessian_norm.floor
+    return inf
+
+
+def _test_error(
+    matrix: Symmetric, hessian_norm: HessianNorm, *, n_terms: int = 0
+) -> float:
+    """Return the rounding of a Cholesky test of a sum of so many terms beside H_A."""
+    size = float(matrix.diagonal.sum() + hessian_norm.hessian.diagonal.sum())
+    return 4.0 * UNIT_ROUNDOFF * (matrix.size + n_terms + 2) * size
+
+
+def _is_positive(lower: Matrix) -> bool:
+    """Return whether a matrix, by its lower triangle, has a Cholesky factor."""
+    try:
+        Symmetric(lower).cholesky(spend=True)
+    except NotPositiveDefinite:
+        return False
+    return True
 
 
 def bound_distance(
     state: State, draft: Draft, *, geometry: FoldGeometry
 ) -> DistanceBound:
     """Return how far the minimiser can be from a draft with a measured gradient."""
-    euclidean, floor = residual_radius(state, draft), geometry.floor
+    floor, penalised = geometry.floor, strong_convexity(state) > 0.0
+    euclidean = residual_radius(state, draft) if penalised else inf
     c = state.objective.loss.self_concordance
     if not (isfinite(c) and floor > 0.0):
         return DistanceBound(euclidean, inf, inf, floor, inf, geometry.factor)

@@ -19,37 +19,44 @@ minimisers until the bounds tell them apart.
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isinf
 
 from ..core.arrays import Index, Private, Vector
+from ..core.linalg import Symmetric
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..core.solver import minimise, require_converged
+from ..core.sums import largest_hessian
 from ..exceptions import CannotRemove, ExpungeError, InvalidInput, NotConverged
 from ..private_model.answers import REFUSALS
 from ..removal import State
 from ..removal.state import initial_state, keep_sums
 from ..removal.summary import summarise
-from .choice import Choice, Chooser, ErrorInterval, Split
+from .choice import Choice, Chooser, ErrorInterval, Split, pool_intervals
 from .evaluate import (
     Evaluator,
     Fits,
     Place,
     TuningAttempt,
-    pool_intervals,
     refine,
     run_in_threads,
 )
 from .fold_models import (
     CandidateFit,
     FoldModel,
+    drop_from_each,
     drop_rows,
     is_certified_zero,
     solve,
     step_from_anchor,
 )
-from .hessian_norm import HessianNorm, measure_hessian_norm
+from .hessian_norm import (
+    HessianNorm,
+    cost_of_removal,
+    measure_hessian_norm,
+    remaining_share,
+)
 from .loo import leave_one_out
 
 # Two or three rounds are usual, and ten were seen when the worst fifth of the rows was
@@ -223,14 +230,54 @@ def _remove(tuning: Tuning, split: Split, *, gone: Index) -> TuningAttempt:
 
     def remove(fold: int) -> list[CandidateFit]:
         leaving = removed.take(folds != fold)
-        models = tuning.fold_models[fold]
-        states = (drop_rows(model.state, leaving) for model in models)
-        return [step_from_anchor(state, "before") for state in states]
+        states = [model.state for model in tuning.fold_models[fold]]
+        lighter = drop_from_each(states, leaving)
+        return [step_from_anchor(state, "before") for state in lighter]
 
-    fits = _by_place(run_in_threads(remove, range(split.n_folds)))
-    full_fits = tuple(drop_rows(state, removed) for state in tuning.full_fits)
+    found = [remove(fold) for fold in range(split.n_folds)]
+    fits = _by_place(_keep_kappas(tuning, found, removed=removed))
+    full_fits = tuple(drop_from_each(tuning.full_fits, removed))
     evaluator = Evaluator.of(split.without(gone), tuning.hessian_norms)
     return TuningAttempt(fits, evaluator, full_fits)
+
+
+def _keep_kappas(
+    tuning: Tuning, found: Sequence[Sequence[CandidateFit]], *, removed: Rows
+) -> list[list[CandidateFit]]:
+    """Return the fits with what the removal leaves of each model's kappa."""
+    loss = tuning.full_fits[0].objective.loss
+    steepest = Symmetric.from_dense(largest_hessian(loss, removed))
+    models = zip(*tuning.fold_models, strict=True)
+    fits = zip(*found, strict=True)
+    norms = tuning.hessian_norms
+    costs = [
+        cost_of_removal(
+            hessian_norm,
+            [model.state for model in ours],
+            after=[fit.state for fit in theirs],
+            steepest=steepest,
+        )
+        for hessian_norm, ours, theirs in zip(norms, models, fits, strict=True)
+    ]
+
+    def keep_kappa(
+        model: FoldModel, fit: CandidateFit, *, candidate: int
+    ) -> CandidateFit:
+        kappa = remaining_share(
+            norms[candidate],
+            fit.state,
+            before=model.kappa or 0.0,
+            cost=costs[candidate],
+        )
+        return replace(fit, kappa=kappa)
+
+    return [
+        [
+            keep_kappa(model, fit, candidate=candidate)
+            for candidate, (model, fit) in enumerate(zip(before, after, strict=True))
+        ]
+        for before, after in zip(tuning.fold_models, found, strict=True)
+    ]
 
 
 def _by_place(found: Sequence[Sequence[CandidateFit]]) -> dict[Place, CandidateFit]:
