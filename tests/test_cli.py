@@ -216,6 +216,7 @@ class TestExitCodes:
         [
             (exceptions.InvalidInput(""), 2),
             (exceptions.NoRegistry(""), 3),
+            (exceptions.NothingSaved(""), 3),
             (FileNotFoundError(2, "No such file", "x"), 3),
             (MissingExtra(""), 4),
             (ModuleNotFoundError("No module named x", name="x"), 4),

@@ -64,6 +64,7 @@ CODES: Mapping[str, int] = MappingProxyType(
     {
         "ExpungeError": WRONG_INPUT,
         "NoRegistry": DATA_MISSING,
+        "NothingSaved": DATA_MISSING,
         "FileNotFoundError": DATA_MISSING,
         "MissingExtra": NOT_INSTALLED,
         "ModuleNotFoundError": NOT_INSTALLED,
