@@ -216,6 +216,7 @@ class TestExitCodes:
         [
             (exceptions.InvalidInput(""), 2),
             (exceptions.NoRegistry(""), 3),
+            (exceptions.NothingSaved(""), 3),
             (FileNotFoundError(2, "No such file", "x"), 3),
             (MissingExtra(""), 4),
             (ModuleNotFoundError("No module named x", name="x"), 4),
@@ -253,12 +254,26 @@ class TestExitCodes:
             assert f"{code:>5}  {meaning}" in shown
 
 
-def test_missing_library_of_the_command_line_is_named() -> None:
-    code = "import sys; sys.modules['typer'] = None; import expunge.cli as c; c.main()"
+@pytest.mark.parametrize(
+    "call",
+    [
+        "import expunge.cli; expunge.cli.main()",
+        "import runpy; runpy.run_module('expunge', run_name='__main__')",
+    ],
+)
+def test_missing_library_of_the_command_line_is_named(call: str) -> None:
+    code = f"import sys; sys.modules['typer'] = None; {call}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == NOT_INSTALLED
     assert "needs typer" in done.stderr
     assert "pip install expunge[cli]" in done.stderr
+
+
+def test_the_package_runs_as_the_command(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "expunge", "status", "--registry", str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == DATA_MISSING
+    assert done.stderr.startswith(f"expunge: {tmp_path} holds no registry;")
 
 
 class TestUsage:

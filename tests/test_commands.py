@@ -509,3 +509,23 @@ def test_forgotten_people_are_readmitted_only_on_request(
     assert refused.code == WRONG_INPUT and "--readmit" in refused.err
     assert person(1) not in refused.err
     assert call(*fit, "--replace", "--readmit", "-r", place).code == 0
+
+
+class TestRestore:
+    def test_a_sound_journal_is_not_rebuilt(
+        self, folder: Path, unchanged: Callable[[], bool]
+    ) -> None:
+        done = call("restore", "--journal")
+        assert done.code == DONE
+        assert f"the journal of {folder} is sound; nothing to rebuild" in done.out
+        found = call("restore", "--journal", "--json").json
+        assert found == {"registry": str(folder), "rebuilt": False, "n_unnamed": 0}
+        assert unchanged()
+
+    def test_a_damaged_journal_is_rebuilt(self, folder: Path) -> None:
+        (folder / "journal").unlink()
+        found = call("restore", "--journal", "--json").json
+        assert found["rebuilt"] is True
+        (folder / "journal").unlink()
+        assert call("restore", "--journal").out.startswith("rebuilt the journal of")
+        assert call("status").code == DONE

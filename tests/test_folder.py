@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from expunge.exceptions import InvalidInput
+from expunge.exceptions import InvalidInput, NothingSaved
 from expunge.files import CorruptFiles, folder
 from expunge.linear_model import LogisticRegression
 from expunge.linear_model.fitting import load
@@ -92,8 +92,22 @@ def test_sealed_nonsense_is_refused(kind: str, tmp_path: Path) -> None:
 
 
 def test_nothing_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CorruptFiles, match=r"release\.json is missing"):
+    with pytest.raises(NothingSaved, match="nowhere: no such folder; check the path"):
         load(tmp_path / "nowhere")
+    assert issubclass(NothingSaved, FileNotFoundError)
+    with pytest.raises(CorruptFiles, match=r"release\.json is missing"):
+        load(tmp_path)
+
+
+def test_files_are_not_taken_for_folders(tmp_path: Path) -> None:
+    model, file = LogisticRegression().fit(*CANCER), tmp_path / "model"
+    file.write_text("mine")
+    for path in (file, file / "below", file / "far" / "below"):
+        for call in (model.save, load):
+            with pytest.raises(InvalidInput, match="model is a file, and a"):
+                call(path)
+    assert file.read_text() == "mine"
+    assert list(tmp_path.iterdir()) == [file]
 
 
 class TestInterruption:

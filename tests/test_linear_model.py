@@ -4,6 +4,7 @@
 import copy
 import gc
 import pickle
+import pydoc
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +23,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from expunge import GroupLasso, Jackknife, NuclearNorm
+from expunge import L2, GroupLasso, Huber, Jackknife, Newton, NuclearNorm
 from expunge.exceptions import (
     CapacityExceeded,
     InvalidInput,
@@ -32,7 +33,14 @@ from expunge.exceptions import (
     UnknownSubject,
     Unsupported,
 )
-from expunge.linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
+from expunge.linear_model import (
+    LinearRegression,
+    LogisticRegression,
+    SoftmaxRegression,
+    TunedClassifier,
+    TunedRegressor,
+)
+from expunge.linear_model.parameters import PARAMETERS
 from expunge.plan import PlanningLooksAtData
 from expunge.promise.budget import Budget
 from expunge.promise.verification import verify
@@ -207,6 +215,86 @@ def test_bad_parameters_are_refused(
 ) -> None:
     with pytest.raises(InvalidInput, match=message):
         LogisticRegression(**parameters).fit(*cancer)
+
+
+ESTIMATORS = (
+    LinearRegression,
+    LogisticRegression,
+    SoftmaxRegression,
+    TunedClassifier,
+    TunedRegressor,
+)
+# Each parameter's kind, and values that users tried or may try.
+WRONG: dict[str, tuple[str, list[Any]]] = {
+    "alpha": ("a number", ["x", None, [1.0], True, 1j, 10**400]),
+    "l1_ratio": ("a number", ["x", None]),
+    "alphas": ("a list of numbers", [0.1, "0.1", None]),
+    "l1_ratios": ("a list of numbers", [0.1, None]),
+    "folds": ("an integer of at least 2", [2.5, None]),
+    "method": ("'certified'", [3, None]),
+    "fold_key": ("bytes, a string or None", [3]),
+    "penalty": ("a penalty object, such as L2()", ["l2", L2, 0.1]),
+    "ridge": ("a number", ["x", None, np.ones(3)]),
+    "scaling": ("'mean' or 'sum'", [3, None]),
+    "fit_intercept": ("True or False", ["yes", None, 1]),
+    "penalize_intercept": ("True or False", ["no"]),
+    "mechanism": ("'newton', 'jackknife'", [3, None, Newton]),
+    "budget": ("None or a Budget, such as Budget(epsilon=1", [1.0, "x", Budget]),
+    "keep_data": ("True or False", ["yes", 0]),
+    "random_state": ("zero or a positive integer", ["x", 1.5, -1, object()]),
+    "loss": ("a loss object", [3, Huber]),
+    "verbose": ("True or False", ["yes"]),
+    "classes": ("a list of labels", ["ab", 3]),
+}
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_values_of_a_wrong_type_are_refused(kind: Any) -> None:
+    X, y = np.eye(12)[:, :3], np.arange(12) % 2
+    model = kind().fit(X, y)
+    before = model.certificate_
+    parameters = model.get_params()
+    assert set(parameters) <= set(WRONG)
+    for name, (wanted, values) in WRONG.items():
+        for value in values if name in parameters else ():
+            model.set_params(**parameters | {name: value})
+            with pytest.raises(InvalidInput) as caught:
+                model.fit(X, y)
+            shown, _, advice = str(caught.value).partition("; give ")
+            assert shown.startswith(f"{name}=") and wanted in advice
+            assert model.certificate_ is before
+
+
+def test_refused_values_are_shown_if_they_are_not_data() -> None:
+    shown_values: dict[str, Any] = {"'l2'": "l2", "L2": L2, "<ndarray>": np.ones(3)}
+    for shown, value in shown_values.items():
+        with pytest.raises(InvalidInput, match=f"^penalty={shown}; give"):
+            LogisticRegression(penalty=value).fit(np.eye(4), [0, 1, 0, 1])
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    X, y = np.eye(12)[:, :3], np.arange(12) % 2
+    given: dict[str, Any] = {"alpha": np.float32(0.1), "ridge": np.int64(1)}
+    given |= {"keep_data": np.True_, "random_state": np.int64(3)}
+    LogisticRegression(**given).fit(X, y)
+    folds: Any = np.int64(2)
+    TunedClassifier(folds=folds).fit(X, y)
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_help_shows_the_parameters(kind: Any) -> None:
+    shown = pydoc.plain(pydoc.render_doc(kind)).replace(" |  ", "")
+    for name, default in kind().get_params().items():
+        known = PARAMETERS[name]
+        assert f"\n{name} : {known.kind}, default {default!r}\n" in shown
+        assert " ".join(known.meaning.split()) in " ".join(shown.split())
+    assert "help(expunge" not in shown
+    assert shown.count("Parameters\n----------\nalpha") == 1
+
+
+def test_every_parameter_described_is_one() -> None:
+    taken = {name for kind in ESTIMATORS for name in kind().get_params()}
+    assert taken == set(PARAMETERS)
 
 
 def test_subjects_must_name_every_row(cancer: Any) -> None:

@@ -302,3 +302,15 @@ class TestKilled:
         except ExpungeError as error:
             assert "restore --journal" in str(error), error
             rebuild_journal(folder)
+
+
+def test_damage_beyond_every_mark_is_mended(folder: Path) -> None:
+    (folder / "journal.mark").unlink()
+    with (folder / "journal").open("ab") as journal:
+        journal.write(b"no line of a journal\n")
+    with pytest.raises(JournalDamaged):
+        Registry.open(folder)
+    assert rebuild_journal(folder) == 0
+    assert rebuild_journal(folder) is None  # it is sound now
+    with Registry.open(folder) as registry:
+        require_consistent(registry)

@@ -142,6 +142,23 @@ class TestRefusedColumns:
         assert "did you mean 'member'?" in refusal(path, subject="members")
         assert "did you mean 'age'?" in refusal(path, drop=["agee"])
 
+    @pytest.mark.parametrize("value", ["0.5", "0,5"])
+    @pytest.mark.parametrize(
+        ("separator", "word"), [(";", "semicolons"), ("\t", "tabs")]
+    )
+    def test_other_separators_are_named(
+        self, separator: str, word: str, value: str, tmp_path: Path
+    ) -> None:
+        lines = (("id", "age", "left"), ("ada", value, "1"), ("bob", value, "0"))
+        text = "".join(f"{separator.join(line)}\n" for line in lines)
+        path = written(tmp_path, text)
+        said = f"the first line holds {word} and no commas; save the file with commas"
+        with pytest.raises(InvalidInput, match=said):
+            read_table(path, "left", subject="id")
+        for column in ("id", None):
+            with pytest.raises(InvalidInput, match=said):
+                read_ids(path, column)
+
     def test_many_columns_are_not_all_listed(self, tmp_path: Path) -> None:
         header = ",".join(f"c{i}" for i in range(30))
         assert refusal(written(tmp_path, f"{header}\n")).endswith("'c19' and 10 more")

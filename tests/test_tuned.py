@@ -378,7 +378,7 @@ def test_saved_model_goes_on_where_it_was(way: str, tmp_path: Path) -> None:
         ({"alphas": (1e-2, 1e-2)}, "only once"),
         ({"l1_ratios": (2.0,)}, "between 0 and 1"),
         ({"penalty": L1(), "l1_ratios": (0.5,)}, "pass one of them"),
-        ({"alphas": 0.1}, "lists"),
+        ({"alphas": 0.1}, "alphas=0.1; give a list of numbers"),
         ({"fold_key": b""}, "0 bytes"),
         ({"fold_key": "k" * 65}, "65 bytes"),
         ({"fold_key": 5}, "bytes, a string or None"),

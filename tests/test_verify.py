@@ -267,6 +267,22 @@ def test_recomputed_radius_must_not_exceed_the_record() -> None:
         verify(EACH, radius=1e-3)
 
 
+def test_other_things_than_certificates_are_refused() -> None:
+    wrong: dict[str, Any] = {
+        "got None; pass certificate_ of a fitted model": (None,),
+        "got an object of type str; .*from_json": (EACH.to_json(),),
+        "got an object of type Record": (record(),),
+        "record is an object of type str; pass a Record": (EACH, "record"),
+        "record is an object of type Certificate": (EACH, EACH),
+    }
+    for said, things in wrong.items():
+        with pytest.raises(InvalidInput, match=said):
+            verify(*things)
+    radius: Any = "0.1"
+    with pytest.raises(InvalidInput, match="radius is an object of type str"):
+        verify(EACH, record(), radius=radius)
+
+
 def test_verdict_speaks_plainly() -> None:
     assert "each release, taken on its own, is within epsilon=1" in verify(EACH).says
     assert "all 12 planned releases, taken together" in verify(JOINT).says

@@ -80,6 +80,10 @@ class UnknownRequest(ExpungeError, KeyError):
         return str(self.args[0])
 
 
+class NothingSaved(ExpungeError, FileNotFoundError):
+    """No folder or file of a saved model is at this path; nothing was read."""
+
+
 class NoRegistry(ExpungeError, FileNotFoundError):
     """A folder holds no registry."""
 

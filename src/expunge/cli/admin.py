@@ -98,7 +98,8 @@ class RestoreCommand(RegistryOptions):
 
     A backup contains people who were forgotten after it was made. The journal in the
     registry's folder knows their requests, which are applied again. If the journal is
-    damaged and you have no copy of it, --journal rebuilds it from the database in use.
+    damaged and you have no copy of it, --journal rebuilds it from the database in use;
+    a journal that is sound stays as it is.
     """
 
     backup: Annotated[
@@ -140,11 +141,15 @@ class RestoreCommand(RegistryOptions):
         from ..registry import rebuild_journal
 
         n_unnamed = rebuild_journal(self.registry)
+        rebuilt = n_unnamed is not None
         if self.as_json:
-            print_json({"registry": str(self.registry), "n_unnamed": n_unnamed})
-            return DONE
-        print_text(f"rebuilt the journal of {self.registry}")
-        if n_unnamed:
+            lost = {"rebuilt": rebuilt, "n_unnamed": n_unnamed or 0}
+            print_json({"registry": str(self.registry), **lost})
+        elif rebuilt:
+            print_text(f"rebuilt the journal of {self.registry}")
+        else:
+            print_text(f"the journal of {self.registry} is sound; nothing to rebuild")
+        if n_unnamed and not self.as_json:
             requests = format_count(n_unnamed, "completed request")
             text = (
                 f"It no longer says who {requests} named. Make a backup now, because "

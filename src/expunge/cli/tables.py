@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -25,11 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.arrays import Matrix, Vector
-from ..exceptions import InvalidInput, MissingExtra
+from ..exceptions import InvalidInput
 from ..private_model.subjects import objection, person
+from .common import format_names, import_arrow, shorten
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
-SHOWN_NAMES, SHOWN_CHARACTERS = 20, 40
 BLOCK_BYTES = 1 << 22  # no line of a CSV file may be longer
 # How pandas writes an unnamed row index.
 INDEX = re.compile(r"(Unnamed: \d+|__index_level_\d+__)?")
@@ -37,6 +36,9 @@ NUMBER = re.compile(r"[ \t]*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?[ \
 MISSING = {"", "NA", "N/A", "#N/A", "n/a", "NaN", "nan", "null", "NULL", "<NA>"}
 # May be classes, but as ids they were written by a table tool for a missing value.
 MISSING_IDS = MISSING | {"None", "NaT"}
+
+# What else programs write between values, above all where numbers have commas.
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 
 VALUE_MISSING = "a value is missing"
 FILL_IN = "fill it in, or remove the row"
@@ -165,11 +167,13 @@ class _TableFile:
         """Raise if the file does not have this column."""
         if name in self.names:
             return
+        if not self.is_parquet:
+            _refuse_separator(self.path, self.names)
         close = get_close_matches(name, self.names, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise InvalidInput(
             f"{self.path}: no column {name!r}; {hint}its columns are "
-            f"{_list_names(self.names)}"
+            f"{format_names(self.names)}"
         )
 
     def read_columns(self, names: list[str], words: list[str]) -> "dict[str, _Column]":
@@ -216,7 +220,7 @@ def _open_table(path: Path, suffixes: Sequence[str]) -> _TableFile:
             f"{path} ends in {path.suffix!r}; give a {', '.join(suffixes)} file"
         )
     _require_file(path)
-    arrow = _import_arrow()
+    arrow = import_arrow()
     with _explain_unreadable(path, arrow):
         if _is_parquet(path):
             names = arrow.parquet.read_schema(path).names
@@ -370,13 +374,16 @@ def _find_only_column(source: _TableFile) -> str:
     """Return the name of the only column, if it cannot be an id."""
     if len(source.names) != 1:
         raise InvalidInput(
-            f"{source.path} has several columns, {_list_names(source.names)}; say with "
-            "--column which one holds the ids"
+            f"{source.path} has several columns, {format_names(source.names)}; say "
+            "with --column which one holds the ids"
         )
     name = source.names[0]
-    if not _is_parquet(source.path) and re.search(r"[\d@]", name):
+    if source.is_parquet:
+        return name
+    _refuse_separator(source.path, source.names)
+    if re.search(r"[\d@]", name):
         raise InvalidInput(
-            f"{source.path} starts with {_shorten(name)}, which may be a header or an "
+            f"{source.path} starts with {shorten(name)}, which may be a header or an "
             "id; give --column if it is the header, or use a .txt file without one"
         )
     return name
@@ -391,7 +398,7 @@ def _explain_unreadable(path: Path, arrow: Any) -> Iterator[None]:
         if not _is_parquet(path):
             _refuse_uneven_lines(path)
         raise InvalidInput(
-            f"{path} cannot be read ({_shorten(error, 200)}); write it again"
+            f"{path} cannot be read ({shorten(error, 200)}); write it again"
         ) from error
 
 
@@ -400,12 +407,26 @@ def _refuse_uneven_lines(path: Path) -> None:
     width = 0
     with suppress(OSError, EOFError, zlib.error, csv.Error):
         for line, record in _read_records(path):
+            if not width:
+                _refuse_separator(path, record)
             width = width or len(record)
             if len(record) != width:
                 raise InvalidInput(
                     f"{path}, line {line}: {len(record)} values, but {width} names "
                     "in the header; quote values that contain a comma"
                 )
+
+
+def _refuse_separator(path: Path, names: list[str]) -> None:
+    """Raise if the header of a CSV file is one name that holds another separator."""
+    if len(names) != 1 or "," in names[0]:
+        return
+    for separator, word in SEPARATORS.items():
+        if separator in names[0]:
+            raise InvalidInput(
+                f"{path}: the first line holds {word} and no commas; save the "
+                "file with commas between the values, and points in numbers"
+            )
 
 
 def _locate_row(path: Path, row: int) -> str:
@@ -472,29 +493,3 @@ def _set_csv_options(arrow: Any) -> dict[str, Any]:
         "read_options": arrow.csv.ReadOptions(block_size=BLOCK_BYTES),
         "parse_options": arrow.csv.ParseOptions(newlines_in_values=True),
     }
-
-
-def _list_names(names: Sequence[str]) -> str:
-    """Return names in quotes, a limited number of them."""
-    shown = ", ".join(repr(name) for name in names[:SHOWN_NAMES])
-    more = len(names) - SHOWN_NAMES
-    return f"{shown} and {more} more" if more > 0 else shown
-
-
-def _shorten(value: object, length: int = SHOWN_CHARACTERS) -> str:
-    """Return the start of a value in quotes."""
-    text = str(value)
-    return repr(text if len(text) <= length else f"{text[:length]}...")
-
-
-def _import_arrow() -> Any:
-    """Import and return pyarrow, which reads tables."""
-    try:
-        for part in ("compute", "csv", "parquet"):
-            import_module(f"pyarrow.{part}")
-    except ImportError as error:
-        raise MissingExtra(
-            "reading tables needs pyarrow, which is not installed; run "
-            "pip install expunge[cli]"
-        ) from error
-    return import_module("pyarrow")

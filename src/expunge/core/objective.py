@@ -24,6 +24,7 @@ column of ones. Its repr shows no data.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import isfinite, sqrt
+from numbers import Real
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -102,7 +103,6 @@ class Rows:
 
 
 Scaling: TypeAlias = Literal["mean", "sum"]
-PLAIN = {"alpha": float, "ridge": float, "intercept": bool, "penalize_intercept": bool}
 
 
 @stored
@@ -136,6 +136,11 @@ class Objective:
 
     def __post_init__(self) -> None:
         """Refuse factors and switches outside their domain."""
+        # Objectives that are equal read the same in a certificate: 1 is no True there.
+        for name, given in (("alpha", self.alpha), ("ridge", self.ridge)):
+            if not isinstance(given, Real):
+                raise InvalidInput(f"{name}={given!r}; it must be a number")
+            object.__setattr__(self, name, float(given))
         if not (isfinite(self.alpha) and self.alpha > 0.0):
             raise InvalidInput(f"alpha={self.alpha}; it must be a positive number")
         require_magnitude("alpha", self.alpha)
@@ -147,9 +152,8 @@ class Objective:
             raise InvalidInput(f"scaling={self.scaling!r}; choose 'mean' or 'sum'")
         if self.penalize_intercept and not self.intercept:
             raise InvalidInput("penalize_intercept=True needs intercept=True")
-        # Objectives that are equal read the same in a certificate: 1 is no True there.
-        for name, kind in PLAIN.items():
-            object.__setattr__(self, name, kind(getattr(self, name)))
+        for name in ("intercept", "penalize_intercept"):
+            object.__setattr__(self, name, bool(getattr(self, name)))
 
     @property
     def smooth(self) -> bool:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ..core.arrays import Vector
 from ..core.packing import LARGEST_INTEGER, pack, unpack
 from ..disk import discard, draft_file, store_failure, sync_folder
-from ..exceptions import InvalidInput, MissingExtra, Unsupported
+from ..exceptions import InvalidInput, MissingExtra, NothingSaved, Unsupported
 from ..private_model.snapshot import PublicModel, note_use
 from ..promise.canonical import dumps
 from ..promise.certificate import Certificate
@@ -86,7 +86,8 @@ def render_file(public: PublicModel, place: Path) -> bytes:
 def read_shipped(path: str | PathLike[str]) -> PublicModel:
     """Return the model in a shipped .safetensors file.
 
-    Raises CorruptFiles if a byte was altered.
+    Raises NothingSaved if there is no such file, and CorruptFiles if a byte was
+    altered.
 
     Parameters
     ----------
@@ -103,8 +104,8 @@ def read_shipped(path: str | PathLike[str]) -> PublicModel:
     try:
         data = place.read_bytes()
     except FileNotFoundError:
-        raise CorruptFiles(
-            f"{place} is missing; check the path, {SHIP_AGAIN}"
+        raise NothingSaved(
+            f"{place}: no such file; check the path, {SHIP_AGAIN}"
         ) from None
     words = _read_metadata(place.name, data)
     try:

@@ -34,7 +34,7 @@ from ..disk import (
     sync_folder,
     write_new_file,
 )
-from ..exceptions import ExpungeError, InvalidInput, MissingExtra
+from ..exceptions import ExpungeError, InvalidInput, MissingExtra, NothingSaved
 from ..private_model.snapshot import PublicModel, Snapshot, note_use
 from ..private_model.training_rows import RowDigests, TrainingRows
 from ..promise.canonical import dumps, loads
@@ -82,6 +82,7 @@ def save(snapshot: Snapshot, path: str | PathLike[str]) -> None:
         The folder; it is created if it does not exist.
     """
     folder = Path(path)
+    _require_no_file(folder)
     arrays: dict[str, NDArray[Any]] = {}
     content = pack_public(snapshot.public, arrays)
     public = _seal_pair("release", content, arrays=arrays)
@@ -102,10 +103,15 @@ def save(snapshot: Snapshot, path: str | PathLike[str]) -> None:
 def read_snapshot(path: str | PathLike[str]) -> Snapshot:
     """Return the model that was saved in a folder.
 
-    With the private files it continues where it was. Raises CorruptFiles if anything
-    was altered.
+    With the private files it continues where it was. Raises NothingSaved if there is no
+    such folder, and CorruptFiles if anything was altered.
     """
     folder = Path(path)
+    _require_no_file(folder)
+    if not folder.exists():
+        raise NothingSaved(
+            f"{folder}: no such folder; check the path, or save a model there first"
+        )
     manifest = _require(
         read_file(folder, "release.json"), "release.json", folder=folder
     )
@@ -345,6 +351,16 @@ def _require(data: bytes | None, name: str, *, folder: Path) -> bytes:
             f"{name} is missing from {folder}; check the path, {RESTORE}"
         )
     return data
+
+
+def _require_no_file(folder: Path) -> None:
+    """Raise InvalidInput where a file has the name of the folder, or of one above."""
+    for place in (folder, *folder.parents):
+        if place.exists() and not place.is_dir():
+            raise InvalidInput(
+                f"{place} is a file, and a model is saved in a folder; name a folder "
+                "(read_shipped reads files that ship wrote)"
+            )
 
 
 def _finish_save(folder: Path) -> None:

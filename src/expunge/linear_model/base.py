@@ -59,50 +59,29 @@ from .parameters import (
     Prepared,
     choose_object,
     describe_features,
+    describe_parameters,
     is_checked,
     penalty_of,
+    require_parameters,
 )
 
 
 class Forgetful(BaseEstimator, ABC):
     """An estimator that can forget the people it was fitted on.
 
-    Parameters
-    ----------
-    alpha, l1_ratio, penalty
-        ``alpha`` is the factor of the penalty. An ``l1_ratio`` of 0 is L2, 1 is L1, and
-        in between is elastic net. Or pass a penalty object instead of ``l1_ratio``.
-    ridge
-        Factor of |coefficients|^2 / 2, added to the penalty.
-    scaling
-        What stays fixed when rows are removed: alpha under "mean", alpha times the sum
-        of the weights under "sum".
-    fit_intercept, penalize_intercept
-        Whether there is an intercept, and whether it is penalised.
-    mechanism
-        "newton", "jackknife", "rescaled", "retrain", or a mechanism object.
-    budget
-        A ``Budget``: what releases promise. None promises nothing and adds no noise.
-    keep_data
-        Whether to keep the rows, so that people can be looked up and any answer can be
-        polished. Without them you pass the rows to forget.
-    random_state
-        A seed for the noise, for tests (``Budget.allow_seeded``). None is secure noise.
-    loss
-        A name or an object; None is the estimator's default.
-    classes
-        For a classifier: every label that rows may have, fixed in advance. None learns
-        them from the rows; then a class that loses its last row is dropped.
+    ``parameters.PARAMETERS`` describes what it takes, and completes the docstrings of
+    the package's own estimators.
     """
 
     _snapshot: Snapshot
     by_name: ClassVar[dict[str, type["Forgetful"]]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Register the package's own estimators by name, for loading files."""
+        """Name the package's own estimators, for loading files, and describe them."""
         super().__init_subclass__(**options)
         if cls.__module__.startswith("expunge."):
             cls.by_name[cls.__name__] = cls
+            cls.__doc__ = describe_parameters(cls)
 
     def __init__(
         self,
@@ -295,6 +274,7 @@ class Forgetful(BaseEstimator, ABC):
 
     def _prepare(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> Prepared:
         """Learn features and labels, and return the rows with their objective."""
+        require_parameters(self.get_params(deep=False))
         X, y = self._validate(X, y)
         weight = None
         if sample_weight is not None:

@@ -76,12 +76,11 @@ class LogisticRegression(_Classifier):
     """Logistic regression that can forget; one-vs-rest for more than two classes.
 
     Minimises mean loss + alpha penalty + ridge/2 |coefficients|^2. ``loss`` is
-    "logistic" or "squared_hinge" (two classes). The parameters are described in
-    ``help(expunge.linear_model.base.Forgetful)``.
+    "logistic" or "squared_hinge" (two classes).
     """
 
     def _base_loss(self) -> Loss:
-        return choose_object("loss", self.loss or "logistic", choices=BINARY_LOSSES)
+        return choose_object("loss", self.loss, choices=BINARY_LOSSES)
 
     def to_sklearn(self) -> Any:
         """Return LogisticRegression, OneVsRestClassifier of it, or LinearSVC."""
@@ -104,8 +103,7 @@ class SoftmaxRegression(_Classifier):
     """Softmax (multinomial logistic) regression that can forget.
 
     Penalties on the whole matrix of coefficients (``NuclearNorm``, ``GroupLasso``) are
-    useful here; leave out ``loss``. The parameters are described in
-    ``help(expunge.linear_model.base.Forgetful)``.
+    useful here; leave out ``loss``.
     """
 
     def _base_loss(self) -> Loss:
@@ -131,8 +129,8 @@ class SoftmaxRegression(_Classifier):
 class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
     """Linear regression that can forget, for one target or several.
 
-    ``loss`` is "half_squared" or "huber" (one target). The parameters are described in
-    ``help(expunge.linear_model.base.Forgetful)``.
+    Minimises mean loss + alpha penalty + ridge/2 |coefficients|^2. ``loss`` is
+    "half_squared" or "huber" (one target).
     """
 
     def to_sklearn(self) -> Any:
@@ -181,9 +179,7 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
         return self._loss(), None
 
     def _loss(self) -> Loss:
-        loss = choose_object(
-            "loss", self.loss or "half_squared", choices=REGRESSION_LOSSES
-        )
+        loss = choose_object("loss", self.loss, choices=REGRESSION_LOSSES)
         if self._n_targets in (None, 1):
             return loss
         if loss != HalfSquared():

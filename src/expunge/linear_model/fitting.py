@@ -46,7 +46,8 @@ def load(path: str | PathLike[str]) -> Any:
 
     With the private files it continues where it was: same predictions, same removals,
     same account of releases. With the release alone it predicts, and ``forget`` raises
-    NoPrivateState. Raises CorruptFiles if anything was altered.
+    NoPrivateState. Raises NothingSaved if there is no such folder, and CorruptFiles if
+    anything was altered.
 
     Parameters
     ----------
@@ -78,7 +79,7 @@ def read_shipped(path: str | PathLike[str]) -> Any:
     """Return the model in a shipped .safetensors file.
 
     It predicts and has its certificate; ``forget`` raises NoPrivateState. Raises
-    CorruptFiles if a byte was altered.
+    NothingSaved if there is no such file, and CorruptFiles if a byte was altered.
 
     Parameters
     ----------

@@ -1,8 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an estimator works with: objects in place of names, rows in place of data."""
+"""What an estimator works with: objects in place of names, rows in place of data.
 
-from collections.abc import Mapping, Sequence
+``PARAMETERS`` holds what is said of a parameter once, for every estimator: what it may
+be, which ``fit`` checks, and what it means, which ``help`` shows.
+"""
+
+import inspect
+import reprlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
+from textwrap import fill
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -15,6 +23,7 @@ from ..core.penalties import L1, L2, ElasticNet, Penalty
 from ..exceptions import InvalidInput
 from ..private_model.labels import Labels
 from ..private_model.snapshot import PublicModel
+from ..promise.budget import Budget
 from ..removal import Jackknife, Mechanism, Newton, Rescaled, Retrain
 
 Choice = TypeVar("Choice")
@@ -33,6 +42,194 @@ BINARY_LOSSES: Mapping[str, Loss] = MappingProxyType(
 REGRESSION_LOSSES: Mapping[str, Loss] = MappingProxyType(
     {"half_squared": HalfSquared(), "huber": Huber()}
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of an estimator.
+
+    Attributes
+    ----------
+    kind
+        What to give, in words.
+    fits
+        Whether a value is of that kind. Its range is checked where it is used.
+    meaning
+        What it does.
+    """
+
+    kind: str
+    fits: Callable[[Any], bool]
+    meaning: str
+
+
+def _is_number(value: Any) -> bool:
+    """Return whether a value is a number that a float can hold."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _is_switch(value: Any) -> bool:
+    return isinstance(value, bool | np.bool_)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes)
+
+
+def _offers(value: Any, protocol: Any) -> bool:
+    """Return whether an object, and not a class, has all that a protocol names."""
+    members = [name for name in vars(protocol) if not name.startswith("_")]
+    return not isinstance(value, type) and all(hasattr(value, name) for name in members)
+
+
+NUMBER, SWITCH = "a number", "True or False"
+PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
+    {
+        "alpha": Parameter(NUMBER, _is_number, "Positive factor of the penalty."),
+        "l1_ratio": Parameter(
+            NUMBER,
+            _is_number,
+            "Which penalty: 0 is L2, 1 is L1, and in between is elastic net.",
+        ),
+        "alphas": Parameter(
+            "a list of numbers",
+            _is_list,
+            "Candidates for alpha, the positive factor of the penalty. On a tie the "
+            "larger one wins.",
+        ),
+        "l1_ratios": Parameter(
+            "a list of numbers",
+            _is_list,
+            "Candidates for l1_ratio: 0 is L2, 1 is L1, and in between is elastic net. "
+            "Every pair of an alpha and an l1_ratio is a candidate.",
+        ),
+        "folds": Parameter(
+            "an integer of at least 2, or 'loo'",
+            lambda value: isinstance(value, str) or _is_integer(value),
+            "Number of folds of the cross-validation; a keyed hash of the id puts each "
+            "person into one. 'loo' leaves out one row at a time, approximately and "
+            "with an error bound.",
+        ),
+        "method": Parameter(
+            "'certified', 'recomputed' or 'noised'",
+            lambda value: isinstance(value, str),
+            "'certified' proves that the choice after a removal equals that of tuning "
+            "again. 'recomputed' tunes again from scratch. 'noised' adds the noise of "
+            "Budget(choice_sigma=...) to the scores before comparing them.",
+        ),
+        "fold_key": Parameter(
+            "bytes, a string or None",
+            lambda value: isinstance(value, bytes | str | None),
+            "Key of the hash that puts people into folds; None draws one at the fit.",
+        ),
+        "penalty": Parameter(
+            "None or a penalty object, such as L2(), L1() or ElasticNet(0.5)",
+            lambda value: value is None or _offers(value, Penalty),
+            "A penalty in place of the one that the L1 ratio stands for, such as "
+            "GroupLasso or NuclearNorm.",
+        ),
+        "ridge": Parameter(
+            NUMBER,
+            _is_number,
+            "Factor of |coefficients|^2 / 2, added to the penalty; zero or positive.",
+        ),
+        "scaling": Parameter(
+            "'mean' or 'sum'",
+            lambda value: isinstance(value, str),
+            "What stays fixed when rows are removed: alpha under 'mean', alpha times "
+            "the sum of the weights under 'sum'.",
+        ),
+        "fit_intercept": Parameter(
+            SWITCH, _is_switch, "Whether there is an intercept."
+        ),
+        "penalize_intercept": Parameter(
+            SWITCH, _is_switch, "Whether the intercept is penalised too."
+        ),
+        "mechanism": Parameter(
+            f"{', '.join(map(repr, MECHANISMS))}, or a mechanism object such as "
+            "Polish()",
+            lambda value: isinstance(value, str) or _offers(value, Mechanism),
+            "How people are removed.",
+        ),
+        "budget": Parameter(
+            "None or a Budget, such as Budget(epsilon=1, delta=1e-5, sigma=0.3)",
+            lambda value: isinstance(value, Budget | None),
+            "What releases promise. None promises nothing and adds no noise.",
+        ),
+        "keep_data": Parameter(
+            SWITCH,
+            _is_switch,
+            "Whether to keep the rows, so that people can be looked up and any answer "
+            "can be polished. Without them you pass the rows to forget.",
+        ),
+        "random_state": Parameter(
+            "None, or zero or a positive integer",
+            lambda value: value is None or (_is_integer(value) and value >= 0),
+            "A seed for the noise, for tests (see Budget.allow_seeded). None draws "
+            "noise from a secure source.",
+        ),
+        "loss": Parameter(
+            "None, a name or a loss object",
+            lambda value: isinstance(value, str | None) or _offers(value, Loss),
+            "What is lost on a row; None is the default of the estimator.",
+        ),
+        "verbose": Parameter(
+            SWITCH,
+            lambda value: _is_switch(value) or _is_integer(value),
+            "Whether to draw a progress bar while the candidates are fitted.",
+        ),
+        "classes": Parameter(
+            "None or a list of labels",
+            lambda value: value is None or _is_list(value),
+            "For a classifier: every label that rows may have, fixed in advance. None "
+            "learns them from the rows; then a class that loses its last row is "
+            "dropped.",
+        ),
+    }
+)
+
+
+def require_parameters(given: Mapping[str, Any]) -> None:
+    """Raise InvalidInput for a parameter of the wrong type."""
+    for name, value in given.items():
+        known = PARAMETERS.get(name)  # a class of the user's own may have others
+        if known is not None and not known.fits(value):
+            raise InvalidInput(f"{name}={_show(value)}; give {known.kind}")
+
+
+def _show(value: Any) -> str:
+    """Return a plain value in short; of others, which may be data, the type."""
+    if isinstance(value, type):
+        return value.__name__
+    if isinstance(value, str | int | float | complex | None):
+        return reprlib.repr(value)
+    return f"<{type(value).__name__}>"
+
+
+def describe_parameters(estimator: type) -> str | None:
+    """Return the docstring of an estimator with the parameters it takes."""
+    if estimator.__doc__ is None:  # Python was told to drop docstrings
+        return None
+    lines = [inspect.cleandoc(estimator.__doc__), "", "Parameters", "----------"]
+    taken = inspect.signature(estimator).parameters.values()
+    for name, default in ((one.name, one.default) for one in taken):
+        if name in PARAMETERS:
+            lines.append(f"{name} : {PARAMETERS[name].kind}, default {default!r}")
+            text = PARAMETERS[name].meaning
+            lines.append(
+                fill(text, 80, initial_indent="    ", subsequent_indent="    ")
+            )
+    return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -66,9 +263,11 @@ class Prepared(Private):
 
 
 def choose_object(
-    name: str, value: str | Choice, *, choices: Mapping[str, Choice]
+    name: str, value: str | Choice | None, *, choices: Mapping[str, Choice]
 ) -> Choice:
-    """Return the object with this name, or the object itself."""
+    """Return the object with this name, or the object itself; for None the first."""
+    if value is None:
+        return next(iter(choices.values()))
     if not isinstance(value, str):
         return value
     if value not in choices:

@@ -67,29 +67,7 @@ class Curve(Private):
 
 
 class TunedEstimator(Forgetful):
-    """An estimator that chooses among candidates by cross-validation.
-
-    Parameters
-    ----------
-    alphas, l1_ratios
-        The candidates are all pairs of them. On a tie the larger alpha wins.
-    folds
-        Number of folds; a keyed hash of the id puts each person into one. Or "loo",
-        which leaves out one row at a time, approximately and with an error bound.
-    method
-        "certified" proves that the choice after a removal equals that of tuning again.
-        "recomputed" tunes again from scratch. "noised" adds the noise of
-        ``Budget(choice_sigma=...)`` to the scores before comparing them.
-    fold_key
-        Key of the hash, bytes or a string; None draws one at the fit.
-    penalty, ridge, fit_intercept, penalize_intercept, mechanism, budget, loss, classes
-        As for the estimators that do not tune. Or pass a penalty object instead of
-        ``l1_ratios``.
-    random_state
-        A seed for the noise, for tests; None draws noise from a secure source.
-    verbose
-        Whether to draw a progress bar while the grid is fitted.
-    """
+    """An estimator that chooses among candidates by cross-validation."""
 
     def __init__(
         self,
@@ -215,19 +193,14 @@ class TunedEstimator(Forgetful):
 
     def _rule(self, loss: Loss) -> Rule:
         """Return the rule that the parameters describe, with its key."""
-        folds: object = self.folds
-        if isinstance(folds, str) and folds != "loo":
-            raise InvalidInput(f"folds={folds!r}; pass a number, or 'loo'")
-        key: object = (
-            random_bytes(SECRET_BYTES) if self.fold_key is None else self.fold_key
-        )
+        if isinstance(self.folds, str) and self.folds != "loo":
+            raise InvalidInput(f"folds={self.folds!r}; pass a number, or 'loo'")
+        key = random_bytes(SECRET_BYTES) if self.fold_key is None else self.fold_key
         if isinstance(key, str):
             key = key.encode()
-        if not isinstance(key, bytes):
-            raise InvalidInput(f"fold_key={key!r}; pass bytes, a string or None")
         return Rule(
             objectives=self._candidates(loss),
-            n_folds=None if self.folds == "loo" else self.folds,
+            n_folds=None if self.folds == "loo" else int(self.folds),
             key=key,
             method=self.method,
             budget=self.budget,
@@ -237,16 +210,14 @@ class TunedEstimator(Forgetful):
 class TunedClassifier(TunedEstimator, LogisticRegression):
     """Logistic regression that chooses its alpha, and can forget the choice too.
 
-    ``loss`` is "logistic" or "squared_hinge". The parameters are described in
-    ``help(expunge.linear_model.tuned.TunedEstimator)``.
+    ``loss`` is "logistic" or "squared_hinge".
     """
 
 
 class TunedRegressor(TunedEstimator, LinearRegression):
     """Linear regression that chooses its alpha, and can forget the choice too.
 
-    ``loss`` is "half_squared" or "huber". The parameters are described in
-    ``help(expunge.linear_model.tuned.TunedEstimator)``.
+    ``loss`` is "half_squared" or "huber".
     """
 
 

@@ -18,6 +18,7 @@ to an auditor: the SHA-256 of its canonical JSON is the commitment.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf, isclose
+from numbers import Real
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias, get_args
 
@@ -268,6 +269,7 @@ def verify(
     radius
         A radius that the caller recomputed from the data, to compare with the record's.
     """
+    _require_kinds(certificate, record, radius=radius)
     found = [(finding, check(certificate)) for finding, check in WORDS.items()]
     found += _check_budget(certificate)
     if record is not None:
@@ -282,6 +284,26 @@ def verify(
         evidence = (record is not None) + (radius is not None)
         says = f"{_state_promise(certificate)} {SHOWN[evidence]}"
     return Verdict(findings, failures, says)
+
+
+def _require_kinds(certificate: object, record: object, *, radius: object) -> None:
+    """Raise InvalidInput for what is no certificate, no record or no number."""
+    if not isinstance(certificate, Certificate):
+        raise InvalidInput(
+            f"verify takes a Certificate and got {_name_type(certificate)}; pass "
+            "certificate_ of a fitted model, or Certificate.from_json(text)"
+        )
+    if not isinstance(record, Record | None):
+        raise InvalidInput(
+            f"record is {_name_type(record)}; pass a Record, as record_ of a fitted "
+            "model is, or leave it out"
+        )
+    if not isinstance(radius, Real | None):
+        raise InvalidInput(f"radius is {_name_type(radius)}; pass a number or None")
+
+
+def _name_type(value: object) -> str:
+    return "None" if value is None else f"an object of type {type(value).__name__}"
 
 
 def _state_promise(certificate: Certificate) -> str:

@@ -161,13 +161,16 @@ def _write_lines(context: Context, lines: Iterable[Content]) -> None:
         write_current_mark(context, connection)
 
 
-def rewrite_journal(context: Context) -> int:
-    """Write the journal again; return how many requests can no longer be named."""
+def rewrite_journal(context: Context) -> int | None:
+    """Write a damaged journal again; leave one that is sound, and return None.
+
+    Otherwise return how many requests can no longer be named.
+    """
     with context.hold_lock(WAIT):
         _settle_draft(context)
         with suppress(JournalDamaged, NeedsRestore):
-            context.journal.require_current(_read_mark(context))
-            return 0
+            unread_lines(context)  # as every open does
+            return None
         unnamed = _rebuild(context)
         replay_journal(context)
         with context.write_in_turn() as connection:

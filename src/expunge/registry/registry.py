@@ -384,11 +384,12 @@ class RegistryLedger:
             return ledger_table.export_lines(connection)
 
 
-def rebuild_journal(folder: str | PathLike[str]) -> int:
+def rebuild_journal(folder: str | PathLike[str]) -> int | None:
     """Write the damaged journal of a registry again, from the database in use.
 
     Returns for how many completed requests it can no longer name the people: backups
-    from before them are then refused, and every fit warns.
+    from before them are then refused, and every fit warns. A journal that is sound
+    stays as it is; then this returns None.
     """
     with closing(_open_unchecked(Paths(Path(folder)))) as context:
         return rewrite_journal(context)

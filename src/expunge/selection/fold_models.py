@@ -31,6 +31,7 @@ from ..private_model.answers import REFUSALS
 from ..promise.radius import gradient_error
 from ..removal import Draft, State
 from ..removal.state import (
+    count_remaining,
     drop_gradient,
     drop_matrices,
     initial_state,
