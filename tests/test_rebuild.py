@@ -306,8 +306,10 @@ class TestKilled:
 
 def test_damage_beyond_every_mark_is_mended(folder: Path) -> None:
     (folder / "journal.mark").unlink()
+    lines = (folder / "journal").read_bytes().splitlines(keepends=True)
+    accepted = next(line for line in lines if b'"accepted"' in line)
     with (folder / "journal").open("ab") as journal:
-        journal.write(b"no line of a journal\n")
+        journal.write(b"no line of a journal\n" + accepted)
     with pytest.raises(JournalDamaged):
         Registry.open(folder)
     assert rebuild_journal(folder) == 0
