@@ -39,7 +39,7 @@ from .storage import (
     releases_table,
     sqlite_engine,
 )
-from .storage.engine import translate_errors
+from .storage.engine import together, translate_errors
 from .storage.people_table import PageKeys
 from .storage.tables import TURN, overtaken_error, read_metadata, take_turn
 
@@ -322,11 +322,23 @@ class Context(Private):
             raise
 
     @contextmanager
-    def write_in_turn(self) -> Iterator[Connection]:
-        """Give the worker a transaction; refuse a worker that was overtaken."""
+    def write_in_turn(
+        self, *writes: Callable[[Connection], None]
+    ) -> Iterator[Connection]:
+        """Give the worker a transaction; refuse a worker that was overtaken.
+
+        ``writes`` are called first and sent together with the turn: nothing in them may
+        read from the store.
+        """
         turn = random_bytes(SECRET_BYTES).hex()
         with self.store.write() as connection:
-            take_turn(connection, self.turn, after=turn)
+            if not self.turn:
+                take_turn(connection, "", after=turn)
+            with together(connection):
+                if self.turn:
+                    take_turn(connection, self.turn, after=turn)
+                for write in writes:
+                    write(connection)
             yield connection
         self.turn = turn
 

@@ -34,6 +34,7 @@ from ..ledger import (
 from ..promise.certificate import Certificate
 from .context import Context
 from .storage import releases_table, requests_table
+from .storage.engine import together
 from .storage.journal import STATEMENT, Line
 from .storage.ledger_table import LedgerBatch
 from .storage.tables import read_mark, read_metadata, write_mark, write_metadata
@@ -114,8 +115,7 @@ def write_statement(
 
     ``check`` may refuse at the last moment, when nobody else can write.
     """
-    with context.write_in_turn() as connection:
-        statement.write(connection)
+    with context.write_in_turn(statement.write) as connection:
         end = append_statement(
             context, connection, line=statement.to_line(), check=check
         )
@@ -174,8 +174,9 @@ def append_statement(
     # Before it there may be requests that are not in the store yet.
     at_position = start == context.journal_position
     done = mark.end if at_position else context.journal_position
-    write_metadata(connection, POSITION, value=str(done))
-    write_mark(connection, mark)
+    with together(connection):
+        write_metadata(connection, POSITION, value=str(done))
+        write_mark(connection, mark)
     return mark.end
 
 
@@ -317,21 +318,20 @@ def request_line(request: Any, tags: Sequence[str]) -> dict[str, Any]:
 
 def insert_accepted(connection: Connection, lines: Sequence[dict[str, Any]]) -> None:
     """Write requests to the store as the journal holds them."""
-    requests_table.insert_requests(
-        connection,
-        [
-            {
-                "id": line["id"],
-                "stage": requests_table.ACCEPTED,
-                "accepted": line["accepted"],
-                "deadline": line["deadline"],
-                "n_subjects": line["n_subjects"],
-                "fingerprint": line["fingerprint"],
-            }
-            for line in lines
-        ],
-        tags=[(line["id"], tag) for line in lines for tag in line["tags"]],
-    )
+    accepted = [
+        {
+            "id": line["id"],
+            "stage": requests_table.ACCEPTED,
+            "accepted": line["accepted"],
+            "deadline": line["deadline"],
+            "n_subjects": line["n_subjects"],
+            "fingerprint": line["fingerprint"],
+        }
+        for line in lines
+    ]
+    tags = [(line["id"], tag) for line in lines for tag in line["tags"]]
+    with together(connection):
+        requests_table.insert_requests(connection, accepted, tags=tags)
 
 
 def write_shipment(connection: Connection, line: dict[str, Any]) -> None:

@@ -237,7 +237,7 @@ def commit_changes(
     changes: Sequence[Change],
     *,
     made: Mapping[str, Mapping[str, int]],
-    before: Callable[[Connection], None] = lambda connection: None,
+    before: Callable[[Connection], None] | None = None,
     after: Callable[[Connection], None] = lambda connection: None,
 ) -> None:
     """Write changed models and move requests on, in one transaction.
@@ -253,12 +253,17 @@ def commit_changes(
     before, after
         What else to write, before these and after.
     """
+
+    def write(connection: Connection) -> None:
+        for change in changes:
+            change.write(connection)
+        requests_table.mark_applied(connection, made)
+
     try:
-        with context.write_in_turn() as connection:
-            before(connection)
-            for change in changes:
-                change.write(connection)
-            requests_table.mark_applied(connection, made)
+        with context.write_in_turn(*([write] if before is None else [])) as connection:
+            if before is not None:
+                before(connection)
+                write(connection)
             after(connection)
     except BaseException:
         # Only the store knows now whether it was committed.

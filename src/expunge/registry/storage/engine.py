@@ -7,7 +7,8 @@ be in the write-ahead log; ``erase_deleted`` moves it into the database and trun
 it. A reader can hold that up: then it raises, and nothing counts as erased.
 
 PostgreSQL keeps deleted bytes in its heap and log whatever one does, so there whatever
-must vanish is sealed under a key that is kept elsewhere.
+must vanish is sealed under a key that is kept elsewhere. It is asked over a network, so
+writes that do not depend on one another's outcome are sent together (``together``).
 
 A SQLite file that cannot be written can still be read. A reader of a file in WAL mode
 writes as well: it shares an index of the log with others (``-shm``). Where it cannot,
@@ -23,7 +24,7 @@ write meanwhile: then what was read does not count.
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -48,6 +49,7 @@ PRAGMAS = (
     IN_MEMORY,
 )
 READ_ONLY = "read-only file"
+PENDING = "writes under way"
 # Whatever the server's defaults are.
 SESSION = (
     "synchronous_commit=on",  # committed means on disk
@@ -280,15 +282,60 @@ def analyse(connection: Connection, *columns: str) -> None:
 
 
 @contextmanager
+def together(connection: Connection) -> Iterator[None]:
+    """Send the writes of a block at once, and wait for them at its end.
+
+    PostgreSQL answers them all in one round trip (pipeline mode), and nothing can be
+    read before that. A refusal of ``write_exactly`` is raised at the end of the block.
+    """
+    if connection.dialect.name != "postgresql" or PENDING in connection.info:
+        yield
+        return
+    driver: Any = connection.dialect.loaded_dbapi
+    raw: Any = connection.connection.driver_connection
+    connection.info[PENDING] = []
+    try:
+        with raw.pipeline():
+            yield
+    except driver.IntegrityError as error:
+        raise collision_error() from error
+    except driver.Error as error:
+        raise driver_failure(error) from error
+    finally:
+        pending = connection.info.pop(PENDING)
+    for cursor, n_rows, refusal in pending:
+        if cursor.rowcount != n_rows:
+            raise refusal
+
+
+def write_exactly(
+    connection: Connection,
+    statement: Any,
+    *,
+    rows: Sequence[dict[str, Any]],
+    n: int,
+    refusal: Exception,
+) -> None:
+    """Execute a write for each row of values; refuse unless n lines change in all."""
+    if PENDING not in connection.info:
+        if connection.execute(statement, rows).rowcount != n:
+            raise refusal
+        return
+    # Not by SQLAlchemy, which closes the cursor and so loses the count.
+    compiled = statement.compile(connection, column_keys=list(rows[0]))
+    values = [compiled.construct_params(row) for row in rows]
+    cursor: Any = connection.connection.cursor()
+    cursor.executemany(str(compiled), values)
+    connection.info[PENDING].append((cursor, n, refusal))
+
+
+@contextmanager
 def translate_errors() -> Iterator[None]:
     """Turn errors of database and files into ones that an operator can act on."""
     try:
         yield
     except exc.IntegrityError as error:
-        raise Collision(
-            "another process wrote the same thing at the same time; run the command "
-            "again"
-        ) from error
+        raise collision_error() from error
     except exc.DBAPIError as error:
         raise driver_failure(error.orig) from error
     except exc.SQLAlchemyError as error:
@@ -299,6 +346,13 @@ def translate_errors() -> Iterator[None]:
         raise
     except OSError as error:
         raise store_failure(error) from error
+
+
+def collision_error() -> Collision:
+    """Return the error that another process wrote the same unique value."""
+    return Collision(
+        "another process wrote the same thing at the same time; run the command again"
+    )
 
 
 def driver_failure(error: BaseException | None) -> Exception:

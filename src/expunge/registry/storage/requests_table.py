@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 
 from ...exceptions import Busy
-from .engine import analyse
+from .engine import analyse, write_exactly
 from .people_table import CHUNK, chunks
 from .tables import request_tags, requests
 
@@ -159,12 +159,11 @@ def _move_on(
     """Move requests to the next stage; refuse if one was not at the stage before."""
     if not moved:
         return
-    changed = connection.execute(statement, [{**one} for one in moved])
-    if changed.rowcount != len(moved):
-        raise Busy(
-            "another process has moved these requests on meanwhile; run the command "
-            "again"
-        )
+    overtaken = Busy(
+        "another process has moved these requests on meanwhile; run the command again"
+    )
+    rows = [{**one} for one in moved]
+    write_exactly(connection, statement, rows=rows, n=len(rows), refusal=overtaken)
 
 
 def write_errors(connection: Connection, errors: Mapping[str, str]) -> None:
