@@ -34,6 +34,7 @@ from .storage import (
     Store,
     Vault,
     hold_worker_lock,
+    ledger_table,
     people_table,
     postgresql_engine,
     releases_table,
@@ -255,6 +256,8 @@ class Context(Private):
     turn, journal_position
         While this process works: the turn it has taken, and up to where in the journal
         the store holds every statement.
+    ledger
+        Where the ledger stands, as of this turn; None if the store must be asked.
     """
 
     paths: Paths
@@ -265,6 +268,7 @@ class Context(Private):
     cache: dict[str, LoadedModel] = field(default_factory=dict)
     turn: str = ""
     journal_position: int = 0
+    ledger: Ledger | None = None
 
     @classmethod
     def in_folder(cls, paths: Paths, settings: Settings) -> "Context":
@@ -313,10 +317,13 @@ class Context(Private):
     @contextmanager
     def take_turns(self) -> Iterator[None]:
         """Work, with the lock held; a failure after another took over becomes Busy."""
-        self.turn = self.current_turn()
+        turn = self.current_turn()
+        if turn != self.turn:  # others worked since
+            self.turn, self.ledger = turn, None
         try:
             yield
         except Exception as error:
+            self.ledger = None
             if self._was_overtaken():
                 raise overtaken_error() from error
             raise
@@ -328,8 +335,9 @@ class Context(Private):
         """Give the worker a transaction; refuse a worker that was overtaken.
 
         ``writes`` are called first and sent together with the turn: nothing in them may
-        read from the store.
+        read from the store. Whoever knows what became of the ledger may note it again.
         """
+        self.ledger = None
         turn = random_bytes(SECRET_BYTES).hex()
         with self.store.write() as connection:
             if not self.turn:
@@ -370,6 +378,12 @@ class Context(Private):
         loaded = load_checkpoint(line, data, read_rows=partial(self.read_rows, name))
         self.remember(loaded)
         return loaded
+
+    def read_ledger(self, connection: Connection) -> Ledger:
+        """Return where the ledger stands; the worker's next turn makes sure of it."""
+        if self.ledger is None:
+            self.ledger = ledger_table.read_ledger(connection)
+        return self.ledger
 
     def destroy_old_checkpoints(self) -> None:
         """Destroy the keys and files of checkpoints that are no longer current."""

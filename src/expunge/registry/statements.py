@@ -37,7 +37,15 @@ from .storage import releases_table, requests_table
 from .storage.engine import together
 from .storage.journal import STATEMENT, Line
 from .storage.ledger_table import LedgerBatch
-from .storage.tables import read_mark, read_metadata, write_mark, write_metadata
+from .storage.marks import Mark
+from .storage.tables import (
+    MARK,
+    parse_mark,
+    read_mark,
+    read_values,
+    write_mark,
+    write_metadata,
+)
 
 POSITION = "journal end"
 MADE = (ModelRegistered, ReleaseMade)
@@ -120,6 +128,7 @@ def write_statement(
             context, connection, line=statement.to_line(), check=check
         )
     context.journal_position = end
+    context.ledger = statement.batch.ledger
 
 
 def read_statement(line: Mapping[str, Any], ledger: Ledger) -> Statement:
@@ -202,15 +211,15 @@ def write_current_mark(context: Context, connection: Connection) -> None:
         write_mark(connection, context.journal.seen)
 
 
-def unread_lines(context: Context) -> list[Line]:
-    """Return the lines that the store may lack; refuse a damaged journal.
+def unread_lines(context: Context) -> tuple[list[Line], Mark]:
+    """Return the lines that the store may lack, and its mark; refuse a damaged journal.
 
     Sets ``context.journal_position`` to where the last of them ends.
     """
     with context.store.read() as connection:
-        start, mark = _read_position(connection), read_mark(connection)
+        start, mark = _read_position(connection)
     context.journal.require_current(mark)
-    return _read_lines(context, start)
+    return _read_lines(context, start), mark
 
 
 def lines_after_backup(context: Context) -> list[Line]:
@@ -219,21 +228,22 @@ def lines_after_backup(context: Context) -> list[Line]:
     If the journal was rebuilt since, the position belongs to the old one: then all.
     """
     with context.store.read() as connection:
-        start, mark = _read_position(connection), read_mark(connection)
+        start, mark = _read_position(connection)
     return _read_lines(
         context, start if mark.epoch == context.journal.read_epoch() else 0
     )
 
 
-def _read_position(connection: Connection) -> int:
-    """Return up to where the store has everything that the journal says."""
-    start = read_metadata(connection, POSITION, default="0")
+def _read_position(connection: Connection) -> tuple[int, Mark]:
+    """Return up to where the store has what the journal says, and its mark."""
+    position, mark = read_values(connection, POSITION, MARK)
+    start = position or "0"
     if not start.isdecimal():
         raise StoreFailed(
             "the database does not say where in the journal it is; put it back from a "
             "backup and run expunge restore"
         )
-    return int(start)
+    return int(start), parse_mark(mark)
 
 
 def _read_lines(context: Context, start: int) -> list[Line]:

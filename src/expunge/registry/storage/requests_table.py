@@ -69,11 +69,16 @@ def find_requests(connection: Connection, ids: Sequence[str]) -> dict[str, Row[A
     return found
 
 
+_PENDING = (
+    select(*SHOWN, requests.c.releases)
+    .where(requests.c.stage.in_((ACCEPTED, APPLIED)))
+    .order_by(requests.c.accepted, requests.c.id)
+)
+
+
 def read_pending(connection: Connection) -> list[Row[Any]]:
-    """Return all requests that are not completed, oldest first."""
-    query = select(*SHOWN).where(requests.c.stage.in_((ACCEPTED, APPLIED)))
-    ordered = query.order_by(requests.c.accepted, requests.c.id)
-    return list(connection.execute(ordered))
+    """Return all requests that are not completed, oldest first; see ``read_stage``."""
+    return list(connection.execute(_PENDING))
 
 
 _AT_STAGE = (

@@ -261,6 +261,9 @@ def upgrade_tables(store: Store) -> None:
 
 
 _VALUE = select(metadata.c.value).where(metadata.c.name == bindparam("name"))
+_VALUES = select(metadata.c.name, metadata.c.value).where(
+    metadata.c.name.in_(bindparam("names", expanding=True))
+)
 _TURN = (
     update(metadata)
     .where(metadata.c.name == TURN, metadata.c.value == bindparam("before"))
@@ -278,6 +281,14 @@ def read_metadata(connection: Connection, name: str, *, default: str = "") -> st
     """Return the value under a name."""
     value = connection.scalar(_VALUE, {"name": name})
     return default if value is None else str(value)
+
+
+def read_values(connection: Connection, *names: str) -> tuple[str, ...]:
+    """Return the values under some names; an empty one where there is none."""
+    found = {
+        name: value for name, value in connection.execute(_VALUES, {"names": names})
+    }
+    return tuple(found.get(name, "") for name in names)
 
 
 def write_metadata(connection: Connection, name: str, *, value: str) -> None:
@@ -306,8 +317,13 @@ def overtaken_error() -> Busy:
 
 def read_mark(connection: Connection) -> Mark:
     """Return the newest mark of the journal that the store knows."""
+    return parse_mark(read_metadata(connection, MARK))
+
+
+def parse_mark(value: str) -> Mark:
+    """Return the mark that a value of the store spells."""
     try:
-        return Mark.parse(read_metadata(connection, MARK))
+        return Mark.parse(value)
     except ValueError:
         raise StoreFailed(
             "the database does not say how long the journal is, as this expunge writes "
