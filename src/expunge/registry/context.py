@@ -11,6 +11,7 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
@@ -384,6 +385,21 @@ class Context(Private):
         if self.ledger is None:
             self.ledger = ledger_table.read_ledger(connection)
         return self.ledger
+
+    @contextmanager
+    def erase_deleted(self, wait: float) -> Iterator[None]:
+        """Erase what was deleted, rows and keys at once, while the block runs.
+
+        Both mostly wait for the disk. On leaving the block they are done.
+        """
+        with ThreadPoolExecutor(2) as threads:
+            erasures = [
+                threads.submit(self.store.erase_deleted, wait),
+                threads.submit(self.destroy_old_checkpoints),
+            ]
+            yield
+        for one in erasures:
+            one.result()
 
     def destroy_old_checkpoints(self) -> None:
         """Destroy the keys and files of checkpoints that are no longer current."""

@@ -347,11 +347,14 @@ def finish_committed(context: Context, wait: float) -> Sequence[Any]:
     ledger = unstated.ledger
     if ledger is None and context.checkpoints.is_clean(unstated.checkpoints):
         return unstated.waiting
-    context.store.erase_deleted(wait)
-    context.destroy_old_checkpoints()
-    if ledger is not None:
-        batch = LedgerBatch(ledger)
-        write_statement(context, _make_statement(context, batch, unstated=unstated))
+    with context.erase_deleted(wait):
+        statement = (
+            _make_statement(context, LedgerBatch(ledger), unstated=unstated)
+            if ledger is not None
+            else None
+        )
+    if statement is not None:
+        write_statement(context, statement)
     return unstated.waiting
 
 
