@@ -203,13 +203,16 @@ def _spell(value: Any) -> str:
     Python's own encoder of strings escapes what RFC 8785 does, and nothing else. The
     package of that name writes numbers, and refuses what is no JSON.
     """
-    if type(value) is str:
+    kind = type(value)
+    if kind is str:
         return encode_basestring(value)
-    if isinstance(value, Mapping):
-        names = sorted(value, key=_utf16)
+    if kind is dict or isinstance(value, Mapping):
+        # Of ASCII the code units are the letters.
+        plain = all(type(name) is str and name.isascii() for name in value)
+        names = sorted(value) if plain else sorted(value, key=_utf16)
         inner = [f"{encode_basestring(name)}:{_spell(value[name])}" for name in names]
         return f"{{{','.join(inner)}}}"
-    if isinstance(value, list | tuple):
+    if kind is list or kind is tuple or isinstance(value, list | tuple):
         return f"[{','.join(map(_spell, value))}]"
     if isinstance(value, bytes):
         return f'"{value.hex()}"'

@@ -125,6 +125,11 @@ def insert_model(connection: Connection, model: dict[str, Any]) -> None:
     connection.execute(insert(models), model)
 
 
+_ADVANCE = update(models).where(
+    models.c.name == bindparam("of"), models.c.generation == bindparam("before")
+)
+
+
 def advance_model(
     connection: Connection, name: str, *, generation: int, after: Mapping[str, Any]
 ) -> None:
@@ -133,13 +138,9 @@ def advance_model(
     ``after`` holds ``checkpoint`` and ``number``. Raises Busy if another process was
     faster.
     """
-    moved = (
-        update(models)
-        .where(models.c.name == name, models.c.generation == generation)
-        .values(generation=generation + 1, **after)
-    )
+    moved = {"of": name, "before": generation, "generation": generation + 1, **after}
     refusal = model_changed_error(name)
-    write_exactly(connection, moved, rows=[{}], n=1, refusal=refusal)
+    write_exactly(connection, _ADVANCE, rows=[moved], n=1, refusal=refusal)
 
 
 def model_changed_error(name: str) -> Busy:

@@ -100,9 +100,12 @@ def count_requests(connection: Connection) -> tuple[int, int]:
     return int(whole), int(whole) - int(connection.scalar(open_) or 0)
 
 
+_RECEIPT = select(requests.c.receipt).where(requests.c.id == bindparam("request"))
+
+
 def read_receipt(connection: Connection, request: str) -> str | None:
     """Return the receipt of a request; None until it is completed."""
-    text = connection.scalar(select(requests.c.receipt).where(requests.c.id == request))
+    text = connection.scalar(_RECEIPT, {"request": request})
     return None if text is None else str(text)
 
 
