@@ -328,8 +328,6 @@ class Context(Private):
             if self._was_overtaken():
                 raise overtaken_error() from error
             raise
-        finally:
-            self.checkpoints.settle()
 
     @contextmanager
     def write_in_turn(

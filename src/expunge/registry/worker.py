@@ -220,7 +220,7 @@ def _make_change(
     after = LoadedModel(
         before.name,
         generation,
-        context.checkpoints.write(before.name, generation, parts=data, wait=False),
+        context.checkpoints.write(before.name, generation, parts=data),
         before.number + 1,
         snapshot,
         keys.page_keys,
@@ -281,8 +281,6 @@ def commit_changes(
                 before(connection)
                 write(connection)
             after(connection)
-            for change in changes:
-                context.checkpoints.require_flushed(change.after.checkpoint)
     except BaseException:
         # Only the store knows now whether it was committed.
         for change in changes:

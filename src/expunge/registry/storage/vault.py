@@ -27,7 +27,6 @@ than the vault; that shows, and its key is destroyed unless the backup has it.
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -43,7 +42,7 @@ from ...disk import (
     replace_file,
     sync_folder,
 )
-from ...exceptions import ExpungeError, MissingExtra, NeedsRestore, StoreFailed
+from ...exceptions import MissingExtra, NeedsRestore, StoreFailed
 from ...ledger.keys import UnusableKey, read_secret
 from ...promise.noise import random_bytes
 from .engine import translate_errors
@@ -285,13 +284,12 @@ class Checkpoints(Private):
         Their keys.
     """
 
-    __slots__ = ("_flushes", "folder", "owner", "vault")
+    __slots__ = ("folder", "owner", "vault")
 
     def __init__(self, folder: Path, vault: Vault) -> None:
         self.folder = folder
         self.vault = vault
         self.owner = ""
-        self._flushes: dict[str, Future[None]] = {}  # under way, by file name
 
     def create(self) -> None:
         """Make the folder and the file of keys, unless they exist."""
@@ -325,58 +323,26 @@ class Checkpoints(Private):
             )
         return True
 
-    def write(
-        self,
-        model: str,
-        generation: int,
-        *,
-        parts: Iterable[memoryview],
-        wait: bool = True,
-    ) -> str:
+    def write(self, model: str, generation: int, *, parts: Iterable[memoryview]) -> str:
         """Write and flush a generation; return its file name.
 
-        It has no effect until the database holds that name. Who has other things to do
-        before that need not wait, and calls ``require_flushed``.
+        It has no effect until the database holds that name.
         """
         key = self.vault.read_keys(model).key_of(generation, model)
         name = f"{model}.{generation}.{random_bytes(TOKEN_BYTES).hex()}"
         with translate_errors():
             if not self._check_owner():
                 replace_file(self.folder / OWNER, self.owner.encode("ascii"))
-            file = os.fdopen(self._open_file(name, model), "wb", 0)
-            try:
+            with os.fdopen(self._open_file(name, model), "wb", 0) as file:
                 seal_to(file, parts, key=key, place=name)
                 file.truncate()
-            except BaseException:
-                file.close()
-                raise
-            thread = ThreadPoolExecutor(1)  # ends when the file is flushed
-            self._flushes[name] = thread.submit(self._flush, file)
-            thread.shutdown(wait=False)
-        if wait:
-            self.require_flushed(name)
-        return name
-
-    def _flush(self, file: IO[bytes]) -> None:
-        with file:
-            os.fsync(file.fileno())
-        sync_folder(self.folder)
-
-    def require_flushed(self, name: str) -> None:
-        """Wait until a file is on disk; refuse it if its key is no longer the next."""
-        with translate_errors():
-            self._flushes.pop(name).result()
-            model, generation = _parts(name)
+                os.fsync(file.fileno())
+            sync_folder(self.folder)
             if self.vault.read_keys(model).generation >= generation:
-                # Another process was faster.
+                # Another process was faster, and this key is no longer the next one.
                 destroy(self.folder / name)
                 raise overtaken_error()
-
-    def settle(self) -> None:
-        """Wait for files that nobody waited for, since what needed them failed."""
-        for name in list(self._flushes):
-            with suppress(ExpungeError):
-                self.require_flushed(name)
+        return name
 
     def _open_file(self, name: str, model: str) -> int:
         """Open a file for this process alone: the spare one of a model, or a new one.
