@@ -26,13 +26,22 @@ import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from threading import Lock, local
 from time import monotonic, sleep
 from typing import Any, TypeAlias
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url
+from sqlalchemy import (
+    URL,
+    Connection,
+    Dialect,
+    Engine,
+    create_engine,
+    event,
+    exc,
+    make_url,
+)
 from sqlalchemy.pool import NullPool
 
 from ...disk import is_allowed, store_failure
@@ -322,11 +331,17 @@ def write_exactly(
             raise refusal
         return
     # Not by SQLAlchemy, which closes the cursor and so loses the count.
-    compiled = statement.compile(connection, column_keys=list(rows[0]))
+    compiled = _compile(statement, connection.dialect, names=tuple(rows[0]))
     values = [compiled.construct_params(row) for row in rows]
     cursor: Any = connection.connection.cursor()
     cursor.executemany(str(compiled), values)
     connection.info[PENDING].append((cursor, n, refusal))
+
+
+@lru_cache(maxsize=64)
+def _compile(statement: Any, dialect: Dialect, *, names: tuple[str, ...]) -> Any:
+    """Return a statement as its database wants it; each is made once and used often."""
+    return statement.compile(dialect=dialect, column_keys=list(names))
 
 
 @contextmanager
