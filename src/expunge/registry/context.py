@@ -380,27 +380,6 @@ class Context(Private):
         self.remember(loaded)
         return loaded
 
-    def read_ledger(self, connection: Connection) -> Ledger:
-        """Return where the ledger stands; the worker's next turn makes sure of it."""
-        if self.ledger is None:
-            self.ledger = ledger_table.read_ledger(connection)
-        return self.ledger
-
-    @contextmanager
-    def erase_deleted(self, wait: float) -> Iterator[None]:
-        """Erase what was deleted, rows and keys at once, while the block runs.
-
-        Both mostly wait for the disk. On leaving the block they are done.
-        """
-        with ThreadPoolExecutor(2) as threads:
-            erasures = [
-                threads.submit(self.store.erase_deleted, wait),
-                threads.submit(self.destroy_old_checkpoints),
-            ]
-            yield
-        for one in erasures:
-            one.result()
-
     def destroy_old_checkpoints(self) -> None:
         """Destroy the keys and files of checkpoints that are no longer current."""
 
@@ -424,6 +403,29 @@ class Context(Private):
                 connection, name, found=found, page_keys=page_keys
             )
         yield from people_table.unseal_rows(name, found, pages=pages)
+
+
+def read_ledger(context: Context, connection: Connection) -> Ledger:
+    """Return where the ledger stands; the worker's next turn makes sure of it."""
+    if context.ledger is None:
+        context.ledger = ledger_table.read_ledger(connection)
+    return context.ledger
+
+
+@contextmanager
+def erase_deleted(context: Context, wait: float) -> Iterator[None]:
+    """Erase what was deleted, rows and keys at once, while the block runs.
+
+    Both mostly wait for the disk. On leaving the block they are done.
+    """
+    with ThreadPoolExecutor(2) as threads:
+        erasures = [
+            threads.submit(context.store.erase_deleted, wait),
+            threads.submit(context.destroy_old_checkpoints),
+        ]
+        yield
+    for one in erasures:
+        one.result()
 
 
 def next_entry_time(ledger: Ledger, after: int = 0) -> int:

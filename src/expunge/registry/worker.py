@@ -50,7 +50,7 @@ from ..private_model.answers import REFUSALS
 from ..private_model.model import PrivateModel
 from ..private_model.snapshot import PublicModel
 from ..promise.certificate import Certificate
-from .context import Context, next_entry_time, now
+from .context import Context, erase_deleted, next_entry_time, now, read_ledger
 from .keys import find_signing_key, tidy_keys
 from .loaded_model import (
     LoadedModel,
@@ -347,7 +347,7 @@ def finish_committed(context: Context, wait: float) -> Sequence[Any]:
     ledger = unstated.ledger
     if ledger is None and context.checkpoints.is_clean(unstated.checkpoints):
         return unstated.waiting
-    with context.erase_deleted(wait):
+    with erase_deleted(context, wait):
         statement = (
             _make_statement(context, LedgerBatch(ledger), unstated=unstated)
             if ledger is not None
@@ -367,7 +367,7 @@ def _read_unstated(context: Context, connection: Connection) -> Unstated:
     }
     waiting, applied = stages.values()
     releases = releases_table.releases_without_entry(connection)
-    ledger = context.read_ledger(connection) if applied or releases else None
+    ledger = read_ledger(context, connection) if applied or releases else None
     checkpoints = releases_table.read_checkpoints(connection)
     return Unstated(waiting, applied, releases, ledger, checkpoints)
 
