@@ -358,7 +358,7 @@ class Context(Private):
 
     def current_turn(self) -> str:
         """Return the turn in the store; it changes each time that a worker writes."""
-        with self.store.read() as connection:
+        with self.store.read(once=True) as connection:
             return read_metadata(connection, TURN)
 
     def _was_overtaken(self) -> bool:
@@ -384,7 +384,7 @@ class Context(Private):
         """Destroy the keys and files of checkpoints that are no longer current."""
 
         def current() -> dict[str, str]:
-            with self.store.read() as connection:
+            with self.store.read(once=True) as connection:
                 return releases_table.read_checkpoints(connection)
 
         self.checkpoints.destroy_old(current)

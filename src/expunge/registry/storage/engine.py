@@ -161,10 +161,12 @@ class Store:
         return path
 
     @contextmanager
-    def read(self) -> Iterator[Connection]:
+    def read(self, *, once: bool = False) -> Iterator[Connection]:
         """Give a transaction that sees one moment and changes nothing.
 
-        Inside another one of the same thread it is that one, at the same moment.
+        Inside another one of the same thread it is that one, at the same moment. For
+        one statement alone say ``once``: it sees one moment by itself, and PostgreSQL
+        needs neither a beginning nor an end.
         """
         current: Connection | None = getattr(self._within, "connection", None)
         if current is not None:
@@ -175,7 +177,7 @@ class Store:
         with translate_errors(), moment, self.engine.connect() as connection:
             if self.dialect == "postgresql":  # by default each statement has its own
                 connection = connection.execution_options(
-                    isolation_level="REPEATABLE READ"
+                    isolation_level="AUTOCOMMIT" if once else "REPEATABLE READ"
                 )
             self._within.connection = connection
             try:
