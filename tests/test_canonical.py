@@ -13,20 +13,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from expunge.core.packing import LARGEST_INTEGER
+from expunge.core.packing import LARGEST_INTEGER, dumps, loads
 from expunge.exceptions import InvalidInput
 from expunge.promise.canonical import (
     Check,
     Document,
     count,
-    dumps,
     exactly,
     freeze,
     hexadecimal,
-    loads,
     number,
     one_of,
     optional,
@@ -77,6 +76,23 @@ def test_what_is_read_and_written_again_has_the_same_bytes(size: float, x: Any) 
     assert read.to_json() == text
     assert (read.size, type(read.size)) == (size, float)
     assert text == canonical(json.loads(text))
+
+
+@given(JSON)
+def test_spelling_is_that_of_the_package(value: Any) -> None:
+    assert dumps(value).encode() == rfc8785.dumps(value)
+
+
+@given(WORDS)
+def test_words_are_spelled_as_any_text(word: str) -> None:
+    assert one_of(word).spell(word) == dumps(word)
+    assert optional(one_of("a", word)).spell(word) == dumps(word)
+    assert optional(one_of("a", word)).spell(None) == dumps(None)
+
+
+def test_json_is_spelled_once() -> None:
+    note = replace(NOTE)
+    assert note.to_json() is note.to_json()
 
 
 def test_layout_does_not_matter() -> None:

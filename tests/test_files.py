@@ -22,7 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from expunge import L1, Polish, SquaredHinge
 from expunge.adopt import from_sklearn
 from expunge.core.linalg import Symmetric
-from expunge.core.packing import pack, unpack
+from expunge.core.packing import dumps, pack, unpack
 from expunge.core.penalties import ElasticNet, GroupLasso, NuclearNorm
 from expunge.exceptions import (
     CapacityExceeded,
@@ -39,7 +39,6 @@ from expunge.linear_model import LinearRegression, LogisticRegression, SoftmaxRe
 from expunge.linear_model.base import private_model
 from expunge.linear_model.fitting import load, read_shipped, ship
 from expunge.promise.budget import Budget
-from expunge.promise.canonical import dumps
 from expunge.promise.verification import verify
 
 FILES = ["private.json", "private.safetensors", "release.json", "release.safetensors"]

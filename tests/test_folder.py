@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from expunge.core.packing import dumps
 from expunge.exceptions import InvalidInput, NothingSaved
 from expunge.files import CorruptFiles, folder
 from expunge.linear_model import LogisticRegression
 from expunge.linear_model.fitting import load
-from expunge.promise.canonical import dumps
 from tests.test_files import CANCER, FILES, WORDS, contents, draft
 
 

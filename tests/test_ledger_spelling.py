@@ -6,9 +6,11 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
+import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
+from expunge.core.packing import dumps
 from expunge.exceptions import InvalidInput
 from expunge.ledger import (
     Entry,
@@ -19,10 +21,14 @@ from expunge.ledger import (
     export,
     merkle,
 )
-from expunge.ledger.documents import CanonicalDocument, read_document, read_fast
+from expunge.ledger.documents import (
+    CanonicalDocument,
+    model_name,
+    read_document,
+    read_fast,
+)
 from expunge.ledger.entries import SHARE
 from expunge.ledger.export import LINES
-from expunge.promise.canonical import dumps
 from tests.test_ledger import HEAD, KINDS, OLD, request, written
 from tests.test_ledger_export import DOCUMENTS, alternatives
 
@@ -82,6 +88,10 @@ class TestKinds:
             assert parts(seen) == parts(type(document).from_json(text))
             assert seen.to_json() == document.to_json()
 
+    def test_is_spelled_as_the_package_spells(self, document: Entry | Head) -> None:
+        text = document.to_json().encode()
+        assert text == rfc8785.dumps(json.loads(text))
+
     def test_changed_bytes_are_judged_the_same(self, document: Entry | Head) -> None:
         line = document.to_json().encode()
         for i, byte in enumerate(line):
@@ -126,6 +136,17 @@ def test_models_come_in_order_each_once(pairs: list[tuple[str, str]]) -> None:
     names = [name for name, _ in pairs]
     in_order = names == sorted(set(names))
     assert (read_fast(text, LINES) is not None) == in_order
+
+
+@given(
+    st.dictionaries(st.from_regex(model_name.pattern, fullmatch=True), DIGESTS),
+    st.integers(0, 2**53 - 1),
+)
+def test_whatever_it_says_is_spelled_as_the_package_spells(
+    certificates: dict[str, str], n: int
+) -> None:
+    text = request(1, certificates=certificates, n_subjects=n).to_json().encode()
+    assert text == rfc8785.dumps(json.loads(text))
 
 
 @given(st.lists(DIGESTS).map(tuple))

@@ -11,6 +11,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+import rfc8785
 
 from expunge.exceptions import InvalidInput
 from expunge.ledger import (
@@ -168,6 +169,7 @@ class TestStanding:
     def test_survives_reading(self) -> None:
         assert Receipt.from_json(TEXT) == RECEIPT
         assert Receipt.from_json(TEXT.encode()).to_json() == TEXT
+        assert rfc8785.dumps(json.loads(TEXT)) == TEXT.encode()
         assert RECEIPT.head == HEAD
         assert dict(RECEIPT.certificates) == CERTIFICATES
 

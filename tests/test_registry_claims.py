@@ -227,9 +227,9 @@ class TestSpentContracts:
             computed = []
             change_model = worker.change_model
 
-            def counted(context: Any, name: str, *, tags: Any) -> Any:
-                computed.append(name)
-                return change_model(context, name, tags=tags)
+            def counted(context: Any, removal: worker.Removal) -> Any:
+                computed.append(removal.before.name)
+                return change_model(context, removal)
 
             monkeypatch.setattr(worker, "change_model", counted)
             with pytest.raises(ScheduleExhausted, match="'spent'"):

@@ -104,14 +104,20 @@ class TestOneWorker:
         self, registry: Registry, tmp_path: Path
     ) -> None:
         """As when a session with PostgreSQL broke and another got the lock."""
-        from expunge.registry.storage import requests_table
-        from expunge.registry.worker import change_model, commit_changes
+        from expunge.registry.storage import people_table
+        from expunge.registry.worker import (
+            change_model,
+            commit_changes,
+            read_removal,
+        )
 
         first = ErasureRequest(("person 3",))
         registry.requests.accept([first])
         with registry._context.store.read() as connection:
-            tags = requests_table.read_tags(connection, [first.request])[first.request]
-        change = change_model(registry._context, "all", tags=tags)
+            asked = people_table.find_asked_rows(connection, [first.request])
+        found = [one for _, name, one in asked if name == "all"]
+        removal = read_removal(registry._context, "all", found=found)
+        change = change_model(registry._context, removal)
         with Registry.open(tmp_path / "registry") as other:
             other.requests.apply()
         with pytest.raises(ExpungeError):

@@ -4,6 +4,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from functools import reduce
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import delete, select, text, update
+from pytest import raises
+from sqlalchemy import bindparam, delete, insert, select, text, update
 
 from expunge.exceptions import Busy, LedgerCorrupt, OlderSchema, StoreFailed
 from expunge.ledger import Ledger, ModelRegistered, check_export, open_signing_key
@@ -32,6 +34,8 @@ from expunge.registry.storage import (
     sqlite_engine,
     tables,
 )
+from expunge.registry.storage.engine import Collision, together, write_exactly
+from expunge.registry.storage.marks import Mark
 from expunge.registry.storage.tables import write_metadata
 from expunge.registry.storage.vault import KEY_BYTES
 
@@ -55,6 +59,40 @@ def empty(tmp_path: Path, registry_url: str | None) -> Iterator[Store]:
 def store(empty: Store) -> Store:
     tables.upgrade_tables(empty)
     return empty
+
+
+class TestTogether:
+    NEW = insert(tables.metadata)
+    CHANGE = update(tables.metadata).where(tables.metadata.c.name == bindparam("of"))
+
+    def names(self, store: Store) -> list[str]:
+        with store.read() as connection:
+            return sorted(connection.scalars(select(tables.metadata.c.name)))
+
+    @pytest.mark.parametrize("changed", [["a"], ["a", "b"], ["a", "b", "c"]])
+    def test_lines_are_counted(self, store: Store, changed: list[str]) -> None:
+        rows = [{"of": name, "value": "2"} for name in changed]
+        for n in (len(rows) + 1, len(rows)):
+            expected = raises(Busy) if n > len(rows) else nullcontext()
+            with expected, store.write() as connection, together(connection):
+                for name in "abc":
+                    connection.execute(self.NEW, {"name": name, "value": "1"})
+                write_exactly(connection, self.CHANGE, rows=rows, n=n, refusal=Busy())
+                connection.execute(self.NEW, {"name": "d", "value": "1"})
+            assert self.names(store) == ([] if n > len(rows) else [*"abcd"])
+
+    def test_collisions_are_told_as_such(self, store: Store) -> None:
+        with raises(Collision), store.write() as connection, together(connection):
+            for name in "aab":
+                connection.execute(self.NEW, {"name": name, "value": "1"})
+        assert self.names(store) == []
+
+    def test_marks_only_move_on(self, store: Store) -> None:
+        for end in (7, 5, 9):
+            with store.write() as connection:
+                tables.write_mark(connection, Mark(0, end, "00" * 32))
+        with store.read() as connection:
+            assert tables.read_mark(connection).end == 9
 
 
 class TestPeople:

@@ -368,7 +368,7 @@ class LogCommand(RegistryOptions):
                 return self._write_export(self.export, registry.ledger.export())
             entries = list(registry.ledger.entries(self.start))
         if self.as_json:
-            print_json([entry.parts() for entry in entries])
+            print_json([entry_to_json(entry) for entry in entries])
         else:
             lines = tuple(entry_to_cells(entry) for entry in entries)
             TextTable(("entry", "day (UTC)", "what", "about"), lines).print()
@@ -387,9 +387,16 @@ class LogCommand(RegistryOptions):
         return DONE
 
 
+def entry_to_json(entry: "Entry") -> dict[str, Any]:
+    """Return an entry as JSON data."""
+    from ..core.packing import loads
+
+    return loads(entry.to_json(), "Entry")
+
+
 def entry_to_cells(entry: "Entry") -> tuple[str, ...]:
     """Return an entry as cells of a table."""
-    parts = entry.parts()
+    parts = entry_to_json(entry)
     return str(entry.sequence), entry.day, entry.kind, describe_subject(parts)
 
 

@@ -377,7 +377,7 @@ def describe_releases_left(certificate: "Certificate") -> str:
 
 def model_to_json(model: "ModelStatus") -> dict[str, Any]:
     """Return a model as JSON data."""
-    from ..promise.canonical import loads
+    from ..core.packing import loads
 
     return {
         "name": model.name,

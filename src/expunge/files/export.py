@@ -23,11 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.arrays import Vector
-from ..core.packing import LARGEST_INTEGER, pack, unpack
+from ..core.packing import LARGEST_INTEGER, dumps, pack, unpack
 from ..disk import discard, draft_file, store_failure, sync_folder
 from ..exceptions import InvalidInput, MissingExtra, NothingSaved, Unsupported
 from ..private_model.snapshot import PublicModel, note_use
-from ..promise.canonical import dumps
 from ..promise.certificate import Certificate
 from ..promise.verification import Release
 from .folder import (

@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.packing import pack, unpack
+from ..core.packing import dumps, loads, pack, unpack
 from ..disk import (
     ANYONE,
     OWNER_ALONE,
@@ -37,7 +37,6 @@ from ..disk import (
 from ..exceptions import ExpungeError, InvalidInput, MissingExtra, NothingSaved
 from ..private_model.snapshot import PublicModel, Snapshot, note_use
 from ..private_model.training_rows import RowDigests, TrainingRows
-from ..promise.canonical import dumps, loads
 
 Content: TypeAlias = dict[str, Any]
 VERSION = 1

@@ -21,15 +21,14 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
+from ..core.packing import dumps, loads
 from ..exceptions import InvalidInput
 from ..promise.canonical import (
     Check,
     Document,
     Spelled,
-    dumps,
     hexadecimal,
     json_schema,
-    loads,
 )
 
 DAY = 24 * 60 * 60 * 1000  # in milliseconds
@@ -46,12 +45,6 @@ class CanonicalDocument(Document):
     """A document with one valid spelling; any other is refused."""
 
     __slots__ = ()
-
-    def parts(self) -> dict[str, Any]:
-        """Return the fields by name, documents within it as mappings."""
-        return {
-            field.name: _to_plain(getattr(self, field.name)) for field in fields(self)
-        }
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
@@ -84,9 +77,10 @@ def document_of(kind: type[Document]) -> Check:
             raise ValueError(f"it must be a {kind.__name__}")
         return kind.from_json(dumps(value))
 
+    schema: Mapping[str, Any] = {"$ref": f"{kind.__name__.lower()}.json"}
     if issubclass(kind, CanonicalDocument):
-        return Check(normalise, json_schema(kind))
-    return Check(normalise, {"$ref": f"{kind.__name__.lower()}.json"})
+        schema = json_schema(kind)
+    return Check(normalise, schema, spell=lambda document: str(document.to_json()))
 
 
 def by_model(check: Check) -> Check:
@@ -102,8 +96,13 @@ def by_model(check: Check) -> Check:
         "propertyNames": model_name.schema,
         "additionalProperties": check.schema,
     }
+
+    def spell(value: Mapping[str, Any]) -> str:
+        inner = [f'"{name}":{check.spell(value[name])}' for name in sorted(value)]
+        return f"{{{','.join(inner)}}}"
+
     if not isinstance(check, Spelled):
-        return Check(checked, schema)
+        return Check(checked, schema, spell=spell)
     pair = re.compile(f"{model_name.group}:{check.group}")
 
     def read(text: str) -> Mapping[str, Any]:
@@ -114,7 +113,7 @@ def by_model(check: Check) -> Check:
         return MappingProxyType({key: check.read(item) for key, item in pairs})
 
     pairs = _repeated(f"{model_name.whole}:{check.whole}")
-    return Spelled(checked, schema, rf"\{{{pairs}\}}", read)
+    return Spelled(checked, schema, rf"\{{{pairs}\}}", read, spell=spell)
 
 
 def list_of(check: Check) -> Check:
@@ -126,14 +125,18 @@ def list_of(check: Check) -> Check:
         return tuple(check(item) for item in value)
 
     schema = {"type": "array", "items": check.schema}
+
+    def spell(value: Sequence[Any]) -> str:
+        return f"[{','.join(map(check.spell, value))}]"
+
     if not isinstance(check, Spelled):
-        return Check(checked, schema)
+        return Check(checked, schema, spell=spell)
     item = re.compile(check.group)
 
     def read(text: str) -> tuple[Any, ...]:
         return tuple(map(check.read, item.findall(text)))
 
-    return Spelled(checked, schema, rf"\[{_repeated(check.whole)}\]", read)
+    return Spelled(checked, schema, rf"\[{_repeated(check.whole)}\]", read, spell=spell)
 
 
 def _name(value: Any) -> str:
@@ -202,15 +205,6 @@ def days_between(first: str, last: str) -> int:
 def _repeated(item: str) -> str:
     """Return the pattern of any number of items, with commas between them."""
     return f"(?:{item}(?:,{item})*)?"
-
-
-def _to_plain(value: Any) -> Any:
-    """Return a value with the documents in it as plain mappings."""
-    if isinstance(value, Document):
-        return value.parts()
-    if isinstance(value, Mapping):
-        return {key: _to_plain(value[key]) for key in value}
-    return value
 
 
 AnyDocument = TypeVar("AnyDocument", bound=CanonicalDocument)

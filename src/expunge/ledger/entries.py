@@ -108,7 +108,8 @@ def sign(document: AnySigned, key: SigningKey) -> AnySigned:
     """Return the document with this key's name and signature."""
     # Its classes have the fields; the base cannot declare them beside Entry's slots.
     unsigned: Any = document
-    named: Any = replace(unsigned, key=key.public.id)
+    name = key.public.id
+    named: Any = unsigned if document.key == name else replace(unsigned, key=name)
     signed: AnySigned = replace(named, signature=key.sign(named.payload()).hex())
     return signed
 

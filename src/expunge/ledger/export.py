@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
 
+from ..core.packing import loads
 from ..exceptions import InvalidInput
-from ..promise.canonical import loads
 from ..promise.certificate import Certificate
 from ..promise.verification import Record, Verdict, verify
 from .documents import CanonicalDocument, read_document

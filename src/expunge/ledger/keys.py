@@ -25,7 +25,7 @@ import re
 import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b, sha256
 from pathlib import Path
@@ -196,24 +196,26 @@ class SigningKey(Secret):
     """The secret half of a key, from its 32-byte seed (RFC 8032, section 5.1.5)."""
 
     seed: bytes
+    public: PublicKey = field(init=False)
+    """The public half."""
+    _private: Any = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse any other number of bytes, without showing them."""
         if len(self.seed) != KEY_BYTES:
             raise InvalidInput(f"a seed of {len(self.seed)} bytes; Ed25519 needs 32")
-
-    @property
-    def public(self) -> PublicKey:
-        """The public half."""
-        return PublicKey(self._private().public_key().public_bytes_raw())
+        # Once: it takes as long as a signature, and a batch signs thousands.
+        private = _cryptography().ed25519.Ed25519PrivateKey.from_private_bytes(
+            self.seed
+        )
+        public = PublicKey(private.public_key().public_bytes_raw())
+        object.__setattr__(self, "_private", private)
+        object.__setattr__(self, "public", public)
 
     def sign(self, payload: bytes) -> bytes:
         """Return the signature of the payload, 64 bytes."""
-        signature: bytes = self._private().sign(payload)
+        signature: bytes = self._private.sign(payload)
         return signature
-
-    def _private(self) -> Any:
-        return _cryptography().ed25519.Ed25519PrivateKey.from_private_bytes(self.seed)
 
 
 def open_signing_key(path: Path, *, create: bool = True) -> SigningKey:
@@ -246,12 +248,8 @@ def open_signing_key(path: Path, *, create: bool = True) -> SigningKey:
 def _new_signing_pem() -> bytes:
     """Return a new key as its file holds it; all randomness comes from ``noise``."""
     forms = _cryptography().serialization
-    pem: bytes = (
-        SigningKey(random_bytes(KEY_BYTES))
-        ._private()
-        .private_bytes(
-            forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption()
-        )
+    pem: bytes = SigningKey(random_bytes(KEY_BYTES))._private.private_bytes(
+        forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption()
     )
     return pem
 

@@ -139,6 +139,7 @@ def issue_receipt(
         certificates=certificates,
         head=head,
         proof=tuple(sibling.hex() for sibling in proof),
+        key=key.public.id,
     )
     return sign(unsigned, key)
 

@@ -25,17 +25,18 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
+from functools import cache
 from hashlib import sha256
 from importlib import resources
+from json.encoder import encode_basestring
 from math import inf, isfinite
 from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeAlias
 
-import rfc8785
-
-from ..core.packing import LARGEST_INTEGER
+from ..core.packing import LARGEST_INTEGER, dumps, loads
 from ..exceptions import InvalidInput
 
 Schema: TypeAlias = Mapping[str, Any]
@@ -53,10 +54,16 @@ class Check:
         Returns the value in its normal form, or raises ValueError.
     schema
         JSON Schema of the values that pass, as JSON spells them.
+    spell
+        Returns the canonical JSON of a value in its normal form; by default ``dumps``.
+        Those of parts make up that of the whole, so a document is joined from them.
     """
 
     normalise: Callable[[Any], Any]
     schema: Schema
+    spell: Callable[[Any], str] = field(
+        default_factory=lambda: dumps, kw_only=True, repr=False
+    )
 
     def __call__(self, value: Any) -> Any:
         """Return the value in its normal form, or raise ValueError."""
@@ -76,11 +83,19 @@ class Spelled(Check):
         returns passes the check as it is, and has no other spelling.
     quote
         What stands on both sides of the text: a quotation mark, or nothing.
+    spell
+        By default ``str`` between the quotes.
     """
 
     pattern: str
     read: Callable[[str], Any]
     quote: str = ""
+
+    def __post_init__(self) -> None:
+        """Spell values by their text, unless told otherwise."""
+        if self.spell is dumps:
+            spell = _quote if self.quote else str
+            object.__setattr__(self, "spell", spell)
 
     @property
     def whole(self) -> str:
@@ -93,8 +108,16 @@ class Spelled(Check):
         return f"{self.quote}({self.pattern}){self.quote}"
 
 
+class SpelledOnce:
+    """What keeps its JSON: a head stands in thousands of receipts."""
+
+    __slots__ = ("_text",)
+
+    _text: str
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Document:
+class Document(SpelledOnce):
     """A frozen record of checked fields with canonical JSON.
 
     Subclasses are frozen dataclasses with ``eq=False`` that give every field a check
@@ -107,25 +130,25 @@ class Document:
 
     def __post_init__(self) -> None:
         """Put every field into its normal form, or refuse it."""
-        for field in fields(self):
-            self._put(field.name, getattr(self, field.name))
+        for name in self.checks:
+            self._put(name, getattr(self, name))
         self.require_consistent()
 
     def replace(self, **changes: Any) -> Self:
         """Return the document with these fields changed; only they are checked."""
         changed = object.__new__(type(self))
-        for field in fields(self):
-            if field.name in changes:
-                changed._put(field.name, changes[field.name])
+        for name in self.checks:
+            if name in changes:
+                changed._put(name, changes[name])
             else:
-                object.__setattr__(changed, field.name, getattr(self, field.name))
+                object.__setattr__(changed, name, getattr(self, name))
         changed.require_consistent()
         return changed
 
     def _put(self, name: str, value: Any) -> None:
         """Give a field this value in its normal form, or refuse it."""
         try:
-            normal = self.checks[name](value)
+            normal = self.checks[name].normalise(value)
         except ValueError as error:
             found = "" if self.private else f"={value!r}"
             raise InvalidInput(
@@ -143,11 +166,15 @@ class Document:
 
     def to_json(self) -> str:
         """Return the only spelling of this document."""
-        return dumps(self.parts())
-
-    def parts(self) -> dict[str, Any]:
-        """Return the fields by name, as the JSON shows them."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        with suppress(AttributeError):
+            return self._text
+        kind: Any = type(self)
+        spelled = [
+            f'"{name}":{check.spell(getattr(self, name))}'
+            for name, check in _sorted_checks(kind)
+        ]
+        object.__setattr__(self, "_text", f"{{{','.join(spelled)}}}")
+        return self._text
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
@@ -190,41 +217,10 @@ class Document:
         return type(self).from_json, (self.to_json(),)
 
 
-def dumps(value: object) -> str:
-    """Return the canonical JSON (RFC 8785) of mappings, sequences and plain values.
-
-    Bytes are written in hexadecimal. Raises InvalidInput for what has no spelling.
-    """
-    try:
-        return rfc8785.dumps(_to_plain(value)).decode()
-    except rfc8785.IntegerDomainError:
-        reason = "an integer is beyond 2^53 - 1; write it as a string"
-    except rfc8785.FloatDomainError:
-        reason = "a number is NaN or infinite"
-    except rfc8785.CanonicalizationError:
-        reason = "it holds something that is not JSON, or text with lone surrogates"
-    # The errors above quote the value, which may be private.
-    raise InvalidInput(f"this cannot be written as canonical JSON: {reason}")
-
-
-def loads(text: str | bytes, name: str) -> dict[str, Any]:
-    """Return the one JSON object in the text, or raise InvalidInput.
-
-    Integers beyond 2^53 - 1 come back as floats: only a float is spelled like that.
-    """
-    try:
-        found = json.loads(
-            text,
-            object_pairs_hook=_refuse_duplicates,
-            parse_constant=_refuse_constant,
-            parse_int=_read_integer,
-        )
-    except (ValueError, RecursionError) as error:
-        # The error of the parser quotes positions, never the text.
-        raise InvalidInput(f"{name}: not a JSON document: {error}") from None
-    if not isinstance(found, dict):
-        raise InvalidInput(f"{name}: the JSON must be an object with named fields")
-    return found
+@cache
+def _sorted_checks(kind: Any) -> list[tuple[str, Check]]:
+    """Return the checks of a kind of document, in the order of its JSON."""
+    return sorted((one.name, kind.checks[one.name]) for one in fields(kind))
 
 
 def freeze(value: Any) -> Any:
@@ -273,7 +269,9 @@ def one_of(*words: str) -> Spelled:
     schema = {"enum": list(words)} if len(words) > 1 else {"const": words[0]}
     spelled = {dumps(word)[1:-1]: word for word in words}
     pattern = "|".join(map(re.escape, spelled))
-    return Spelled(normalise, schema, pattern, spelled.__getitem__, '"')
+    return Spelled(
+        normalise, schema, pattern, spelled.__getitem__, '"', spell=encode_basestring
+    )
 
 
 def optional(check: Check) -> Check:
@@ -287,7 +285,11 @@ def optional(check: Check) -> Check:
         schema["enum"] = [*schema["enum"], None]
     else:
         schema["type"] = [schema["type"], "null"]
-    return Check(normalise, schema)
+
+    def spell(value: Any) -> str:
+        return "null" if value is None else check.spell(value)
+
+    return Check(normalise, schema, spell=spell)
 
 
 def count(least: int) -> Spelled:
@@ -347,6 +349,11 @@ def hexadecimal(n_bytes: int) -> Spelled:
     return Spelled(normalise, schema, pattern.pattern, str, '"')
 
 
+def _quote(text: str) -> str:
+    """Return the JSON of text in which nothing needs an escape."""
+    return f'"{text}"'
+
+
 def _freeze_text(text: str) -> str:
     """Return text that UTF-8 can hold."""
     try:
@@ -372,33 +379,6 @@ def _freeze_sentences(value: Any) -> tuple[str, ...]:
 
 sentence = Check(_freeze_sentence, {"type": "string", "pattern": "\\S"})
 sentences = Check(_freeze_sentences, {"type": "array", "items": sentence.schema})
-
-
-def _to_plain(value: Any) -> Any:
-    """Return a value as the dicts, lists and scalars that the encoder knows."""
-    if isinstance(value, Mapping):
-        return {key: _to_plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_to_plain(item) for item in value]
-    return value.hex() if isinstance(value, bytes) else value
-
-
-def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse a key given twice: readers would differ on which one counts."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a field is given twice")
-    return found
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _read_integer(text: str) -> int | float:
-    """Return the number that digits spell: a float where an integer is refused."""
-    real = float(text)
-    return int(text) if abs(real) <= LARGEST_INTEGER else real
 
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

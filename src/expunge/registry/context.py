@@ -11,6 +11,7 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
@@ -35,12 +36,13 @@ from .storage import (
     Store,
     Vault,
     hold_worker_lock,
+    ledger_table,
     people_table,
     postgresql_engine,
     releases_table,
     sqlite_engine,
 )
-from .storage.engine import translate_errors
+from .storage.engine import together, translate_errors
 from .storage.people_table import PageKeys
 from .storage.tables import TURN, overtaken_error, read_metadata, take_turn
 
@@ -267,6 +269,8 @@ class Context(Private):
     turn, reached
         While this process works: the turn it has taken, and up to where the store has
         what the journal says.
+    ledger
+        Where the ledger stands, as of this turn; None if the store must be asked.
     """
 
     paths: Paths
@@ -277,6 +281,7 @@ class Context(Private):
     cache: dict[str, LoadedModel] = field(default_factory=dict)
     turn: str = ""
     reached: Reached = field(default_factory=Reached)
+    ledger: Ledger | None = None
 
     @classmethod
     def in_folder(cls, paths: Paths, settings: Settings) -> "Context":
@@ -325,20 +330,36 @@ class Context(Private):
     @contextmanager
     def take_turns(self) -> Iterator[None]:
         """Work, with the lock held; a failure after another took over becomes Busy."""
-        self.turn = self.current_turn()
+        turn = self.current_turn()
+        if turn != self.turn:  # others worked since
+            self.turn, self.ledger = turn, None
         try:
             yield
         except Exception as error:
+            self.ledger = None
             if self._was_overtaken():
                 raise overtaken_error() from error
             raise
 
     @contextmanager
-    def write_in_turn(self) -> Iterator[Connection]:
-        """Give the worker a transaction; refuse a worker that was overtaken."""
+    def write_in_turn(
+        self, *writes: Callable[[Connection], None]
+    ) -> Iterator[Connection]:
+        """Give the worker a transaction; refuse a worker that was overtaken.
+
+        ``writes`` are called first and sent together with the turn: nothing in them may
+        read from the store. Whoever knows what became of the ledger may note it again.
+        """
+        self.ledger = None
         turn = random_bytes(SECRET_BYTES).hex()
         with self.store.write() as connection:
-            take_turn(connection, self.turn, after=turn)
+            if not self.turn:
+                take_turn(connection, "", after=turn)
+            with together(connection):
+                if self.turn:
+                    take_turn(connection, self.turn, after=turn)
+                for write in writes:
+                    write(connection)
             yield connection
         self.turn = turn
 
@@ -349,7 +370,7 @@ class Context(Private):
 
     def current_turn(self) -> str:
         """Return the turn in the store; it changes each time that a worker writes."""
-        with self.store.read() as connection:
+        with self.store.read(once=True) as connection:
             return read_metadata(connection, TURN)
 
     def _was_overtaken(self) -> bool:
@@ -375,7 +396,7 @@ class Context(Private):
         """Destroy the keys and files of checkpoints that are no longer current."""
 
         def current() -> dict[str, str]:
-            with self.store.read() as connection:
+            with self.store.read(once=True) as connection:
                 return releases_table.read_checkpoints(connection)
 
         self.checkpoints.destroy_old(current)
@@ -394,6 +415,29 @@ class Context(Private):
                 connection, name, found=found, page_keys=page_keys
             )
         yield from people_table.unseal_rows(name, found, pages=pages)
+
+
+def read_ledger(context: Context, connection: Connection) -> Ledger:
+    """Return where the ledger stands; the worker's next turn makes sure of it."""
+    if context.ledger is None:
+        context.ledger = ledger_table.read_ledger(connection)
+    return context.ledger
+
+
+@contextmanager
+def erase_deleted(context: Context, wait: float) -> Iterator[None]:
+    """Erase what was deleted, rows and keys at once, while the block runs.
+
+    Both mostly wait for the disk. On leaving the block they are done.
+    """
+    with ThreadPoolExecutor(2) as threads:
+        erasures = [
+            threads.submit(context.store.erase_deleted, wait),
+            threads.submit(context.destroy_old_checkpoints),
+        ]
+        yield
+    for one in erasures:
+        one.result()
 
 
 def next_entry_time(ledger: Ledger, after: int = 0) -> int:

@@ -70,14 +70,15 @@ def require_unused_keys(context: Context) -> None:
 
 def find_signing_key(paths: Paths, public: PublicKey) -> SigningKey:
     """Return the secret half of a public key."""
-    return open_signing_key(_find_signing_path(paths, public), create=False)
+    return _find_signing_file(paths, public)[1]
 
 
-def _find_signing_path(paths: Paths, public: PublicKey) -> Path:
-    """Return the newest file that holds the secret half of a public key."""
+def _find_signing_file(paths: Paths, public: PublicKey) -> tuple[Path, SigningKey]:
+    """Return the newest file that holds the secret half of a public key, and that."""
     for path in reversed(paths.signing_keys):
-        if open_signing_key(path, create=False).public == public:
-            return path
+        key = open_signing_key(path, create=False)
+        if key.public == public:
+            return path, key
     raise UnusableKey(
         f"no file {paths.keys}/signing-*.pem holds key {public.id}, which is in force; "
         "put it back from its backup: another key could not continue the ledger"
@@ -166,7 +167,7 @@ def tidy_keys(context: Context) -> None:
     ):
         keys = ledger_table.read_ledger(connection).keys
         replace_file(paths.public, keys.to_pem().encode("ascii"), mode=READABLE)
-        current = _find_signing_path(paths, keys.current)
+        current, _ = _find_signing_file(paths, keys.current)
         for path in paths.signing_keys:
             if path != current:
                 destroy(path)

@@ -54,7 +54,7 @@ Content: TypeAlias = dict[str, Any]
 def replay_journal(context: Context) -> None:
     """Write to the store what it lacks; raise NeedsRestore if it is too old."""
     with context.store.read() as connection:
-        lines = unread_lines(context)
+        lines, mark = unread_lines(context)
         if not lines:
             return
         require_store_knows(connection, lines)
@@ -65,7 +65,7 @@ def replay_journal(context: Context) -> None:
     others = [line for _, line in lines if "accepted" not in line]
     if others and not _has_statements(context, others):
         _write_lines(context, others)
-    elif _read_mark(context).end < context.reached.taken_in:
+    elif mark.end < context.reached.taken_in:
         with context.write_in_turn() as connection:
             write_current_mark(context, connection)
 
@@ -92,7 +92,7 @@ def require_current_store(context: Context) -> None:
 def _require_current_once(context: Context) -> None:
     with context.store.read() as connection:
         require_tag_keys(connection, context.paths)
-    lines = unread_lines(context)
+    lines, _ = unread_lines(context)
     # Only now: what the journal records is in the store by the time it is recorded.
     with context.store.read() as connection:
         for name in releases_table.read_checkpoints(connection).values():

@@ -145,7 +145,7 @@ class RegistryRequests:
     def receipt(self, request: str) -> str | None:
         """Return the receipt of a request; None until it is completed."""
         require_request_id(request)
-        with self._context.store.read() as connection:
+        with self._context.store.read(once=True) as connection:
             text = requests_table.read_receipt(connection, request)
         if text is None:
             self.status(request)  # raises if there is none

@@ -67,6 +67,7 @@ from .worker import (
     OnProgress,
     change_model,
     commit_changes,
+    read_removal,
     recover,
     release_again,
 )
@@ -323,6 +324,14 @@ def _find_returned(
     return again
 
 
+def _forget_people(context: Context, name: str, *, tags: Sequence[str]) -> Change:
+    """Return a model without some people."""
+    with context.store.read() as connection:
+        found = people_table.find_rows(connection, name, tags=tags)
+        removal = read_removal(context, name, found=found)
+    return change_model(context, removal)
+
+
 def _forget_again(
     context: Context, again: Mapping[str, Sequence[str]], *, lost: Lost
 ) -> tuple[list[Change], dict[str, dict[str, Any]]]:
@@ -338,7 +347,7 @@ def _forget_again(
         loaded = _charge_model(context, name, n_releases=len(lost.get(name, ())))
         try:
             changes.append(
-                change_model(context, name, tags=again[name])
+                _forget_people(context, name, tags=again[name])
                 if name in again
                 else release_again(context, name)
             )

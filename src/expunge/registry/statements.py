@@ -34,9 +34,18 @@ from ..ledger import (
 from ..promise.certificate import Certificate
 from .context import Context, Reached
 from .storage import releases_table, requests_table
+from .storage.engine import together
 from .storage.journal import STATEMENT, Line
 from .storage.ledger_table import LedgerBatch
-from .storage.tables import read_mark, read_metadata, write_mark, write_metadata
+from .storage.marks import Mark
+from .storage.tables import (
+    MARK,
+    parse_mark,
+    read_mark,
+    read_values,
+    write_mark,
+    write_metadata,
+)
 
 POSITION = "journal end"
 MADE = (ModelRegistered, ReleaseMade)
@@ -114,12 +123,12 @@ def write_statement(
 
     ``check`` may refuse at the last moment, when nobody else can write.
     """
-    with context.write_in_turn() as connection:
-        statement.write(connection)
+    with context.write_in_turn(statement.write) as connection:
         reached = append_statement(
             context, connection, line=statement.to_line(), check=check
         )
     context.reached = reached
+    context.ledger = statement.batch.ledger
 
 
 def read_statement(line: Mapping[str, Any], ledger: Ledger) -> Statement:
@@ -174,8 +183,9 @@ def append_statement(
         start, mark = write(line)
     # Before it there may be requests that are not in the store yet.
     taken_in = mark.end if start == before.taken_in else before.taken_in
-    write_metadata(connection, POSITION, value=str(taken_in))
-    write_mark(connection, mark)
+    with together(connection):
+        write_metadata(connection, POSITION, value=str(taken_in))
+        write_mark(connection, mark)
     return Reached(mark.end, taken_in)
 
 
@@ -201,15 +211,15 @@ def write_current_mark(context: Context, connection: Connection) -> None:
         write_mark(connection, context.journal.seen)
 
 
-def unread_lines(context: Context) -> list[Line]:
-    """Return the lines that the store may lack; refuse a damaged journal.
+def unread_lines(context: Context) -> tuple[list[Line], Mark]:
+    """Return the lines that the store may lack, and its mark; refuse a damaged journal.
 
     Sets ``context.reached`` to where the last of them ends.
     """
     with context.store.read() as connection:
-        start, mark = _read_position(connection), read_mark(connection)
+        start, mark = _read_position(connection)
     context.journal.require_current(mark)
-    return _read_lines(context, start)
+    return _read_lines(context, start), mark
 
 
 def lines_after_backup(context: Context) -> list[Line]:
@@ -218,21 +228,22 @@ def lines_after_backup(context: Context) -> list[Line]:
     If the journal was rebuilt since, the position belongs to the old one: then all.
     """
     with context.store.read() as connection:
-        start, mark = _read_position(connection), read_mark(connection)
+        start, mark = _read_position(connection)
     return _read_lines(
         context, start if mark.epoch == context.journal.read_epoch() else 0
     )
 
 
-def _read_position(connection: Connection) -> int:
-    """Return up to where the store has everything that the journal says."""
-    start = read_metadata(connection, POSITION, default="0")
+def _read_position(connection: Connection) -> tuple[int, Mark]:
+    """Return up to where the store has what the journal says, and its mark."""
+    position, mark = read_values(connection, POSITION, MARK)
+    start = position or "0"
     if not start.isdecimal():
         raise StoreFailed(
             "the database does not say where in the journal it is; put it back from a "
             "backup and run expunge restore"
         )
-    return int(start)
+    return int(start), parse_mark(mark)
 
 
 def _read_lines(context: Context, start: int) -> list[Line]:
@@ -320,21 +331,20 @@ def request_line(request: Any, tags: Sequence[str]) -> dict[str, Any]:
 
 def insert_accepted(connection: Connection, lines: Sequence[dict[str, Any]]) -> None:
     """Write requests to the store as the journal holds them."""
-    requests_table.insert_requests(
-        connection,
-        [
-            {
-                "id": line["id"],
-                "stage": requests_table.ACCEPTED,
-                "accepted": line["accepted"],
-                "deadline": line["deadline"],
-                "n_subjects": line["n_subjects"],
-                "fingerprint": line["fingerprint"],
-            }
-            for line in lines
-        ],
-        tags=[(line["id"], tag) for line in lines for tag in line["tags"]],
-    )
+    accepted = [
+        {
+            "id": line["id"],
+            "stage": requests_table.ACCEPTED,
+            "accepted": line["accepted"],
+            "deadline": line["deadline"],
+            "n_subjects": line["n_subjects"],
+            "fingerprint": line["fingerprint"],
+        }
+        for line in lines
+    ]
+    tags = [(line["id"], tag) for line in lines for tag in line["tags"]]
+    with together(connection):
+        requests_table.insert_requests(connection, accepted, tags=tags)
 
 
 def write_shipment(connection: Connection, line: dict[str, Any]) -> None:

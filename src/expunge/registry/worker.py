@@ -37,6 +37,7 @@ from ..exceptions import (
     StoreFailed,
 )
 from ..ledger import (
+    Ledger,
     ModelRegistered,
     ReleaseMade,
     ReleasesSuperseded,
@@ -49,7 +50,7 @@ from ..private_model.answers import REFUSALS
 from ..private_model.model import PrivateModel
 from ..private_model.snapshot import PublicModel
 from ..promise.certificate import Certificate
-from .context import Context, next_entry_time, now
+from .context import Context, erase_deleted, next_entry_time, now, read_ledger
 from .keys import find_signing_key, tidy_keys
 from .loaded_model import (
     LoadedModel,
@@ -60,9 +61,9 @@ from .loaded_model import (
 )
 from .recovery import replay_journal
 from .statements import Statement, write_statement
-from .storage import ledger_table, people_table, releases_table, requests_table
+from .storage import people_table, releases_table, requests_table
 from .storage.ledger_table import LedgerBatch
-from .storage.people_table import RemainingKeys
+from .storage.people_table import Pages, RemainingKeys, SealedRows, sort_rows
 
 OnProgress: TypeAlias = Callable[[int, int], None]
 """Called with how many steps are done, of how many."""
@@ -104,30 +105,27 @@ def apply_batch(context: Context, waiting: Sequence[str]) -> dict[str, ExpungeEr
     released any more: that is known before anything is computed.
     """
     with context.store.read() as connection:
-        tags = requests_table.read_tags(connection, waiting)
-        every = sorted({tag for theirs in tags.values() for tag in theirs})
-        holders = people_table.models_by_tag(connection, every)
-        concerned = {
-            request: {name for tag in theirs for name in holders.get(tag, ())}
-            for request, theirs in tags.items()
-        }
-        named = sorted(set().union(*holders.values()))
+        asked = people_table.find_asked_rows(connection, waiting)
+        concerned: dict[str, set[str]] = {request: set() for request in waiting}
+        for request, name, _ in asked:
+            concerned[request].add(name)
+        named = sorted(set().union(*concerned.values()))
         texts = releases_table.read_certificates(connection, named)
-    spent = {name for name, text in texts.items() if _is_spent(text)}
-    stuck: dict[str, ExpungeError] = {
-        request: _schedule_exhausted(min(models & spent))
-        for request, models in concerned.items()
-        if models & spent
-    }
-    members: dict[str, set[str]] = {}
-    for request in concerned.keys() - stuck.keys():
-        for tag in tags[request]:
-            for name in holders.get(tag, ()):
-                members.setdefault(name, set()).add(tag)
-    changes = [
-        change_model(context, name, tags=sorted(members[name]))
-        for name in sorted(members)
-    ]
+        spent = {name for name, text in texts.items() if _is_spent(text)}
+        stuck: dict[str, ExpungeError] = {
+            request: _schedule_exhausted(min(models & spent))
+            for request, models in concerned.items()
+            if models & spent
+        }
+        members: dict[str, dict[int, SealedRows]] = {}
+        for request, name, found in asked:
+            if request not in stuck:
+                members.setdefault(name, {})[found.subject] = found
+        removals = [
+            read_removal(context, name, found=[*members[name].values()])
+            for name in sorted(members)
+        ]
+    changes = [change_model(context, removal) for removal in removals]
     numbers = {change.name: change.after.number for change in changes}
     made = {
         request: {name: numbers[name] for name in sorted(models)}
@@ -152,16 +150,33 @@ def _schedule_exhausted(name: str) -> ScheduleExhausted:
     )
 
 
-def change_model(context: Context, name: str, *, tags: Sequence[str]) -> Change:
-    """Return a model without some people; its checkpoint is written, to no effect."""
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Removal(Private):
+    """A model, the sealed rows of people to remove from it, and the pages of keys."""
+
+    before: LoadedModel
+    found: Sequence[SealedRows]
+    pages: Pages
+
+
+def read_removal(
+    context: Context, name: str, *, found: Sequence[SealedRows]
+) -> Removal:
+    """Return a model and what must be read to remove people's rows from it."""
     with context.store.read() as connection:
         before = _require_release(context, name)
-        found = people_table.find_rows(connection, name, tags=tags)
         pages = people_table.read_pages(
             connection, name, found=found, page_keys=before.page_keys
         )
     if not found:
         raise releases_table.model_changed_error(name)
+    return Removal(before, sort_rows(found), pages)
+
+
+def change_model(context: Context, removal: Removal) -> Change:
+    """Return a model without some people; its checkpoint is written, to no effect."""
+    before, found, pages = removal.before, removal.found, removal.pages
+    name = before.name
     keys = people_table.keys_without(
         name, found, pages=pages, page_keys=before.page_keys
     )
@@ -237,7 +252,7 @@ def commit_changes(
     changes: Sequence[Change],
     *,
     made: Mapping[str, Mapping[str, int]],
-    before: Callable[[Connection], None] = lambda connection: None,
+    before: Callable[[Connection], None] | None = None,
     after: Callable[[Connection], None] = lambda connection: None,
 ) -> None:
     """Write changed models and move requests on, in one transaction.
@@ -253,18 +268,25 @@ def commit_changes(
     before, after
         What else to write, before these and after.
     """
+
+    def write(connection: Connection) -> None:
+        for change in changes:
+            change.write(connection)
+        requests_table.mark_applied(connection, made)
+
+    ledger = context.ledger if before is None else None
     try:
-        with context.write_in_turn() as connection:
-            before(connection)
-            for change in changes:
-                change.write(connection)
-            requests_table.mark_applied(connection, made)
+        with context.write_in_turn(*([write] if before is None else [])) as connection:
+            if before is not None:
+                before(connection)
+                write(connection)
             after(connection)
     except BaseException:
         # Only the store knows now whether it was committed.
         for change in changes:
             context.cache.pop(change.name, None)
         raise
+    context.ledger = ledger  # which these writes do not touch
     for change in changes:
         context.remember(change.after)
 
@@ -291,39 +313,70 @@ Certificates: TypeAlias = dict[tuple[str, int], tuple[Certificate, str]]
 """For a model and the number of a release, its certificate and the digest."""
 
 
-def finish_committed(context: Context, wait: float) -> None:
-    """Complete what was committed, if anything.
+@dataclass(frozen=True, slots=True)
+class Unstated:
+    """What is committed and not in the ledger yet.
+
+    Attributes
+    ----------
+    waiting
+        Requests that are not applied.
+    applied, releases
+        Requests that are, and releases.
+    ledger
+        Where the ledger stands; None if there is nothing to state.
+    checkpoints
+        The file of each model's checkpoint.
+    """
+
+    waiting: Sequence[Any]
+    applied: Sequence[Any]
+    releases: Sequence[Any]
+    ledger: Ledger | None
+    checkpoints: Mapping[str, str]
+
+
+def finish_committed(context: Context, wait: float) -> Sequence[Any]:
+    """Complete what was committed, if anything; return the requests that wait.
 
     A checkpoint may have been replaced without a request or a release, for instance by
     ``reanchor``: then there is nothing to state, but an old key to destroy.
     """
     with context.store.read() as connection:
-        applied = requests_table.read_stage(connection, requests_table.APPLIED)
-        releases = releases_table.releases_without_entry(connection)
-        current = releases_table.read_checkpoints(connection)
-        batch = (
-            LedgerBatch(ledger_table.read_ledger(connection))
-            if applied or releases
+        unstated = _read_unstated(context, connection)
+    ledger = unstated.ledger
+    if ledger is None and context.checkpoints.is_clean(unstated.checkpoints):
+        return unstated.waiting
+    with erase_deleted(context, wait):
+        statement = (
+            _make_statement(context, LedgerBatch(ledger), unstated=unstated)
+            if ledger is not None
             else None
         )
-    if batch is None and context.checkpoints.is_clean(current):
-        return
-    context.store.erase_deleted(wait)
-    context.destroy_old_checkpoints()
-    if batch is not None:
-        write_statement(
-            context, _make_statement(context, batch, applied=applied, releases=releases)
-        )
+    if statement is not None:
+        write_statement(context, statement)
+    return unstated.waiting
+
+
+def _read_unstated(context: Context, connection: Connection) -> Unstated:
+    """Return what is committed and not in the ledger yet."""
+    pending = requests_table.read_pending(connection)
+    stages: dict[str, list[Any]] = {
+        stage: [line for line in pending if line.stage == stage]
+        for stage in (requests_table.ACCEPTED, requests_table.APPLIED)
+    }
+    waiting, applied = stages.values()
+    releases = releases_table.releases_without_entry(connection)
+    ledger = read_ledger(context, connection) if applied or releases else None
+    checkpoints = releases_table.read_checkpoints(connection)
+    return Unstated(waiting, applied, releases, ledger, checkpoints)
 
 
 def _make_statement(
-    context: Context,
-    batch: LedgerBatch,
-    *,
-    applied: Sequence[Any],
-    releases: Sequence[Any],
+    context: Context, batch: LedgerBatch, *, unstated: Unstated
 ) -> Statement:
     """Return the statement about what was applied, with entries and receipts."""
+    applied, releases = unstated.applied, unstated.releases
     latest = max((line.accepted for line in applied), default=0)
     time = next_entry_time(batch.ledger, latest)
     day = day_of(time)
@@ -390,9 +443,7 @@ def apply_waiting(
     context: Context, wait: float, *, on_progress: OnProgress
 ) -> dict[str, ExpungeError]:
     """Apply all waiting requests; return those that could not be, and why."""
-    recover(context, wait)
-    with context.store.read() as connection:
-        waiting = requests_table.read_stage(connection, requests_table.ACCEPTED)
+    waiting = recover(context, wait)
     if not waiting:
         context.require_turn()  # or another process may have applied them
     failed: dict[str, ExpungeError] = {}
@@ -413,11 +464,15 @@ def apply_waiting(
     return failed
 
 
-def recover(context: Context, wait: float) -> None:
-    """Finish what another process left; everything that changes models begins here."""
+def recover(context: Context, wait: float) -> Sequence[Any]:
+    """Finish what another process left; return the requests that wait.
+
+    Everything that changes models begins here.
+    """
     replay_journal(context)
-    finish_committed(context, wait)
+    waiting = finish_committed(context, wait)
     tidy_keys(context)
+    return waiting
 
 
 def _apply_or_halve(

@@ -7,7 +7,8 @@ be in the write-ahead log; ``erase_deleted`` moves it into the database and trun
 it. A reader can hold that up: then it raises, and nothing counts as erased.
 
 PostgreSQL keeps deleted bytes in its heap and log whatever one does, so there whatever
-must vanish is sealed under a key that is kept elsewhere.
+must vanish is sealed under a key that is kept elsewhere. It is asked over a network, so
+writes that do not depend on one another's outcome are sent together (``together``).
 
 A SQLite file that cannot be written can still be read. A reader of a file in WAL mode
 writes as well: it shares an index of the log with others (``-shm``). Where it cannot,
@@ -23,15 +24,24 @@ write meanwhile: then what was read does not count.
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from threading import Lock, local
 from time import monotonic, sleep
 from typing import Any, TypeAlias
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url
+from sqlalchemy import (
+    URL,
+    Connection,
+    Dialect,
+    Engine,
+    create_engine,
+    event,
+    exc,
+    make_url,
+)
 from sqlalchemy.pool import NullPool
 
 from ...disk import is_allowed, store_failure
@@ -48,6 +58,7 @@ PRAGMAS = (
     IN_MEMORY,
 )
 READ_ONLY = "read-only file"
+PENDING = "writes under way"
 # Whatever the server's defaults are.
 SESSION = (
     "synchronous_commit=on",  # committed means on disk
@@ -150,10 +161,12 @@ class Store:
         return path
 
     @contextmanager
-    def read(self) -> Iterator[Connection]:
+    def read(self, *, once: bool = False) -> Iterator[Connection]:
         """Give a transaction that sees one moment and changes nothing.
 
-        Inside another one of the same thread it is that one, at the same moment.
+        Inside another one of the same thread it is that one, at the same moment. For
+        one statement alone say ``once``: it sees one moment by itself, and PostgreSQL
+        needs neither a beginning nor an end.
         """
         current: Connection | None = getattr(self._within, "connection", None)
         if current is not None:
@@ -164,7 +177,7 @@ class Store:
         with translate_errors(), moment, self.engine.connect() as connection:
             if self.dialect == "postgresql":  # by default each statement has its own
                 connection = connection.execution_options(
-                    isolation_level="REPEATABLE READ"
+                    isolation_level="AUTOCOMMIT" if once else "REPEATABLE READ"
                 )
             self._within.connection = connection
             try:
@@ -293,15 +306,66 @@ def analyse(connection: Connection, *columns: str) -> None:
 
 
 @contextmanager
+def together(connection: Connection) -> Iterator[None]:
+    """Send the writes of a block at once, and wait for them at its end.
+
+    PostgreSQL answers them all in one round trip (pipeline mode), and nothing can be
+    read before that. A refusal of ``write_exactly`` is raised at the end of the block.
+    """
+    if connection.dialect.name != "postgresql" or PENDING in connection.info:
+        yield
+        return
+    driver: Any = connection.dialect.loaded_dbapi
+    raw: Any = connection.connection.driver_connection
+    connection.info[PENDING] = []
+    try:
+        with raw.pipeline():
+            yield
+    except driver.IntegrityError as error:
+        raise collision_error() from error
+    except driver.Error as error:
+        raise driver_failure(error) from error
+    finally:
+        pending = connection.info.pop(PENDING)
+    for cursor, n_rows, refusal in pending:
+        if cursor.rowcount != n_rows:
+            raise refusal
+
+
+def write_exactly(
+    connection: Connection,
+    statement: Any,
+    *,
+    rows: Sequence[dict[str, Any]],
+    n: int,
+    refusal: Exception,
+) -> None:
+    """Execute a write for each row of values; refuse unless n lines change in all."""
+    if PENDING not in connection.info:
+        if connection.execute(statement, rows).rowcount != n:
+            raise refusal
+        return
+    # Not by SQLAlchemy, which closes the cursor and so loses the count.
+    compiled = _compile(statement, connection.dialect, names=tuple(rows[0]))
+    values = [compiled.construct_params(row) for row in rows]
+    cursor: Any = connection.connection.cursor()
+    cursor.executemany(str(compiled), values)
+    connection.info[PENDING].append((cursor, n, refusal))
+
+
+@lru_cache(maxsize=64)
+def _compile(statement: Any, dialect: Dialect, *, names: tuple[str, ...]) -> Any:
+    """Return a statement as its database wants it; each is made once and used often."""
+    return statement.compile(dialect=dialect, column_keys=list(names))
+
+
+@contextmanager
 def translate_errors() -> Iterator[None]:
     """Turn errors of database and files into ones that an operator can act on."""
     try:
         yield
     except exc.IntegrityError as error:
-        raise Collision(
-            "another process wrote the same thing at the same time; run the command "
-            "again"
-        ) from error
+        raise collision_error() from error
     except exc.DBAPIError as error:
         raise driver_failure(error.orig) from error
     except exc.SQLAlchemyError as error:
@@ -312,6 +376,13 @@ def translate_errors() -> Iterator[None]:
         raise
     except OSError as error:
         raise store_failure(error) from error
+
+
+def collision_error() -> Collision:
+    """Return the error that another process wrote the same unique value."""
+    return Collision(
+        "another process wrote the same thing at the same time; run the command again"
+    )
 
 
 def driver_failure(error: BaseException | None) -> Exception:

@@ -11,7 +11,7 @@ the hexadecimal name of a key, so no request finds such a row, and it does not c
 a person.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
@@ -22,7 +22,7 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, upda
 from ...core.arrays import Private
 from ...exceptions import StoreFailed
 from .engine import analyse
-from .tables import pages, rows, subjects
+from .tables import pages, request_tags, rows, subjects
 from .vault import KEY_BYTES, new_key, seal, unseal
 
 PAGE = 256  # keys in a page
@@ -34,6 +34,20 @@ _HOLDERS = (
     select(subjects.c.tag, rows.c.model)
     .join(rows, rows.c.subject == subjects.c.id)
     .where(subjects.c.tag.in_(bindparam("tags", expanding=True)))
+)
+_ASKED = (
+    select(
+        request_tags.c.request,
+        rows.c.model,
+        rows.c.subject,
+        request_tags.c.tag,
+        rows.c.page,
+        rows.c.slot,
+        rows.c.sealed,
+    )
+    .join(subjects, subjects.c.tag == request_tags.c.tag)
+    .join(rows, rows.c.subject == subjects.c.id)
+    .where(request_tags.c.request.in_(bindparam("ids", expanding=True)))
 )
 _EVERYBODY = (
     select(rows.c.subject, subjects.c.tag, rows.c.page, rows.c.slot, rows.c.sealed)
@@ -175,7 +189,26 @@ def find_rows(
         wanted = {"model": model, "numbers": chunk}
         for subject, *place in connection.execute(_FIND, wanted):
             found.append(SealedRows(subject, named[subject], *place))
+    return sort_rows(found)
+
+
+def sort_rows(found: Iterable[SealedRows]) -> list[SealedRows]:
+    """Return sealed rows in the order of their places."""
     return sorted(found, key=lambda one: (one.page, one.slot))
+
+
+def find_asked_rows(
+    connection: Connection, requests: Sequence[str]
+) -> list[tuple[str, str, SealedRows]]:
+    """Return the sealed rows that waiting requests are about, one person at a time.
+
+    Each with the request and the model. What two requests name comes twice.
+    """
+    found = []
+    for chunk in chunks(requests):
+        for request, model, *place in connection.execute(_ASKED, {"ids": chunk}):
+            found.append((request, model, SealedRows(*place)))
+    return found
 
 
 def read_all_rows(connection: Connection, model: str) -> list[SealedRows]:

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
 from ...exceptions import Busy, InvalidInput
 from ...ledger import ModelRegistered, ReleaseMade
+from .engine import write_exactly
 from .tables import models, releases, shipments
 
 _CHECKPOINTS = select(models.c.name, models.c.checkpoint)
@@ -124,6 +125,11 @@ def insert_model(connection: Connection, model: dict[str, Any]) -> None:
     connection.execute(insert(models), model)
 
 
+_ADVANCE = update(models).where(
+    models.c.name == bindparam("of"), models.c.generation == bindparam("before")
+)
+
+
 def advance_model(
     connection: Connection, name: str, *, generation: int, after: Mapping[str, Any]
 ) -> None:
@@ -132,13 +138,9 @@ def advance_model(
     ``after`` holds ``checkpoint`` and ``number``. Raises Busy if another process was
     faster.
     """
-    moved = connection.execute(
-        update(models)
-        .where(models.c.name == name, models.c.generation == generation)
-        .values(generation=generation + 1, **after)
-    )
-    if moved.rowcount != 1:
-        raise model_changed_error(name)
+    moved = {"of": name, "before": generation, "generation": generation + 1, **after}
+    refusal = model_changed_error(name)
+    write_exactly(connection, _ADVANCE, rows=[moved], n=1, refusal=refusal)
 
 
 def model_changed_error(name: str) -> Busy:
@@ -164,14 +166,19 @@ def read_certificates(connection: Connection, wanted: Sequence[str]) -> dict[str
     return {name: certificate for name, certificate in found}
 
 
+_SUPERSEDE = (
+    update(releases)
+    .where(releases.c.model == bindparam("of"), releases.c.superseded.is_(None))
+    .values(superseded=bindparam("time"), content=None)
+)
+_INSERT = insert(releases)
+
+
 def insert_release(connection: Connection, release: dict[str, Any]) -> None:
     """Write a release; those before it are superseded and lose their parameters."""
-    connection.execute(
-        update(releases)
-        .where(releases.c.model == release["model"], releases.c.superseded.is_(None))
-        .values(superseded=release["made"], content=None)
-    )
-    connection.execute(insert(releases), release)
+    replaced = {"of": release["model"], "time": release["made"]}
+    connection.execute(_SUPERSEDE, replaced)
+    connection.execute(_INSERT, release)
 
 
 def find_release(connection: Connection, name: str, *, number: int) -> Row[Any]:
@@ -195,20 +202,24 @@ def releases_without_entry(connection: Connection) -> list[Row[Any]]:
     return list(connection.execute(_UNENTERED))
 
 
+_ENTER = (
+    update(releases)
+    .where(
+        releases.c.model == bindparam("of"),
+        releases.c.digest == bindparam("named"),
+        releases.c.superseded.is_(None),
+        releases.c.sequence.is_(None),
+    )
+    .values(sequence=bindparam("place"))
+)
+
+
 def mark_in_ledger(
     connection: Connection, entry: ModelRegistered | ReleaseMade
 ) -> None:
     """Write down where in the ledger the newest release of a model is, if it is."""
-    connection.execute(
-        update(releases)
-        .where(
-            releases.c.model == entry.model,
-            releases.c.digest == entry.certificate,
-            releases.c.superseded.is_(None),
-            releases.c.sequence.is_(None),
-        )
-        .values(sequence=entry.sequence)
-    )
+    found = {"of": entry.model, "named": entry.certificate, "place": entry.sequence}
+    connection.execute(_ENTER, found)
 
 
 def has_release(connection: Connection, name: str, *, number: int) -> bool:

@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 
 from ...exceptions import Busy
-from .engine import analyse
+from .engine import analyse, write_exactly
 from .people_table import CHUNK, chunks
 from .tables import request_tags, requests
 
@@ -69,11 +69,16 @@ def find_requests(connection: Connection, ids: Sequence[str]) -> dict[str, Row[A
     return found
 
 
+_PENDING = (
+    select(*SHOWN, requests.c.releases)
+    .where(requests.c.stage.in_((ACCEPTED, APPLIED)))
+    .order_by(requests.c.accepted, requests.c.id)
+)
+
+
 def read_pending(connection: Connection) -> list[Row[Any]]:
-    """Return all requests that are not completed, oldest first."""
-    query = select(*SHOWN).where(requests.c.stage.in_((ACCEPTED, APPLIED)))
-    ordered = query.order_by(requests.c.accepted, requests.c.id)
-    return list(connection.execute(ordered))
+    """Return all requests that are not completed, oldest first; see ``read_stage``."""
+    return list(connection.execute(_PENDING))
 
 
 _AT_STAGE = (
@@ -95,9 +100,12 @@ def count_requests(connection: Connection) -> tuple[int, int]:
     return int(whole), int(whole) - int(connection.scalar(open_) or 0)
 
 
+_RECEIPT = select(requests.c.receipt).where(requests.c.id == bindparam("request"))
+
+
 def read_receipt(connection: Connection, request: str) -> str | None:
     """Return the receipt of a request; None until it is completed."""
-    text = connection.scalar(select(requests.c.receipt).where(requests.c.id == request))
+    text = connection.scalar(_RECEIPT, {"request": request})
     return None if text is None else str(text)
 
 
@@ -159,12 +167,11 @@ def _move_on(
     """Move requests to the next stage; refuse if one was not at the stage before."""
     if not moved:
         return
-    changed = connection.execute(statement, [{**one} for one in moved])
-    if changed.rowcount != len(moved):
-        raise Busy(
-            "another process has moved these requests on meanwhile; run the command "
-            "again"
-        )
+    overtaken = Busy(
+        "another process has moved these requests on meanwhile; run the command again"
+    )
+    rows = [{**one} for one in moved]
+    write_exactly(connection, statement, rows=rows, n=len(rows), refusal=overtaken)
 
 
 def write_errors(connection: Connection, errors: Mapping[str, str]) -> None:

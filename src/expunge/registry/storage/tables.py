@@ -41,7 +41,7 @@ from ...exceptions import (
     OlderSchema,
     StoreFailed,
 )
-from .engine import Store
+from .engine import Store, write_exactly
 from .marks import Mark
 
 NEWEST = "0001"
@@ -261,17 +261,20 @@ def upgrade_tables(store: Store) -> None:
 
 
 _VALUE = select(metadata.c.value).where(metadata.c.name == bindparam("name"))
+_VALUES = select(metadata.c.name, metadata.c.value).where(
+    metadata.c.name.in_(bindparam("names", expanding=True))
+)
 _TURN = (
     update(metadata)
     .where(metadata.c.name == TURN, metadata.c.value == bindparam("before"))
     .values(value=bindparam("after"))
 )
-_MARK = (
-    update(metadata)
-    .where(metadata.c.name == MARK, metadata.c.value < bindparam("mark"))
-    .values(value=bindparam("mark"))
+# In words that SQLite and PostgreSQL share.
+_PUT = text(
+    "INSERT INTO metadata (name, value) VALUES (:name, :value) "
+    "ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 )
-_CHANGE = update(metadata).where(metadata.c.name == bindparam("there"))
+_PUT_LATER = text(f"{_PUT} WHERE metadata.value < excluded.value")
 
 
 def read_metadata(connection: Connection, name: str, *, default: str = "") -> str:
@@ -280,18 +283,26 @@ def read_metadata(connection: Connection, name: str, *, default: str = "") -> st
     return default if value is None else str(value)
 
 
+def read_values(connection: Connection, *names: str) -> tuple[str, ...]:
+    """Return the values under some names; an empty one where there is none."""
+    found = {
+        name: value for name, value in connection.execute(_VALUES, {"names": names})
+    }
+    return tuple(found.get(name, "") for name in names)
+
+
 def write_metadata(connection: Connection, name: str, *, value: str) -> None:
     """Put a value under a name."""
-    changed = connection.execute(_CHANGE, {"there": name, "value": value})
-    if not changed.rowcount:
-        connection.execute(insert(metadata), {"name": name, "value": value})
+    connection.execute(_PUT, {"name": name, "value": value})
 
 
 def take_turn(connection: Connection, before: str, *, after: str) -> None:
     """Replace the turn by the next; raise Busy if another process took it."""
-    if connection.execute(_TURN, {"before": before, "after": after}).rowcount:
+    if before:
+        turns = {"before": before, "after": after}
+        write_exactly(connection, _TURN, rows=[turns], n=1, refusal=overtaken_error())
         return
-    if before or read_metadata(connection, TURN):
+    if read_metadata(connection, TURN):
         raise overtaken_error()
     connection.execute(insert(metadata), {"name": TURN, "value": after})
 
@@ -306,8 +317,13 @@ def overtaken_error() -> Busy:
 
 def read_mark(connection: Connection) -> Mark:
     """Return the newest mark of the journal that the store knows."""
+    return parse_mark(read_metadata(connection, MARK))
+
+
+def parse_mark(value: str) -> Mark:
+    """Return the mark that a value of the store spells."""
     try:
-        return Mark.parse(read_metadata(connection, MARK))
+        return Mark.parse(value)
     except ValueError:
         raise StoreFailed(
             "the database does not say how long the journal is, as this expunge writes "
@@ -318,6 +334,4 @@ def read_mark(connection: Connection) -> Mark:
 
 def write_mark(connection: Connection, mark: Mark) -> None:
     """Record a mark of the journal, if it is newer than the recorded one."""
-    moved = connection.execute(_MARK, {"mark": str(mark)})
-    if not moved.rowcount and not read_metadata(connection, MARK):
-        connection.execute(insert(metadata), {"name": MARK, "value": str(mark)})
+    connection.execute(_PUT_LATER, {"name": MARK, "value": str(mark)})
