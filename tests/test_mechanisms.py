@@ -31,7 +31,7 @@ from expunge.exceptions import (
     RowsRequired,
 )
 from expunge.removal import Mechanism, State
-from expunge.removal import mechanisms as newton_module
+from expunge.removal import newton as newton_module
 from tests.instances import MECHANISMS, labelled, learned, objective_of, retrained
 
 EVERY = pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=MECHANISMS)

@@ -117,6 +117,28 @@ def drop_the_residual() -> None:
     _put("promise.radius", "residual", lambda state, draft: 0.0 * draft.theta)
 
 
+def call_it_solved() -> None:
+    """Say that what was solved in part has no residual."""
+    newton = import_module("expunge.removal.newton")
+    real = newton._refine
+
+    def refine(state: Any, enough: float) -> Any:
+        draft = real(state, enough)
+        return draft and replace(draft, residual=0.0 * draft.residual)
+
+    _put("removal.newton", "_refine", refine)
+
+
+def overlook_recent_rows() -> None:
+    """Multiply by the triangle alone."""
+
+    def multiply(self: Any, other: Any) -> Any:
+        base = self._parts[0]
+        return base @ other + np.tril(base, -1).T @ other
+
+    _put("core.linalg:Symmetric", "__matmul__", multiply)
+
+
 def drop_rounding() -> None:
     """Take gradients for exact."""
     _put("promise.radius", "gradient_error", lambda *given, **more: 0.0)
@@ -158,7 +180,7 @@ def count_rows_for_weight() -> None:
         _, n_rows = real(state, removed)
         return max(state.weight - len(removed), 1e-3), n_rows
 
-    _put("removal.mechanisms", "count_remaining", count_remaining)
+    _put("removal.state", "count_remaining", count_remaining)
 
 
 def keep_the_scaler() -> None:
@@ -452,6 +474,8 @@ FORGETFUL = "linear_model.base:Forgetful"
 
 MUTANTS: Mapping[str, Mutant] = {
     "drop-the-residual": Mutant(drop_the_residual, CORE),
+    "call-it-solved": Mutant(call_it_solved, CORE),
+    "overlook-recent-rows": Mutant(overlook_recent_rows, CORE),
     "drop-the-third-order": Mutant(
         _constant("promise.radius", "third_order_bound", 0.0), CORE
     ),

@@ -47,7 +47,12 @@ from ..private_model.snapshot import (
     forget_positions,
     forget_rows,
 )
-from ..private_model.subjects import list_of_ids, owners_of, positions_of
+from ..private_model.subjects import (
+    is_row_name,
+    list_of_ids,
+    owners_of,
+    positions_of,
+)
 from ..private_model.training_rows import RowDigests, TrainingRows
 from ..promise.budget import Budget
 from ..promise.certificate import Certificate, Scope
@@ -301,7 +306,8 @@ class Forgetful(BaseEstimator, ABC):
                 "keep_data=True, or use 'newton'"
             )
         rows, owners = prepared.rows, prepared.owners
-        named = None if self.keep_data else owners
+        # Where every row is a person, digests need no owners.
+        named = None if self.keep_data or is_row_name(owners[0]) else owners
         model = PrivateModel.fit(
             prepared.objective,
             rows,

@@ -253,18 +253,16 @@ def product_error(state: State) -> float:
 
 def gradient_error(state: State, draft: Draft, *, step: float) -> float:
     """Return the rounding of a gradient over the rows at a step from the anchor."""
-    loss, scales, theta = state.objective.loss, state.scales, draft.theta
-    slopes = scales.slope + loss.curvature_bound * scales.square_norm * step
-    error = sum_error(state) * slopes + underflow_error(state)
-    error += (
-        loss.curvature_bound
-        * scales.square_norm
-        * (prediction_error(state, theta) + prediction_error(state, state.anchor))
-    )
-    rest = norm(draft.subgradient) + norm(state.pull)
-    rest += (scales.hessian + state.objective.quadratic) * norm(theta)
-    pull = state.objective.quadratic_gradient(theta)
-    drift = sum_error(state) * (norm(pull) + norm(draft.subgradient) / state.scale)
+    objective, scales, theta = state.objective, state.scales, draft.theta
+    bound = objective.loss.curvature_bound * scales.square_norm
+    error = sum_error(state) * (scales.slope + bound * step) + underflow_error(state)
+    error += bound * prediction_error(state, theta)
+    error += bound * prediction_error(state, state.anchor)
+    kink = 0.0 if objective.smooth else norm(draft.subgradient)
+    rest = kink + norm(state.pull)
+    rest += (scales.hessian + objective.quadratic) * norm(theta)
+    pull = norm(objective.quadratic_gradient(theta))
+    drift = sum_error(state) * (pull + kink / state.scale)
     return error + 16.0 * UNIT_ROUNDOFF * rest + drift
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Removal mechanisms: one protocol, five answers, one computed residual."""
 
-from .mechanisms import Jackknife, Newton, Polish, Rescaled, Retrain
+from .mechanisms import Jackknife, Polish, Rescaled, Retrain
+from .newton import Newton
 from .state import Draft, Mechanism, State, measure_gradient, residual, state_size
 
 __all__ = [

@@ -1,14 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The five mechanisms: each answers a removal with one step, or with many.
 
-``Newton`` takes one step with the Hessian of the *remaining* rows, kept exactly,
-
-    H_U s = -c_U,    or the prox of f alpha kink in the norm of H_U.
-
-Each removed row is subtracted from H_U; under "mean" scaling H_U also loses a multiple
-of the identity, which no low-rank formula covers. Refinement, or conjugate gradients,
-therefore solve with the exact H_U, preconditioned by an updated inverse that is never
-trusted. This is the paper's TA in O(d^2) a row instead of O(d^3) a request.
+``Newton`` takes one step with the Hessian of the *remaining* rows: see ``newton``.
 
 ``Jackknife`` takes one step with the Hessian of *all* rows, factored once at the fit,
 
@@ -38,17 +31,14 @@ steps fail on heavy-tailed rows.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 import numpy as np
 
-from ..core.arrays import Index, Matrix, Vector, norm
+from ..core.arrays import Index, Matrix, Vector
 from ..core.linalg import (
-    NOT_IN_TRAINING_DATA,
-    CgSolution,
     Symmetric,
-    conjugate_gradients,
 )
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
@@ -70,6 +60,7 @@ from ..exceptions import (
     RowsRequired,
     Unsupported,
 )
+from .newton import Newton
 from .state import (
     LEVERAGE_MARGIN,
     Draft,
@@ -81,141 +72,13 @@ from .state import (
     initial_state,
     inverse_model,
     invert,
-    is_small_batch,
     keep_sums,
     kink_model,
     make_answer,
     make_draft,
-    scaled_rows,
-    smooth_minimum,
     succeed,
-    woodbury_rows,
 )
 from .summary import Summary
-
-# Beyond this many refinements conjugate gradients take over, and beyond this many steps
-# of theirs a fresh factor is cheaper.
-REFINEMENTS = 4
-CG_STEPS = 20
-
-
-@stored
-@dataclass(frozen=True, slots=True)
-class Newton:
-    """Newton removal (the paper's TA), smooth and proximal.
-
-    Parameters
-    ----------
-    certified
-        Keep the norm moment, which a certificate without rows needs.
-    """
-
-    certified: bool = True
-    needs_rows: ClassVar[bool] = False
-
-    def init(self, summary: Summary) -> State:
-        """Keep the Hessian, and its inverse as the first preconditioner."""
-        state = keep_sums(initial_state(summary), summary, moment=self.certified)
-        if summary.objective.smooth:
-            H = add_quadratic(summary.objective, summary.hessian)
-            state = state.replace(inverse=invert(H))
-        return state
-
-    def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
-        """Subtract the rows' gradients and Hessian; carry the preconditioner along."""
-        if not len(removed):
-            return state
-        lighter = drop_gradient(state, removed)
-        if state.inverse is None:  # a kink: the prox needs no preconditioner
-            lighter = drop_matrices(lighter, removed, spend=spend)
-            return succeed(lighter, state, spend=spend)
-        rows = None
-        if is_small_batch(state, removed):
-            rows = woodbury_rows(state.inverse, scaled_rows(state, removed))
-        if rows is None:  # a fresh factor may not exist: keep the old state until then
-            lighter = refresh_preconditioner(
-                drop_matrices(lighter, removed, spend=False)
-            )
-        else:
-            lighter = drop_matrices(lighter, removed, spend=spend)
-            inverse = state.inverse.update(1.0, rows, spend=spend)
-            lighter = lighter.replace(inverse=inverse)
-        return succeed(lighter, state, spend=spend)
-
-    def step(
-        self, state: State, remaining: Rows | None = None, *, enough: float = 0.0
-    ) -> tuple[State, Draft]:
-        """Return the minimiser of the model with the remaining rows' Hessian."""
-        del remaining
-        if state.objective.smooth:
-            refined = _refine(state, enough) if enough > 0.0 else None
-            if refined is not None:
-                return state.replace(last=refined.theta), refined
-            solved = _solve(
-                state, state.smooth_gradient, start=state.anchor - state.last
-            )
-            if not solved.converged:
-                state = refresh_preconditioner(state)
-                solved = _solve(state, state.smooth_gradient, start=solved.x)
-            return make_answer(state, smooth_minimum(state.anchor - solved.x))
-        return make_answer(
-            state, self.model(state)(state.anchor, state.smooth_gradient)
-        )
-
-    def model(self, state: State) -> Model:
-        """Return the quadratic model: H_U, the Hessian of the remaining rows."""
-        if not state.objective.smooth:
-            return kink_model(state, state.smooth_hessian())
-
-        def argmin(theta: Vector, gradient: Vector) -> Minimum:
-            solved = _solve(state, gradient, start=np.zeros_like(gradient))
-            return smooth_minimum(theta - solved.x)
-
-        return argmin
-
-
-def refresh_preconditioner(state: State) -> State:
-    """Return the state with a new preconditioner, the inverse of H_U."""
-    try:
-        inverse = invert(state.smooth_hessian())
-    except NotPositiveDefinite as error:
-        raise NotPositiveDefinite(NOT_IN_TRAINING_DATA) from error
-    return state.replace(inverse=inverse)
-
-
-def _refine(state: State, enough: float) -> Draft | None:
-    """Return an answer with a residual of at most ``enough``; None if that takes long.
-
-    s <- s - w P q(s), each residual q computed from H_U. The preconditioner P was made
-    with f = 1, or with f as it was when P was made again: the eigenvalues of P H_U lie
-    between f and 1, so that w = 2 / (1 + f) shrinks q by (1 - f) / (1 + f), measured in
-    the norm of P.
-    """
-    inverse, gradient = state.inverse, state.smooth_gradient
-    assert inverse is not None
-    product, length = state.hessian_operator(), 2.0 / (1.0 + state.scale)
-    s = state.last - state.anchor
-    q = gradient + product(s)
-    for _ in range(REFINEMENTS):
-        s = s - length * (inverse @ q)
-        q = gradient + product(s)
-        if norm(q) <= enough:
-            draft = make_draft(smooth_minimum(state.anchor + s))
-            return replace(draft, residual=q)
-    return None
-
-
-def _solve(state: State, right: Vector, *, start: Vector) -> CgSolution:
-    """Solve H_U x = right down to rounding, or return that it took too long."""
-    inverse = state.inverse
-    assert inverse is not None
-    return conjugate_gradients(
-        state.hessian_operator(),
-        right,
-        precondition=inverse.__matmul__,
-        start=start,
-        max_steps=CG_STEPS,
-    )
 
 
 @stored
@@ -440,7 +303,7 @@ def make_measured_answer(state: State, solution: Solution) -> tuple[State, Draft
     kept = state.kept  # G_U is kept times the objective of the remaining rows
     measured = kept * (solution.gradient + solution.subgradient)
     draft = Draft(solution.theta, kept * solution.subgradient, measured)
-    return state.replace(last=solution.theta), draft
+    return state.answered(solution.theta), draft
 
 
 class ModelMechanism(Mechanism, Protocol):

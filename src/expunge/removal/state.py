@@ -54,7 +54,16 @@ from ..core.sums import (
 from ..exceptions import CannotRemove, InvalidInput, NotPositiveDefinite, Unsupported
 from .summary import Scales, Summary
 
-SPENT = ("gradient", "hessian", "moment", "inverse", "metric", "tilted", "last")
+SPENT = (
+    "gradient",
+    "hessian",
+    "moment",
+    "inverse",
+    "metric",
+    "tilted",
+    "last",
+    "unsolved",
+)
 """What an emptied state has lost."""
 # A leverage this close to one leaves the downdated inverse without digits.
 LEVERAGE_MARGIN = 1e-6
@@ -81,8 +90,9 @@ class State(Private):
         Gradient of the objective's quadratic at the anchor.
     anchor_weight, weight, n_rows
         W0; weight and number of the rows that remain.
-    last
-        The last answer: where the next proximal step or iteration starts.
+    last, unsolved
+        The last answer, where the next proximal step or iteration starts, and about its
+        residual after what was removed since; None if nobody knows.
     hessian
         Hessian of the loss over the remaining rows, if the mechanism needs it.
     moment
@@ -116,10 +126,15 @@ class State(Private):
     tilted: Vector | None = None
     kinks: Vector | None = None
     n_updates: int = 0
+    unsolved: Vector | None = None
 
     def replace(self, **changes: object) -> "State":
         """Return the state with these attributes changed."""
         return replace_fields(self, **changes)
+
+    def answered(self, theta: Vector, residual: Vector | None = None) -> "State":
+        """Return the state with an answer, and its residual if that is known."""
+        return self.replace(last=theta, unsolved=residual)
 
     def __getattr__(self, name: str) -> NoReturn:
         # Only reached for what is missing: a slot emptied by ``succeed``.
@@ -334,17 +349,20 @@ def scaled_rows(state: State, removed: Rows) -> Matrix:
     return Z / sqrt(state.anchor_weight)
 
 
-def drop_matrices(state: State, removed: Rows, *, spend: bool) -> State:
+def drop_matrices(
+    state: State, removed: Rows, *, spend: bool, Z: Matrix | None = None
+) -> State:
     """Return the state with all kept sums but the gradient without these rows.
 
-    A few rows go by rank-one updates; with ``spend`` those overwrite the old
-    matrices instead of copying them first.
+    A few rows go by rank-one updates, Z their ``scaled_rows`` if they are at hand; with
+    ``spend`` those may overwrite the old matrices.
     """
     state = state.replace(
         n_updates=state.n_updates + 1, kinks=_drop_kinks(state, removed)
     )
     if is_small_batch(state, removed):
-        return _drop_few(state, removed, spend=spend)
+        Z = scaled_rows(state, removed) if Z is None else Z
+        return _drop_few(state, removed, Z=Z, spend=spend)
     total = loss_hessian(state.objective.loss, removed, theta=state.anchor)
     hessian = state.loss_hessian.subtract(total / state.anchor_weight)
     if state.moment is None:
@@ -353,9 +371,8 @@ def drop_matrices(state: State, removed: Rows, *, spend: bool) -> State:
     return state.replace(hessian=hessian, moment=moment)
 
 
-def _drop_few(state: State, removed: Rows, *, spend: bool) -> State:
+def _drop_few(state: State, removed: Rows, *, Z: Matrix, spend: bool) -> State:
     """Return the state with Hessian and moment updated row by row."""
-    Z = scaled_rows(state, removed)
     hessian = state.loss_hessian.update(-1.0, Z, spend=spend)
     if state.moment is None:
         return state.replace(hessian=hessian)
@@ -437,4 +454,4 @@ def make_draft(minimum: Minimum) -> Draft:
 
 def make_answer(state: State, minimum: Minimum) -> tuple[State, Draft]:
     """Return the minimum as a draft, remembered as the next start."""
-    return state.replace(last=minimum.x), make_draft(minimum)
+    return state.answered(minimum.x), make_draft(minimum)

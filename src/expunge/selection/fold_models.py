@@ -299,7 +299,7 @@ def _move_anchor(fit: CandidateFit, state: State) -> CandidateFit:
     measured = None if draft.measured is None else unit * draft.measured
     draft = Draft(draft.theta, unit * draft.subgradient, measured)
     factor = state.smooth_hessian().cholesky(spend=True)
-    return CandidateFit(state.replace(last=draft.theta), draft, factor, "shared")
+    return CandidateFit(state.answered(draft.theta), draft, factor, "shared")
 
 
 def is_certified_zero(fit: CandidateFit) -> bool:
