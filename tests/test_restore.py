@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import shutil
+import sqlite3
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -18,6 +19,7 @@ import pytest
 from expunge import verify
 from expunge.disk import erase_replaced
 from expunge.exceptions import (
+    Busy,
     ExpungeError,
     InvalidInput,
     JournalDamaged,
@@ -328,6 +330,18 @@ class TestOthersAtWork:
                 check = connection.exec_driver_sql("PRAGMA integrity_check")
                 assert check.scalar() == "ok"
         senders[0].close()
+
+    @pytest.mark.parametrize("replaced", [True, False])
+    def test_a_look_at_a_database_that_is_being_replaced_is_busy(
+        self, folder: Path, tmp_path: Path, replaced: bool
+    ) -> None:
+        shutil.copy(folder / "expunge.db", tmp_path / "new")
+        with Registry.open(folder) as registry:
+            store = registry._context.store
+            with pytest.raises(Busy if replaced else StoreFailed), store.read():
+                if replaced:
+                    os.replace(tmp_path / "new", folder / "expunge.db")
+                raise sqlite3.DatabaseError("database disk image is malformed")
 
 
 class TestFoldersAmongCheckpoints:

@@ -261,8 +261,9 @@ class Registry:
         (status,) = self.requests.accept([wanted])
 
         def is_done() -> bool:
-            # While a restore goes on, the journal alone may know of it.
-            with suppress(UnknownRequest):
+            # While a restore goes on, the journal alone may know of it, and nobody may
+            # look while the database is replaced.
+            with suppress(UnknownRequest, Busy):
                 return self.requests.receipt(wanted.request) is not None
             return False
 

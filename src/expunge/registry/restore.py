@@ -52,7 +52,7 @@ from .storage import (
     releases_table,
     requests_table,
 )
-from .storage.engine import translate_errors
+from .storage.engine import find_inode, translate_errors
 from .storage.ledger_table import LedgerBatch
 from .storage.marks import Mark
 from .storage.tables import (
@@ -177,20 +177,15 @@ def restore_registry(
 @contextmanager
 def _report_lost_lock(lock: Path) -> Iterator[None]:
     """Report whatever fails after another process could take over as Busy."""
-    before = _find_inode(lock)
+    before = find_inode(lock)
     try:
         yield
     except Exception as error:
-        if _find_inode(lock) != before:
+        if find_inode(lock) != before:
             raise overtaken_error() from error
         if isinstance(error, FileNotFoundError):
             raise store_failure(error) from error
         raise
-
-
-def _find_inode(path: Path) -> int | None:
-    """Return which file has this name; None if there is none."""
-    return path.stat().st_ino if path.exists() else None
 
 
 def _require_keys(context: Context, copy: Context, *, ledger: Ledger) -> None:

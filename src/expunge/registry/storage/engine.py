@@ -10,16 +10,7 @@ PostgreSQL keeps deleted bytes in its heap and log whatever one does, so there w
 must vanish is sealed under a key that is kept elsewhere. It is asked over a network, so
 writes that do not depend on one another's outcome are sent together (``together``).
 
-A SQLite file that cannot be written can still be read. A reader of a file in WAL mode
-writes as well: it shares an index of the log with others (``-shm``). Where it cannot,
-there are three ways, and each shows what is committed:
-
-    log and index exist    SQLite reads them as they are, and locks as usual
-    a log alone            read without locks, with the index in memory
-    no log, or an empty    only the file counts, and is read without locks
-
-Without locks another process that may write, through another mount for instance, could
-write meanwhile: then what was read does not count.
+A SQLite file that cannot be written can still be read: see ``read_only``.
 """
 
 import os
@@ -30,7 +21,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from threading import Lock, local
 from time import monotonic, sleep
-from typing import Any, TypeAlias
+from typing import Any
 
 from sqlalchemy import (
     URL,
@@ -44,8 +35,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.pool import NullPool
 
-from ...disk import is_allowed, store_failure
+from ...disk import store_failure
 from ...exceptions import Busy, ExpungeError, InvalidInput, MissingExtra, StoreFailed
+from .read_only import connect_read_only, is_read_only, require_unchanged
 
 # How long a statement waits for another process's transaction, in seconds.
 PATIENCE = 30.0
@@ -70,65 +62,12 @@ SESSION = (
 # States of PostgreSQL: lock timeout, deadlock, serialisation failure.
 OTHERS_IN_THE_WAY = ("55P03", "40P01", "40001")
 
-Stamp: TypeAlias = tuple[tuple[int, int, int] | None, ...]
-"""Of the file, its log and the log's index: inode, length, time of change."""
 
-
-def is_read_only(path: Path) -> bool:
-    """Return whether there is a database that this user cannot write."""
-    there = os.path.exists(path)
-    return there and not (
-        is_allowed(path, os.W_OK) and is_allowed(path.parent, os.W_OK)
-    )
-
-
-def connect_read_only(path: Path, wait: float) -> sqlite3.Connection:
-    """Return a connection to a file that cannot be written."""
-    _, log, index = _stamp(path)
-    has_log = log is not None and log[1] > 0
-    if log is not None and index is not None:
-        how = ""
-    elif has_log:
-        how = "&vfs=unix-none"
-    else:
-        how = "&immutable=1"
-    connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode=ro{how}",
-        uri=True,
-        timeout=wait,
-        isolation_level=None,
-        check_same_thread=False,  # SQLAlchemy takes care of that
-    )
-    if has_log and index is None:
-        connection.execute("PRAGMA locking_mode=EXCLUSIVE")  # an index in memory
-    return connection
-
-
-@contextmanager
-def require_unchanged(path: Path) -> Iterator[None]:
-    """Raise Busy if a file that was read without locks was written meanwhile."""
-    before = _stamp(path)
-    yield
-    after = _stamp(path)
-    locked = before[2] is not None and after[2] is not None
-    if before != after and not locked:
-        raise Busy(
-            "another process changed the database while it was read without the right "
-            "to lock it; run the command again"
-        )
-
-
-def _stamp(path: Path) -> Stamp:
-    """Return what changes when the database does."""
-    stamps: list[tuple[int, int, int] | None] = []
-    for end in ("", "-wal", "-shm"):
-        try:
-            found = os.stat(f"{path}{end}")
-        except FileNotFoundError:
-            stamps.append(None)
-        else:
-            stamps.append((found.st_ino, found.st_size, found.st_mtime_ns))
-    return tuple(stamps)
+def find_inode(path: str | Path | None) -> int | None:
+    """Return which file has this name; None if there is none."""
+    with suppress(OSError):
+        return None if path is None else os.stat(path).st_ino
+    return None
 
 
 class Collision(StoreFailed):
@@ -174,7 +113,7 @@ class Store:
             return
         file = self.read_only_file
         moment = nullcontext() if file is None else require_unchanged(file)
-        with translate_errors(), moment, self.engine.connect() as connection:
+        with self._report_replaced(), moment, self.engine.connect() as connection:
             if self.dialect == "postgresql":  # by default each statement has its own
                 connection = connection.execution_options(
                     isolation_level="AUTOCOMMIT" if once else "REPEATABLE READ"
@@ -189,10 +128,29 @@ class Store:
     def write(self) -> Iterator[Connection]:
         """Give a transaction that is committed, durably, if nothing raises."""
         self.require_writable()
-        with translate_errors(), self.engine.connect() as connection:
+        with self._report_replaced(), self.engine.connect() as connection:
             connection = connection.execution_options(writing=True)
             with connection.begin():
                 yield connection
+
+    @contextmanager
+    def _report_replaced(self) -> Iterator[None]:
+        """Translate errors; whatever fails while a restore replaces the file is Busy.
+
+        SQLite finds the log by its name, and takes that of the new file for the old's.
+        """
+        file = self.engine.url.database if self.dialect == "sqlite" else None
+        before = find_inode(file)
+        try:
+            with translate_errors():
+                yield
+        except StoreFailed as error:
+            if find_inode(file) == before:
+                raise
+            raise Busy(
+                "the database was replaced meanwhile, as by a restore; run the command "
+                "again"
+            ) from error
 
     def erase_deleted(self, wait: float = PATIENCE) -> None:
         """Erase what was deleted from disk, or raise Busy."""
