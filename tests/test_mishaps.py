@@ -6,19 +6,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from expunge.exceptions import (
     ExpungeError,
     InvalidInput,
     NeedsRestore,
     ScheduleExhausted,
+    StoreFailed,
 )
 from expunge.ledger import UnusableKey, check_receipt
 from expunge.registry import ErasureRequest, Registry, statements, worker
 from expunge.registry import keys as keys_module
+from expunge.registry.backup import require_sound_backup
 from expunge.registry.context import Context
 from expunge.registry.storage import Checkpoints, Journal, Store
 from tests.registries import (
@@ -479,3 +483,23 @@ def test_a_tag_key_may_be_rotated_while_another_process_opens(
             monkeypatch.setattr(keys_module, name, followed_by_a_rotation(real))
         Registry.open(folder).close()
         assert not list(rotations)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "told"), [("postgresql", StoreFailed), ("sqlite", InvalidInput)]
+)
+def test_a_server_that_fails_says_nothing_of_a_backup(
+    dialect: str, told: type[Exception]
+) -> None:
+    class Failing:
+        @contextmanager
+        def read(self) -> Iterator[None]:
+            raise StoreFailed("it is down") from OperationalError("", {}, Exception())
+            yield
+
+    store = Failing()
+    store.dialect = dialect  # type: ignore[attr-defined]
+    context: Any = SimpleNamespace(store=store)
+    sealed: Any = None
+    with pytest.raises(told, match="it is down"):
+        require_sound_backup(context, sealed)

@@ -31,6 +31,7 @@ from expunge.core.arrays import Vector
 from expunge.exceptions import ExpungeError, InvalidInput, MissingExtra
 from expunge.promise.budget import Budget
 from expunge.promise.noise import (
+    AT_ONCE,
     Noise,
     OpenDpSampler,
     SecureNoise,
@@ -65,10 +66,14 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def counting(monkeypatch: pytest.MonkeyPatch) -> SecureNoise:
-    """Return noise on a grid of 1 whose k-th vector is filled with k."""
+    """Return noise on a grid of 1 that counts: 0, 1, 2, ..."""
     noise = SecureNoise(1.0, 1.0, source="opendp")
-    vectors = itertools.count()
-    monkeypatch.setattr(noise, "_sample", lambda size: np.full(size, next(vectors)))
+    numbers = itertools.count()
+
+    def sample(size: int) -> Vector:
+        return np.array([float(next(numbers)) for _ in range(size)])
+
+    monkeypatch.setattr(noise, "_sample", sample)
     return noise
 
 
@@ -174,7 +179,8 @@ class TestPool:
         wait_until(lambda: noise.ready == POOL)
         for k in range(3 * POOL):
             wait_until(lambda: noise.ready >= POOL // 2)
-            np.testing.assert_array_equal(noise.draw(3), [k] * 3)
+            expected = [3 * k, 3 * k + 1, 3 * k + 2]
+            np.testing.assert_array_equal(noise.draw(3), expected)
 
     def test_is_emptied_when_another_size_is_asked_for(
         self, monkeypatch: pytest.MonkeyPatch
@@ -184,8 +190,24 @@ class TestPool:
         wait_until(lambda: noise.ready == POOL)
         vector = noise.draw(2)
         assert vector.shape == (2,)
-        assert vector[0] >= POOL  # none of those that were ready
-        assert noise.draw(3)[0] > vector[0]
+        assert vector[0] >= 3 * POOL  # none of those that were ready
+        assert noise.draw(3)[0] > vector[1]
+
+    def test_is_never_behind_a_caller_who_waits(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        noise, sizes = SecureNoise(SIGMA, GRID), []
+
+        def sample(size: int) -> Vector:
+            sizes.append(size)
+            return np.zeros(size)
+
+        monkeypatch.setattr(noise, "_sample", sample)
+        noise.draw(784)
+        wait_until(lambda: noise.ready >= POOL - 1)
+        assert sizes[0] == 784  # one alone, for the one who waits
+        assert max(sizes) > 784  # then several together
+        assert max(sizes) <= AT_ONCE
 
     def test_of_opendp_is_filled_in_pieces_between_forks(
         self, monkeypatch: pytest.MonkeyPatch

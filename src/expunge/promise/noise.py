@@ -32,8 +32,9 @@ Integers: TypeAlias = Callable[[list[int]], list[int]]
 
 # Vectors kept ahead of need: 2 to 32, and about so many numbers in between.
 SMALLEST_POOL, LARGEST_POOL, POOL_NUMBERS = 2, 32, 2**18
-# Integers asked of OpenDP in one call, about 15 ms: a fork waits no longer.
-CHUNK = 1024
+# Integers asked of OpenDP in one call, about 15 ms: a fork waits no longer. Tables give
+# that many in a millisecond.
+CHUNK, AT_ONCE = 1024, 2**14
 # A rounded model and its noise both stay below 2^52 steps, so their sum is exact.
 LARGEST_STEPS = 2.0**52
 # Noise of 2^12 standard deviations is still exact; more has probability e^(-2^23).
@@ -118,6 +119,7 @@ class SecureNoise:
         self.source: Source = source
         self._grid = grid
         self._sample = _make_sampler(source, sigma / grid)
+        self._at_once = CHUNK if source == "opendp" else AT_ONCE
         self._forget_all()
         _in_process.add(self)
 
@@ -184,13 +186,16 @@ class SecureNoise:
         try:
             while True:
                 with self._changed:
-                    size = self._size
-                    if len(self._pool) >= pool_size(size):
-                        break
-                noise = self._sample(size) * self._grid
+                    size, n_ready = self._size, len(self._pool)
+                missing = pool_size(size) - n_ready
+                if missing <= 0:
+                    break
+                # Many together cost less than one by one, but somebody may wait.
+                wanted = max(1, min(missing, self._at_once // size)) if n_ready else 1
+                vectors = self._sample(wanted * size).reshape(wanted, size) * self._grid
                 with self._changed:
                     if size == self._size:
-                        self._pool.append(noise)
+                        self._pool.extend(vectors)
                         self._changed.notify_all()
         except Exception as error:
             self._failure = error  # for the caller who waits

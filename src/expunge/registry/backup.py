@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from sqlalchemy import Connection, select
+from sqlalchemy.exc import OperationalError
 
 from ..disk import destroy, erase_replaced, write_new_file
 from ..exceptions import ExpungeError, InvalidInput, LedgerCorrupt, StoreFailed
@@ -104,6 +105,9 @@ def require_sound_backup(context: Context, sealed: Checkpoints) -> None:
             for name in releases_table.model_names(connection):
                 _require_rows(context, connection, name=name, sealed=sealed)
     except (StoreFailed, LedgerCorrupt, ValueError) as error:
+        server = context.store.dialect == "postgresql"
+        if server and isinstance(error.__cause__, OperationalError):
+            raise  # it says nothing of the backup
         raise InvalidInput(
             f"the backup is damaged, or was copied while the registry was in use "
             f"({error}); take another one: nothing was restored"
