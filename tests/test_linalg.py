@@ -139,6 +139,19 @@ class TestRecentRows:
         assert np.allclose(first.dense(), A)
         assert np.allclose(second.dense(), A - np.outer(Z[0], Z[0]))
 
+    def test_are_subtracted_in_place_where_nobody_shares_the_triangle(
+        self, A: Matrix, Z: Matrix
+    ) -> None:
+        S = Symmetric.from_dense(A)
+        memory = S.lower
+        spent = S.update(-1.0, Z[:1], spend=True)
+        assert spent.lower is memory or np.shares_memory(spent.lower, memory)
+        assert np.allclose(spent.dense(), A - np.outer(Z[0], Z[0]))
+        other = spent.update(-1.0, Z[1:2])  # from now on it is shared
+        again = spent.update(-1.0, Z[2:3], spend=True)
+        for matrix, rows in ((spent, Z[:1]), (other, Z[:2]), (again, Z[[0, 2]])):
+            assert np.allclose(matrix.dense(), A - rows.T @ rows)
+
     @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
     def test_are_not_in_copies(
         self, A: Matrix, Z: Matrix, duplicate: Callable[[Symmetric], Any]

@@ -45,13 +45,15 @@ class Symmetric:
     row neither copies nor rewrites the matrix: A + factor Z'Z, Z the recent rows. After
     some dozens they are folded in, as they are when anybody asks for ``lower``. Files
     and pickles therefore never hold them. Folding replaces all parts at once: it can be
-    interrupted, and another thread sees the one or the other.
+    interrupted, and another thread sees the one or the other. The triangle is shared
+    with the matrix before the update, and then nobody may overwrite it.
     """
 
-    __slots__ = ("_parts",)
+    __slots__ = ("_parts", "_shared")
 
     def __init__(self, lower: Matrix) -> None:
         self._parts: tuple[Matrix, Matrix | None, float] = (lower, None, 0.0)
+        self._shared = False
 
     def __repr__(self) -> str:
         return f"Symmetric({self.size} x {self.size})"
@@ -71,6 +73,7 @@ class Symmetric:
         if recent is not None:
             base = _add_rows(base, factor, Z=recent, spend=False)
             self._parts = (base, None, 0.0)
+            self._shared = False
         return base
 
     @property
@@ -109,16 +112,17 @@ class Symmetric:
         With ``spend`` the result may take over the memory of self, which is lost.
         """
         base, recent, earlier = self._parts
+        spend = spend and not self._shared
         if recent is not None:
-            spend = False  # the triangle may belong to another matrix too
             if earlier == factor:
                 Z = np.concatenate([recent, Z])
             else:
                 base = self.lower
-        if len(Z) > most_recent(self.size):
+        if spend or len(Z) > most_recent(self.size):
             return Symmetric(_add_rows(base, factor, Z=Z, spend=spend))
         updated = Symmetric(base)
         updated._parts = (base, Z, factor)
+        self._shared = updated._shared = True
         return updated
 
     def subtract(self, other: Matrix) -> "Symmetric":
