@@ -46,9 +46,10 @@ every = pytest.mark.parametrize("each", FITTING, ids=str)
 
 
 @pytest.fixture(autouse=True, params=[linalg.LARGE, 1], ids=["folded", "recent"])
-def large(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let small matrices, too, keep recent rows beside them."""
+def folds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Let small matrices, too, keep recent rows; return whether they do not."""
     monkeypatch.setattr(linalg, "LARGE", request.param)
+    return bool(request.param > 1)
 
 
 def _forget(
@@ -227,7 +228,7 @@ def test_updates_change_no_argument(each: Combination) -> None:
 
 @every
 def test_spending_a_state_empties_it_and_gives_the_same_answer(
-    each: Combination,
+    each: Combination, folds: bool
 ) -> None:
     rows, summary = learned(each.loss, each.penalty, each.scaling)
     mechanism, remaining = MECHANISMS[each.mechanism], rows.without(REMOVED)
@@ -237,7 +238,10 @@ def test_spending_a_state_empties_it_and_gives_the_same_answer(
         kept = mechanism.update(kept, rows.take(np.array([i])))
         spent = mechanism.update(spent, rows.take(np.array([i])), spend=True)
     answers = [mechanism.step(state, remaining)[1].theta for state in (kept, spent)]
-    assert np.array_equal(answers[0], answers[1])
+    if folds:
+        assert np.array_equal(answers[0], answers[1])
+    else:  # a state that is spent keeps no recent rows: it rounds differently
+        np.testing.assert_allclose(answers[0], answers[1], rtol=0.0, atol=1e-12)
     if each.mechanism != "retrain":  # it has nothing to spend
         with pytest.raises(ExpungeError, match="spent by an update"):
             mechanism.step(old, rows)
