@@ -5,12 +5,14 @@ import copy
 import os
 import pickle
 from collections.abc import Callable, Iterator
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
 import pytest
 from threadpoolctl import ThreadpoolController
 
+from expunge.core import linalg
 from expunge.core import prox as prox_module
 from expunge.core.arrays import Matrix, Vector
 from expunge.core.linalg import (
@@ -201,13 +203,42 @@ class TestOneThread:
             1 // 0  # noqa: B018
         assert self.counts(libraries) == {2}
 
-    def test_lasts_until_the_last_thread_leaves(self, libraries: list[Any]) -> None:
-        first, second = threads_for(1), threads_for(1)
-        first.__enter__()
-        second.__enter__()
-        first.__exit__(None, None, None)
-        assert self.counts(libraries) == {1}
-        second.__exit__(None, None, None)
+    def test_lasts_until_the_last_thread_leaves(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Library:
+            n_threads = 2
+
+            def get_num_threads(self) -> int:
+                return self.n_threads
+
+            def set_num_threads(self, n_threads: int) -> None:
+                self.n_threads = n_threads
+
+        library, entered, leave = Library(), Event(), Event()
+        monkeypatch.setattr(linalg, "_libraries", lambda: [library])
+
+        def stay() -> None:
+            with threads_for(1):
+                entered.set()
+                leave.wait(30.0)
+
+        other = Thread(target=stay)
+        other.start()
+        assert entered.wait(30.0)
+        with threads_for(1):
+            pass
+        assert library.n_threads == 1
+        leave.set()
+        other.join()
+        assert library.n_threads == 2
+
+    def test_an_interrupt_on_the_way_out_does_not_last(
+        self, libraries: list[Any]
+    ) -> None:
+        threads_for(1).__enter__()  # and never left
+        with threads_for(1):
+            assert self.counts(libraries) == {1}
         assert self.counts(libraries) == {2}
 
     def test_a_request_uses_it_and_a_fit_does_not(

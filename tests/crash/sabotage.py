@@ -26,7 +26,12 @@ from expunge.registry import (
 from expunge.registry import context as context_module
 from expunge.registry.context import Context
 from expunge.registry.requests import RegistryRequests
-from expunge.registry.storage import Checkpoints, Journal, requests_table
+from expunge.registry.storage import (
+    Checkpoints,
+    Journal,
+    releases_table,
+    requests_table,
+)
 from expunge.registry.storage.journal import ReadKnown
 from expunge.registry.storage.marks import BEGINNING, Mark
 from expunge.registry.storage.tables import TURN, write_metadata
@@ -163,6 +168,11 @@ def work_out_of_turn(line: Line) -> None:
     def take_turn(connection: Connection, before: str, *, after: str) -> None:
         write_metadata(connection, TURN, value=after)
 
+    def write(connection: Connection, statement: Any, *, rows: Any, **_: Any) -> None:
+        connection.execute(statement, rows)
+
+    for table in (requests_table, releases_table):
+        put(table, "write_exactly", write)
     real = Journal.lock_for_statement
     put(context_module, "take_turn", take_turn)
     put(Journal, "lock_for_statement", lambda self, since, known: real(self, self._end))

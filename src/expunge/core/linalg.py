@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
-from threading import Lock
+from threading import get_ident
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -203,34 +203,34 @@ class _OneThread:
 
     Shared between threads, such a product waits for whichever is not given a processor:
     beside two busy neighbours it takes ten times as long. The setting is the process's;
-    the first to enter makes it and the last to leave takes it back.
+    whoever leaves last takes it back. There is no lock that an interrupt could leave
+    held. A thread that was interrupted on its way out counts as inside until it has
+    been here again.
     """
 
     def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Start with nobody inside and a lock that nobody holds."""
-        self._lock = Lock()
-        self._inside = 0
-        self._before: list[tuple[Any, int]] = []
+        self._inside: dict[int, bool] = {}
+        self._before: dict[Any, int] = {}
 
     def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._before = [(lib, lib.get_num_threads()) for lib in _libraries()]
-                for library, n_threads in self._before:
-                    if n_threads > 1:
-                        library.set_num_threads(1)
-            self._inside += 1
+        self._inside[get_ident()] = True
+        for library in _libraries():
+            n_threads = library.get_num_threads()
+            if n_threads > 1:
+                self._before[library] = n_threads
+                library.set_num_threads(1)
 
     def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                for library, n_threads in self._before:
-                    if n_threads > 1:
-                        library.set_num_threads(n_threads)
+        self._inside.pop(get_ident(), None)
+        if not self._inside:
+            self.restore()
+
+    def restore(self) -> None:
+        """Take the setting back; in a forked child nobody else is inside."""
+        self._inside.clear()
+        before, self._before = self._before, {}
+        for library, n_threads in before.items():
+            library.set_num_threads(n_threads)
 
 
 @cache
@@ -248,7 +248,7 @@ def _libraries() -> list[Any]:
 
 one_thread = _OneThread()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=one_thread.reset)
+    os.register_at_fork(after_in_child=one_thread.restore)
 
 
 def threads_for(size: int) -> AbstractContextManager[None]:
