@@ -11,13 +11,29 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from expunge.exceptions import Busy, ExpungeError, StoreFailed
 from expunge.ledger.documents import day_of
-from expunge.registry import ErasureRequest, Registry, keys, models, requests, worker
-from expunge.registry.storage import Checkpoints, Journal, Store, engine
+from expunge.registry import (
+    ErasureRequest,
+    Registry,
+    context,
+    keys,
+    models,
+    requests,
+    worker,
+)
+from expunge.registry.storage import (
+    Checkpoints,
+    Journal,
+    Store,
+    engine,
+    releases_table,
+    requests_table,
+)
 from expunge.registry.storage.lock import ADVISORY
+from expunge.registry.storage.tables import TURN, write_metadata
 from tests.registries import (
     by_name,
     data_without,
@@ -471,3 +487,32 @@ class TestRestoring:
             with suppress(Busy):
                 Registry.restore(folder, backup).close()
         return next(left, -1) < 0
+
+
+def take_down_fences(patch: pytest.MonkeyPatch) -> None:
+    """Let a worker go on, in the store and in the journal, though it was overtaken."""
+    real = Journal.lock_for_statement
+
+    def take_turn(connection: Connection, before: str, *, after: str) -> None:
+        write_metadata(connection, TURN, value=after)
+
+    def write(connection: Connection, statement: Any, *, rows: Any, **_: Any) -> None:
+        connection.execute(statement, rows)
+
+    patch.setattr(context, "take_turn", take_turn)
+    for table in (requests_table, releases_table):
+        patch.setattr(table, "write_exactly", write)
+    patch.setattr(
+        Journal, "lock_for_statement", lambda self, since, known: real(self, self._end)
+    )
+    patch.setattr(context.Context, "_was_overtaken", lambda self: False)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_without_turns_marks_and_sequences_still_hold(
+    registry: Registry, folder: Path, place: str
+) -> None:
+    """No single fence stands alone: what one lets through, the next one stops."""
+    with pytest.MonkeyPatch.context() as patch:
+        take_down_fences(patch)
+        TestOvertaken().test_while_forgetting(registry, folder, place)

@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection
-
 from expunge.exceptions import ExpungeError, NeedsRestore, StoreFailed
 from expunge.registry import (
     ErasureRequest,
@@ -23,18 +21,15 @@ from expunge.registry import (
     statements,
     worker,
 )
-from expunge.registry import context as context_module
 from expunge.registry.context import Context
 from expunge.registry.requests import RegistryRequests
 from expunge.registry.storage import (
     Checkpoints,
     Journal,
-    releases_table,
     requests_table,
 )
 from expunge.registry.storage.journal import ReadKnown
 from expunge.registry.storage.marks import BEGINNING, Mark
-from expunge.registry.storage.tables import TURN, write_metadata
 
 from .client import Line
 from .phases import NAMES, put
@@ -162,23 +157,6 @@ def charge_who_forgets(line: Line) -> None:
     put(restore, "_forget_again", forget_again)
 
 
-def work_out_of_turn(line: Line) -> None:
-    """Go on, in the store and in the journal, though another process took over."""
-
-    def take_turn(connection: Connection, before: str, *, after: str) -> None:
-        write_metadata(connection, TURN, value=after)
-
-    def write(connection: Connection, statement: Any, *, rows: Any, **_: Any) -> None:
-        connection.execute(statement, rows)
-
-    for table in (requests_table, releases_table):
-        put(table, "write_exactly", write)
-    real = Journal.lock_for_statement
-    put(context_module, "take_turn", take_turn)
-    put(Journal, "lock_for_statement", lambda self, since, known: real(self, self._end))
-    put(Context, "_was_overtaken", lambda self: False)
-
-
 def leave_drafts(line: Line) -> None:
     """Open a registry and leave there what killed processes left."""
     put(registry, "_delete_leftovers", lambda context: None)
@@ -235,7 +213,6 @@ SABOTAGES: Mapping[str, Sabotage] = {
     "write-to-any-journal": Sabotage(write_to_any_journal, (), "damaged-journals", 150),
     "compare-lengths": Sabotage(compare_lengths, (), "damaged-journals", 150),
     "charge-who-forgets": Sabotage(charge_who_forgets, (), "restores", 150),
-    "work-out-of-turn": Sabotage(work_out_of_turn, (), "lost-locks", 150),
     "leave-drafts": Sabotage(leave_drafts, (), "restores", 80),
     "restore-everybody": Sabotage(restore_everybody, (), "restores"),
     "say-nothing-of-full-disks": Sabotage(say_nothing_of_full_disks, (), "full-disks"),
