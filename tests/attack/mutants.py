@@ -335,8 +335,9 @@ def tell_milliseconds() -> None:
     entries = import_module("expunge.ledger.entries")
     head = import_module("expunge.ledger.entries").Head
     days = ("day", "accepted", "deadline", "taken")
+    any_text = import_module("expunge.promise.canonical").Check(_as_it_is, {})
     for kind in (*entries.KINDS.values(), head):
-        loose = {name: _as_it_is for name in days if name in kind.checks}
+        loose = {name: any_text for name in days if name in kind.checks}
         kind.checks = {**kind.checks, **loose}
     for place in ("worker", "keys"):
         _put(f"registry.{place}", "day_of", _to_the_millisecond)
