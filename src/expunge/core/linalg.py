@@ -201,9 +201,9 @@ def _add_rows(base: Matrix, factor: float, *, Z: Matrix, spend: bool) -> Matrix:
 class _OneThread:
     """A context in which BLAS uses one thread, for products too small to share.
 
-    Shared between threads, such a product waits for whichever is not given a processor:
-    beside two busy neighbours it takes ten times as long. The setting is the process's;
-    whoever leaves last takes it back. There is no lock that an interrupt could leave
+    On several threads, such a product waits for the one that gets no processor: beside
+    two busy neighbours it takes ten times as long. The setting is the process's; the
+    last thread to leave takes it back. There is no lock that an interrupt could leave
     held. A thread that was interrupted on its way out counts as inside until it has
     been here again.
     """

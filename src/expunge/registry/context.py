@@ -348,7 +348,7 @@ class Context(Private):
         """Give the worker a transaction; refuse a worker that was overtaken.
 
         ``writes`` are called first and sent together with the turn: nothing in them may
-        read from the store. Whoever knows what became of the ledger may note it again.
+        read from the store. A caller who knows what became of the ledger may note it.
         """
         self.ledger = None
         turn = random_bytes(SECRET_BYTES).hex()

@@ -259,7 +259,7 @@ def commit_changes(
 
     Parameters
     ----------
-    site
+    context
         The registry.
     changes
         What happens to models.
