@@ -314,8 +314,8 @@ class Forgetful(BaseEstimator, ABC):
             return (*self._validate(X, y), None)
         from ..preprocessing.sklearn_steps import describe
 
-        X, y = check_table(self, X, y)
         described = describe(self.preprocessing, X)
+        X, y = check_table(self, X, y)
         columns = learn_columns(described, X)
         raw = read_columns(columns, X)
         return raw, self._check_labels(y), Recipe(described, columns)
@@ -339,7 +339,12 @@ class Forgetful(BaseEstimator, ABC):
         named = None if self.keep_data or is_row_name(owners[0]) else owners
         fit: Any = PrivateModel.fit
         if prepared.recipe is not None:
-            require_pipeline(prepared.recipe, self.budget, keep_data=self.keep_data)
+            require_pipeline(
+                prepared.recipe,
+                self.budget,
+                mechanism=mechanism,
+                keep_data=self.keep_data,
+            )
             fit = partial(fit_pipeline, prepared.recipe, weighted=prepared.weighted)
         model: PrivateModel = fit(
             prepared.objective,

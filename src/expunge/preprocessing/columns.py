@@ -63,8 +63,8 @@ class Column:
             return self._read_numbers(values)
         keys, places = find_categories(values, self.source)
         known = dict(zip(self.categories, self.codes, strict=True))
-        codes = [self._code(key, known) for key in keys]
-        return np.array(codes, dtype=np.float64)[places]
+        codes = np.array([self._code(key, known) for key in keys], dtype=np.float64)
+        return self._require_filled(codes[places])
 
     def keep(self, codes: set[int]) -> "Column":
         """Return the column without the categories that have other codes."""
@@ -84,9 +84,8 @@ class Column:
         if key is None and self.filled is not None:
             key = self.filled
         if key in known:
-            return float(known[key])
-        if key is None and self.kind == "ordinal":
-            return float("nan")
+            missing = key is None and self.kind == "ordinal"
+            return float("nan") if missing else float(known[key])
         if self.unknown is None:
             raise InvalidInput(
                 f"column {self.source!r} holds {key!r}, which is none of its "
@@ -97,7 +96,10 @@ class Column:
 
     def _read_numbers(self, values: Any) -> Vector:
         """Return a column of numbers; refuse text, infinity and unexpected gaps."""
-        numbers = to_numbers(values, self.source)
+        return self._require_filled(to_numbers(values, self.source))
+
+    def _require_filled(self, numbers: Vector) -> Vector:
+        """Return numbers, or codes, after refusing gaps that nothing fills."""
         missing = np.isnan(numbers)
         if not self.gaps and missing.any():
             raise InvalidInput(
@@ -141,7 +143,10 @@ def _learn_column(group: Group, place: int, *, X: Any) -> Column:
     if isinstance(encode, Ordinal):
         declared = encode.categories[place]
         codes = tuple(range(len(declared)))
-        return Column(source, "ordinal", declared, codes, unknown=encode.unknown)
+        gaps = group.fill is not None
+        return Column(
+            source, "ordinal", declared, codes, unknown=encode.unknown, gaps=gaps
+        )
     if encode is None:
         return Column(source, gaps=group.fill is not None)
     filled = None
@@ -158,13 +163,11 @@ def _find_all(group: Group, place: int, *, X: Any, encode: OneHot) -> tuple[Any,
     if encode.categories is not None:
         return encode.categories[place]
     source = group.columns[place]
-    keys, places = find_categories(take_column(X, source), source)
+    keys, _ = find_categories(take_column(X, source), source)
     found: set[Any] = set(keys)
     if group.fill is not None and group.fill.strategy == "most_frequent":
         return sort_categories(found | {None}, source)
-    if not (places == len(keys) - 1).any():
-        found.discard(None)
-    elif group.fill is not None:
+    if None in found and group.fill is not None:
         found = (found - {None}) | {group.fill.value}
     return sort_categories(found, source)
 
@@ -246,8 +249,8 @@ def _to_numbers_slowly(values: Any, source: Source) -> Vector:
 def find_categories(column: Any, source: Source) -> tuple[list[Any], Index]:
     """Return the categories of a column, and for each row which one it has.
 
-    Any missing value becomes None. Equal numbers are one category, however they are
-    written.
+    Any missing value becomes None, the last category if there is one. Equal numbers are
+    one category, however they are written.
     """
     factorize: Callable[..., Any] | None = getattr(column, "factorize", None)
     if factorize is not None:  # a pandas column: faster, and text needs no sorting
@@ -269,7 +272,9 @@ def find_categories(column: Any, source: Source) -> tuple[list[Any], Index]:
         keys = [_plain(key) for key in found.tolist()]
         places = np.full(len(values), len(keys), dtype=np.intp)
         places[~missing] = inner
-    return [*keys, None], places.astype(np.intp)
+    if (places == len(keys)).any():
+        keys.append(None)
+    return keys, places.astype(np.intp)
 
 
 def _plain(value: Any) -> Any:

@@ -195,7 +195,8 @@ def _find_pieces(then: Features, now: Features, *, alive: Alive) -> _Pieces | No
         same = keys.get((column, codes))
         found = [same] if same is not None else []
         if same is None and codes:
-            found = _find_union(then, column, codes, alive=alive[column])
+            living = alive.get(column, frozenset())  # it may have had no flag
+            found = _find_union(then, column, codes, alive=living)
         if not found:
             return None
         parts += found

@@ -122,8 +122,7 @@ class PipelineModel(PrivateModel):
 
     def reanchor(self, remaining: Rows) -> Self:
         """Return the model with its sums rebuilt from the remaining rows."""
-        present = replace(self.answer, state=self._present_state())
-        answer = anchor_answer(self.agreement, present, remaining=remaining)
+        answer = anchor_answer(self.agreement, self.answer, remaining=remaining)
         raw = PrivateModel.remaining_rows(self)
         assert raw is not None
         return self._keep(answer, self.answer.state, raw=raw)
@@ -157,6 +156,7 @@ class PipelineModel(PrivateModel):
         statistics = self.statistics.without(np.asarray(removed.X), removed.weight)
         columns = drop_categories(self.described, self.columns, statistics)
         features = learn_features(self.described, columns, statistics)
+        self.objective.require_columns(len(features) + self.objective.intercept)
         return replace_fields(
             self, statistics=statistics, columns=columns, features=features
         )
@@ -169,7 +169,7 @@ class PipelineModel(PrivateModel):
         None if only the rows can tell.
         """
         mechanism = self.agreement.mechanism
-        if not getattr(mechanism, "follows_features", False):
+        if not _follows_features(mechanism):
             return None
         e = self.reference.encode(np.asarray(removed.X))
         coded = self._with_current_labels(removed)
@@ -190,20 +190,11 @@ class PipelineModel(PrivateModel):
         """Return the state of the present features, if they follow from the sums."""
         alive = find_alive(self.reference.features, self.statistics)
         outputs = self.objective.loss.outputs
-        base = base.replace(
-            anchor=_settle(self.reference, base.anchor, alive=alive, outputs=outputs),
-            last=_settle(self.reference, base.last, alive=alive, outputs=outputs),
-        )
+        base = _settle(self.reference, base, alive=alive)
         if self.reference.plain and self.features.equals(self.reference.features):
             return base
         found = find_map(self.reference, self.features, alive=alive, outputs=outputs)
         return None if found is None else lift_state(base, found)
-
-    def _present_state(self) -> State:
-        """Return the state of the present features."""
-        state = self._lift(self.answer.state)
-        assert state is not None
-        return state
 
     def _find_raw(self, gone: Index | None, remaining: Remaining | None) -> Raw | None:
         """Return how to get the remaining raw rows; None if nobody keeps them."""
@@ -263,8 +254,16 @@ class PipelineModel(PrivateModel):
         return replace_fields(model, answer=answer, reference=reference)
 
 
-def require_pipeline(recipe: Recipe, budget: Budget | None, *, keep_data: bool) -> None:
+def require_pipeline(
+    recipe: Recipe, budget: Budget | None, *, mechanism: Mechanism, keep_data: bool
+) -> None:
     """Refuse what cannot be promised of a model with preprocessing."""
+    if not keep_data and not _follows_features(mechanism):
+        raise InvalidInput(
+            f"mechanism={type(mechanism).__name__.lower()!r} with preprocessing and "
+            "keep_data=False: every request changes what is learned, and without rows "
+            "only 'newton' can follow; set mechanism='newton', or keep_data=True"
+        )
     if budget is not None and budget.row_norm is not None:
         raise InvalidInput(
             f"row_norm={budget.row_norm:g} with preprocessing: how long a row is "
@@ -278,6 +277,11 @@ def require_pipeline(recipe: Recipe, budget: Budget | None, *, keep_data: bool) 
                 "or the most frequent value, which take the values themselves; set "
                 "keep_data=True, or use StandardScaler and the mean"
             )
+
+
+def _follows_features(mechanism: Mechanism) -> bool:
+    """Whether a mechanism can answer from the state of other features."""
+    return getattr(mechanism, "follows_features", False)
 
 
 def fit_pipeline(
@@ -383,9 +387,12 @@ def publish_columns(
     return tuple(published)
 
 
-def _settle(
-    reference: Reference, theta: Vector, *, alive: Alive, outputs: int
-) -> Vector:
-    """Return parameters of e without those of emptied categories."""
-    matrix = theta.reshape(-1, outputs)
-    return drop_emptied(reference, matrix, alive=alive).ravel()
+def _settle(reference: Reference, base: State, *, alive: Alive) -> State:
+    """Return the state with an anchor without parameters of emptied categories."""
+    outputs = base.objective.loss.outputs
+    anchor, last = (
+        drop_emptied(reference, theta.reshape(-1, outputs), alive=alive).ravel()
+        for theta in (base.anchor, base.last)
+    )
+    pull = base.objective.quadratic_gradient(anchor)
+    return base.replace(anchor=anchor, last=last, pull=pull)
