@@ -20,7 +20,7 @@ rounding would show. Then the rows must be read again.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -74,7 +74,9 @@ class Reference(Private):
             and statistics.has_gaps(column)
             and column not in flagged
         ]
-        return cls(features, tuple(gaps), intercept)
+        # Names would keep the categories of those who leave.
+        nameless = replace(features, names=("",) * len(features))
+        return cls(nameless, tuple(gaps), intercept)
 
     @property
     def plain(self) -> bool:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """FittedPreprocessing: the public part, which predictions and files need."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..core.arrays import Matrix
 from ..core.packing import stored
-from .columns import Column, read_columns
+from .columns import UNKNOWN, Column, read_columns
 from .description import Preprocessing, Source
 from .features import Features
 
@@ -30,6 +30,27 @@ class FittedPreprocessing:
     columns: tuple[Column, ...]
     features: Features
 
+    @classmethod
+    def of(
+        cls,
+        described: Preprocessing,
+        columns: tuple[Column, ...],
+        features: Features,
+    ) -> "FittedPreprocessing":
+        """Return these parts with categories numbered 0, 1, ...
+
+        Codes are places among all categories of the first fit: public ones would tell
+        that somebody left, and about what they had.
+        """
+        codes = tuple(
+            own and _renumber(own, columns[column].codes)
+            for column, own in zip(features.columns, features.codes, strict=True)
+        )
+        plain = tuple(
+            replace(column, codes=tuple(range(len(column.codes)))) for column in columns
+        )
+        return cls(described, plain, replace(features, codes=codes))
+
     def encode(self, X: Any) -> Matrix:
         """Return the rows of a table as the model sees them."""
         return self.features.encode(read_columns(self.columns, X))
@@ -47,3 +68,9 @@ class FittedPreprocessing:
     def __repr__(self) -> str:
         sizes = f"{len(self.sources)} columns, {len(self.names)} features"
         return f"FittedPreprocessing({sizes})"
+
+
+def _renumber(own: tuple[int, ...], codes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the places of a feature's codes among those of its column."""
+    places = {code: place for place, code in enumerate(codes)} | {UNKNOWN: UNKNOWN}
+    return tuple(places[code] for code in own if code in places)

@@ -139,7 +139,7 @@ class PipelineModel(PrivateModel):
     def public_parts(self) -> dict[str, Any]:
         """Return what predictions need besides the release."""
         columns = publish_columns(self.described, self.columns, self.statistics)
-        fitted = FittedPreprocessing(self.described, columns, self.features)
+        fitted = FittedPreprocessing.of(self.described, columns, self.features)
         return PrivateModel.public_parts(self) | {"preprocessing": fitted}
 
     def _since(self, clock: float) -> Self:
