@@ -93,7 +93,11 @@ CASES = [
     on(["city"], one_hot(min_frequency=np.int64(5))),
     on(["city"], one_hot(min_frequency=0.2, drop="first")),
     on(["city"], one_hot(max_categories=2, handle_unknown="infrequent_if_exist")),
-    on(["city"], one_hot(categories=[["bonn", "ulm"]], handle_unknown="ignore")),
+    on(
+        ["word"],
+        SimpleImputer(strategy="most_frequent"),
+        one_hot(categories=[["a", "b", "c", "z"]]),
+    ),
     on(["city"], one_hot(categories=[["bonn", "jena", "kiel", "trier", "ulm"]])),
     on(["grade"], OrdinalEncoder(categories=[["low", "high"]])),
     ColumnTransformer(
@@ -217,7 +221,11 @@ BAD_TABLES: list[tuple[Any, Any, str]] = [
     (StandardScaler(), [[1.0], [np.inf]], "column 0 holds an infinite value in row 1"),
     (StandardScaler(), [[1.0], ["tall"]], "column 0 holds 'tall' in row 1"),
     (OneHotEncoder(), [["a"], [1]], "mixes text and numbers"),
-    (OneHotEncoder(categories=[["a"]]), [["a"], ["b"]], "none of its 1 categories"),
+    (
+        OneHotEncoder(categories=[["a"]], handle_unknown="ignore"),
+        [["a"], ["b"]],
+        "holds 'b', which is none of its 1 declared categories",
+    ),
     (StandardScaler(), [1.0, 2.0], "shape"),
     (SimpleImputer(), [[np.nan], [np.nan]], "leaves no column"),
 ]

@@ -160,16 +160,31 @@ def _learn_column(group: Group, place: int, *, X: Any) -> Column:
 
 def _find_all(group: Group, place: int, *, X: Any, encode: OneHot) -> tuple[Any, ...]:
     """Return the categories of a column, sorted, a missing value last."""
-    if encode.categories is not None:
-        return encode.categories[place]
-    source = group.columns[place]
+    source, fill = group.columns[place], group.fill
     keys, _ = find_categories(take_column(X, source), source)
     found: set[Any] = set(keys)
-    if group.fill is not None and group.fill.strategy == "most_frequent":
-        return sort_categories(found | {None}, source)
-    if None in found and group.fill is not None:
-        found = (found - {None}) | {group.fill.value}
-    return sort_categories(found, source)
+    if fill is not None and fill.strategy == "most_frequent":
+        found.add(None)  # counted by itself, since what fills it may change
+    elif fill is not None and None in found:
+        found = (found - {None}) | {fill.value}
+    if encode.categories is None:
+        return sort_categories(found, source)
+    return _require_declared(encode.categories[place], found, group=group, place=place)
+
+
+def _require_declared(
+    declared: tuple[Any, ...], found: set[Any], *, group: Group, place: int
+) -> tuple[Any, ...]:
+    """Return declared categories, and the missing one if that is filled later."""
+    filled = group.fill is not None and group.fill.strategy == "most_frequent"
+    strangers = found - set(declared) - ({None} if filled else set())
+    if strangers:
+        example = min(map(repr, strangers))
+        raise InvalidInput(
+            f"column {group.columns[place]!r} holds {example}, which is none of its "
+            f"{len(declared)} declared categories; declare it, or correct the table"
+        )
+    return (*declared, None) if filled and None not in declared else declared
 
 
 def sort_categories(found: set[Any], source: Source) -> tuple[Any, ...]:

@@ -326,6 +326,7 @@ def _name_flags(
     codes: dict[Any, tuple[int, ...]] = {key: (code,) for key, code in pairs}
     if group.fill is not None and group.fill.strategy == "most_frequent":
         codes = _fill_most_frequent(codes, counts)
+        codes.pop(None, None)  # nothing is left to fill it with
     sizes = {key: int(counts[list(own)].sum()) for key, own in codes.items()}
     if encode.categories is None:
         codes = {key: own for key, own in codes.items() if sizes[key]}

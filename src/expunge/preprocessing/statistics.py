@@ -44,7 +44,7 @@ class Statistics(Private):
         Sorted observed values of the columns that need them, by position.
     counts, weights
         Rows of each code of a column of categories, by position, and their exact
-        weight if weights were given; last those with a category that is not declared.
+        weight if weights were given.
     """
 
     n_rows: int
@@ -130,7 +130,7 @@ def count_rows(
     groups = [group for group in described.groups for _ in group.columns]
     for place, (group, column) in enumerate(zip(groups, columns, strict=True)):
         if column.kind == "category":
-            sizes[str(place)] = len(column.categories) + 1
+            sizes[str(place)] = len(column.categories)
             continue
         if group.fill is not None or group.scale is not None:
             summed.append(place)
@@ -182,8 +182,10 @@ def _count(
 
 
 def _codes(column: Vector, size: int) -> Index:
-    """Return the codes in a raw column, the last one for any other category."""
-    return np.where(column < 0.0, size - 1, column).astype(np.intp)
+    """Return the codes in a raw column; refuse those that nobody was fitted with."""
+    if column.min(initial=0.0) < 0.0 or column.max(initial=0.0) >= size:
+        raise UnknownRows(STRANGERS)
+    return column.astype(np.intp)
 
 
 def _sort(column: Vector) -> Vector:
