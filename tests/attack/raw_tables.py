@@ -155,7 +155,7 @@ class Numbers:
 
 @dataclass(frozen=True, eq=False)
 class Categories:
-    """A column of categories: what fills its gaps, its encoder, and how it is scaled."""
+    """A column of categories: what fills its gaps, its encoder, and its scaler."""
 
     values: Array
     strategy: str | None
