@@ -292,14 +292,13 @@ def fit_pipeline(
     objective: Objective,
     raw: Rows,
     *,
-    weighted: bool,
     mechanism: Mechanism,
     budget: Budget | None,
     start: Vector | None,
 ) -> PipelineModel:
     """Fit preprocessing and model to raw rows."""
     X, described, columns = np.asarray(raw.X), recipe.described, recipe.columns
-    weight = raw.weight if weighted else None
+    weight = raw.weight if recipe.weighted else None
     statistics = count_rows(described, columns, raw=X, weight=weight)
     features = learn_features(described, columns, statistics)
     rows = objective.rows(features.encode(X), raw.y, raw.weight)
