@@ -226,7 +226,8 @@ ESTIMATORS = (
 )
 # Each parameter's kind, and values that users tried or may try.
 WRONG: dict[str, tuple[str, list[Any]]] = {
-    "alpha": ("a number", ["x", None, [1.0], True, 1j, 10**400]),
+    "alpha": ("None or a number", ["x", [1.0], True, 1j, 10**400]),
+    "C": ("None or a number", ["x", [1.0], True]),
     "l1_ratio": ("a number", ["x", None]),
     "alphas": ("a list of numbers", [0.1, "0.1", None]),
     "l1_ratios": ("a list of numbers", [0.1, None]),
@@ -235,7 +236,7 @@ WRONG: dict[str, tuple[str, list[Any]]] = {
     "fold_key": ("bytes, a string or None", [3]),
     "penalty": ("a penalty object, such as L2()", ["l2", L2, 0.1]),
     "ridge": ("a number", ["x", None, np.ones(3)]),
-    "scaling": ("'mean' or 'sum'", [3, None]),
+    "scaling": ("None, 'mean' or 'sum'", [3]),
     "fit_intercept": ("True or False", ["yes", None, 1]),
     "penalize_intercept": ("True or False", ["no"]),
     "mechanism": ("'newton', 'jackknife'", [3, None, Newton]),

@@ -65,6 +65,7 @@ from .parameters import (
     choose_object,
     describe_features,
     describe_parameters,
+    factors_of,
     is_checked,
     penalty_of,
     require_parameters,
@@ -90,11 +91,11 @@ class Forgetful(BaseEstimator, ABC):
 
     def __init__(
         self,
-        alpha: float = 1e-3,
+        alpha: float | None = None,
         l1_ratio: float = 0.0,
         penalty: Penalty | None = None,
         ridge: float = 0.0,
-        scaling: Scaling = "mean",
+        scaling: Scaling | None = None,
         fit_intercept: bool = True,
         penalize_intercept: bool = False,
         mechanism: str | Mechanism = "newton",
@@ -103,6 +104,7 @@ class Forgetful(BaseEstimator, ABC):
         random_state: int | None = None,
         loss: str | Loss | None = None,
         classes: Sequence[Any] | None = None,
+        C: float | None = None,
     ) -> None:
         self.alpha = alpha
         self.l1_ratio = l1_ratio
@@ -117,6 +119,7 @@ class Forgetful(BaseEstimator, ABC):
         self.random_state = random_state
         self.loss = loss
         self.classes = classes
+        self.C = C
 
     def fit(
         self,
@@ -265,14 +268,12 @@ class Forgetful(BaseEstimator, ABC):
     def _validate(self, X: Any, y: Any, *, reset: bool = True) -> tuple[Any, Any]:
         """Return features and labels, checked as scikit-learn checks them."""
 
-    def _objective(self, loss: Loss) -> Objective:
-        """Return the objective that the parameters describe."""
+    def _objective(self, loss: Loss, weight: float) -> Objective:
+        """Return the objective of the parameters, for rows of this total weight."""
         return Objective(
             loss,
             penalty_of(self.penalty, self.l1_ratio),
-            self.alpha,
-            ridge=self.ridge,
-            scaling=self.scaling,
+            **factors_of(self.get_params(deep=False), weight),
             intercept=self.fit_intercept,
             penalize_intercept=self.penalize_intercept and self.fit_intercept,
         )
@@ -285,7 +286,8 @@ class Forgetful(BaseEstimator, ABC):
         if sample_weight is not None:
             weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         loss, labels = self._learn_labels(y, weight)
-        objective = self._objective(loss)
+        total = len(y) if weight is None else float(np.add.reduce(weight))
+        objective = self._objective(loss, total)
         if labels is not None:
             labels.require_minimiser(objective)
         rows = objective.rows(X, self._code_labels(y, labels), weight)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..core.arrays import Private
+from ..core.arrays import Private, require_magnitude
 from ..core.losses import HalfSquared, Huber, Logistic, Loss, Multinomial, SquaredHinge
 from ..core.objective import Objective, Rows
 from ..core.penalties import L1, L2, ElasticNet, Penalty
@@ -74,6 +74,10 @@ def _is_number(value: Any) -> bool:
     return True
 
 
+def _is_maybe_number(value: Any) -> bool:
+    return value is None or _is_number(value)
+
+
 def _is_integer(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
@@ -92,10 +96,22 @@ def _offers(value: Any, protocol: Any) -> bool:
     return not isinstance(value, type) and all(hasattr(value, name) for name in members)
 
 
-NUMBER, SWITCH = "a number", "True or False"
+ALPHA = 1e-3  # where neither alpha nor C is given
+NUMBER, MAYBE_NUMBER, SWITCH = "a number", "None or a number", "True or False"
 PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
     {
-        "alpha": Parameter(NUMBER, _is_number, "Positive factor of the penalty."),
+        "alpha": Parameter(
+            MAYBE_NUMBER,
+            _is_maybe_number,
+            f"Positive factor of the penalty. None is {ALPHA:g}, unless C is given.",
+        ),
+        "C": Parameter(
+            MAYBE_NUMBER,
+            _is_maybe_number,
+            "In place of alpha, as scikit-learn has it: the sum of the losses counts C "
+            "times, so that alpha = 1/(C W) with W the sum of the weights, and C stays "
+            "fixed when rows are removed.",
+        ),
         "l1_ratio": Parameter(
             NUMBER,
             _is_number,
@@ -144,10 +160,11 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
             "Factor of |coefficients|^2 / 2, added to the penalty; zero or positive.",
         ),
         "scaling": Parameter(
-            "'mean' or 'sum'",
-            lambda value: isinstance(value, str),
+            "None, 'mean' or 'sum'",
+            lambda value: isinstance(value, str | None),
             "What stays fixed when rows are removed: alpha under 'mean', alpha times "
-            "the sum of the weights under 'sum'.",
+            "the sum of the weights under 'sum'. None is 'mean', or 'sum' if C is "
+            "given.",
         ),
         "fit_intercept": Parameter(
             SWITCH, _is_switch, "Whether there is an intercept."
@@ -276,6 +293,44 @@ def choose_object(
             "an object"
         )
     return choices[value]
+
+
+def factors_of(given: Mapping[str, Any], weight: float) -> dict[str, Any]:
+    """Return what an objective needs of alpha, C, ridge and scaling.
+
+    Parameters
+    ----------
+    given
+        The parameters of an estimator.
+    weight
+        W: the sum of the weights of the rows to fit.
+    """
+    alpha, C, scaling, ridge = (given[n] for n in ("alpha", "C", "scaling", "ridge"))
+    if C is None:
+        alpha = ALPHA if alpha is None else alpha
+        return {
+            "alpha": alpha,
+            "ridge": ridge,
+            "scaling": "mean" if scaling is None else scaling,
+        }
+    if alpha is not None:
+        raise InvalidInput(f"C={C} and alpha={alpha}; pass one of them")
+    if scaling not in (None, "sum"):
+        raise InvalidInput(
+            f"C={C} and scaling={scaling!r}; C means scaling='sum': leave scaling out, "
+            "or pass alpha in place of C"
+        )
+    if ridge:
+        raise InvalidInput(
+            f"C={C} and ridge={ridge}; C counts the sum of the losses and ridge their "
+            "mean: pass alpha in place of C, or l1_ratio in place of ridge"
+        )
+    if not C > 0.0:
+        raise InvalidInput(f"C={C}; it must be a positive number")
+    require_magnitude("C", C)
+    if not weight > 0.0:
+        raise InvalidInput("no row has positive weight; check the rows and weights")
+    return {"alpha": 1.0 / (C * weight), "scaling": "sum", "C": float(C)}
 
 
 def penalty_of(penalty: Penalty | None, l1_ratio: float) -> Penalty:

@@ -148,8 +148,9 @@ class TunedEstimator(Forgetful):
             for alpha, ratio in self._grid()
         )
 
-    def _objective(self, loss: Loss) -> Objective:
+    def _objective(self, loss: Loss, weight: float) -> Objective:
         """Return the first candidate; all candidates share the same rows."""
+        del weight
         return self._candidates(loss)[0]
 
     def _fit_private(

@@ -469,11 +469,13 @@ def _exclusions(accountant: Accountant, noise_source: Source | None) -> tuple[st
 def describe(objective: Objective) -> dict[str, Any]:
     """Return an objective as plain JSON data.
 
-    Its fields by name, and whether it needs rows of every class. A loss or a penalty
-    becomes its own fields and its class as "name"; being a dataclass is all that a new
-    one needs.
+    Its fields by name, and whether it needs rows of every class. It states alpha or, if
+    alpha follows from it, C. A loss or a penalty becomes its own fields and its class
+    as "name"; being a dataclass is all that a new one needs.
     """
-    return _fields(objective) | {"needs_every_class": objective.needs_every_class}
+    stated = _fields(objective)
+    del stated["C" if objective.C is None else "alpha"]
+    return stated | {"needs_every_class": objective.needs_every_class}
 
 
 def _fields(part: Any) -> dict[str, Any]:
