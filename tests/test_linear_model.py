@@ -246,6 +246,10 @@ WRONG: dict[str, tuple[str, list[Any]]] = {
     "loss": ("a loss object", [3, Huber]),
     "verbose": ("True or False", ["yes"]),
     "classes": ("a list of labels", ["ab", 3]),
+    "class_weight": (
+        "a dict of positive weights by label ('balanced' is not supported yet",
+        ["balanced", [1.0, 2.0], {0: 0.0}, {0: -1}, {0: "x"}, {0: np.nan}, {0: 1e60}],
+    ),
 }
 
 

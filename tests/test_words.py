@@ -17,8 +17,17 @@ from sklearn.preprocessing import StandardScaler
 
 from expunge import Budget, load, read_shipped, ship, verify
 from expunge.exceptions import InvalidInput
-from expunge.linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
+from expunge.linear_model import (
+    LinearRegression,
+    LogisticRegression,
+    SoftmaxRegression,
+    TunedClassifier,
+)
 from expunge.linear_model.base import private_model
+from expunge.linear_model.parameters import ClassWeightWarning
+from expunge.promise.certificate import CLASS_WEIGHT
+from expunge.registry import Registry
+from tests.registries import private_model_of
 
 GONE = np.arange(0, 60, 3)
 BUDGET = Budget(epsilon=1.0, delta=1e-5, sigma=0.3, allow_seeded=True)
@@ -30,7 +39,8 @@ def data(name: str) -> tuple[Any, Any, Any]:
     X, y = loaders.get(name, load_diabetes)(return_X_y=True)
     X = StandardScaler().fit_transform(X)
     weight = np.random.default_rng(7).uniform(0.2, 3.0, len(X))
-    return X, y if name == "diabetes" else np.array(["no", "maybe", "yes"])[y], weight
+    words = {"cancer": ["no", "yes"], "iris": ["no", "maybe", "yes"]}.get(name)
+    return X, y if words is None else np.array(words)[y], weight
 
 
 def exact(**given: Any) -> Any:
@@ -161,3 +171,165 @@ def test_c_with_scaling_sum_or_without_weight() -> None:
     np.testing.assert_array_equal(plain.fit(X, y).coef_, stated.fit(X, y).coef_)
     with pytest.raises(ValueError, match="weight"):  # some versions of scikit-learn's
         plain.fit(X, y, sample_weight=np.zeros(len(X)))
+
+
+BY_CLASS = {"no": 3.0, "yes": 0.25}  # and 1 for "maybe"
+CLASSIFIERS = [
+    (LogisticRegression, "cancer"),
+    (SoftmaxRegression, "iris"),
+    (LogisticRegression, "iris"),
+]
+
+
+def people(n_rows: int) -> list[str]:
+    """Return owners of two rows each."""
+    return [f"person {i // 2}" for i in range(n_rows)]
+
+
+def weights_of(y: Any, weight: Any) -> Any:
+    """Return weights of rows, by hand."""
+    by_class = np.array([BY_CLASS.get(label, 1.0) for label in y])
+    return by_class if weight is None else by_class * weight
+
+
+def forget_by(way: str, model: Any, X: Any, y: Any, weight: Any) -> None:
+    """Forget the rows that go: by person, position or content."""
+    given = {"subjects": people(len(X))} if way == "person" else {}
+    model.fit(X, y, sample_weight=weight, **given)
+    if way == "person":
+        model.forget([f"person {i}" for i in range(20)])
+    elif way == "position":
+        model.forget(rows=np.arange(40))
+    else:
+        part = None if weight is None else weight[:40]
+        model.forget(X=X[:40], y=y[:40], sample_weight=part)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("way", ["person", "position", "content", "content alone"])
+@pytest.mark.parametrize("given", [{"alpha": 0.01}, {"C": 0.3}])
+@pytest.mark.parametrize(("kind", "name"), CLASSIFIERS)
+def test_class_weights_multiply_weights(
+    kind: Any, name: str, given: dict[str, Any], way: str, weighted: bool
+) -> None:
+    X, y, weight = data(name)
+    order = np.random.default_rng(3).permutation(len(X))
+    X, y, weight = X[order], y[order], weight[order] if weighted else None
+    kept = {"keep_data": way != "content alone"}
+    ours = kind(class_weight=dict(BY_CLASS), **given, **kept)
+    forget_by(way, ours, X, y, weight)
+    plain = kind(**given, **kept)
+    forget_by(way, plain, X, y, weights_of(y, weight))
+    np.testing.assert_array_equal(ours.coef_, plain.coef_)
+    assert not np.allclose(kind(**given).fit(X, y).coef_, ours.coef_, atol=1e-3)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("kind", "name"), CLASSIFIERS[:2])
+def test_class_weights_are_those_of_scikit_learn(
+    kind: Any, name: str, weighted: bool
+) -> None:
+    X, y, weight = data(name)
+    weight = weight if weighted else None
+    ours = kind(C=0.3, class_weight=dict(BY_CLASS), mechanism="retrain")
+    ours.fit(X, y, sample_weight=weight).forget(rows=GONE)
+    left_X, left_y, left_weight = without(X, y, weight)
+    full = {label: BY_CLASS.get(label, 1.0) for label in np.unique(y)}
+    theirs = exact(C=0.3, class_weight=full)
+    same_model(ours, theirs.fit(left_X, left_y, sample_weight=left_weight), X)
+
+
+def test_class_weights_hold_when_a_class_loses_its_last_row() -> None:
+    X, y, weight = data("iris")
+    for declared in (None, ["maybe", "no", "yes"]):
+        model = SoftmaxRegression(
+            C=0.3,
+            class_weight={"maybe": 1.0, **BY_CLASS},
+            classes=declared,
+            penalize_intercept=declared is not None,
+            mechanism="retrain",
+        ).fit(X, y, sample_weight=weight, subjects=y)
+        model.forget(["no"])
+        left = y != "no"
+        again = clone(model).fit(X[left], y[left], sample_weight=weight[left])
+        np.testing.assert_allclose(model.coef_, again.coef_, atol=1e-9)
+        np.testing.assert_array_equal(model.classes_, again.classes_)
+
+
+def test_class_weights_of_numbers_are_kept_by_files(tmp_path: Path) -> None:
+    X, y, weight = data("iris")
+    y = np.unique(y, return_inverse=True)[1] + 1
+    by_class = {1: 2.0, np.int64(3): 0.5}
+    model = SoftmaxRegression(class_weight=by_class, keep_data=False)
+    model.fit(X, y, sample_weight=weight)
+    by_class[1] = 77.0  # a change after the fit
+    model.set_params(class_weight=None)
+    model.save(tmp_path / "model")
+    ship(model, tmp_path / "model.safetensors")
+    again = load(tmp_path / "model")
+    assert again.class_weight == {1: 2.0, 3: 0.5}
+    assert read_shipped(tmp_path / "model.safetensors").class_weight == {1: 2.0, 3: 0.5}
+    for one in (model, again):
+        one.forget(X=X[:4], y=y[:4], sample_weight=weight[:4])
+    np.testing.assert_array_equal(model.coef_, again.coef_)
+
+
+def test_class_weights_reach_a_registry(tmp_path: Path) -> None:
+    X, y, weight = data("cancer")
+    X = X / np.linalg.norm(X, axis=1, keepdims=True)
+    model = LogisticRegression(
+        C=0.1, class_weight=dict(BY_CLASS), budget=BUDGET, random_state=0
+    )
+    owners = people(len(X))
+    with Registry.create(tmp_path / "registry") as registry:
+        given = {"subjects": owners, "sample_weight": weight}
+        registry.fit("model", model, X, y, **given)
+        registry.forget(["person 3", "person 5"])
+        registry.models.ship("model", tmp_path / "model.safetensors")
+        answer = private_model_of(registry, "model").answer
+        kept = registry.models.case("model").rows.weight
+    assert read_shipped(tmp_path / "model.safetensors").class_weight == BY_CLASS
+    left = ~np.isin(owners, ["person 3", "person 5"])
+    np.testing.assert_array_equal(np.sort(kept), np.sort(weights_of(y, weight)[left]))
+    again = clone(model).set_params(budget=None)
+    again.fit(X[left], y[left], sample_weight=weight[left])
+    theta = private_model(again).answer.draft.theta
+    assert np.linalg.norm(answer.draft.theta - theta) <= answer.radius.value
+
+
+def test_tuned_classifiers_take_class_weights() -> None:
+    X, y, weight = data("cancer")
+    ours = TunedClassifier(class_weight=dict(BY_CLASS), fold_key="key")
+    plain = TunedClassifier(fold_key="key")
+    ours.fit(X, y, sample_weight=weight, subjects=people(len(X)))
+    plain.fit(X, y, sample_weight=weights_of(y, weight), subjects=people(len(X)))
+    for one in (ours, plain):
+        one.forget(["person 1", "person 7"])
+    assert ours.alpha_ == plain.alpha_
+    np.testing.assert_array_equal(ours.coef_, plain.coef_)
+
+
+def test_certificates_say_that_classes_have_weights() -> None:
+    X, y, _ = data("cancer")
+    plain = LogisticRegression().fit(X, y).certificate_
+    model = LogisticRegression(class_weight=dict(BY_CLASS)).fit(X, y)
+    for row in (5, 6):
+        stated = model.certificate_
+        assert stated.assumptions == (*plain.assumptions, CLASS_WEIGHT)
+        assert verify(stated, model.record_).stands
+        model.forget(rows=[row])
+
+
+def test_weights_of_unknown_classes() -> None:
+    X, y, _ = data("cancer")
+    declared = LogisticRegression(class_weight={"Yes": 2.0}, classes=["no", "yes"])
+    with pytest.raises(InvalidInput, match="class_weight names 'Yes', which is not"):
+        declared.fit(X, y)
+    with pytest.warns(ClassWeightWarning, match="class_weight names 'Yes', which no"):
+        learnt = LogisticRegression(class_weight={"Yes": 2.0}).fit(X, y)
+    np.testing.assert_array_equal(learnt.coef_, LogisticRegression().fit(X, y).coef_)
+    # A class may have left: then nothing is wrong.
+    every = {"maybe": 1.0, "no": 2.0, "yes": 3.0}
+    LogisticRegression(class_weight=every).fit(X, y)
+    with pytest.raises(InvalidInput, match=r"class_weight=.*; a regression has none"):
+        LinearRegression(class_weight=every).fit(X, np.arange(len(X)))

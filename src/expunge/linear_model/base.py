@@ -55,7 +55,7 @@ from ..private_model.subjects import (
 )
 from ..private_model.training_rows import RowDigests, TrainingRows
 from ..promise.budget import Budget
-from ..promise.certificate import Certificate, Scope
+from ..promise.certificate import CLASS_WEIGHT, Certificate, Scope
 from ..promise.noise import SECRET_BYTES, random_bytes
 from ..promise.verification import Record
 from ..removal import Mechanism
@@ -69,6 +69,7 @@ from .parameters import (
     is_checked,
     penalty_of,
     require_parameters,
+    weigh_as_fitted,
 )
 
 
@@ -105,6 +106,7 @@ class Forgetful(BaseEstimator, ABC):
         loss: str | Loss | None = None,
         classes: Sequence[Any] | None = None,
         C: float | None = None,
+        class_weight: dict[Any, float] | None = None,
     ) -> None:
         self.alpha = alpha
         self.l1_ratio = l1_ratio
@@ -120,6 +122,7 @@ class Forgetful(BaseEstimator, ABC):
         self.loss = loss
         self.classes = classes
         self.C = C
+        self.class_weight = class_weight
 
     def fit(
         self,
@@ -260,6 +263,11 @@ class Forgetful(BaseEstimator, ABC):
     ) -> tuple[Loss, Labels | None]:
         """Return the loss for these labels, and the classes of a classifier."""
 
+    def _weigh(self, y: Any, weight: Vector | None) -> Vector | None:
+        """Return the weights of rows, as the parameters have them."""
+        del y
+        return weight
+
     @abstractmethod
     def _code_labels(self, y: Any, labels: Labels | None) -> Vector:
         """Return labels as the codes that rows keep."""
@@ -285,13 +293,14 @@ class Forgetful(BaseEstimator, ABC):
         weight = None
         if sample_weight is not None:
             weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        weight = self._weigh(y, weight)
         loss, labels = self._learn_labels(y, weight)
         total = len(y) if weight is None else float(np.add.reduce(weight))
         objective = self._objective(loss, total)
         if labels is not None:
             labels.require_minimiser(objective)
         rows = objective.rows(X, self._code_labels(y, labels), weight)
-        return Prepared(objective, rows, labels, weight is not None)
+        return Prepared(objective, rows, labels, sample_weight is not None)
 
     def _fit_private(
         self,
@@ -339,7 +348,10 @@ class Forgetful(BaseEstimator, ABC):
         if labels is None:
             return private.objective.rows(X, coded, sample_weight)
         current = labels.recode(coded, private.objective.loss)
-        return replace(private.objective.rows(X, current, sample_weight), y=coded)
+        rows = private.objective.rows(X, current, sample_weight)
+        return replace(
+            rows, y=coded, weight=weigh_as_fitted(self._public, y, weight=rows.weight)
+        )
 
     def _release(self, after: PrivateModel) -> None:
         """Release the model after a request, and finish the request."""
@@ -458,6 +470,8 @@ def fit_prepared(
     labels = prepared.labels
     scope = carry_over(scope or Scope(), before, budget=estimator.budget)
     scope = replace(scope, classes="none" if labels is None else labels.stated)
+    if estimator.class_weight is not None:
+        scope = replace(scope, assumptions=(*scope.assumptions, CLASS_WEIGHT))
     private = estimator._fit_private(prepared, start=start, scope=scope)
     private, release, record = private.with_noise().release()
     parameters = deepcopy(estimator.get_params(deep=False)) | {"random_state": None}

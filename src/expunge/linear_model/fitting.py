@@ -38,7 +38,7 @@ from .base import (
     set_snapshot,
     snapshot_of,
 )
-from .parameters import Prepared, describe_features
+from .parameters import Prepared, describe_features, weigh_as_fitted
 
 
 def load(path: str | PathLike[str]) -> Any:
@@ -159,12 +159,13 @@ def refit_on(
     """
     require_release(private)
     X, y = estimator._validate(left.X, left.y)
+    weight = weigh_as_fitted(snapshot_of(estimator).public, y, weight=left.weight)
     labels, objective = private.labels, private.objective
     if labels is not None:
-        labels, loss = labels.learn_again(y, left.weight, objective.loss)
+        labels, loss = labels.learn_again(y, weight, objective.loss)
         objective = replace(objective, loss=loss)
         labels.require_minimiser(objective)
-    rows = objective.rows(X, estimator._code_labels(y, labels), left.weight)
+    rows = objective.rows(X, estimator._code_labels(y, labels), weight)
     start: Vector | None = private.answer.draft.theta
     if start is not None and start.size != rows.X.shape[1] * objective.loss.outputs:
         start = None

@@ -7,6 +7,7 @@ be, which ``fit`` checks, and what it means, which ``help`` shows.
 
 import inspect
 import reprlib
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..core.arrays import Private, require_magnitude
+from ..core.arrays import LARGEST, SMALLEST, Private, Vector, require_magnitude
 from ..core.losses import HalfSquared, Huber, Logistic, Loss, Multinomial, SquaredHinge
 from ..core.objective import Objective, Rows
 from ..core.penalties import L1, L2, ElasticNet, Penalty
@@ -42,6 +43,10 @@ BINARY_LOSSES: Mapping[str, Loss] = MappingProxyType(
 REGRESSION_LOSSES: Mapping[str, Loss] = MappingProxyType(
     {"half_squared": HalfSquared(), "huber": Huber()}
 )
+
+
+class ClassWeightWarning(UserWarning):
+    """Weights of classes name a label that no row has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,13 @@ def _is_switch(value: Any) -> bool:
 
 def _is_list(value: Any) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, str | bytes)
+
+
+def _is_class_weight(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return value is None
+    factors = value.values()
+    return all(_is_number(one) and SMALLEST <= one <= LARGEST for one in factors)
 
 
 def _offers(value: Any, protocol: Any) -> bool:
@@ -212,6 +224,14 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
             "learns them from the rows; then a class that loses its last row is "
             "dropped.",
         ),
+        "class_weight": Parameter(
+            "None or a dict of positive weights by label ('balanced' is not supported "
+            "yet: its weights would change with everyone who leaves)",
+            _is_class_weight,
+            "For a classifier: each row counts as often as its class says, times its "
+            "own weight; 1 for a label that is not named. Fix them without looking at "
+            "the data.",
+        ),
     }
 )
 
@@ -293,6 +313,49 @@ def choose_object(
             "an object"
         )
     return choices[value]
+
+
+def require_weighed(labels: Labels, class_weight: Mapping[Any, float] | None) -> None:
+    """Raise InvalidInput for the weight of a class that is not declared.
+
+    Where classes are learnt, a weight for a label without rows is no error: its last
+    row may have left, and naming it must not prove that somebody had it.
+    """
+    known = labels.classes.tolist()
+    strangers = [label for label in class_weight or () if label not in known]
+    if not strangers:
+        return
+    if labels.declared:
+        raise InvalidInput(
+            f"class_weight names {strangers[0]!r}, which is not one of the classes; "
+            "check its labels and those of classes=..."
+        )
+    if not set(known) <= set(class_weight or ()):
+        warnings.warn(
+            f"class_weight names {strangers[0]!r}, which no row has, and leaves other "
+            "classes at weight 1; check its labels (declare classes=[...] to have them "
+            "checked for you)",
+            ClassWeightWarning,
+            stacklevel=5,
+        )
+
+
+def weigh_classes(
+    y: Any, weight: Vector | None, *, class_weight: Mapping[Any, float] | None
+) -> Vector | None:
+    """Return weights of rows, each multiplied by that of its class; None if all 1."""
+    if class_weight is None:
+        return weight
+    classes, places = np.unique(y, return_inverse=True)
+    by_class = [class_weight.get(label, 1.0) for label in classes.tolist()]
+    factors: Vector = np.array(by_class, dtype=np.float64)[places]
+    return factors if weight is None else weight * factors
+
+
+def weigh_as_fitted(public: PublicModel, y: Any, *, weight: Any) -> Any:
+    """Return weights of rows by class, as the parameters were at the fit."""
+    class_weight = public.parameters.get("class_weight")
+    return weigh_classes(y, weight, class_weight=class_weight)
 
 
 def factors_of(given: Mapping[str, Any], weight: float) -> dict[str, Any]:

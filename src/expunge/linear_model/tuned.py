@@ -86,6 +86,7 @@ class TunedEstimator(Forgetful):
         loss: str | Loss | None = None,
         verbose: bool = False,
         classes: Sequence[Any] | None = None,
+        class_weight: dict[Any, float] | None = None,
     ) -> None:
         self.alphas = alphas
         self.l1_ratios = l1_ratios
@@ -102,6 +103,7 @@ class TunedEstimator(Forgetful):
         self.loss = loss
         self.verbose = verbose
         self.classes = classes
+        self.class_weight = class_weight
 
     @property
     def alpha_(self) -> float:

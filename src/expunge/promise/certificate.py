@@ -68,6 +68,8 @@ ASSUMPTIONS = (
 )
 # A certificate with a selection says this too.
 TUNED = "the candidates, the folds and their key were fixed without looking at the data"
+# And one with weights for classes this.
+CLASS_WEIGHT = "the weights of the classes were fixed without looking at the data"
 NOT_COVERED = (
     "what the private state could reveal to someone who reads the operator's memory",
     "earlier releases, which contained the removed people: the comparison is with an "
@@ -171,7 +173,7 @@ class Scope:
     in_registry, has_people
         Whether a registry keeps the model, and whether the rows have owners.
     assumptions, not_covered
-        Further sentences, on the steps of a pipeline.
+        Further sentences, on weights of classes and the steps of a pipeline.
     """
 
     mechanism: str = "newton"
