@@ -246,6 +246,8 @@ WRONG: dict[str, tuple[str, list[Any]]] = {
     "loss": ("a loss object", [3, Huber]),
     "verbose": ("True or False", ["yes"]),
     "classes": ("a list of labels", ["ab", 3]),
+    "tol": ("None or a positive number", ["x", 0.0, -1.0, np.nan]),
+    "max_iter": ("None or a positive integer", ["x", 0, -1, 10.0, True]),
     "class_weight": (
         "a dict of positive weights by label ('balanced' is not supported yet",
         ["balanced", [1.0, 2.0], {0: 0.0}, {0: -1}, {0: "x"}, {0: np.nan}, {0: 1e60}],

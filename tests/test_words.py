@@ -4,6 +4,9 @@
 The oracle is scikit-learn itself, fitted to the rows that are left.
 """
 
+import inspect
+import warnings
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +15,28 @@ import pytest
 from sklearn import linear_model as rivals
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
+from sklearn.exceptions import NotFittedError
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.preprocessing import StandardScaler
 
 from expunge import Budget, load, read_shipped, ship, verify
-from expunge.exceptions import InvalidInput
+from expunge.core.sums import loss_slopes
+from expunge.exceptions import InvalidInput, NoPrivateState, NotConverged
 from expunge.linear_model import (
     LinearRegression,
     LogisticRegression,
+    NoPromiseWarning,
     SoftmaxRegression,
     TunedClassifier,
+    TunedRegressor,
 )
 from expunge.linear_model.base import private_model
-from expunge.linear_model.parameters import ClassWeightWarning
+from expunge.linear_model.sklearn_parameters import (
+    INSTEAD,
+    ClassWeightWarning,
+    UnknownParameter,
+    warn_without_budget,
+)
 from expunge.promise.certificate import CLASS_WEIGHT
 from expunge.registry import Registry
 from tests.registries import private_model_of
@@ -333,3 +345,110 @@ def test_weights_of_unknown_classes() -> None:
     LogisticRegression(class_weight=every).fit(X, y)
     with pytest.raises(InvalidInput, match=r"class_weight=.*; a regression has none"):
         LinearRegression(class_weight=every).fit(X, np.arange(len(X)))
+
+
+def test_tol_is_the_gradient_that_a_fit_may_end_with() -> None:
+    X, y, weight = data("cancer")
+    plain = LogisticRegression(C=1.0).fit(X, y, sample_weight=weight)
+    for tol in (1.0, 1e-4, 1e-9):
+        model = LogisticRegression(C=1.0, tol=tol).fit(X, y, sample_weight=weight)
+        np.testing.assert_array_equal(model.coef_, plain.coef_)
+        objective = private_model(model).objective
+        rows = objective.rows(X, np.where(y == "yes", 1.0, -1.0), weight)
+        theta = private_model(model).answer.draft.theta
+        slopes = loss_slopes(objective.loss, rows, theta=theta) / rows.total_weight
+        gradient = slopes + objective.quadratic_gradient(theta)
+        assert np.linalg.norm(gradient) <= tol
+    model = LogisticRegression(C=1.0, tol=1e-30)
+    with pytest.raises(NotConverged, match=r"larger than tol=1e-30; raise it"):
+        model.fit(X, y)
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+
+
+@pytest.mark.parametrize("l1_ratio", [0.0, 1.0])
+def test_max_iter_limits_the_steps_and_never_the_answer(l1_ratio: float) -> None:
+    X, y, _ = data("cancer")
+    plain = LogisticRegression(l1_ratio=l1_ratio).fit(X, y)
+    assert 2 < plain.n_iter_ < 100
+    for max_iter in (100, 10_000):
+        model = LogisticRegression(l1_ratio=l1_ratio, max_iter=max_iter, tol=1e-8)
+        model.fit(X, y)
+        np.testing.assert_array_equal(model.coef_, plain.coef_)
+    with pytest.raises(NotConverged, match="took more than max_iter=2 steps"):
+        LogisticRegression(l1_ratio=l1_ratio, max_iter=2).fit(X, y)
+    exactly = LogisticRegression(l1_ratio=l1_ratio, max_iter=plain.n_iter_).fit(X, y)
+    assert exactly.forget(rows=[3]).n_iter_ == 1
+    with pytest.raises(NoPrivateState):  # it depends on all rows
+        _ = deepcopy(exactly).n_iter_
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "message"),
+    [
+        (LogisticRegression, "penality", "did you mean penalty?"),
+        (LogisticRegression, "solver", "there is one solver"),
+        (LogisticRegression, "n_jobs", "OMP_NUM_THREADS"),
+        (LogisticRegression, "dual", "there is one solver"),
+        (LogisticRegression, "multi_class", "SoftmaxRegression all classes together"),
+        (SoftmaxRegression, "Cs", "TunedClassifier and TunedRegressor choose among"),
+        (LinearRegression, "positive", "either sign"),
+        (LinearRegression, "weather", "it takes alpha, l1_ratio, penalty"),
+        (TunedClassifier, "C", "give candidates as alphas=[...]"),
+        (TunedClassifier, "tol", "there is one solver"),
+        (TunedRegressor, "alpha", "give candidates as alphas=[...]"),
+    ],
+)
+def test_an_unknown_parameter_is_named_with_the_class_called(
+    kind: Any, given: str, message: str
+) -> None:
+    with pytest.raises(UnknownParameter) as caught:
+        kind(**{given: 1})
+    assert str(caught.value).startswith(f"{kind.__name__} has no parameter {given!r}: ")
+    assert message in str(caught.value) and isinstance(caught.value, TypeError)
+
+
+ESTIMATORS = (
+    LinearRegression,
+    LogisticRegression,
+    SoftmaxRegression,
+    TunedClassifier,
+    TunedRegressor,
+)
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_constructors_show_their_parameters(kind: Any) -> None:
+    shown = inspect.signature(kind).parameters
+    assert sorted(shown) == sorted(kind().get_params())
+    assert all(one.kind is one.POSITIONAL_OR_KEYWORD for one in shown.values())
+
+
+def test_advice_is_about_parameters_that_some_estimator_lacks() -> None:
+    for name in INSTEAD:
+        assert any(name not in kind().get_params() for kind in ESTIMATORS)
+    ours = LogisticRegression().get_params()
+    for theirs in (rivals.LogisticRegression(), rivals.Ridge(), rivals.ElasticNet()):
+        assert {*theirs.get_params()} <= {*ours, *INSTEAD}
+
+
+def test_a_model_without_a_budget_says_once_that_it_promises_nothing() -> None:
+    X, y, _ = data("cancer")
+    warn_without_budget.cache_clear()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        X = X / np.linalg.norm(X, axis=1, keepdims=True)
+        LogisticRegression(budget=BUDGET, random_state=0).fit(X, y)
+        assert not said
+        model = LogisticRegression().fit(X, y)
+        model.forget(rows=[3])
+        LinearRegression().fit(X, np.arange(len(X)))
+    assert [one.category for one in said] == [NoPromiseWarning]
+    assert said[0].filename == __file__ and "promises nothing" in str(said[0].message)
+    warn_without_budget.cache_clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):  # as an error it is not said, so it is said again
+            with pytest.raises(NoPromiseWarning):
+                model.set_params(alpha=1.0).fit(X, y)
+    assert model.certificate_.n_subjects_removed == 1  # the old fit stands

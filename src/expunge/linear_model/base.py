@@ -22,12 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    _num_samples,
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
 from ..core.arrays import Matrix, Vector, write_lock
 from ..core.losses import Loss
@@ -65,11 +60,17 @@ from .parameters import (
     choose_object,
     describe_features,
     describe_parameters,
-    factors_of,
     is_checked,
     penalty_of,
     require_parameters,
+)
+from .sklearn_parameters import (
+    factors_of,
+    name_unknown,
+    require_effort,
+    warn_without_budget,
     weigh_as_fitted,
+    weights_of,
 )
 
 
@@ -90,6 +91,7 @@ class Forgetful(BaseEstimator, ABC):
             cls.by_name[cls.__name__] = cls
             cls.__doc__ = describe_parameters(cls)
 
+    @name_unknown
     def __init__(
         self,
         alpha: float | None = None,
@@ -107,6 +109,8 @@ class Forgetful(BaseEstimator, ABC):
         classes: Sequence[Any] | None = None,
         C: float | None = None,
         class_weight: dict[Any, float] | None = None,
+        tol: float | None = None,
+        max_iter: int | None = None,
     ) -> None:
         self.alpha = alpha
         self.l1_ratio = l1_ratio
@@ -123,6 +127,8 @@ class Forgetful(BaseEstimator, ABC):
         self.classes = classes
         self.C = C
         self.class_weight = class_weight
+        self.tol = tol
+        self.max_iter = max_iter
 
     def fit(
         self,
@@ -143,6 +149,8 @@ class Forgetful(BaseEstimator, ABC):
         sample_weight
             Weights; integer weights count rows.
         """
+        if self.budget is None:
+            warn_without_budget()
         with write_lock(self):
             fresh = copy(self)  # a fit that fails changes nothing
             prepared = fresh._prepare(X, y, sample_weight)
@@ -219,6 +227,11 @@ class Forgetful(BaseEstimator, ABC):
         return private.adoption
 
     @property
+    def n_iter_(self) -> int:
+        """Steps of the solver at the last fit or request. Private."""
+        return private_model(self).answer.n_steps
+
+    @property
     def coef_(self) -> Matrix:
         """Coefficients of the last release."""
         return self._public.coefficients[0]
@@ -263,11 +276,6 @@ class Forgetful(BaseEstimator, ABC):
     ) -> tuple[Loss, Labels | None]:
         """Return the loss for these labels, and the classes of a classifier."""
 
-    def _weigh(self, y: Any, weight: Vector | None) -> Vector | None:
-        """Return the weights of rows, as the parameters have them."""
-        del y
-        return weight
-
     @abstractmethod
     def _code_labels(self, y: Any, labels: Labels | None) -> Vector:
         """Return labels as the codes that rows keep."""
@@ -290,10 +298,7 @@ class Forgetful(BaseEstimator, ABC):
         """Learn features and labels, and return the rows with their objective."""
         require_parameters(self.get_params(deep=False))
         X, y = self._validate(X, y)
-        weight = None
-        if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
-        weight = self._weigh(y, weight)
+        weight = weights_of(self, X, y, sample_weight=sample_weight)
         loss, labels = self._learn_labels(y, weight)
         total = len(y) if weight is None else float(np.add.reduce(weight))
         objective = self._objective(loss, total)
@@ -326,6 +331,7 @@ class Forgetful(BaseEstimator, ABC):
             budget=self.budget,
             start=start,
         )
+        require_effort(model.answer, tol=self.tol, max_iter=self.max_iter)
         return replace(
             model.with_scope(replace(scope, rows_kept=self.keep_data)),
             labels=prepared.labels,

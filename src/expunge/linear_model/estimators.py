@@ -19,13 +19,8 @@ from ..exceptions import InvalidInput, Unsupported
 from ..private_model.labels import Labels, learn_labels
 from .base import Forgetful
 from .fitting import make_linear, make_logistic, make_softmax
-from .parameters import (
-    BINARY_LOSSES,
-    REGRESSION_LOSSES,
-    choose_object,
-    require_weighed,
-    weigh_classes,
-)
+from .parameters import BINARY_LOSSES, REGRESSION_LOSSES, choose_object
+from .sklearn_parameters import require_weighed
 
 # Names of losses whose predictors are log-odds.
 LOGISTIC = frozenset({"Logistic", "OneVsRest"})
@@ -58,9 +53,6 @@ class _Classifier(ClassifierMixin, Forgetful):
         require_weighed(labels, self.class_weight)
         loss = labels.loss_like(pair)
         return loss, replace(labels, signed=loss.outputs == 1)
-
-    def _weigh(self, y: Any, weight: Vector | None) -> Vector | None:
-        return weigh_classes(y, weight, class_weight=self.class_weight)
 
     def _code_labels(self, y: Any, labels: Labels | None) -> Vector:
         assert labels is not None
@@ -181,12 +173,10 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
         self, y: Any, weight: Vector | None
     ) -> tuple[Loss, Labels | None]:
         del weight
-        for name in ("classes", "class_weight"):
-            if getattr(self, name) is not None:
-                raise InvalidInput(
-                    f"{name}={getattr(self, name)!r}; a regression has none, leave it "
-                    "out"
-                )
+        if self.classes is not None:
+            raise InvalidInput(
+                f"classes={self.classes!r}; a regression has none, leave it out"
+            )
         self._n_targets = None if np.ndim(y) == 1 else int(np.shape(y)[1])
         return self._loss(), None
 

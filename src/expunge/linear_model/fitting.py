@@ -38,7 +38,8 @@ from .base import (
     set_snapshot,
     snapshot_of,
 )
-from .parameters import Prepared, describe_features, weigh_as_fitted
+from .parameters import Prepared, describe_features
+from .sklearn_parameters import weigh_as_fitted
 
 
 def load(path: str | PathLike[str]) -> Any:

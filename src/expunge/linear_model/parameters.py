@@ -7,7 +7,6 @@ be, which ``fit`` checks, and what it means, which ``help`` shows.
 
 import inspect
 import reprlib
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
@@ -17,10 +16,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..core.arrays import LARGEST, SMALLEST, Private, Vector, require_magnitude
+from ..core.arrays import LARGEST, SMALLEST, Private
 from ..core.losses import HalfSquared, Huber, Logistic, Loss, Multinomial, SquaredHinge
 from ..core.objective import Objective, Rows
 from ..core.penalties import L1, L2, ElasticNet, Penalty
+from ..core.solver import MAX_STEPS
 from ..exceptions import InvalidInput
 from ..private_model.labels import Labels
 from ..private_model.snapshot import PublicModel
@@ -28,6 +28,8 @@ from ..promise.budget import Budget
 from ..removal import Jackknife, Mechanism, Newton, Rescaled, Retrain
 
 Choice = TypeVar("Choice")
+
+ALPHA = 1e-3  # where neither alpha nor C is given
 
 MECHANISMS: Mapping[str, Mechanism] = MappingProxyType(
     {
@@ -43,10 +45,6 @@ BINARY_LOSSES: Mapping[str, Loss] = MappingProxyType(
 REGRESSION_LOSSES: Mapping[str, Loss] = MappingProxyType(
     {"half_squared": HalfSquared(), "huber": Huber()}
 )
-
-
-class ClassWeightWarning(UserWarning):
-    """Weights of classes name a label that no row has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +106,6 @@ def _offers(value: Any, protocol: Any) -> bool:
     return not isinstance(value, type) and all(hasattr(value, name) for name in members)
 
 
-ALPHA = 1e-3  # where neither alpha nor C is given
 NUMBER, MAYBE_NUMBER, SWITCH = "a number", "None or a number", "True or False"
 PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
     {
@@ -232,6 +229,21 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
             "own weight; 1 for a label that is not named. Fix them without looking at "
             "the data.",
         ),
+        "tol": Parameter(
+            "None or a positive number",
+            lambda value: value is None or (_is_number(value) and value > 0.0),
+            "The largest gradient (Euclidean norm, of the mean loss with its penalty) "
+            "that you accept at the end of a fit. The solver always goes on until only "
+            "rounding is left, so tol changes no model; a fit that cannot meet it "
+            "raises NotConverged.",
+        ),
+        "max_iter": Parameter(
+            "None or a positive integer",
+            lambda value: value is None or (_is_integer(value) and value > 0),
+            "The most steps of the solver that you accept in a fit. It changes no "
+            f"model; a fit that needs more, or more than {MAX_STEPS}, raises "
+            "NotConverged.",
+        ),
     }
 )
 
@@ -313,87 +325,6 @@ def choose_object(
             "an object"
         )
     return choices[value]
-
-
-def require_weighed(labels: Labels, class_weight: Mapping[Any, float] | None) -> None:
-    """Raise InvalidInput for the weight of a class that is not declared.
-
-    Where classes are learnt, a weight for a label without rows is no error: its last
-    row may have left, and naming it must not prove that somebody had it.
-    """
-    known = labels.classes.tolist()
-    strangers = [label for label in class_weight or () if label not in known]
-    if not strangers:
-        return
-    if labels.declared:
-        raise InvalidInput(
-            f"class_weight names {strangers[0]!r}, which is not one of the classes; "
-            "check its labels and those of classes=..."
-        )
-    if not set(known) <= set(class_weight or ()):
-        warnings.warn(
-            f"class_weight names {strangers[0]!r}, which no row has, and leaves other "
-            "classes at weight 1; check its labels (declare classes=[...] to have them "
-            "checked for you)",
-            ClassWeightWarning,
-            stacklevel=5,
-        )
-
-
-def weigh_classes(
-    y: Any, weight: Vector | None, *, class_weight: Mapping[Any, float] | None
-) -> Vector | None:
-    """Return weights of rows, each multiplied by that of its class; None if all 1."""
-    if class_weight is None:
-        return weight
-    classes, places = np.unique(y, return_inverse=True)
-    by_class = [class_weight.get(label, 1.0) for label in classes.tolist()]
-    factors: Vector = np.array(by_class, dtype=np.float64)[places]
-    return factors if weight is None else weight * factors
-
-
-def weigh_as_fitted(public: PublicModel, y: Any, *, weight: Any) -> Any:
-    """Return weights of rows by class, as the parameters were at the fit."""
-    class_weight = public.parameters.get("class_weight")
-    return weigh_classes(y, weight, class_weight=class_weight)
-
-
-def factors_of(given: Mapping[str, Any], weight: float) -> dict[str, Any]:
-    """Return what an objective needs of alpha, C, ridge and scaling.
-
-    Parameters
-    ----------
-    given
-        The parameters of an estimator.
-    weight
-        W: the sum of the weights of the rows to fit.
-    """
-    alpha, C, scaling, ridge = (given[n] for n in ("alpha", "C", "scaling", "ridge"))
-    if C is None:
-        alpha = ALPHA if alpha is None else alpha
-        return {
-            "alpha": alpha,
-            "ridge": ridge,
-            "scaling": "mean" if scaling is None else scaling,
-        }
-    if alpha is not None:
-        raise InvalidInput(f"C={C} and alpha={alpha}; pass one of them")
-    if scaling not in (None, "sum"):
-        raise InvalidInput(
-            f"C={C} and scaling={scaling!r}; C means scaling='sum': leave scaling out, "
-            "or pass alpha in place of C"
-        )
-    if ridge:
-        raise InvalidInput(
-            f"C={C} and ridge={ridge}; C counts the sum of the losses and ridge their "
-            "mean: pass alpha in place of C, or l1_ratio in place of ridge"
-        )
-    if not C > 0.0:
-        raise InvalidInput(f"C={C}; it must be a positive number")
-    require_magnitude("C", C)
-    if not weight > 0.0:
-        raise InvalidInput("no row has positive weight; check the rows and weights")
-    return {"alpha": 1.0 / (C * weight), "scaling": "sum", "C": float(C)}
 
 
 def penalty_of(penalty: Penalty | None, l1_ratio: float) -> Penalty:

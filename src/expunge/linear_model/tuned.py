@@ -40,6 +40,7 @@ from ..selection.tuned_model import (
 from .base import Forgetful, private_model
 from .estimators import LinearRegression, LogisticRegression
 from .parameters import MECHANISMS, Prepared, choose_object, penalty_of
+from .sklearn_parameters import name_unknown
 
 ALPHAS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
 WIDTH = 30
@@ -69,6 +70,7 @@ class Curve(Private):
 class TunedEstimator(Forgetful):
     """An estimator that chooses among candidates by cross-validation."""
 
+    @name_unknown
     def __init__(
         self,
         alphas: Sequence[float] = ALPHAS,
