@@ -17,6 +17,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.exceptions import NotFittedError
 from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from expunge import Budget, load, read_shipped, ship, verify
@@ -307,6 +308,26 @@ def test_class_weights_reach_a_registry(tmp_path: Path) -> None:
     again.fit(X[left], y[left], sample_weight=weight[left])
     theta = private_model(again).answer.draft.theta
     assert np.linalg.norm(answer.draft.theta - theta) <= answer.radius.value
+
+
+@pytest.mark.parametrize("way", ["person", "position", "content"])
+@pytest.mark.parametrize(("kind", "name"), CLASSIFIERS[:2])
+def test_class_weights_and_c_reach_a_model_with_preprocessing(
+    kind: Any, name: str, way: str
+) -> None:
+    X, y, weight = data(name)
+    X = 3.0 * X + 7.0
+    order = np.random.default_rng(3).permutation(len(X))
+    X, y = X[order], y[order]
+    full = {label: BY_CLASS.get(label, 1.0) for label in np.unique(y)}
+    ours = kind(C=0.3, class_weight=full, preprocessing=StandardScaler())
+    forget_by(way, ours.set_params(mechanism="retrain"), X, y, None)
+    theirs = make_pipeline(StandardScaler(), exact(C=0.3, class_weight=full))
+    same_model(ours, theirs.fit(X[40:], y[40:]), X)
+    assert ours.certificate_.objective["C"] == 0.3
+    assert CLASS_WEIGHT in ours.certificate_.assumptions
+    with pytest.raises(InvalidInput, match="class_weight and sample_weight with"):
+        ours.fit(X, y, sample_weight=weight)
 
 
 def test_tuned_classifiers_take_class_weights() -> None:
