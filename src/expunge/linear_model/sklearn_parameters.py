@@ -160,7 +160,9 @@ def factors_of(given: Mapping[str, Any], weight: float) -> dict[str, Any]:
     return {"alpha": 1.0 / (C * weight), "scaling": "sum", "C": float(C)}
 
 
-def require_weighed(labels: Labels, class_weight: Mapping[Any, float] | None) -> None:
+def require_named_classes(
+    labels: Labels, class_weight: Mapping[Any, float] | None
+) -> None:
     """Raise InvalidInput for the weight of a class that is not declared.
 
     Where classes are learnt, a weight for a label without rows is no error: its last

@@ -25,10 +25,10 @@ from ..files.folder import (
     unframe,
     unframe_public,
 )
+from ..preprocessing import pipeline_model
 from ..private_model.model import Fetch, PrivateModel
 from ..private_model.snapshot import PublicModel, Snapshot
 from ..private_model.training_rows import TrainingRows
-from ..preprocessing import pipeline_model
 from ..selection import tuned_model
 from .storage.people_table import PageKeys
 
