@@ -361,7 +361,7 @@ class Forgetful(BaseEstimator, ABC):
         fit: Any = PrivateModel.fit
         if prepared.recipe is not None:
             require_pipeline(prepared.recipe, self.budget, keep_data=self.keep_data)
-            fit = partial(fit_pipeline, prepared.recipe)
+            fit = partial(fit_pipeline, recipe=prepared.recipe)
         model: PrivateModel = fit(
             prepared.objective,
             rows,
@@ -563,6 +563,6 @@ def fit_prepared(
         n_targets=getattr(estimator, "_n_targets", None),
         pair=None if labels is None else labels.pair,
         weighted=prepared.weighted,
-        **private.public_parts(),
+        **private.public_parts,
     )
     estimator._snapshot = Snapshot(public, private, record)

@@ -187,7 +187,7 @@ class TunedEstimator(Forgetful):
             models = tune_folds(
                 rule,
                 split,
-                recipe,
+                recipe=recipe,
                 choose=rule.chooser(at_fit=True),
                 tick=bar,
             )
@@ -198,7 +198,7 @@ class TunedEstimator(Forgetful):
         chosen = choose_with_noise(models.choice, noise, rule=rule)
         fit: Any = PrivateModel.fit
         if recipe is not None:
-            fit = partial(fit_pipeline, recipe)
+            fit = partial(fit_pipeline, recipe=recipe)
         else:
             start = models.full_fits[chosen].anchor
         model = fit(
@@ -265,7 +265,7 @@ def loo_error(model: Forgetful) -> LooResult:
             "every row; fit with keep_data=True, or call leave_one_out(state, rows)"
         )
     summary = summarise(
-        private.objective_for(rows), rows, theta=private.answer.draft.theta
+        private.agreement.objective_for(rows), rows, theta=private.answer.draft.theta
     )
     return leave_one_out(keep_sums(initial_state(summary), summary, moment=True), rows)
 
