@@ -26,7 +26,7 @@ from sklearn.preprocessing import (
 
 from expunge import Budget, LinearRegression
 from expunge.exceptions import InvalidInput, Unsupported
-from expunge.linear_model.base import public_model
+from expunge.linear_model.snapshots import public_model
 
 N_ROWS = 24
 

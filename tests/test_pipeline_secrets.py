@@ -21,7 +21,7 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 
 from expunge import LinearRegression, load
 from expunge.exceptions import NoPrivateState
-from expunge.linear_model.base import private_model, public_model
+from expunge.linear_model.snapshots import private_model, public_model
 from expunge.registry import Registry
 
 N_ROWS = 60
@@ -40,7 +40,8 @@ def table() -> tuple[pd.DataFrame, NDArray[Any]]:
             "job": rng.choice(["baker", "nurse"], N_ROWS).astype(object),
         }
     )
-    frame.loc[5, ["age", "city"]] = [MARK, "carthage"]
+    frame.loc[5, "age"] = MARK
+    frame.loc[5, "city"] = "carthage"
     frame.loc[9, "age"] = np.nan
     frame.loc[17, "job"] = np.nan
     return frame, rng.normal(size=N_ROWS)
@@ -125,11 +126,12 @@ def test_copies_carry_the_release_alone(forgotten: Any) -> None:
             assert not names & {"Statistics", "PipelineModel", "TrainingRows"}
             with pytest.raises(NoPrivateState):
                 travelled.forget([1])
-    assert "carthage" in str(public_model(fitted).preprocessing.names)  # type: ignore
+    public: Any = public_model(fitted)
+    assert "carthage" in str(public.preprocessing.names)
 
 
 def test_reprs_show_no_statistic(forgotten: Any) -> None:
-    private = private_model(forgotten)
+    private: Any = private_model(forgotten)
     for part in (
         private,
         private.statistics,

@@ -22,7 +22,11 @@ from sklearn.preprocessing import StandardScaler
 from expunge import Budget, LinearRegression, LogisticRegression, load
 from expunge.exceptions import ExpungeError, InvalidInput
 from expunge.ledger import check_receipt, open_signing_key
-from expunge.promise.certificate import BEFORE_PIPELINE, OTHER_RELEASES, PREPROCESSING
+from expunge.promise.scope import (
+    BEFORE_PREPROCESSING,
+    OTHER_RELEASES,
+    PREPROCESSING,
+)
 from expunge.registry import Registry
 from tests.forgery import forged_receipt, made_up
 
@@ -194,7 +198,9 @@ def pipelines_say_what_is_true(rng: Generator, checker: Checker) -> None:
     piped = pipeline.forget(rows=[int(rng.integers(len(X)))]).certificate_.not_covered
     checker.check(PREPROCESSING in plain, "a plain model covers preprocessing")
     checker.check(PREPROCESSING not in piped, "a pipeline says that it does not forget")
-    checker.check(BEFORE_PIPELINE in piped, "a pipeline covers what came before it")
+    checker.check(
+        BEFORE_PREPROCESSING in piped, "it covers what came before it"
+    )
 
 
 def public_documents_tell_days(rng: Generator, checker: Checker) -> None:

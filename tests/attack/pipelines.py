@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from expunge.exceptions import CapacityExceeded
-from expunge.linear_model.base import public_model
+from expunge.linear_model.snapshots import public_model
 
 from . import draws
 from .draws import Generator, Task, chance, pick

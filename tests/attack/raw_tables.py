@@ -305,7 +305,7 @@ def draw_categories(rng: Generator, n: int) -> Categories:
     if chance(rng, 0.3):
         settings["drop"] = pick(rng, "first", "if_binary")
     if chance(rng, 0.2):
-        more = [FILLED] if strategy == "constant" else []
+        more: list[Any] = [FILLED] if strategy == "constant" else []
         more += [np.nan] if holes and strategy is None else []
         settings["categories"] = [[*map(str, words), "never", *more]]
     unknown = pick(rng, "ignore", "infrequent_if_exist")

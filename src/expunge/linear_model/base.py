@@ -5,9 +5,6 @@ The model of a fitted estimator is one ``Snapshot``, replaced at once: an interr
 error or another thread finds the old model or the new one, never half of each.
 ``coef_`` and ``intercept_`` always belong to the last release. Pickles and deep copies
 hold the release alone.
-
-The functions at the end are for the rest of the package, which never reaches into an
-estimator.
 """
 
 from abc import ABC, abstractmethod
@@ -24,11 +21,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import (
-    _check_sample_weight,
-    _check_y,
     _num_samples,
-    check_consistent_length,
-    check_is_fitted,
     validate_data,
 )
 
@@ -36,11 +29,14 @@ from ..core.arrays import Matrix, Vector, write_lock
 from ..core.losses import Loss
 from ..core.objective import Objective, Rows, Scaling, check_weights
 from ..core.penalties import Penalty
-from ..exceptions import CapacityExceeded, InvalidInput, NoPrivateState, Unsupported
+from ..exceptions import CapacityExceeded, InvalidInput, Unsupported
 from ..files import save
 from ..plan import PlanOptions, PlanReport, plan_model
-from ..preprocessing.columns import Recipe, learn_columns, read_columns
-from ..preprocessing.pipeline_model import fit_pipeline, require_pipeline
+from ..preprocessing.pipeline_model import (
+    fit_pipeline,
+    require_following,
+    require_pipeline,
+)
 from ..private_model.answers import Adoption
 from ..private_model.labels import Labels
 from ..private_model.model import PrivateModel
@@ -60,19 +56,37 @@ from ..private_model.subjects import (
 )
 from ..private_model.training_rows import RowDigests, TrainingRows
 from ..promise.budget import Budget
-from ..promise.certificate import Certificate, Scope
+from ..promise.certificate import Certificate
 from ..promise.noise import SECRET_BYTES, random_bytes
+from ..promise.scope import Scope
 from ..promise.verification import Record
 from ..removal import Mechanism
 from .parameters import (
     MECHANISMS,
     Prepared,
+    check_labels,
+    check_table,
     choose_object,
     describe_features,
     describe_parameters,
     is_checked,
     penalty_of,
+    read_table,
     require_parameters,
+)
+from .sklearn_parameters import (
+    factors_of,
+    name_unknown,
+    require_effort,
+    warn_without_budget,
+    weigh_as_fitted,
+    weights_of,
+)
+from .snapshots import (
+    finished_snapshot,
+    private_model,
+    public_model,
+    snapshot_of,
 )
 
 
@@ -93,13 +107,14 @@ class Forgetful(BaseEstimator, ABC):
             cls.by_name[cls.__name__] = cls
             cls.__doc__ = describe_parameters(cls)
 
+    @name_unknown
     def __init__(
         self,
-        alpha: float = 1e-3,
+        alpha: float | None = None,
         l1_ratio: float = 0.0,
         penalty: Penalty | None = None,
         ridge: float = 0.0,
-        scaling: Scaling = "mean",
+        scaling: Scaling | None = None,
         fit_intercept: bool = True,
         penalize_intercept: bool = False,
         mechanism: str | Mechanism = "newton",
@@ -109,6 +124,10 @@ class Forgetful(BaseEstimator, ABC):
         loss: str | Loss | None = None,
         classes: Sequence[Any] | None = None,
         preprocessing: Any = None,
+        C: float | None = None,
+        class_weight: dict[Any, float] | None = None,
+        tol: float | None = None,
+        max_iter: int | None = None,
     ) -> None:
         self.alpha = alpha
         self.l1_ratio = l1_ratio
@@ -124,6 +143,10 @@ class Forgetful(BaseEstimator, ABC):
         self.loss = loss
         self.classes = classes
         self.preprocessing = preprocessing
+        self.C = C
+        self.class_weight = class_weight
+        self.tol = tol
+        self.max_iter = max_iter
 
     def fit(
         self,
@@ -145,6 +168,8 @@ class Forgetful(BaseEstimator, ABC):
         sample_weight
             Weights; integer weights count rows.
         """
+        if self.budget is None:
+            warn_without_budget()
         with write_lock(self):
             fresh = copy(self)  # a fit that fails changes nothing
             prepared = fresh._prepare(X, y, sample_weight)
@@ -216,6 +241,11 @@ class Forgetful(BaseEstimator, ABC):
         return private.adoption
 
     @property
+    def n_iter_(self) -> int:
+        """Steps of the solver at the last fit or request. Private."""
+        return private_model(self).answer.n_steps
+
+    @property
     def coef_(self) -> Matrix:
         """Coefficients of the last release."""
         return self._public.coefficients[0]
@@ -268,24 +298,12 @@ class Forgetful(BaseEstimator, ABC):
     def _validate(self, X: Any, y: Any, *, reset: bool = True) -> tuple[Any, Any]:
         """Return features and labels, checked as scikit-learn checks them."""
 
-    def _check_labels(self, y: Any) -> Any:
-        """Return labels or targets, checked as scikit-learn checks them."""
-        tags = self.__sklearn_tags__()
-        return _check_y(
-            y,
-            multi_output=tags.target_tags.multi_output,
-            y_numeric=tags.estimator_type == "regressor",
-            estimator=self,
-        )
-
-    def _objective(self, loss: Loss) -> Objective:
-        """Return the objective that the parameters describe."""
+    def _objective(self, loss: Loss, weight: float) -> Objective:
+        """Return the objective of the parameters, for rows of this total weight."""
         return Objective(
             loss,
             penalty_of(self.penalty, self.l1_ratio),
-            self.alpha,
-            ridge=self.ridge,
-            scaling=self.scaling,
+            **factors_of(self.get_params(deep=False), weight),
             intercept=self.fit_intercept,
             penalize_intercept=self.penalize_intercept and self.fit_intercept,
         )
@@ -293,12 +311,15 @@ class Forgetful(BaseEstimator, ABC):
     def _prepare(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> Prepared:
         """Learn features and labels, and return the rows with their objective."""
         require_parameters(self.get_params(deep=False))
-        X, y, recipe = self._read(X, y)
-        weight = None
-        if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        recipe = None
+        if self.preprocessing is None:
+            X, y = self._validate(X, y)
+        else:
+            X, y, recipe = read_table(self, X, y, weighted=sample_weight is not None)
+        weight = weights_of(self, X, y, sample_weight=sample_weight)
         loss, labels = self._learn_labels(y, weight)
-        objective = self._objective(loss)
+        total = len(y) if weight is None else float(np.add.reduce(weight))
+        objective = self._objective(loss, total)
         if labels is not None:
             labels.require_minimiser(objective)
         coded = self._code_labels(y, labels)
@@ -306,19 +327,8 @@ class Forgetful(BaseEstimator, ABC):
             rows = objective.rows(X, coded, weight)
         else:
             rows = Rows(X, objective.loss.labels(coded), check_weights(weight, len(X)))
-        return Prepared(objective, rows, labels, weight is not None, recipe=recipe)
-
-    def _read(self, X: Any, y: Any) -> tuple[Any, Any, Recipe | None]:
-        """Return features and labels, checked; raw rows if there is preprocessing."""
-        if self.preprocessing is None:
-            return (*self._validate(X, y), None)
-        from ..preprocessing.sklearn_steps import describe
-
-        described = describe(self.preprocessing, X)
-        X, y = check_table(self, X, y)
-        columns = learn_columns(described, X)
-        raw = read_columns(columns, X)
-        return raw, self._check_labels(y), Recipe(described, columns)
+        weighted = sample_weight is not None
+        return Prepared(objective, rows, labels, weighted, recipe=recipe)
 
     def _fit_private(
         self,
@@ -339,13 +349,10 @@ class Forgetful(BaseEstimator, ABC):
         named = None if self.keep_data or is_row_name(owners[0]) else owners
         fit: Any = PrivateModel.fit
         if prepared.recipe is not None:
-            require_pipeline(
-                prepared.recipe,
-                self.budget,
-                mechanism=mechanism,
-                keep_data=self.keep_data,
-            )
-            fit = partial(fit_pipeline, prepared.recipe, weighted=prepared.weighted)
+            require_pipeline(prepared.recipe, self.budget, keep_data=self.keep_data)
+            if not self.keep_data:
+                require_following(mechanism)
+            fit = partial(fit_pipeline, recipe=prepared.recipe)
         model: PrivateModel = fit(
             prepared.objective,
             rows,
@@ -353,6 +360,7 @@ class Forgetful(BaseEstimator, ABC):
             budget=self.budget,
             start=start,
         )
+        require_effort(model.answer, tol=self.tol, max_iter=self.max_iter)
         preprocessed = prepared.recipe is not None
         scope = replace(scope, rows_kept=self.keep_data, preprocessed=preprocessed)
         return replace(
@@ -379,16 +387,20 @@ class Forgetful(BaseEstimator, ABC):
         if labels is None:
             return private.objective.rows(X, coded, sample_weight)
         current = labels.recode(coded, private.objective.loss)
-        return replace(private.objective.rows(X, current, sample_weight), y=coded)
+        rows = private.objective.rows(X, current, sample_weight)
+        return replace(
+            rows, y=coded, weight=weigh_as_fitted(self._public, y, weight=rows.weight)
+        )
 
     def _check_raw_request(
         self, private: PrivateModel, X: Any, y: Any, sample_weight: ArrayLike | None
     ) -> Rows:
         """Return the raw rows of a request."""
         X, y = check_table(self, X, y, reset=False)
-        coded = self._code_labels(self._check_labels(y), private.labels)
-        raw = private.read_rows(X)
-        return Rows(raw, coded, check_weights(sample_weight, len(raw)))
+        y = check_labels(self, y)
+        coded, raw = self._code_labels(y, private.labels), private.read_rows(X)
+        weight = check_weights(sample_weight, len(raw))
+        return Rows(raw, coded, weigh_as_fitted(self._public, y, weight=weight))
 
     def _release(self, after: PrivateModel) -> None:
         """Release the model after a request, and finish the request."""
@@ -436,27 +448,6 @@ class Forgetful(BaseEstimator, ABC):
         return tags
 
 
-def check_table(
-    estimator: Forgetful, X: Any, y: Any, *, reset: bool = True
-) -> tuple[Any, Any]:
-    """Return a table and its labels, after checking names and lengths alone."""
-    if y is None:
-        raise InvalidInput(
-            f"{type(estimator).__name__} requires y to be passed, but the target y is "
-            "None"
-        )
-    check_consistent_length(X, y)
-    return validate_data(estimator, X, reset=reset, skip_check_array=True), y
-
-
-def snapshot_of(estimator: Forgetful) -> Snapshot:
-    """Return a fitted estimator's snapshot, or raise NotFittedError."""
-    if "_snapshot" not in vars(estimator):
-        check_is_fitted(estimator, "_snapshot")
-    snapshot: Snapshot = estimator._snapshot
-    return snapshot
-
-
 def require_known(estimator: object) -> None:
     """Raise Unsupported for an estimator that could not be loaded again."""
     known = {n: kind for n, kind in Forgetful.by_name.items() if not isabstract(kind)}
@@ -465,39 +456,6 @@ def require_known(estimator: object) -> None:
             f"{type(estimator)} cannot be saved, shipped or kept in a registry; "
             f"{', '.join(sorted(known))} of expunge.linear_model can"
         )
-
-
-def finished_snapshot(estimator: Forgetful) -> Snapshot:
-    """Finish all requests, and return a fitted estimator's snapshot."""
-    if snapshot_of(estimator).private is not None:
-        private_model(estimator)
-    return snapshot_of(estimator)
-
-
-def set_snapshot(estimator: Forgetful, snapshot: Snapshot) -> None:
-    """Give an estimator another snapshot."""
-    estimator._snapshot = snapshot
-
-
-def public_model(estimator: Any) -> PublicModel | None:
-    """Return the public part of an estimator's model; None if it is not fitted."""
-    snapshot: Snapshot | None = getattr(estimator, "_snapshot", None)
-    return None if snapshot is None else snapshot.public
-
-
-def private_model(estimator: Forgetful) -> PrivateModel:
-    """Finish all requests and return the private model, or raise NoPrivateState."""
-    snapshot = snapshot_of(estimator)
-    if snapshot.private is None:
-        raise NoPrivateState(
-            "this is a pickle or copy, which has only the release; use the fitted "
-            "model itself, or save it with save() and load it with expunge.load"
-        )
-    if snapshot.private.pending is None:
-        return snapshot.private
-    with write_lock(estimator):
-        estimator._snapshot = estimator._snapshot.apply_pending()
-    return private_model(estimator)
 
 
 def fit_prepared(
@@ -526,6 +484,7 @@ def fit_prepared(
     labels = prepared.labels
     scope = carry_over(scope or Scope(), before, budget=estimator.budget)
     scope = replace(scope, classes="none" if labels is None else labels.stated)
+    scope = replace(scope, classes_weighted=estimator.class_weight is not None)
     private = estimator._fit_private(prepared, start=start, scope=scope)
     private, release, record = private.with_noise().release()
     parameters = deepcopy(estimator.get_params(deep=False)) | {"random_state": None}
@@ -541,6 +500,6 @@ def fit_prepared(
         n_targets=getattr(estimator, "_n_targets", None),
         pair=None if labels is None else labels.pair,
         weighted=prepared.weighted,
-        **private.public_parts(),
+        **private.public_parts,
     )
     estimator._snapshot = Snapshot(public, private, record)

@@ -42,14 +42,22 @@ class FittedPreprocessing:
         Codes are places among all categories of the first fit: public ones would tell
         that somebody left, and about what they had.
         """
+        layout = features.layout
+        places = [
+            {code: place for place, code in enumerate(column.codes)}
+            | {UNKNOWN: UNKNOWN}
+            for column in columns
+        ]
         codes = tuple(
-            own and _renumber(own, columns[column].codes)
-            for column, own in zip(features.columns, features.codes, strict=True)
+            own and tuple(places[j][code] for code in own if code in places[j])
+            for j, own in zip(layout.columns.tolist(), layout.codes, strict=True)
         )
+        if codes != layout.codes:  # else keep what the layout has computed
+            features = replace(features, layout=replace(layout, codes=codes))
         plain = tuple(
             replace(column, codes=tuple(range(len(column.codes)))) for column in columns
         )
-        return cls(described, plain, replace(features, codes=codes))
+        return cls(described, plain, features)
 
     def encode(self, X: Any) -> Matrix:
         """Return the rows of a table as the model sees them."""
@@ -58,7 +66,7 @@ class FittedPreprocessing:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the features."""
-        return self.features.names
+        return self.features.layout.names
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -68,9 +76,3 @@ class FittedPreprocessing:
     def __repr__(self) -> str:
         sizes = f"{len(self.sources)} columns, {len(self.names)} features"
         return f"FittedPreprocessing({sizes})"
-
-
-def _renumber(own: tuple[int, ...], codes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the places of a feature's codes among those of its column."""
-    places = {code: place for place, code in enumerate(codes)} | {UNKNOWN: UNKNOWN}
-    return tuple(places[code] for code in own if code in places)

@@ -23,7 +23,6 @@ from sklearn.preprocessing import (
 )
 
 from ..core.arrays import Index
-from .columns import Column
 from .description import FitRange, Group, OneHot, Ordinal, Source, Standardise
 from .features import GAP, Features
 from .fitted import FittedPreprocessing
@@ -65,7 +64,7 @@ def _find_parts(fitted: FittedPreprocessing) -> list["_Part"]:
         own = range(first, first + len(group.columns))
         first += len(group.columns)
         # Nothing is left of a column that has no feature.
-        places = [p for p in own if (fitted.features.columns == p).any()]
+        places = [p for p in own if (fitted.features.layout.columns == p).any()]
         if isinstance(group.encode, OneHot):
             parts += [_Part(group, [place], fitted) for place in places]
         elif places:
@@ -147,8 +146,10 @@ class _Part:
         if isinstance(steps, str) or not isinstance(steps, Pipeline):
             return
         features = self.fitted.features
-        at = np.flatnonzero(np.isin(features.columns, self.places))
-        numbers = np.array([j for j in at if features.codes[j] is None], dtype=np.intp)
+        at = np.flatnonzero(np.isin(features.layout.columns, self.places))
+        numbers = np.array(
+            [j for j in at if features.layout.codes[j] is None], dtype=np.intp
+        )
         for name, step in steps.steps:
             if name == "fill" and numbers.size:
                 self._set_fill(step, numbers)
@@ -167,9 +168,8 @@ class _Part:
             filled = (filled - offset) * scale + features.centre[numbers]
         # A column without a number has nothing but its indicator.
         step.statistics_ = np.full(len(self.places), np.nan)
-        step.statistics_[np.searchsorted(self.places, features.columns[numbers])] = (
-            filled
-        )
+        at = np.searchsorted(self.places, features.layout.columns[numbers])
+        step.statistics_[at] = filled
 
     def _set_scale(self, step: Any, at: Index) -> None:
         """Set centre and scale of the features at these places."""
@@ -196,9 +196,9 @@ class _Part:
 
 def rare_codes(features: Features, place: int) -> tuple[int, ...]:
     """Return the codes of a column's infrequent categories, which share a feature."""
-    for j in np.flatnonzero(features.columns == place):
-        if features.names[j].endswith("_infrequent_sklearn"):
-            return features.codes[j] or ()
+    for j in np.flatnonzero(features.layout.columns == place):
+        if features.layout.names[j].endswith("_infrequent_sklearn"):
+            return features.layout.codes[j] or ()
     return ()
 
 
@@ -207,7 +207,7 @@ def _make_rows(
 ) -> Any:
     """Return made-up rows that show every category and where values may be missing."""
     columns = {
-        column.source: _make_values(fitted, place, column)
+        column.source: _make_values(fitted, place)
         for place, column in enumerate(fitted.columns)
     }
     length = max(map(len, columns.values()), default=2)
@@ -219,12 +219,13 @@ def _make_rows(
     return np.column_stack([np.array(filled[name], dtype=object) for name in names])
 
 
-def _make_values(fitted: FittedPreprocessing, place: int, column: Column) -> list[Any]:
+def _make_values(fitted: FittedPreprocessing, place: int) -> list[Any]:
     """Return values of a column: each frequent category twice, the others once."""
+    column = fitted.columns[place]
     if column.kind == "number":
         features = fitted.features
         gap = (place, GAP) in zip(
-            features.columns.tolist(), features.codes, strict=True
+            features.layout.columns.tolist(), features.layout.codes, strict=True
         )
         return [0.0, 1.0, np.nan] if gap else [0.0, 1.0]
     if column.kind == "ordinal":
