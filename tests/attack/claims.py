@@ -198,9 +198,7 @@ def pipelines_say_what_is_true(rng: Generator, checker: Checker) -> None:
     piped = pipeline.forget(rows=[int(rng.integers(len(X)))]).certificate_.not_covered
     checker.check(PREPROCESSING in plain, "a plain model covers preprocessing")
     checker.check(PREPROCESSING not in piped, "a pipeline says that it does not forget")
-    checker.check(
-        BEFORE_PREPROCESSING in piped, "it covers what came before it"
-    )
+    checker.check(BEFORE_PREPROCESSING in piped, "it covers what came before it")
 
 
 def public_documents_tell_days(rng: Generator, checker: Checker) -> None:
