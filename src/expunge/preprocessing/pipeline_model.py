@@ -44,7 +44,7 @@ from ..promise.budget import Budget
 from ..removal import Mechanism, State
 from ..removal.lift import lift_state
 from ..removal.summary import summarise
-from .columns import Column, Recipe, read_columns
+from .columns import UNKNOWN, Column, Recipe, read_columns
 from .feature_maps import Reference, drop_emptied, find_map
 from .features import Features
 from .fitted import FittedPreprocessing
@@ -152,7 +152,12 @@ class PipelineModel(PrivateModel):
 
     def read_rows(self, X: Any) -> Matrix:
         """Return the rows of a table as they are kept: raw rows."""
-        return read_columns(self.recipe.columns, X)
+        # Whoever is not known here is refused by their digest, like any other row.
+        columns = [
+            replace(column, unknown=UNKNOWN) if column.unknown is None else column
+            for column in self.recipe.columns
+        ]
+        return read_columns(columns, X)
 
     @property
     def public_parts(self) -> dict[str, Any]:
