@@ -422,6 +422,10 @@ class ReleaseCommand(RegistryOptions):
         Path | None,
         typer.Option(metavar="FILE", help="File to write: .safetensors or .onnx."),
     ] = None
+    float32: Annotated[
+        bool,
+        typer.Option("--float32", help="Write an .onnx file in single precision."),
+    ] = False
     withdraw: Annotated[
         int | None,
         typer.Option(
@@ -442,7 +446,8 @@ class ReleaseCommand(RegistryOptions):
                 answer = {"model": self.name, "withdrawn": self.withdraw}
                 text = f"release {self.withdraw} of {self.name} is withdrawn"
             elif self.to is not None:
-                release = registry.models.ship(self.name, self.to)
+                dtype = "float32" if self.float32 else "float64"
+                release = registry.models.ship(self.name, self.to, dtype=dtype)
                 answer = release_to_json(release)
                 text = f"wrote {self.to}: release {release.number} of {self.name}"
         if self.as_json:

@@ -55,7 +55,9 @@ def load(path: str | PathLike[str]) -> Any:
     return _make(read_snapshot(path))
 
 
-def ship(model: Forgetful, path: str | PathLike[str]) -> None:
+def ship(
+    model: Forgetful, path: str | PathLike[str], *, dtype: str = "float64"
+) -> None:
     """Write the release of a fitted model into one file, in the format of its suffix.
 
     An existing file is replaced at once or, if anything fails, stays as it was. A new
@@ -67,10 +69,12 @@ def ship(model: Forgetful, path: str | PathLike[str]) -> None:
         A fitted estimator; a copy that has only the release will do.
     path
         Must end in .safetensors or .onnx; its folder must exist.
+    dtype
+        Precision of an .onnx file: "float64" or "float32".
     """
     require_known(model)
     with write_lock(model):
-        export.ship(snapshot_of(model).public, path)
+        export.ship(snapshot_of(model).public, path, dtype=dtype)
 
 
 def read_shipped(path: str | PathLike[str]) -> Any:

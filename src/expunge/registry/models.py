@@ -332,7 +332,9 @@ class RegistryModels:
             self._context, name, model=model, X=X, y=y, options=options, replaces=True
         )
 
-    def ship(self, name: str, path: str | PathLike[str]) -> ReleaseStatus:
+    def ship(
+        self, name: str, path: str | PathLike[str], *, dtype: str = "float64"
+    ) -> ReleaseStatus:
         """Write the newest release of a model to a file, and record that it left.
 
         Parameters
@@ -341,6 +343,8 @@ class RegistryModels:
             Of the model.
         path
             Of the file, ending in .safetensors or .onnx.
+        dtype
+            Precision of an .onnx file: "float64" or "float32".
         """
         from ..files.export import put_in_place, render_file
 
@@ -350,7 +354,8 @@ class RegistryModels:
             with context.store.read() as connection:
                 number = releases_table.newest_number(connection, name)
                 line = releases_table.find_release(connection, name, number=number)
-            data = render_file(load_public(name, line.content), path)  # or refuse
+            public = load_public(name, line.content)
+            data = render_file(public, path, dtype=dtype)  # or refuse
             # Later than it was taken back, even by a slow clock: it is out again.
             time = max(now(), (line.withdrawn or 0) + 1)
             shipment: dict[str, object] = {"model": name, "number": number}
