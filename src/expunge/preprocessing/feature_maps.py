@@ -20,7 +20,7 @@ rounding would show. Then the rows must be read again.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -46,7 +46,7 @@ class Reference(Private):
     Attributes
     ----------
     features
-        At the anchor.
+        At the anchor, without their names: those of emptied categories must go.
     gaps
         Columns of numbers with a flag of their own for missing values.
     intercept
@@ -74,7 +74,8 @@ class Reference(Private):
             and statistics.has_gaps(column)
             and column not in flagged
         ]
-        return cls(features, tuple(gaps), intercept)
+        nameless = replace(features, names=("",) * len(features))
+        return cls(nameless, tuple(gaps), intercept)
 
     @property
     def plain(self) -> bool:

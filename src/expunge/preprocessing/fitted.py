@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """FittedPreprocessing: the public part, which predictions and files need."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..core.arrays import Matrix
 from ..core.packing import stored
-from .columns import Column, read_columns
+from .columns import UNKNOWN, Column, read_columns
 from .description import Preprocessing, Source
 from .features import Features
 
@@ -33,6 +33,24 @@ class FittedPreprocessing:
     def encode(self, X: Any) -> Matrix:
         """Return the rows of a table as the model sees them."""
         return self.features.encode(read_columns(self.columns, X))
+
+    def renumber(self) -> "FittedPreprocessing":
+        """Return the same preprocessing, with the codes that a new fit would give.
+
+        Codes are places among the categories of the fit. A code that nobody has now
+        would tell that somebody has left.
+        """
+        own = [{code: new for new, code in enumerate(c.codes)} for c in self.columns]
+        columns = [replace(c, codes=tuple(range(len(c.codes)))) for c in self.columns]
+        codes = []
+        for place, found in zip(
+            self.features.columns.tolist(), self.features.codes, strict=True
+        ):
+            new = own[place] | {UNKNOWN: UNKNOWN}
+            known = [new[code] for code in found or () if code in new]
+            codes.append(None if found is None else tuple(known))
+        features = replace(self.features, codes=tuple(codes))
+        return FittedPreprocessing(self.described, tuple(columns), features)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -141,7 +141,7 @@ class PipelineModel(PrivateModel):
         """Return what predictions need besides the release."""
         columns = publish_columns(self.described, self.columns, self.statistics)
         fitted = FittedPreprocessing(self.described, columns, self.features)
-        return PrivateModel.public_parts(self) | {"preprocessing": fitted}
+        return PrivateModel.public_parts(self) | {"preprocessing": fitted.renumber()}
 
     def _since(self, clock: float) -> Self:
         """Return the model with the time its request took."""
