@@ -75,10 +75,10 @@ class _Encoding:
         self, fitted: FittedPreprocessing, onnx: Any, kind: np.dtype[Any]
     ) -> None:
         self.fitted, self.onnx, self.kind = fitted, onnx, kind
-        self.features = fitted.features
+        self.features, self.layout = fitted.features, fitted.features.layout
         self.found = EncodeSteps()
-        used = dict.fromkeys(self.features.columns.tolist())
-        self.places = [place for place in range(len(fitted.columns)) if place in used]
+        # Nothing is needed of a column that has no feature.
+        self.places = np.unique(self.layout.columns).tolist()
         self.real = onnx.helper.np_dtype_to_tensor_dtype(kind)
 
     def collect(self) -> EncodeSteps:
@@ -93,8 +93,9 @@ class _Encoding:
             if columns[place].kind != "category"
         }
         blocks = [self._add_numbers(raw), self._add_gaps(raw)]
-        for place, at in self.features.flags():
+        for place in self.places:
             if columns[place].kind == "category":
+                at = np.flatnonzero(self.layout.columns == place)
                 table = _table_of_flags(self.features, columns, place)[:, at]
                 blocks.append((self._add_table(place, table), at.tolist()))
         parts = [block for block in blocks if block[1]]
@@ -135,10 +136,10 @@ class _Encoding:
 
     def _add_numbers(self, raw: dict[int, str]) -> tuple[str, list[int]]:
         """Add the features that are numbers; return their name and positions."""
-        features, at = self.features, self.features.numbers
+        features, at = self.features, self.layout.numbers
         if not at.size:
             return "", []
-        names = [raw[place] for place in features.columns[at].tolist()]
+        names = [raw[place] for place in self.layout.columns[at].tolist()]
         centre = self._round_row("centre", features.centre[at])
         scale = self._round_row("scale", features.scale[at])
         # What rounding takes from the centre goes to the offset, where it is small:
@@ -165,17 +166,16 @@ class _Encoding:
 
     def _add_gaps(self, raw: dict[int, str]) -> tuple[str, list[int]]:
         """Add the indicators of missing numbers; return their name and positions."""
-        features = self.features
-        at = [j for place, own in features.flags() if place in raw for j in own]
-        if not at:
+        features, at = self.features, self.layout.indicators
+        if not at.size:
             return "", []
-        names = [raw[place] for place in features.columns[at].tolist()]
+        names = [raw[place] for place in self.layout.columns[at].tolist()]
         self._round_row("gap", 1.0 / features.scale[at] + features.offset[at])
         self._round_row("no_gap", 0.0 / features.scale[at] + features.offset[at])
         self._add("Concat", names, "checked", axis=1)
         self._add("IsNaN", ["checked"], "gaps")
         self._add("Where", ["gaps", "gap", "no_gap"], "indicators")
-        return "indicators", at
+        return "indicators", at.tolist()
 
     def _add_code(self, place: int) -> str:
         """Add the number of an ordinal category; return its name."""

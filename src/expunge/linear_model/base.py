@@ -293,7 +293,7 @@ class Forgetful(BaseEstimator, ABC):
     def _prepare(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> Prepared:
         """Learn features and labels, and return the rows with their objective."""
         require_parameters(self.get_params(deep=False))
-        X, y, recipe = self._read(X, y)
+        X, y, recipe = self._read(X, y, sample_weight is not None)
         weight = None
         if sample_weight is not None:
             weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
@@ -308,7 +308,7 @@ class Forgetful(BaseEstimator, ABC):
             rows = Rows(X, objective.loss.labels(coded), check_weights(weight, len(X)))
         return Prepared(objective, rows, labels, weight is not None, recipe=recipe)
 
-    def _read(self, X: Any, y: Any) -> tuple[Any, Any, Recipe | None]:
+    def _read(self, X: Any, y: Any, weighted: bool) -> tuple[Any, Any, Recipe | None]:
         """Return features and labels, checked; raw rows if there is preprocessing."""
         if self.preprocessing is None:
             return (*self._validate(X, y), None)
@@ -318,7 +318,7 @@ class Forgetful(BaseEstimator, ABC):
         described = describe(self.preprocessing, X)
         columns = learn_columns(described, X)
         raw = read_columns(columns, X)
-        return raw, self._check_labels(y), Recipe(described, columns)
+        return raw, self._check_labels(y), Recipe(described, columns, weighted)
 
     def _fit_private(
         self,
@@ -340,7 +340,7 @@ class Forgetful(BaseEstimator, ABC):
         fit: Any = PrivateModel.fit
         if prepared.recipe is not None:
             require_pipeline(prepared.recipe, self.budget, keep_data=self.keep_data)
-            fit = partial(fit_pipeline, prepared.recipe, weighted=prepared.weighted)
+            fit = partial(fit_pipeline, prepared.recipe)
         model: PrivateModel = fit(
             prepared.objective,
             rows,

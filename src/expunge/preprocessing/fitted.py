@@ -40,22 +40,23 @@ class FittedPreprocessing:
         Codes are places among the categories of the fit. A code that nobody has now
         would tell that somebody has left.
         """
+        if all(not c.codes or c.codes[-1] == len(c.codes) - 1 for c in self.columns):
+            return self
         own = [{code: new for new, code in enumerate(c.codes)} for c in self.columns]
         columns = [replace(c, codes=tuple(range(len(c.codes)))) for c in self.columns]
-        codes = []
-        for place, found in zip(
-            self.features.columns.tolist(), self.features.codes, strict=True
-        ):
-            new = own[place] | {UNKNOWN: UNKNOWN}
-            known = [new[code] for code in found or () if code in new]
-            codes.append(None if found is None else tuple(known))
-        features = replace(self.features, codes=tuple(codes))
+        codes, layout = [], self.features.layout
+        for place, found in zip(layout.columns.tolist(), layout.codes, strict=True):
+            # A code of no category is that of a missing value, which comes last.
+            new, last = own[place] | {UNKNOWN: UNKNOWN}, len(own[place])
+            known = tuple(new.get(code, last) for code in found or ())
+            codes.append(None if found is None else known)
+        features = replace(self.features, layout=replace(layout, codes=tuple(codes)))
         return FittedPreprocessing(self.described, tuple(columns), features)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the features."""
-        return self.features.names
+        return self.features.layout.names
 
     @property
     def sources(self) -> tuple[Source, ...]:
