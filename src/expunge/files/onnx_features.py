@@ -142,13 +142,13 @@ class _Encoding:
         names = [raw[place] for place in self.layout.columns[at].tolist()]
         centre = self._round_row("centre", features.centre[at])
         scale = self._round_row("scale", features.scale[at])
-        # What rounding takes from the centre goes to the offset, where it is small:
-        # a number less a centre nearby has no rounding of its own.
-        offset = features.offset[at] - (features.centre[at] - centre) / scale
-        if not (self.found.constants["scale"] > 0.0).all():
+        if not scale.all():
             raise Unsupported(
                 f"a scale is too small for {self.kind}; ship with dtype='float64'"
             )
+        # What rounding takes from the centre goes to the offset, where it is small:
+        # a number less a centre nearby has no rounding of its own.
+        offset = features.offset[at] - (features.centre[at] - centre) / scale
         self._round_row("offset", offset)
         self._round_row("filled", features.missing[at])
         self._add("Concat", names, "numbers", axis=1)
