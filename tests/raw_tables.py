@@ -36,9 +36,7 @@ def make_table(seed: int) -> pd.DataFrame:
             "note": "unused",
             "age": np.round(rng.normal(45.0, 15.0, N_ROWS)),
             "pay": rng.lognormal(10.0, 1.0, N_ROWS),
-            "city": np.array(CITIES, dtype=object)[
-                np.minimum(rng.geometric(0.4, N_ROWS) - 1, 5)
-            ],
+            "city": cities[np.minimum(rng.geometric(0.4, N_ROWS) - 1, 5)],
             "spare": rng.normal(size=N_ROWS),
             "ward": rng.choice([1, 2, 30], N_ROWS, p=[0.6, 0.3, 0.1]),
             "smokes": rng.random(N_ROWS) < 0.3,

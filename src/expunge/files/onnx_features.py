@@ -19,7 +19,6 @@ from ..core.arrays import Matrix
 from ..exceptions import Unsupported
 from ..preprocessing.columns import UNKNOWN, Column
 from ..preprocessing.description import Source
-from ..preprocessing.features import Features
 from ..preprocessing.fitted import FittedPreprocessing
 
 # An operator, what it takes, what it gives, and its attributes.
@@ -56,7 +55,7 @@ def encode_steps(
 
 
 def round_numbers(
-    numbers: NDArray[np.float64], kind: np.dtype[Any], what: str
+    numbers: NDArray[np.float64], kind: np.dtype[Any], *, what: str
 ) -> NDArray[Any]:
     """Return numbers in this precision; refuse those that it cannot hold."""
     with np.errstate(over="ignore", under="ignore"):
@@ -96,24 +95,27 @@ class _Encoding:
         for place in self.places:
             if columns[place].kind == "category":
                 at = np.flatnonzero(self.layout.columns == place)
-                table = _table_of_flags(self.features, columns, place)[:, at]
+                table = _table_of_flags(self.fitted, place)[:, at]
                 blocks.append((self._add_table(place, table), at.tolist()))
         parts = [block for block in blocks if block[1]]
         order = np.argsort([at for _, places in parts for at in places])
-        self._add("Concat", [name for name, _ in parts], "encoded", axis=1)
+        self._add("Concat", [name for name, _ in parts], gives="encoded", axis=1)
         self.found.constants["order"] = order.astype(np.int64)
-        self._add("Gather", ["encoded", "order"], "X", axis=1)
+        self._add("Gather", ["encoded", "order"], gives="X", axis=1)
         return self.found
 
     def _add(
-        self, operator: str, inputs: list[str], output: str, **attributes: Any
+        self, operator: str, inputs: list[str], *, gives: str, **attributes: Any
     ) -> str:
-        self.found.steps.append((operator, tuple(inputs), output, attributes))
-        return output
+        """Add a step; return what it gives."""
+        self.found.steps.append((operator, tuple(inputs), gives, attributes))
+        return gives
 
-    def _add_constant(self, name: str, numbers: NDArray[np.float64], what: str) -> str:
-        self.found.constants[name] = round_numbers(numbers, self.kind, what)
-        return name
+    def _add_constant(
+        self, name: str, numbers: NDArray[np.float64], *, what: str
+    ) -> None:
+        """Add numbers in the precision of the graph."""
+        self.found.constants[name] = round_numbers(numbers, self.kind, what=what)
 
     def _add_inputs(self) -> None:
         """Add an input for each column of the table that has a feature."""
@@ -151,17 +153,17 @@ class _Encoding:
         offset = features.offset[at] - (features.centre[at] - centre) / scale
         self._round_row("offset", offset)
         self._round_row("filled", features.missing[at])
-        self._add("Concat", names, "numbers", axis=1)
-        self._add("Sub", ["numbers", "centre"], "centred")
-        self._add("Div", ["centred", "scale"], "scaled")
-        self._add("Add", ["scaled", "offset"], "shifted")
-        self._add("IsNaN", ["numbers"], "missing")
-        self._add("Where", ["missing", "filled", "shifted"], "numeric")
+        self._add("Concat", names, gives="numbers", axis=1)
+        self._add("Sub", ["numbers", "centre"], gives="centred")
+        self._add("Div", ["centred", "scale"], gives="scaled")
+        self._add("Add", ["scaled", "offset"], gives="shifted")
+        self._add("IsNaN", ["numbers"], gives="missing")
+        self._add("Where", ["missing", "filled", "shifted"], gives="numeric")
         return "numeric", at.tolist()
 
     def _round_row(self, name: str, row: NDArray[np.float64]) -> NDArray[np.float64]:
         """Add a row of numbers; return it as it was rounded."""
-        self._add_constant(name, row, f"the {name} of a column")
+        self._add_constant(name, row, what=f"the {name} of a column")
         return self.found.constants[name].astype(np.float64)
 
     def _add_gaps(self, raw: dict[int, str]) -> tuple[str, list[int]]:
@@ -172,9 +174,9 @@ class _Encoding:
         names = [raw[place] for place in self.layout.columns[at].tolist()]
         self._round_row("gap", 1.0 / features.scale[at] + features.offset[at])
         self._round_row("no_gap", 0.0 / features.scale[at] + features.offset[at])
-        self._add("Concat", names, "checked", axis=1)
-        self._add("IsNaN", ["checked"], "gaps")
-        self._add("Where", ["gaps", "gap", "no_gap"], "indicators")
+        self._add("Concat", names, gives="checked", axis=1)
+        self._add("IsNaN", ["checked"], gives="gaps")
+        self._add("Where", ["gaps", "gap", "no_gap"], gives="indicators")
         return "indicators", at.tolist()
 
     def _add_code(self, place: int) -> str:
@@ -187,23 +189,23 @@ class _Encoding:
         keys = _keys(self.fitted.columns[place])
         source = self.fitted.columns[place].source
         name = f"table{place}"
-        self._add_constant(name, table, f"column {source!r}")
+        self._add_constant(name, table, what=f"column {source!r}")
         if self.found.inputs[self._name_input(place)][1]:
             line = self._add_text(place, keys)
         else:
             line = self._add_number_keys(place, keys)
-        return self._add("Gather", [name, line], f"encoded{place}", axis=0)
+        return self._add("Gather", [name, line], gives=f"encoded{place}", axis=0)
 
     def _add_text(self, place: int, keys: list[Any]) -> str:
         """Add the place of a text among the keys; the empty text is a missing value."""
         lines = {"": len(keys) + 1}
         lines |= {key: line for line, key in enumerate(keys, start=1)}
         text, line = f"text{place}", f"line{place}"
-        self._add("Squeeze", [self._name_input(place), "axis"], text)
+        self._add("Squeeze", [self._name_input(place), "axis"], gives=text)
         return self._add(
             "LabelEncoder",
             [text],
-            line,
+            gives=line,
             domain="ai.onnx.ml",
             keys_strings=list(lines),
             values_int64s=list(lines.values()),
@@ -215,14 +217,16 @@ class _Encoding:
         value, line = self._name_input(place), f"line{place}"
         self.found.constants[f"keys{place}"] = self._round_keys(place, keys)
         lines = np.arange(1.0, len(keys) + 2.0)
-        self._add_constant(f"lines{place}", lines, "categories")
-        self._add("Equal", [value, f"keys{place}"], f"equal{place}")
-        self._add("IsNaN", [value], f"empty{place}")
-        self._add("Concat", [f"equal{place}", f"empty{place}"], f"hits{place}", axis=1)
-        self._add("Cast", [f"hits{place}"], f"hit{place}", to=self.real)
-        self._add("MatMul", [f"hit{place}", f"lines{place}"], f"found{place}")
+        self._add_constant(f"lines{place}", lines, what="categories")
+        self._add("Equal", [value, f"keys{place}"], gives=f"equal{place}")
+        self._add("IsNaN", [value], gives=f"empty{place}")
+        self._add(
+            "Concat", [f"equal{place}", f"empty{place}"], gives=f"hits{place}", axis=1
+        )
+        self._add("Cast", [f"hits{place}"], gives=f"hit{place}", to=self.real)
+        self._add("MatMul", [f"hit{place}", f"lines{place}"], gives=f"found{place}")
         whole = self.onnx.TensorProto.INT64
-        return self._add("Cast", [f"found{place}"], line, to=whole)
+        return self._add("Cast", [f"found{place}"], gives=line, to=whole)
 
     def _round_keys(self, place: int, keys: list[Any]) -> NDArray[Any]:
         """Return keys as a row of numbers; refuse those that rounding makes equal."""
@@ -267,11 +271,9 @@ def _codes(column: Column) -> NDArray[np.float64]:
     return np.array([unknown, *known])
 
 
-def _table_of_flags(
-    features: Features, columns: tuple[Column, ...], place: int
-) -> Matrix:
+def _table_of_flags(fitted: FittedPreprocessing, place: int) -> Matrix:
     """Return the features of rows that differ in one column of categories alone."""
-    codes = _codes(columns[place])
-    raw = np.zeros((len(codes), len(columns)))
+    codes = _codes(fitted.columns[place])
+    raw = np.zeros((len(codes), len(fitted.columns)))
     raw[:, place] = codes
-    return features.encode(raw)
+    return fitted.features.encode(raw)

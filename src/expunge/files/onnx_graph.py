@@ -94,8 +94,10 @@ def _outline(public: PublicModel, onnx: Any, *, kind: np.dtype[Any]) -> Outline:
         inputs = {place: (*user, 1) for place, user in encoded.inputs.items()}
         steps, constants = [*encoded.steps], {**encoded.constants}
     constants |= {
-        "coef": round_numbers(np.ascontiguousarray(coef.T), kind, "the coefficients"),
-        "intercept": round_numbers(intercept, kind, "the intercept"),
+        "coef": round_numbers(
+            np.ascontiguousarray(coef.T), kind, what="the coefficients"
+        ),
+        "intercept": round_numbers(intercept, kind, what="the intercept"),
         "axis": np.array([1]),
         "zero": np.array(0.0, dtype=kind),
         "one": np.array(1.0, dtype=kind),

@@ -42,6 +42,7 @@ from ..selection.tuned_pipeline import make_tuned_pipeline, tune_folds
 from .base import Forgetful, private_model
 from .estimators import LinearRegression, LogisticRegression
 from .parameters import MECHANISMS, Prepared, choose_object, penalty_of
+from .sklearn_parameters import name_unknown
 
 ALPHAS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
 WIDTH = 30
@@ -71,6 +72,7 @@ class Curve(Private):
 class TunedEstimator(Forgetful):
     """An estimator that chooses among candidates by cross-validation."""
 
+    @name_unknown
     def __init__(
         self,
         alphas: Sequence[float] = ALPHAS,
@@ -89,6 +91,7 @@ class TunedEstimator(Forgetful):
         verbose: bool = False,
         classes: Sequence[Any] | None = None,
         preprocessing: Any = None,
+        class_weight: dict[Any, float] | None = None,
     ) -> None:
         self.alphas = alphas
         self.l1_ratios = l1_ratios
@@ -106,6 +109,7 @@ class TunedEstimator(Forgetful):
         self.verbose = verbose
         self.classes = classes
         self.preprocessing = preprocessing
+        self.class_weight = class_weight
 
     @property
     def alpha_(self) -> float:
@@ -152,8 +156,9 @@ class TunedEstimator(Forgetful):
             for alpha, ratio in self._grid()
         )
 
-    def _objective(self, loss: Loss) -> Objective:
+    def _objective(self, loss: Loss, weight: float) -> Objective:
         """Return the first candidate; all candidates share the same rows."""
+        del weight
         return self._candidates(loss)[0]
 
     def _fit_private(
@@ -182,7 +187,7 @@ class TunedEstimator(Forgetful):
             models = tune_folds(
                 rule,
                 split,
-                recipe,
+                recipe=recipe,
                 choose=rule.chooser(at_fit=True),
                 tick=bar,
             )
@@ -193,7 +198,7 @@ class TunedEstimator(Forgetful):
         chosen = choose_with_noise(models.choice, noise, rule=rule)
         fit: Any = PrivateModel.fit
         if recipe is not None:
-            fit = partial(fit_pipeline, recipe)
+            fit = partial(fit_pipeline, recipe=recipe)
         else:
             start = models.full_fits[chosen].anchor
         model = fit(
@@ -260,7 +265,7 @@ def loo_error(model: Forgetful) -> LooResult:
             "every row; fit with keep_data=True, or call leave_one_out(state, rows)"
         )
     summary = summarise(
-        private.objective_for(rows), rows, theta=private.answer.draft.theta
+        private.agreement.objective_for(rows), rows, theta=private.answer.draft.theta
     )
     return leave_one_out(keep_sums(initial_state(summary), summary, moment=True), rows)
 
