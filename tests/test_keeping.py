@@ -145,12 +145,20 @@ class TestRelease:
         assert list(read.feature_names_in_) == ["age", "weight"]
         assert read.coef_.shape == (2,)
 
+    def test_graph_may_be_in_single_precision(self, folder: Path) -> None:
+        pytest.importorskip("onnx")
+        assert call("release", "dose", "--to", "dose.onnx").code == DONE
+        double = Path("dose.onnx").stat().st_size
+        assert call("release", "dose", "--to", "dose.onnx", "--float32").code == DONE
+        assert Path("dose.onnx").stat().st_size < double
+
     @pytest.mark.parametrize(
         ("words", "code"),
         [
             (("churn",), WRONG_INPUT),
             (("churn", "--to", "x.onnx", "--withdraw", "1"), WRONG_INPUT),
             (("churn", "--to", "x.pickle"), WRONG_INPUT),
+            (("churn", "--to", "x.safetensors", "--float32"), WRONG_INPUT),
             (("nobody", "--to", "x.safetensors"), WRONG_INPUT),
             (("churn", "--withdraw", "9"), WRONG_INPUT),
             (("churn", "--withdraw", "0"), WRONG_INPUT),
