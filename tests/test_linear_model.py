@@ -247,10 +247,11 @@ WRONG: dict[str, tuple[str, list[Any]]] = {
     "verbose": ("True or False", ["yes"]),
     "classes": ("a list of labels", ["ab", 3]),
     "tol": ("None or a positive number", ["x", 0.0, -1.0, np.nan]),
+    "preprocessing": ("a transformer of scikit-learn", ["standard", 3, 0.5]),
     "max_iter": ("None or a positive integer", ["x", 0, -1, 10.0, True]),
     "class_weight": (
-        "a dict of positive weights by label ('balanced' is not supported yet",
-        ["balanced", [1.0, 2.0], {0: 0.0}, {0: -1}, {0: "x"}, {0: np.nan}, {0: 1e60}],
+        "None, 'balanced' or a dict of positive weights by label",
+        ["balance", [1.0, 2.0], {0: 0.0}, {0: -1}, {0: "x"}, {0: np.nan}, {0: 1e60}],
     ),
 }
 
@@ -285,7 +286,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
     given |= {"keep_data": np.True_, "random_state": np.int64(3)}
     LogisticRegression(**given).fit(X, y)
     folds: Any = np.int64(2)
-    TunedClassifier(folds=folds).fit(X, y)
+    TunedClassifier(folds=folds, fold_key="key").fit(X, y)
 
 
 @pytest.mark.parametrize("kind", ESTIMATORS)
