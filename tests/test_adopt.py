@@ -23,7 +23,7 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.class_weight import compute_sample_weight
 
 from expunge.adopt import AdoptionWarning, from_sklearn
-from expunge.core.losses import Huber
+from expunge.core.losses import HalfSquared, Huber
 from expunge.exceptions import InvalidInput, NoPrivateState, Unsupported
 from expunge.linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
 from expunge.linear_model.base import private_model
@@ -383,6 +383,8 @@ SERVED: list[tuple[Any, str, Any]] = [
     (LogisticRegression(fit_intercept=False), "cancer", rivals.LogisticRegression),
     (LogisticRegression(), "iris", OneVsRestClassifier),
     (LogisticRegression(loss="squared_hinge"), "cancer", LinearSVC),
+    (LogisticRegression(loss="squared_hinge"), "iris", LinearSVC),
+    (LogisticRegression(loss=HalfSquared()), "iris", LinearSVC),
     (SoftmaxRegression(), "iris", rivals.LogisticRegression),
     (SoftmaxRegression(), "cancer", rivals.LogisticRegression),
     (LinearRegression(), "diabetes", rivals.LinearRegression),

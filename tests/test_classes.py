@@ -24,7 +24,7 @@ from expunge import (
     load,
     verify,
 )
-from expunge.exceptions import EmptyClass, InvalidInput, Unsupported
+from expunge.exceptions import EmptyClass, InvalidInput
 from expunge.linear_model.base import private_model
 from expunge.linear_model.fitting import read_shipped, ship
 from expunge.linear_model.tuned import TunedClassifier
@@ -303,8 +303,6 @@ def test_declarations_are_checked() -> None:
         LogisticRegression(classes=["flu", "well"]).fit(X, y)
     with pytest.raises(InvalidInput, match="a regression has none"):
         LinearRegression(classes=["flu", "well"]).fit(X, y == "flu")
-    with pytest.raises(Unsupported, match="is for two classes"):
-        LogisticRegression(loss="squared_hinge").fit(X, y)
     words = y.astype(object)
     model = LogisticRegression(alpha=1e-2, classes=CLASSES).fit(X, words)
     assert model.classes_.tolist() == CLASSES

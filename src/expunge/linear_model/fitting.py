@@ -24,7 +24,7 @@ from sklearn.svm import LinearSVC
 
 from ..core.arrays import Matrix, Vector, write_lock
 from ..files import CorruptFiles, export, read_snapshot
-from ..files.export import SHIP_AGAIN
+from ..files.export import LOG_ODDS, SHIP_AGAIN
 from ..private_model.model import PrivateModel, require_release
 from ..private_model.snapshot import PublicModel, Snapshot, require_weights
 from ..private_model.subjects import owners_of
@@ -194,12 +194,12 @@ def make_linear(model: Any) -> Any:
 
 def make_logistic(model: Any) -> Any:
     """Return the linear classifier whose loss is the model's."""
+    if snapshot_of(model).public.loss not in LOG_ODDS:
+        # A linear classifier without probabilities, for any number of classes.
+        return _fill(LinearSVC(), model)
     if len(model.classes_) > 2:
         return _make_one_vs_rest(model)
-    logistic = model.certificate_.objective["loss"]["name"] == "Logistic"
-    # LinearSVC is a linear classifier without probabilities, which no other loss has.
-    plain = linear_model.LogisticRegression() if logistic else LinearSVC()
-    return _fill(plain, model)
+    return _fill(linear_model.LogisticRegression(), model)
 
 
 def make_softmax(model: Any) -> Any:
