@@ -21,7 +21,7 @@ LAYERS = {
     "ground": "exceptions disk",
     "mathematics": "core removal promise",
     "secrets": "private_model",
-    "models": "plan audit selection files linear_model adopt preprocessing",
+    "models": "preprocessing plan audit selection files linear_model adopt",
     "record": "ledger registry",
     "outside": "demo cli service __main__",
 }
