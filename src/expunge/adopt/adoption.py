@@ -126,16 +126,13 @@ def from_sklearn(
     model = given.objective.estimator(
         **given.objective.parameters(given.total), **_before(parts), **options
     )
-    # For two classes scikit-learn fits one logistic model.
-    prepared = prepare(model, X, y, sample_weight=given.weight).with_pair(Logistic())
-    _require_same(parts, model, prepared=prepared)
+    prepared = _prepare(given, model, X, y, subjects=subjects)
     start = _starting_point(parts, prepared)
-    prepared = replace(prepared, owners=owners_of(subjects, len(prepared.rows)))
     names = tuple(one.name for one in parts.selections)
     scope = Scope(declared=(*given.declared, *names))
     fit_prepared(model, prepared, start=start, scope=scope)
-    if start is not None:
-        adoption = _measure_adoption(model, prepared, start=start)
+    adoption = _measure_adoption(model, prepared, start=start, X=X)
+    if adoption is not None:
         private = replace(private_model(model), adoption=adoption)
         set_snapshot(model, snapshot_of(model).keep(private))
         _warn_of_shift(type(parts.fitted).__name__, adoption.relative_shift)
@@ -198,11 +195,26 @@ def _retune(
     fixed = {"fit_intercept": given.objective.fit_intercept, **given.objective.further}
     kind = TUNED[given.objective.estimator]
     model: Adopted = kind(**grid, folds=folds, **fixed, **_before(parts), **options)
-    prepared = prepare(model, X, y, sample_weight=given.weight)
-    _require_same(parts, model, prepared=prepared)
-    prepared = replace(prepared, owners=owners_of(subjects, len(prepared.rows)))
+    prepared = _prepare(given, model, X, y, subjects=subjects)
     fit_prepared(model, prepared, scope=Scope(declared=given.declared))
     return model
+
+
+def _prepare(
+    given: _Given,
+    model: Adopted,
+    X: Any,
+    y: Any,
+    *,
+    subjects: Iterable[object] | None,
+) -> Prepared:
+    """Let the model learn labels; return the rows of the estimator's fit."""
+    # For two classes scikit-learn fits one logistic model.
+    prepared = prepare(model, X, y, sample_weight=given.weight).with_pair(Logistic())
+    _require_same(given.parts, model, prepared=prepared)
+    owners = owners_of(subjects, len(prepared.rows))
+    # A Pipeline hands weights to its last step alone.
+    return replace(prepared, owners=owners, weighs_features=False)
 
 
 def _read_grid(
@@ -234,9 +246,7 @@ def _read_grid(
 
 def _before(parts: Parts) -> dict[str, Any]:
     """Return the parameter for what comes before the estimator, if anything does."""
-    if parts.preprocessing is None:
-        return {}
-    raise Unsupported("Pipeline: not yet")
+    return {} if parts.preprocessing is None else {"preprocessing": parts.preprocessing}
 
 
 def _require_known(parameters: dict[str, Any]) -> None:
@@ -292,17 +302,14 @@ def _require_same(parts: Parts, model: Any, *, prepared: Prepared) -> None:
         )
 
 
-def _starting_point(parts: Parts, prepared: Prepared) -> Vector | None:
-    """Return the given coefficients as parameters, row by row.
-
-    Behind preprocessing, None if there are more columns than the given one made.
-    """
+def _starting_point(parts: Parts, prepared: Prepared) -> Vector:
+    """Return the given coefficients as parameters, row by row."""
     objective = prepared.objective
     coef, intercept = read_coefficients(parts.fitted)
     width = prepared.rows.X.shape[1] - objective.intercept
+    if prepared.recipe is not None:
+        width = coef.shape[1]  # what preprocessing makes of the rows comes later
     if coef.shape != (objective.loss.outputs, width):
-        if parts.preprocessing is not None:
-            return None
         raise InvalidInput(
             f"the estimator has coefficients of shape {coef.shape}; the rows need "
             f"{(objective.loss.outputs, width)}; pass the rows it was fitted on"
@@ -315,12 +322,19 @@ def _starting_point(parts: Parts, prepared: Prepared) -> Vector | None:
     return np.vstack([coef.T, intercept]).ravel()
 
 
-def _measure_adoption(model: Adopted, prepared: Prepared, *, start: Vector) -> Adoption:
-    """Return how far the start was from the minimiser."""
+def _measure_adoption(
+    model: Adopted, prepared: Prepared, *, start: Vector, X: Any
+) -> Adoption | None:
+    """Return how far the start was from the minimiser; None if features differ."""
     theta = private_model(model).answer.draft.theta
+    if theta.size != start.size:
+        return None
+    rows, encoder = prepared.rows, snapshot_of(model).public.preprocessing
+    if encoder is not None:
+        rows = prepared.objective.rows(encoder.encode(X), rows.y, rows.weight)
     shift, size = norm(theta - start), norm(theta)
     relative = shift / size if size else inf * (shift > 0.0)
-    residual = _measure_residual(prepared.objective, prepared.rows, theta=start)
+    residual = _measure_residual(prepared.objective, rows, theta=start)
     return Adoption(shift, relative, residual)
 
 

@@ -340,7 +340,8 @@ class Forgetful(BaseEstimator, ABC):
         fit: Any = PrivateModel.fit
         if prepared.recipe is not None:
             require_pipeline(prepared.recipe, self.budget, keep_data=self.keep_data)
-            fit = partial(fit_pipeline, prepared.recipe, weighted=prepared.weighted)
+            weighted = prepared.weighted and prepared.weighs_features
+            fit = partial(fit_pipeline, prepared.recipe, weighted=weighted)
         model: PrivateModel = fit(
             prepared.objective,
             rows,

@@ -256,6 +256,9 @@ class Prepared(Private):
         The owner of each row.
     recipe
         What preprocessing does with the rows, which are raw then; None without it.
+    weighs_features
+        Whether weights count for what preprocessing learns. A Pipeline of scikit-learn
+        hands them to its last step alone.
     """
 
     objective: Objective
@@ -264,6 +267,7 @@ class Prepared(Private):
     weighted: bool
     owners: Sequence[str] = ()
     recipe: Recipe | None = None
+    weighs_features: bool = True
 
     def with_pair(self, pair: Loss | None) -> "Prepared":
         """Return the data with this loss for two classes, if the model is softmax."""

@@ -289,12 +289,17 @@ def fit_pipeline(
     budget: Budget | None,
     start: Vector | None,
 ) -> PipelineModel:
-    """Fit preprocessing and model to raw rows."""
+    """Fit preprocessing and model to raw rows.
+
+    A start is used if it has as many parameters as the features call for.
+    """
     X, described, columns = np.asarray(raw.X), recipe.described, recipe.columns
     weight = raw.weight if weighted else None
     statistics = count_rows(described, columns, raw=X, weight=weight)
     features = learn_features(described, columns, statistics)
     rows = objective.rows(features.encode(X), raw.y, raw.weight)
+    if start is not None and start.size != rows.X.shape[1] * objective.loss.outputs:
+        start = None
     model = PrivateModel.fit(
         objective, rows, mechanism=mechanism, budget=budget, start=start
     )
