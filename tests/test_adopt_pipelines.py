@@ -24,8 +24,9 @@ from sklearn.preprocessing import (
 from expunge.adopt import AdoptionWarning, from_sklearn
 from expunge.exceptions import InvalidInput, Unsupported
 from expunge.linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
+from expunge.linear_model.fitting import fit_copy
 from expunge.promise.budget import Budget
-from expunge.promise.certificate import BALANCED, CHOSEN
+from expunge.promise.certificate import BALANCED, CHOSEN, Scope
 from tests.test_adopt import EXACT, logistic, scores, svc
 
 N_GONE = 30
@@ -195,6 +196,17 @@ def test_balanced_weights_do_not_weigh_the_scaler() -> None:
     model = from_sklearn(fitted, X, y)
     np.testing.assert_allclose(scores(model, X), scores(fitted, X), atol=1e-6)
     assert any(BALANCED in text for text in model.certificate_.not_covered)
+
+
+def test_adopted_weights_do_not_weigh_the_scaler_of_a_later_fit() -> None:
+    X, _, _, weight = table()
+    y = target("two")
+    fitted = fit(make_pipeline(mixed(), logistic()), X, y, weight)
+    model = from_sklearn(fitted, X, y, sample_weight=weight)
+    again = fit_copy(
+        model, X, y, subjects=None, sample_weight=weight, scope=Scope()
+    ).public
+    np.testing.assert_allclose(again.coefficients[0], model.coef_, atol=1e-6)
 
 
 def test_promise_covers_the_preprocessing() -> None:

@@ -129,7 +129,9 @@ def fit_copy(
     require_weights(before, sample_weight)
     fresh = clone(estimator)
     prepared = prepare(fresh, X, y, sample_weight=sample_weight)
-    prepared = prepared.with_pair(None if before is None else before.pair)
+    if before is not None:
+        prepared = prepared.with_pair(before.pair)
+        prepared = replace(prepared, weighs_features=before.weighs_features)
     owners = owners_of(subjects, len(prepared.rows))
     prepared = replace(prepared, owners=owners)
     fit_prepared(fresh, prepared, scope=scope, before=before)
