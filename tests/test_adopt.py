@@ -27,7 +27,7 @@ from expunge.exceptions import InvalidInput, NoPrivateState, Unsupported
 from expunge.linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
 from expunge.linear_model.base import private_model
 from expunge.promise.budget import Budget
-from expunge.promise.certificate import CHOSEN
+from expunge.promise.certificate import CHOSEN, CLASS_WEIGHT
 from expunge.promise.verification import verify
 
 GONE = np.arange(30)
@@ -181,7 +181,7 @@ def test_stochastic_descent_is_near_the_model_that_adopts_it(several: bool) -> N
         loss="log_loss", alpha=0.05, max_iter=2000, tol=None, random_state=0
     ).fit(X, y)
     model = from_sklearn(fitted, X, y, mechanism="retrain")
-    assert model.scaling == "mean"
+    assert model.certificate_.objective["scaling"] == "mean"
     assert 1e-6 < model.adoption_.relative_shift < 1e-3
     model.forget(rows=GONE.tolist())
     # Its alpha is per row: the same model with C = 1/(alpha n) on what remains.
@@ -212,7 +212,8 @@ def test_stochastic_descent_of_other_losses(loss: str, source: str, ours: Any) -
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AdoptionWarning)
         model = from_sklearn(fitted, X, y, mechanism="retrain")
-    assert (model.loss, model.scaling, model.alpha) == (ours, "mean", 0.05)
+    assert (model.loss, model.alpha) == (ours, 0.05)
+    assert model.certificate_.objective["scaling"] == "mean"
     assert model.adoption_.relative_shift < 0.01
     model.forget(rows=GONE.tolist())
     again = clone(fitted).fit(X[30:], y[30:])
@@ -240,8 +241,29 @@ def test_integer_weights_are_repeated_rows(estimator: Any) -> None:
     fitted = estimator.fit(X, y, sample_weight=weight)
     weighted = from_sklearn(fitted, X, y, sample_weight=weight)
     plain = from_sklearn(fitted, X[repeated], y[repeated])
-    assert weighted.alpha == pytest.approx(plain.alpha, rel=1e-14)
+    assert weighted.C == plain.C
+    found, wanted = private_model(weighted).objective, private_model(plain).objective
+    assert found.alpha == pytest.approx(wanted.alpha, rel=1e-14)
     np.testing.assert_allclose(weighted.coef_, plain.coef_, rtol=1e-8, atol=1e-10)
+
+
+def test_certificates_state_what_was_fixed_and_not_the_number_of_rows() -> None:
+    X, y, _ = data("cancer")
+    weighed = logistic(C=0.5, class_weight={0: 2.0}).fit(X, y)
+    model = from_sklearn(weighed, X, y, keep_data=False)
+    stated = model.certificate_.objective
+    assert stated["C"] == 0.5 and stated["scaling"] == "sum" and "alpha" not in stated
+    assert CLASS_WEIGHT in model.certificate_.assumptions
+    model.forget(X=X[:3], y=y[:3])  # weighed by class as at the fit
+    ridge = from_sklearn(rivals.Ridge(alpha=4.0).fit(X, y), X, y)
+    assert ridge.certificate_.objective["C"] == 0.25
+
+
+def test_classes_without_weight_are_rows_without_weight() -> None:
+    X, y, _ = data("iris")
+    fitted = rivals.RidgeClassifier(class_weight={0: 0.0}).fit(X, y)
+    model = from_sklearn(fitted, X, y, mechanism="retrain")
+    np.testing.assert_allclose(scores(model, X), scores(fitted, X), atol=1e-6)
 
 
 def test_one_newton_step_is_near_retraining() -> None:

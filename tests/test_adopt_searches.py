@@ -151,7 +151,7 @@ def test_halving_searches_are_searches() -> None:
         logistic(), {"C": CS}, cv=3, min_resources=100, random_state=0
     ).fit(X, y)
     model = from_sklearn(search, X, y)
-    assert model.alpha == pytest.approx(1.0 / (search.best_params_["C"] * len(X)))
+    assert model.C == search.best_params_["C"]
     assert model.certificate_.selection == "not covered"
     tuned: Any = from_sklearn(search, X, y, retune=True)
     assert tuned.alphas == pytest.approx([1.0 / (C * len(X)) for C in CS])

@@ -32,6 +32,7 @@ from ..linear_model import (
 from ..linear_model.base import fit_prepared, private_model, set_snapshot, snapshot_of
 from ..linear_model.fitting import prepare
 from ..linear_model.parameters import Prepared
+from ..linear_model.sklearn_parameters import warn_without_budget
 from ..private_model.answers import Adoption
 from ..private_model.subjects import owners_of
 from ..promise.budget import Budget
@@ -114,6 +115,8 @@ def from_sklearn(
     """
     options: dict[str, Any] = dict(parameters)
     _require_known(options)
+    if options.get("budget") is None:
+        warn_without_budget()
     parts = take_apart(estimator)
     given = _read_rows(parts, y, options.pop("sample_weight", None))
     if options.pop("retune", False):
@@ -124,7 +127,7 @@ def from_sklearn(
             f"{', '.join(sorted(misplaced))} without retune=True; they belong together"
         )
     model = given.objective.estimator(
-        **given.objective.parameters(given.total), **_before(parts), **options
+        **given.objective.parameters(), **given.around, **options
     )
     prepared = _prepare(given, model, X, y, subjects=subjects)
     start = _starting_point(parts, prepared)
@@ -141,12 +144,26 @@ def from_sklearn(
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class _Given:
-    """What was fitted: parts, objective, and the weights of the rows."""
+    """What was fitted.
+
+    Attributes
+    ----------
+    parts, objective
+        Its parts, and what it minimised.
+    weight, total
+        The weights of rows beside those of classes; and the sum of both together.
+    around
+        The model's parameters for what is around the objective: preprocessing and
+        weights of classes.
+    declared
+        What made choices by looking at the data.
+    """
 
     parts: Parts
     objective: AdoptedObjective
     weight: Vector | None
     total: float
+    around: dict[str, Any]
     declared: tuple[str, ...]
 
 
@@ -159,13 +176,24 @@ def _read_rows(parts: Parts, y: Any, given: ArrayLike | None) -> _Given:
             f"y has {np.shape(y)[1]} labels a row",
             instead="fit and adopt one model for each",
         )
-    by_class = getattr(parts.settings, "class_weight", None)
-    weight = _weights_of(objective, by_class, y=y, given=given)
-    total = float(np.shape(y)[0] if weight is None else np.add.reduce(weight))
+    by_class: Any = getattr(parts.settings, "class_weight", None)
+    both = _weights_of(objective, by_class, y=y, given=given)
+    total = float(np.shape(y)[0] if both is None else np.add.reduce(both))
     if not total > 0.0:
         raise InvalidInput("no row has positive weight; pass the rows of the fit")
-    balanced = isinstance(by_class, str)
-    return _Given(parts, objective, weight, total, (BALANCED,) if balanced else ())
+    around: dict[str, Any] = {}
+    if parts.preprocessing is not None:
+        around["preprocessing"] = parts.preprocessing
+    if _is_kept(by_class) and (given is None or not around):
+        around["class_weight"] = dict(by_class)
+        both = None if given is None else np.asarray(given, dtype=np.float64)
+    declared = (BALANCED,) if isinstance(by_class, str) else ()
+    return _Given(parts, objective, both, total, around, declared)
+
+
+def _is_kept(by_class: Any) -> bool:
+    """Whether a model here takes these weights of classes: positive numbers."""
+    return isinstance(by_class, dict) and all(one > 0.0 for one in by_class.values())
 
 
 def _retune(
@@ -194,7 +222,7 @@ def _retune(
     grid = _read_grid(given, objectives)
     fixed = {"fit_intercept": given.objective.fit_intercept, **given.objective.further}
     kind = TUNED[given.objective.estimator]
-    model: Adopted = kind(**grid, folds=folds, **fixed, **_before(parts), **options)
+    model: Adopted = kind(**grid, folds=folds, **fixed, **given.around, **options)
     prepared = _prepare(given, model, X, y, subjects=subjects)
     fit_prepared(model, prepared, scope=Scope(declared=given.declared))
     return model
@@ -213,8 +241,7 @@ def _prepare(
     prepared = prepare(model, X, y, sample_weight=given.weight).with_pair(Logistic())
     _require_same(given.parts, model, prepared=prepared)
     owners = owners_of(subjects, len(prepared.rows))
-    # A Pipeline hands weights to its last step alone.
-    return replace(prepared, owners=owners, weighs_features=False)
+    return replace(prepared.without_feature_weights(), owners=owners)
 
 
 def _read_grid(
@@ -224,14 +251,14 @@ def _read_grid(
     chooser = given.parts.selections[0].chooser
     chosen = given.objective
     for one in objectives:
-        same = replace(one, strength=chosen.strength, l1_ratio=chosen.l1_ratio)
+        same = replace(one, C=chosen.C, alpha=chosen.alpha, l1_ratio=chosen.l1_ratio)
         if same != chosen:
             raise refusal(
                 chooser,
                 "its grid varies more than the strength of the penalty and l1_ratio",
                 instead="fix the rest, or leave out retune=True",
             )
-    pairs = {(one.alpha(given.total), one.l1_ratio) for one in objectives}
+    pairs = {(one.alpha_for(given.total), one.l1_ratio) for one in objectives}
     alphas = sorted({alpha for alpha, _ in pairs}, reverse=True)
     ratios = sorted({ratio for _, ratio in pairs}, reverse=True)
     if len(pairs) != len(alphas) * len(ratios):
@@ -242,11 +269,6 @@ def _read_grid(
             instead="search a full grid, or leave out retune=True",
         )
     return {"alphas": tuple(alphas), "l1_ratios": tuple(ratios)}
-
-
-def _before(parts: Parts) -> dict[str, Any]:
-    """Return the parameter for what comes before the estimator, if anything does."""
-    return {} if parts.preprocessing is None else {"preprocessing": parts.preprocessing}
 
 
 def _require_known(parameters: dict[str, Any]) -> None:

@@ -4,24 +4,24 @@ r"""What scikit-learn's linear estimators minimise, in the words of this package
 With w the weight of a row, W the sum of all weights, b the coefficients and
 R = l1_ratio |b|_1 + (1 - l1_ratio) |b|^2 / 2, they minimise
 
-    LogisticRegression    C sum w loss + R             alpha = 1/(C W)   "sum"
-    LinearSVC             the same, squared hinge      alpha = 1/(C W)   "sum"
-    Ridge                 sum w error^2 + a |b|^2      alpha = a/W       "sum"
-    RidgeClassifier       the same on -1 and +1        alpha = a/W       "sum"
-    Lasso, ElasticNet     mean error^2 / 2 + a R       alpha = a         "mean"
-    SGDClassifier         mean loss + a R              alpha = a         "mean"
-    SGDRegressor          mean loss + a R              alpha = a         "mean"
+    LogisticRegression    C sum w loss + R             C
+    LinearSVC             the same, squared hinge      C
+    Ridge                 sum w error^2 + a |b|^2      C = 1/a
+    RidgeClassifier       the same on -1 and +1        C = 1/a
+    Lasso, ElasticNet     mean error^2 / 2 + a R       alpha = a
+    SGDClassifier         mean loss + a R              alpha = a
+    SGDRegressor          mean loss + a R              alpha = a
 
-and the model here gets that alpha and scaling, so that removal aims at retraining with
-the same hyper-parameter. Estimators are recognised by their exact class, because a
-subclass may minimise something else. A setting without a counterpart is refused, never
-approximated. Only parameters are read, so that the candidates of a search, which were
-never fitted to all rows, can be read too.
+and the model here gets that C, which stands for alpha = 1/(C W), or that alpha, so that
+removal aims at retraining with the same hyper-parameter. Estimators are recognised by
+their exact class, because a subclass may minimise something else. A setting without a
+counterpart is refused, never approximated. Only parameters are read, so that the
+candidates of a search, which were never fitted to all rows, can be read too.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,7 +30,6 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
 
 from ..core.losses import HalfSquared, Huber, Loss, SquaredHinge
-from ..core.objective import Scaling
 from ..exceptions import Unsupported
 from ..linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
 
@@ -47,10 +46,10 @@ class AdoptedObjective:
     ----------
     estimator
         The class of this package that minimises the same.
-    strength
-        The factor of the penalty, relative to the mean loss under "mean" scaling and to
-        the sum of losses under "sum".
-    l1_ratio, scaling, fit_intercept
+    C, alpha
+        The factor of the sum of the losses or, if that is None, of the penalty beside
+        their mean.
+    l1_ratio, fit_intercept
         As that class takes them.
     further
         Its other parameters.
@@ -59,23 +58,32 @@ class AdoptedObjective:
     """
 
     estimator: EstimatorClass
-    strength: float
+    C: float | None
+    alpha: float | None
     l1_ratio: float
-    scaling: Scaling
     fit_intercept: bool
     further: Mapping[str, Any] = field(default_factory=dict)
     counts_rows: bool = False
 
-    def alpha(self, weight: float) -> float:
-        """Return alpha for rows of this total weight."""
-        return self.strength / weight if self.scaling == "sum" else self.strength
+    @property
+    def penalised(self) -> bool:
+        """Whether there is a penalty."""
+        factor = self.alpha if self.C is None else self.C
+        return factor is not None and isfinite(factor) and factor > 0.0
 
-    def parameters(self, weight: float) -> dict[str, Any]:
-        """Return the estimator's parameters for rows of this total weight."""
+    def alpha_for(self, weight: float) -> float:
+        """Return alpha for rows of this total weight."""
+        if self.C is not None:
+            return 1.0 / (self.C * weight)
+        assert self.alpha is not None
+        return self.alpha
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the estimator's parameters."""
+        strength = {"C": self.C} if self.alpha is None else {"alpha": self.alpha}
         return {
-            "alpha": self.alpha(weight),
+            **strength,
             "l1_ratio": self.l1_ratio,
-            "scaling": self.scaling,
             "fit_intercept": self.fit_intercept,
             **self.further,
         }
@@ -99,7 +107,7 @@ def read_objective(estimator: Any, n_classes: int) -> AdoptedObjective:
             "of a Pipeline, in a search, and in the ...CV estimators of scikit-learn"
         )
     objective = READERS[kind](estimator, n_classes)
-    if not (isfinite(objective.strength) and objective.strength > 0.0):
+    if not objective.penalised:
         raise refusal(
             estimator,
             "it has no penalty, and certified removal needs one",
@@ -141,9 +149,9 @@ def _read_logistic(estimator: Any, n_classes: int) -> AdoptedObjective:
         _require_same_weights(estimator)
     return AdoptedObjective(
         estimator=SoftmaxRegression if several and not apart else LogisticRegression,
-        strength=_invert(estimator.C),
+        C=float(estimator.C),
+        alpha=None,
         l1_ratio=_read_l1_ratio(estimator),
-        scaling="sum",
         fit_intercept=bool(estimator.fit_intercept),
         further=_read_intercept(estimator) if estimator.solver == "liblinear" else {},
     )
@@ -208,9 +216,9 @@ def _read_linear_svc(estimator: Any, n_classes: int) -> AdoptedObjective:
         _require_same_weights(estimator)
     return AdoptedObjective(
         estimator=LogisticRegression,
-        strength=_invert(estimator.C),
+        C=float(estimator.C),
+        alpha=None,
         l1_ratio=_read_l1_ratio(estimator),
-        scaling="sum",
         fit_intercept=bool(estimator.fit_intercept),
         further=_read_intercept(estimator) | {"loss": SquaredHinge()},
     )
@@ -219,8 +227,8 @@ def _read_linear_svc(estimator: Any, n_classes: int) -> AdoptedObjective:
 def _read_ridge(estimator: Any, n_classes: int) -> AdoptedObjective:
     """Read Ridge and RidgeClassifier: sum w error^2 + alpha |b|^2."""
     _require_free_signs(estimator)
-    strengths = np.unique(np.asarray(estimator.alpha, dtype=np.float64))
-    if len(strengths) != 1:
+    strength, *others = np.unique(np.asarray(estimator.alpha, dtype=np.float64))
+    if others:
         raise refusal(
             estimator,
             "alpha differs from target to target",
@@ -228,9 +236,9 @@ def _read_ridge(estimator: Any, n_classes: int) -> AdoptedObjective:
         )
     return AdoptedObjective(
         estimator=LogisticRegression if n_classes else LinearRegression,
-        strength=float(strengths[0]),
+        C=1.0 / strength if strength else inf,
+        alpha=None,
         l1_ratio=0.0,
-        scaling="sum",
         fit_intercept=bool(estimator.fit_intercept),
         further={"loss": HalfSquared()} if n_classes else {},
     )
@@ -241,9 +249,9 @@ def _read_elastic_net(estimator: Any, n_classes: int) -> AdoptedObjective:
     _require_free_signs(estimator)
     return AdoptedObjective(
         estimator=LinearRegression,
-        strength=float(estimator.alpha),
+        C=None,
+        alpha=float(estimator.alpha),
         l1_ratio=float(estimator.l1_ratio),
-        scaling="mean",
         fit_intercept=bool(estimator.fit_intercept),
     )
 
@@ -273,18 +281,13 @@ def _read_sgd(estimator: Any, n_classes: int) -> AdoptedObjective:
     loss = known[estimator.loss]
     return AdoptedObjective(
         estimator=LogisticRegression if n_classes else LinearRegression,
-        strength=float(estimator.alpha),
+        C=None,
+        alpha=float(estimator.alpha),
         l1_ratio=_read_l1_ratio(estimator),
-        scaling="mean",
         fit_intercept=bool(estimator.fit_intercept),
         further={} if loss is None else {"loss": loss},
         counts_rows=True,
     )
-
-
-def _invert(C: Any) -> float:
-    """Return 1/C, C a number or equal numbers for several classes."""
-    return 1.0 / float(C)
 
 
 def _require_same_weights(estimator: Any) -> None:

@@ -110,10 +110,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What preprocessing does, and how columns are read for it."""
+    """What preprocessing does, how columns are read for it, and whether weights count.
+
+    Weights count if the fit had any.
+    """
 
     described: Preprocessing
     columns: tuple[Column, ...]
+    weighted: bool = False
 
 
 def read_columns(columns: Sequence[Column], X: Any) -> Matrix:

@@ -60,6 +60,11 @@ class Statistics(Private):
         """The sums without weights."""
         return self.sums if self.plain is None else self.plain
 
+    @property
+    def weighted(self) -> bool:
+        """Whether weights count."""
+        return self.plain is not None
+
     def sum_place(self, column: int) -> int:
         """Return where the sums of a column are."""
         return self.summed.index(column)
