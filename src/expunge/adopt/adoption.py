@@ -176,7 +176,7 @@ def _read_rows(parts: Parts, y: Any, given: ArrayLike | None) -> _Given:
             f"y has {np.shape(y)[1]} labels a row",
             instead="fit and adopt one model for each",
         )
-    by_class: Any = getattr(parts.settings, "class_weight", None)
+    by_class = _class_weight(parts.settings)
     both = _weights_of(objective, by_class, y=y, given=given)
     total = float(np.shape(y)[0] if both is None else np.add.reduce(both))
     if not total > 0.0:
@@ -189,6 +189,11 @@ def _read_rows(parts: Parts, y: Any, given: ArrayLike | None) -> _Given:
         both = None if given is None else np.asarray(given, dtype=np.float64)
     declared = (BALANCED,) if isinstance(by_class, str) else ()
     return _Given(parts, objective, both, total, around, declared)
+
+
+def _class_weight(settings: Any) -> Any:
+    """Return the weights of classes that an estimator has; None if there are none."""
+    return getattr(settings, "class_weight", None)
 
 
 def _is_kept(by_class: Any) -> bool:
@@ -207,7 +212,6 @@ def _retune(
     """Return a tuned estimator that chose among the candidates of a search."""
     parts = given.parts
     candidates, folds = list_candidates(parts)
-    objectives = [read_objective(one, parts.n_classes) for one in candidates]
     if given.objective.estimator not in TUNED:
         raise refusal(
             parts.fitted,
@@ -219,7 +223,7 @@ def _retune(
             "keep_data with retune=True: a tuned estimator always keeps its rows, to "
             "validate on; leave it out"
         )
-    grid = _read_grid(given, objectives)
+    grid = _read_grid(given, candidates)
     fixed = {"fit_intercept": given.objective.fit_intercept, **given.objective.further}
     kind = TUNED[given.objective.estimator]
     model: Adopted = kind(**grid, folds=folds, **fixed, **given.around, **options)
@@ -245,14 +249,15 @@ def _prepare(
 
 
 def _read_grid(
-    given: _Given, objectives: Sequence[AdoptedObjective]
+    given: _Given, candidates: Sequence[Any]
 ) -> dict[str, tuple[float, ...]]:
     """Return the alphas and l1_ratios of candidates, or raise Unsupported."""
-    chooser = given.parts.selections[0].chooser
-    chosen = given.objective
-    for one in objectives:
+    parts, chosen = given.parts, given.objective
+    chooser = parts.selections[0].chooser
+    objectives = [read_objective(one, parts.n_classes) for one in candidates]
+    for one, candidate in zip(objectives, candidates, strict=True):
         same = replace(one, C=chosen.C, alpha=chosen.alpha, l1_ratio=chosen.l1_ratio)
-        if same != chosen:
+        if same != chosen or _class_weight(candidate) != _class_weight(parts.settings):
             raise refusal(
                 chooser,
                 "its grid varies more than the strength of the penalty and l1_ratio",
@@ -383,11 +388,11 @@ def _warn_of_shift(name: str, shift: float) -> None:
     if percent > 999.0:
         size = "more than 999 %"
     warnings.warn(
-        f"{name} stopped short of the minimiser of its own objective: the change from "
-        f"its coefficients to the adopted ones is {size} of the length of the latter. "
-        "The adopted model is the exact one. To make the two agree, fit with a smaller "
-        "tol and a larger max_iter; if that does not help, check that X, y and "
-        "sample_weight are those of its fit",
+        f"{name} stopped short of the minimiser of its own objective: solving to the "
+        f"end moved the coefficients by {size} of their length. The adopted model is "
+        "the exact one. To make the two agree, fit with a smaller tol and a larger "
+        "max_iter; if that does not help, check that X, y and sample_weight are those "
+        "of its fit",
         AdoptionWarning,
         stacklevel=3,
     )

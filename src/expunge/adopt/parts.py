@@ -110,7 +110,7 @@ def take_apart(given: Any) -> Parts:
     check_is_fitted(given)
     if hasattr(given, "cv_results_") and hasattr(given, "best_index_"):
         return _open_search(given)
-    if isinstance(given, Pipeline):
+    if type(given) is Pipeline:
         return _open_pipeline(given)
     if type(given) in CROSS_VALIDATED:
         return _open_cross_validated(given)
@@ -147,7 +147,7 @@ def _list_searched(search: Any) -> list[Any]:
     for settings in search.cv_results_["params"]:
         candidate = clone(search.estimator).set_params(**settings)
         prefix = ""
-        if isinstance(candidate, Pipeline):
+        if type(candidate) is Pipeline:
             prefix = f"{candidate.steps[-1][0]}__"
             candidate = candidate.steps[-1][1]
         outside = [name for name in settings if not name.startswith(prefix)]
@@ -255,7 +255,7 @@ def _list_ratios(given: Any) -> Sequence[Any]:
 
 def _list_fixed(given: Any) -> Any:
     """Return the alphas given to LassoCV or ElasticNetCV."""
-    if given.alphas is None or isinstance(given.alphas, Integral):
+    if isinstance(given.alphas, Integral | str | None):
         raise refusal(
             given,
             "its alphas were computed from the data",
