@@ -27,7 +27,7 @@ from expunge.linear_model import LinearRegression, LogisticRegression, SoftmaxRe
 from expunge.linear_model.fitting import fit_copy
 from expunge.linear_model.tuned import TunedClassifier
 from expunge.promise.budget import Budget
-from expunge.promise.certificate import BALANCED, CHOSEN, Scope
+from expunge.promise.scope import BALANCED, CHOSEN, Scope
 from tests.test_adopt import EXACT, logistic, scores, svc
 
 N_GONE = 30

@@ -24,7 +24,7 @@ from expunge.exceptions import InvalidInput, Unsupported
 from expunge.linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
 from expunge.linear_model.tuned import TunedClassifier, TunedRegressor
 from expunge.promise.budget import Budget
-from expunge.promise.certificate import BALANCED, CHOSEN
+from expunge.promise.scope import BALANCED, CHOSEN
 from expunge.promise.verification import verify
 from tests.test_adopt import EXACT, GONE, data, logistic, scores, svc
 

@@ -29,14 +29,15 @@ from ..linear_model import (
     TunedClassifier,
     TunedRegressor,
 )
-from ..linear_model.base import fit_prepared, private_model, set_snapshot, snapshot_of
+from ..linear_model.base import fit_prepared
 from ..linear_model.fitting import prepare
 from ..linear_model.parameters import Prepared
 from ..linear_model.sklearn_parameters import warn_without_budget
+from ..linear_model.snapshots import private_model, set_snapshot, snapshot_of
 from ..private_model.answers import Adoption
 from ..private_model.subjects import owners_of
 from ..promise.budget import Budget
-from ..promise.certificate import BALANCED, Scope
+from ..promise.scope import BALANCED, Scope
 from ..removal import Mechanism
 from ..selection.choice import Method
 from .objectives import (
