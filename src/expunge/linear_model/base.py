@@ -494,6 +494,7 @@ def fit_prepared(
         n_targets=getattr(estimator, "_n_targets", None),
         pair=None if labels is None else labels.pair,
         weighted=prepared.weighted,
+        weighs_features=prepared.weighs_features,
         **private.public_parts,
     )
     estimator._snapshot = Snapshot(public, private, record)

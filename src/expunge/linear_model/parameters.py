@@ -316,6 +316,17 @@ class Prepared(Private):
     owners: Sequence[str] = ()
     recipe: Recipe | None = None
 
+    @property
+    def weighs_features(self) -> bool:
+        """Whether weights count for what preprocessing learns, if there are any."""
+        return self.recipe is None or self.recipe.weighted == self.weighted
+
+    def without_feature_weights(self) -> "Prepared":
+        """Return the data with weights for the model alone, as a Pipeline has them."""
+        if self.recipe is None:
+            return self
+        return replace(self, recipe=replace(self.recipe, weighted=False))
+
     def with_pair(self, pair: Loss | None) -> "Prepared":
         """Return the data with this loss for two classes, if the model is softmax."""
         if pair is None or not isinstance(self.objective.loss, Multinomial):

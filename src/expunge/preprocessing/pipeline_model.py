@@ -334,12 +334,18 @@ def require_pipeline(recipe: Recipe, budget: Budget | None, *, keep_data: bool) 
 def fit_pipeline(
     objective: Objective, raw: Rows, *, recipe: Recipe, **options: Any
 ) -> PipelineModel:
-    """Fit preprocessing and model to raw rows; options as ``PrivateModel.fit``."""
+    """Fit preprocessing and model to raw rows; options as ``PrivateModel.fit``.
+
+    A start is used if it has as many parameters as the features call for.
+    """
     recipe, statistics, features = learn(recipe, raw)
     balance = balance_of(recipe, raw, loss=objective.loss)
     weight = raw.weight if balance is None else balance.weigh(raw).weight
     rows = objective.rows(features.encode(np.asarray(raw.X)), raw.y, weight)
-    model = PrivateModel.fit(objective, rows, **options)
+    start = options.pop("start", None)
+    if start is not None and start.size != rows.X.shape[1] * objective.loss.outputs:
+        start = None
+    model = PrivateModel.fit(objective, rows, start=start, **options)
     reference = Reference.of(features, statistics, intercept=objective.intercept)
     answer, sums = anchor_at(
         model.agreement, model.answer, reference=reference, raw=raw, balance=balance
