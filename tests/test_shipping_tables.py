@@ -40,6 +40,7 @@ MODELS: dict[str, tuple[Any, Any]] = {
     "no intercept": (LogisticRegression(fit_intercept=False), LABELS),
     "hinge": (LogisticRegression(loss="squared_hinge"), LABELS),
     "one against the rest": (LogisticRegression(), THREE),
+    "hinges": (LogisticRegression(loss="squared_hinge"), THREE),
     "softmax": (SoftmaxRegression(), np.array(["a", "b", "c"])[THREE]),
     "regression": (LinearRegression(), THREE + 0.5),
     "two targets": (LinearRegression(), np.c_[THREE, LABELS].astype(float)),

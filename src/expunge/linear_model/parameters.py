@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
+from sklearn.utils.validation import _check_y, check_consistent_length, validate_data
 
 from ..core.arrays import LARGEST, SMALLEST, Private
 from ..core.losses import HalfSquared, Huber, Logistic, Loss, Multinomial, SquaredHinge
@@ -22,7 +23,8 @@ from ..core.objective import Objective, Rows
 from ..core.penalties import L1, L2, ElasticNet, Penalty
 from ..core.solver import MAX_STEPS
 from ..exceptions import InvalidInput
-from ..preprocessing.columns import Recipe
+from ..preprocessing.columns import Recipe, learn_columns, read_columns
+from ..preprocessing.sklearn_steps import describe
 from ..private_model.labels import Labels
 from ..private_model.snapshot import PublicModel
 from ..promise.budget import Budget
@@ -96,7 +98,7 @@ def _is_list(value: Any) -> bool:
 
 def _is_class_weight(value: Any) -> bool:
     if not isinstance(value, dict):
-        return value is None
+        return value is None or (isinstance(value, str) and value == "balanced")
     factors = value.values()
     return all(_is_number(one) and SMALLEST <= one <= LARGEST for one in factors)
 
@@ -230,12 +232,12 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
             "dropped.",
         ),
         "class_weight": Parameter(
-            "None or a dict of positive weights by label ('balanced' is not supported "
-            "yet: its weights would change with everyone who leaves)",
+            "None, 'balanced' or a dict of positive weights by label",
             _is_class_weight,
             "For a classifier: each row counts as often as its class says, times its "
             "own weight; 1 for a label that is not named. Fix them without looking at "
-            "the data.",
+            "the data. 'balanced' gives every class the same weight in all, and keeps "
+            "it so when people leave.",
         ),
         "tol": Parameter(
             "None or a positive number",
@@ -314,6 +316,17 @@ class Prepared(Private):
     owners: Sequence[str] = ()
     recipe: Recipe | None = None
 
+    @property
+    def weighs_features(self) -> bool:
+        """Whether weights count for what preprocessing learns, if there are any."""
+        return self.recipe is None or self.recipe.weighted == self.weighted
+
+    def without_feature_weights(self) -> "Prepared":
+        """Return the data with weights for the model alone, as a Pipeline has them."""
+        if self.recipe is None:
+            return self
+        return replace(self, recipe=replace(self.recipe, weighted=False))
+
     def with_pair(self, pair: Loss | None) -> "Prepared":
         """Return the data with this loss for two classes, if the model is softmax."""
         if pair is None or not isinstance(self.objective.loss, Multinomial):
@@ -376,3 +389,45 @@ def is_checked(X: Any, y: Any, *, public: PublicModel) -> bool:
         and y.shape == X.shape[:1]
         and bool(np.isfinite(X).all() and np.isfinite(y).all())
     )
+
+
+def check_table(
+    estimator: Any, X: Any, y: Any, *, reset: bool = True
+) -> tuple[Any, Any]:
+    """Return a table and its labels, after checking names and lengths alone."""
+    if y is None:
+        raise InvalidInput(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is "
+            "None"
+        )
+    check_consistent_length(X, y)
+    return validate_data(estimator, X, reset=reset, skip_check_array=True), y
+
+
+def check_labels(estimator: Any, y: Any) -> Any:
+    """Return labels or targets, checked as scikit-learn checks them."""
+    tags = estimator.__sklearn_tags__()
+    return _check_y(
+        y,
+        multi_output=tags.target_tags.multi_output,
+        y_numeric=tags.estimator_type == "regressor",
+        estimator=estimator,
+    )
+
+
+def read_table(
+    estimator: Any, X: Any, y: Any, *, weighted: bool
+) -> tuple[Any, Any, Recipe]:
+    """Return the raw rows and labels of a table, and what preprocessing does."""
+    X, y = check_table(estimator, X, y)
+    given = estimator.preprocessing is not None
+    described = describe(estimator.preprocessing if given else "passthrough", X)
+    columns = learn_columns(described, X)
+    recipe = Recipe(
+        described,
+        columns,
+        weighted=weighted,
+        balanced=estimator.class_weight == "balanced",
+        given=given,
+    )
+    return read_columns(columns, X), check_labels(estimator, y), recipe

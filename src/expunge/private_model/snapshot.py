@@ -28,18 +28,18 @@ from ..core.packing import Arrays, pack, stored, unpack
 from ..exceptions import InvalidInput
 from ..promise.accountant import TunedOnData
 from ..promise.budget import Budget, is_made_here
-from ..promise.certificate import Scope, certify
+from ..promise.certificate import certify
+from ..promise.scope import Scope
 from ..promise.verification import Record, Release
-from .model import (
-    AnyModel,
-    Fetch,
-    PendingErasure,
-    PrivateModel,
-    apply_pending,
-    require_release,
-)
+from .model import AnyModel, Fetch, PrivateModel, apply_pending, require_release
 from .subjects import person, row_name
-from .training_rows import RowDigests, TrainingRows, digests, share_by_person
+from .training_rows import (
+    PendingErasure,
+    RowDigests,
+    TrainingRows,
+    digests,
+    share_by_person,
+)
 
 _USED: WeakValueDictionary[int, Budget] = WeakValueDictionary()
 _COUNTING = threading.Lock()
@@ -74,8 +74,9 @@ class PublicModel:
         Number of targets of a regression; None if y is a vector.
     classes, pair
         The classes of a classifier, and its loss when two are left.
-    weighted
-        Whether the rows of the fit had weights.
+    weighted, weighs_features
+        Whether the rows of the fit had weights, and whether these count for what
+        preprocessing learns.
     declared
         Searches that made choices by looking at the data.
     preprocessing
@@ -91,6 +92,7 @@ class PublicModel:
     classes: NDArray[Any] | None = None
     pair: Loss | None = None
     weighted: bool = False
+    weighs_features: bool = True
     declared: tuple[str, ...] = ()
     preprocessing: Encoder | None = None
 
@@ -109,8 +111,13 @@ class PublicModel:
 
     @property
     def loss(self) -> str:
-        """The name of the loss that was fitted."""
-        return str(self.release.certificate.objective["loss"]["name"])
+        """The name of the loss that was fitted.
+
+        One-vs-rest goes by the name of its binary loss, unless that gives log-odds.
+        """
+        described = self.release.certificate.objective["loss"]
+        binary = described.get("binary", {"name": "Logistic"})["name"]
+        return str(described["name"] if binary == "Logistic" else binary)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
