@@ -311,7 +311,7 @@ class Forgetful(BaseEstimator, ABC):
         if self.preprocessing is None:
             X, y = self._validate(X, y)
         if self.preprocessing is not None or self.class_weight == "balanced":
-            X, y, recipe = read_table(self, X, y, weighted=sample_weight is not None)
+            X, y, recipe = read_table(self, X, y)
         weight = weights_of(self, X, y, sample_weight=sample_weight)
         loss, labels = self._learn_labels(y, weight)
         total = len(y) if weight is None else float(np.add.reduce(weight))
@@ -387,12 +387,13 @@ class Forgetful(BaseEstimator, ABC):
         )
 
     def _check_raw_request(
-        self, private: PrivateModel, X: Any, y: Any, sample_weight: ArrayLike | None
+        self, private: Any, X: Any, y: Any, sample_weight: ArrayLike | None
     ) -> Rows:
         """Return the raw rows of a request."""
         X, y = check_table(self, X, y, reset=False)
         y = check_labels(self, y)
-        coded, raw = self._code_labels(y, private.labels), private.read_rows(X)
+        coded = self._code_labels(y, private.labels)
+        raw = read_columns(private.recipe.columns, X)
         weight = check_weights(sample_weight, len(raw))
         return Rows(raw, coded, weigh_as_fitted(self._public, y, weight=weight))
 
@@ -494,7 +495,6 @@ def fit_prepared(
         n_targets=getattr(estimator, "_n_targets", None),
         pair=None if labels is None else labels.pair,
         weighted=prepared.weighted,
-        weighs_features=prepared.weighs_features,
         **private.public_parts,
     )
     estimator._snapshot = Snapshot(public, private, record)

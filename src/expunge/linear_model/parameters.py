@@ -316,17 +316,6 @@ class Prepared(Private):
     owners: Sequence[str] = ()
     recipe: Recipe | None = None
 
-    @property
-    def weighs_features(self) -> bool:
-        """Whether weights count for what preprocessing learns, if there are any."""
-        return self.recipe is None or self.recipe.weighted == self.weighted
-
-    def without_feature_weights(self) -> "Prepared":
-        """Return the data with weights for the model alone, as a Pipeline has them."""
-        if self.recipe is None:
-            return self
-        return replace(self, recipe=replace(self.recipe, weighted=False))
-
     def with_pair(self, pair: Loss | None) -> "Prepared":
         """Return the data with this loss for two classes, if the model is softmax."""
         if pair is None or not isinstance(self.objective.loss, Multinomial):
@@ -415,9 +404,7 @@ def check_labels(estimator: Any, y: Any) -> Any:
     )
 
 
-def read_table(
-    estimator: Any, X: Any, y: Any, *, weighted: bool
-) -> tuple[Any, Any, Recipe]:
+def read_table(estimator: Any, X: Any, y: Any) -> tuple[Any, Any, Recipe]:
     """Return the raw rows and labels of a table, and what preprocessing does."""
     X, y = check_table(estimator, X, y)
     given = estimator.preprocessing is not None
@@ -426,7 +413,6 @@ def read_table(
     recipe = Recipe(
         described,
         columns,
-        weighted=weighted,
         balanced=estimator.class_weight == "balanced",
         given=given,
     )

@@ -117,8 +117,6 @@ class Recipe:
     ----------
     described, columns
         What preprocessing does, and how columns are read for it.
-    weighted
-        Whether the rows of the fit had weights.
     balanced
         Whether classes are weighed by how much weight they have left.
     given
@@ -127,7 +125,6 @@ class Recipe:
 
     described: Preprocessing
     columns: tuple[Column, ...]
-    weighted: bool = False
     balanced: bool = False
     given: bool = True
 

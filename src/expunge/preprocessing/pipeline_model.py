@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ..core.arrays import Index, Matrix, Vector, replace_fields
+from ..core.arrays import Index, Vector, replace_fields
 from ..core.linalg import threads_for
 from ..core.losses import Loss
 from ..core.objective import Objective, Rows
@@ -47,7 +47,7 @@ from ..removal import State
 from ..removal.lift import lift_state
 from ..removal.summary import summarise
 from .balance import Balance, ClassSums, summarise_classes
-from .columns import Column, Recipe, read_columns
+from .columns import Column, Recipe
 from .feature_maps import Reference, drop_emptied, find_map
 from .features import Features
 from .fitted import FittedPreprocessing
@@ -123,7 +123,7 @@ class PipelineModel(PrivateModel):
             return after._keep(answer, base)._since(clock)
         rows, again = raw(), MEASURED in self.answer.decisions
         better = improve_answer(
-            self.agreement, answer, remaining=after._encode(rows), again=again
+            self.agreement, answer, remaining=after.encode(rows), again=again
         )
         if better.state.gradient is answer.state.gradient:  # measured, not anchored
             return after._keep(better, base)._since(clock)
@@ -163,11 +163,7 @@ class PipelineModel(PrivateModel):
     def remaining_rows(self, gone: Index = NO_ROWS) -> Rows | None:
         """Return the remaining rows but these, as the model sees them."""
         raw = PrivateModel.remaining_rows(self, gone)
-        return None if raw is None else self._encode(raw)
-
-    def read_rows(self, X: Any) -> Matrix:
-        """Return the rows of a table as they are kept: raw rows."""
-        return read_columns(self.recipe.columns, X)
+        return None if raw is None else self.encode(raw)
 
     @property
     def public_parts(self) -> dict[str, Any]:
@@ -188,16 +184,16 @@ class PipelineModel(PrivateModel):
         """Return the model with the time its request took."""
         return replace_fields(self, seconds=perf_counter() - clock)
 
-    def _encode(self, raw: Rows) -> Rows:
+    def encode(self, rows: Rows) -> Rows:
         """Return raw rows as the model sees them."""
-        encoded = self.features.encode(np.asarray(raw.X))
+        raw, encoded = rows, self.features.encode(np.asarray(rows.X))
         if self.balance is not None:
             raw = self.balance.weigh(raw)
         return self.objective.rows(encoded, raw.y, raw.weight)
 
     def _learn_without(self, removed: Rows) -> Self:
         """Return the model with its preprocessing learned without these rows."""
-        statistics = self.statistics.without(np.asarray(removed.X), removed.weight)
+        statistics = self.statistics.without(np.asarray(removed.X))
         recipe = drop_categories(self.recipe, statistics)
         if recipe is self.recipe:
             features = learn_again(recipe, statistics, before=self.features)
@@ -280,7 +276,7 @@ class PipelineModel(PrivateModel):
 
     def _retrain(self, raw: Rows) -> Self:
         """Return the model of a full fit to these raw rows."""
-        rows, start = self._encode(raw), self.answer.draft.theta
+        rows, start = self.encode(raw), self.answer.draft.theta
         size = rows.X.shape[1] * self.objective.loss.outputs
         answer = retrain_answer(
             self.agreement, rows, start=start if start.size == size else None
@@ -369,8 +365,7 @@ def balance_of(recipe: Recipe, raw: Rows, *, loss: Loss) -> Balance | None:
 
 def learn(recipe: Recipe, raw: Rows) -> tuple[Recipe, Statistics, Features]:
     """Return what preprocessing learns from raw rows."""
-    weight = raw.weight if recipe.weighted else None
-    statistics = count_rows(recipe, np.asarray(raw.X), weight=weight)
+    statistics = count_rows(recipe, np.asarray(raw.X))
     recipe = drop_categories(recipe, statistics)
     return recipe, statistics, learn_features(recipe, statistics)
 
