@@ -32,6 +32,7 @@ from ..core.penalties import Penalty
 from ..exceptions import CapacityExceeded, InvalidInput, Unsupported
 from ..files import save
 from ..plan import PlanOptions, PlanReport, plan_model
+from ..preprocessing.columns import read_columns
 from ..preprocessing.pipeline_model import fit_pipeline, require_pipeline
 from ..private_model.answers import Adoption
 from ..private_model.labels import Labels
