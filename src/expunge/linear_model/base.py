@@ -33,6 +33,7 @@ from ..core.arrays import Matrix, Vector, write_lock
 from ..core.losses import Loss
 from ..core.objective import Objective, Rows, Scaling
 from ..core.penalties import Penalty
+from ..display.progress import ProgressBar
 from ..exceptions import CapacityExceeded, InvalidInput, NoPrivateState, Unsupported
 from ..files import save
 from ..plan import PlanOptions, PlanReport, plan_model
@@ -103,6 +104,7 @@ class Forgetful(BaseEstimator, ABC):
         random_state: int | None = None,
         loss: str | Loss | None = None,
         classes: Sequence[Any] | None = None,
+        verbose: bool = False,
     ) -> None:
         self.alpha = alpha
         self.l1_ratio = l1_ratio
@@ -117,6 +119,7 @@ class Forgetful(BaseEstimator, ABC):
         self.random_state = random_state
         self.loss = loss
         self.classes = classes
+        self.verbose = verbose
 
     def fit(
         self,
@@ -173,7 +176,9 @@ class Forgetful(BaseEstimator, ABC):
                 "say what to forget in one way: subjects=..., rows=..., or X=... with "
                 "y=..."
             )
-        with write_lock(self):
+        # One step, whoever leaves: more would tell how the answer was reached.
+        bar = ProgressBar("forgetting", 1, shown=bool(self.verbose))
+        with bar, write_lock(self):
             private = private_model(self)
             if private.scope.in_pipeline:
                 raise InvalidInput(
@@ -189,6 +194,7 @@ class Forgetful(BaseEstimator, ABC):
                 after = forget_rows(private, removed)
             if after is not private:
                 self._release(after)
+            bar.count()
         return self
 
     @property
@@ -308,13 +314,15 @@ class Forgetful(BaseEstimator, ABC):
         rows, owners = prepared.rows, prepared.owners
         # Where every row is a person, digests need no owners.
         named = None if self.keep_data or is_row_name(owners[0]) else owners
-        model = PrivateModel.fit(
-            prepared.objective,
-            rows,
-            mechanism=mechanism,
-            budget=self.budget,
-            start=start,
-        )
+        with ProgressBar("fitting", 1, shown=bool(self.verbose)) as bar:
+            model = PrivateModel.fit(
+                prepared.objective,
+                rows,
+                mechanism=mechanism,
+                budget=self.budget,
+                start=start,
+            )
+            bar.count()
         return replace(
             model.with_scope(replace(scope, rows_kept=self.keep_data)),
             labels=prepared.labels,

@@ -186,7 +186,7 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
         "verbose": Parameter(
             SWITCH,
             lambda value: _is_switch(value) or _is_integer(value),
-            "Whether to draw a progress bar while the candidates are fitted.",
+            "Whether to draw a progress bar, on standard error or in the notebook.",
         ),
         "classes": Parameter(
             "None or a list of labels",
