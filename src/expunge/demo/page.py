@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from ..display import cards
 from . import values
 from .values import DemoResult, Step, TreeNode, format_milliseconds, format_ratio
 
@@ -84,6 +85,7 @@ def render_page(result: DemoResult, plots: Mapping[str, str]) -> str:
             nodes=list(result.tree.walk()),
             sampled_steps=sample_steps(result.answers),
             values=values,
+            cards=cards,
         )
     )
 

@@ -56,6 +56,7 @@ from ..private_model.subjects import (
 )
 from ..private_model.training_rows import RowDigests, TrainingRows
 from ..promise.budget import Budget
+from ..promise.card import ShowsPromise
 from ..promise.certificate import Certificate, Scope
 from ..promise.noise import SECRET_BYTES, random_bytes
 from ..promise.verification import Record
@@ -72,7 +73,7 @@ from .parameters import (
 )
 
 
-class Forgetful(BaseEstimator, ABC):
+class Forgetful(ShowsPromise, BaseEstimator, ABC):
     """An estimator that can forget the people it was fitted on.
 
     ``parameters.PARAMETERS`` describes what it takes, and completes the docstrings of

@@ -34,6 +34,7 @@ from .canonical import (
     sentence,
     sentences,
 )
+from .card import PromiseCard
 from .noise import Source
 
 Status: TypeAlias = Literal["certified", "radius-only"]
@@ -220,7 +221,7 @@ def may_refuse_classes(classes: Classes, description: Mapping[str, Any]) -> bool
 
 @stored
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Certificate(Document):
+class Certificate(PromiseCard, Document):
     """The public half of a release: budget, request log, and a commitment.
 
     Parameters
