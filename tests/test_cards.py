@@ -6,6 +6,7 @@ import pkgutil
 import re
 from collections.abc import Iterator
 from copy import deepcopy
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
@@ -28,6 +29,7 @@ from expunge import (
 from expunge.core.arrays import Private
 from expunge.display.cards import DARK, LIGHT, Card
 from expunge.linear_model.base import private_model, snapshot_of
+from expunge.plan import PlanOptions, PlanReport
 from expunge.promise import card as promise_card
 
 BUDGET = Budget(epsilon=1.0, delta=1e-5, sigma=0.3)
@@ -195,7 +197,34 @@ def test_every_private_type_has_the_private_card() -> None:
     kinds = private_types()
     assert len(kinds) > 50
     showing = {kind for kind in kinds if kind._repr_html_ is not Private._repr_html_}
-    assert showing == set()
+    assert {kind.__name__ for kind in showing} == {PlanReport.__name__}
+
+
+@pytest.fixture(scope="module")
+def report(model: Any) -> PlanReport:
+    options = PlanOptions(public=True, draws=2, factors=(1.0, 3.0))
+    planned: PlanReport = model.plan(options)
+    return planned
+
+
+def test_plan_shows_figures_of_public_rows(report: PlanReport) -> None:
+    page = Page(report._repr_html_())
+    for limit in report.limits:
+        assert f" {limit.without_rows} {limit.with_rows} {limit.then}" in page.text
+    for each in (report.noise_free, *report.noised):
+        assert f"{each.sigma:g} {each.score:.4f} {each.lowest:.4f}" in page.text
+    assert f"Of {report.n_samples} rows, " in page.text
+    assert "noise takes the accuracy from" in page.text
+    assert all(note in page.text for note in report.not_covered)
+    assert "noise takes" not in replace(report, noised=())._repr_html_()
+
+
+def test_plan_of_other_rows_hides_them(report: PlanReport) -> None:
+    hidden = Page(replace(report, public=False)._repr_html_()).text
+    assert "Private: these figures depend on rows." in hidden
+    terms = "newton, epsilon=1, delta=1e-05, sigma=0.3, each release"
+    assert terms in hidden
+    assert not any(mark.isdigit() for mark in hidden.replace(terms, ""))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plots: figures of matplotlib whose axes count in whole numbers and end at 100 %.
+
+Matplotlib comes with ``expunge[plots]`` and is imported when a plot is drawn. Call the
+functions on axes after everything is drawn and every scale is set.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..exceptions import MissingExtra
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+
+# Colours that stay apart for the colour-blind (Okabe and Ito).
+BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
+# Shares that hardly differ are not blown up to fill the axis.
+LEAST_SPAN = 0.01
+
+
+def make_figure(width: float, height: float) -> "Figure":
+    """Return an empty figure of this size in inches, or say how to get one."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtra(
+            "a plot needs matplotlib, which is not installed; run "
+            "pip install expunge[plots]"
+        ) from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def show_counts(axis: "Axis") -> None:
+    """Let an axis that counts have whole numbers as ticks, written out."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+
+    low, high = axis.get_view_interval()
+    if axis.get_scale() == "linear":
+        axis.set_major_locator(MaxNLocator(integer=True))
+    elif axis.get_scale() == "log":
+        wide = high > 100.0 * low
+        steps = (1.0,) if wide else (1.0, 2.0, 5.0)
+        axis.set_major_locator(LogLocator(subs=steps))
+    axis.set_major_formatter(lambda n, _: f"{n:.0f}" if n == int(n) else "")
+    axis.set_minor_formatter(NullFormatter())
+
+
+def show_shares(axes: "Axes") -> None:
+    """Let the upright axis show shares in percent, and end at 100 %."""
+    from matplotlib.ticker import PercentFormatter
+
+    end_at_one(axes)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+
+
+def end_at_one(axes: "Axes") -> None:
+    """Let the upright axis end at one where drawn values come near it, never above.
+
+    Lines inside the axes may touch their edge without losing half of their width.
+    """
+    low, high = axes.get_ylim()
+    high = min(high, 1.0)
+    low = min(low, high - LEAST_SPAN)
+    axes.set_ylim(low, high)
+    for line in axes.lines:
+        values = np.asarray(line.get_ydata(), dtype=float)
+        if np.all((low <= values) & (values <= high)):
+            line.set_clip_on(False)
