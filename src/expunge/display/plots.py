@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
 # Shares that hardly differ are not blown up to fill the axis.
 LEAST_SPAN = 0.01
+# Values are near one if less of the axis than this would separate them from it.
+NEAR = 0.25
 
 
 def make_figure(width: float, height: float) -> "Figure":
@@ -40,7 +42,7 @@ def show_counts(axis: "Axis") -> None:
 
     low, high = axis.get_view_interval()
     if axis.get_scale() == "linear":
-        axis.set_major_locator(MaxNLocator(integer=True))
+        axis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     elif axis.get_scale() == "log":
         wide = high > 100.0 * low
         steps = (1.0,) if wide else (1.0, 2.0, 5.0)
@@ -51,10 +53,8 @@ def show_counts(axis: "Axis") -> None:
 
 def show_shares(axes: "Axes") -> None:
     """Let the upright axis show shares in percent, and end at 100 %."""
-    from matplotlib.ticker import PercentFormatter
-
     end_at_one(axes)
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+    axes.yaxis.set_major_formatter(lambda share, _: f"{round(100.0 * share, 6):g} %")
 
 
 def end_at_one(axes: "Axes") -> None:
@@ -63,7 +63,8 @@ def end_at_one(axes: "Axes") -> None:
     Lines inside the axes may touch their edge without losing half of their width.
     """
     low, high = axes.get_ylim()
-    high = min(high, 1.0)
+    span = max(high - low, LEAST_SPAN)
+    high = 1.0 if high + NEAR * span >= 1.0 else high
     low = min(low, high - LEAST_SPAN)
     axes.set_ylim(low, high)
     for line in axes.lines:

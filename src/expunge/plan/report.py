@@ -255,7 +255,7 @@ def _draw_radii(axes: "Axes", report: PlanReport) -> None:
         title="Radius after removals, by the state alone",
     )
     show_counts(axes.xaxis)
-    axes.legend(frameon=False)
+    axes.legend(edgecolor="none", framealpha=0.7)
     axes.grid(alpha=0.25)
 
 
