@@ -118,7 +118,7 @@ def draw(
         right.plot(SIGMAS, score, "o-", label=f"alpha {alpha:g}")
     right.set(xscale="log", xlabel="sigma", ylabel="test accuracy, mean of 200 draws")
     right.set_title("What noise costs: less alpha, larger coefficients")
-    show_shares(right)
+    show_shares(right.yaxis)
     right.legend(loc="lower left")
     figure.savefig(path, dpi=120)
 

@@ -78,7 +78,7 @@ def test_shares_end_at_100_percent(values: list[float], top: float) -> None:
     axes = make_figure(5.0, 3.0).subplots()
     (line,) = axes.plot([0, 1], values)
     axes.set_ylabel("accuracy")
-    show_shares(axes)
+    show_shares(axes.yaxis)
     assert axes.get_ylim()[1] == pytest.approx(top)
     assert axes.get_ylim()[0] < min(values) or top == 1.0
     assert require_good_axes(axes) == 1
@@ -89,7 +89,7 @@ def test_a_line_that_leaves_the_axes_is_clipped() -> None:
     axes = make_figure(5.0, 3.0).subplots()
     (line,) = axes.plot([0, 1], [-30.0, 1.0])
     axes.set_ylim(bottom=-1.0)
-    end_at_one(axes)
+    end_at_one(axes.yaxis)
     assert axes.get_ylim() == (-1.0, 1.0) and line.get_clip_on()
 
 
@@ -189,3 +189,9 @@ def test_axes_of_the_benchmarks(
     few = Timed("b", (10, 20, 40), (1e-3, 2e-3, 3e-3))
     benchmark_plot.draw({"rows": [line], "features": [few]}, tmp_path)
     assert sum(map(require_good_axes, figures[0].axes)) == 2
+
+
+def test_a_notebook_shows_a_figure() -> None:
+    figure: Any = make_figure(2.0, 1.0)
+    figure.subplots().plot([0, 1], [0, 1])
+    assert figure._repr_png_().startswith(b"\x89PNG")

@@ -51,7 +51,7 @@ def promise_plot(results: Results, setting: str, alpha: float) -> "Figure":
     axis.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
     axis.set_xscale("symlog", linthresh=1.0)
     show_counts(axis.xaxis)
-    show_shares(axis)
+    show_shares(axis.yaxis)
     axis.set_xlabel("people removed")
     axis.set_ylabel("test accuracy of what may be published")
     axis.set_title(
@@ -83,7 +83,7 @@ def curves_plot(results: Results, setting: str) -> "Figure":
                 if quantity == "cumulative seconds":
                     axis.set_yscale("log")
                 else:
-                    show_shares(axis)
+                    show_shares(axis.yaxis)
     axes[0][0].legend(fontsize="small")
     figure.suptitle(f"{title(setting)} (dashed: timed at the marks, interpolated)")
     return figure

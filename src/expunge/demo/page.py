@@ -174,7 +174,7 @@ def draw_accuracy(axes: "Axes", result: DemoResult) -> None:
     axes.set_ylim(min(0.9, axes.get_ylim()[0]), 1.0)
     axes.set(xlabel="people forgotten", ylabel="accuracy")
     show_counts(axes.xaxis)
-    show_shares(axes)
+    show_shares(axes.yaxis)
     axes.grid(axis="y")
     _draw_legend(axes)
 

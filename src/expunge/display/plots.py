@@ -5,6 +5,7 @@ Matplotlib comes with ``expunge[plots]`` and is imported when a plot is drawn. C
 functions on axes after everything is drawn and every scale is set.
 """
 
+import io
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +13,6 @@ import numpy as np
 from ..exceptions import MissingExtra
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
@@ -33,7 +33,16 @@ def make_figure(width: float, height: float) -> "Figure":
             "a plot needs matplotlib, which is not installed; run "
             "pip install expunge[plots]"
         ) from error
-    return Figure(figsize=(width, height), layout="constrained")
+
+    class ShownFigure(Figure):
+        """A figure that a notebook shows although pyplot does not know it."""
+
+        def _repr_png_(self) -> bytes:
+            image = io.BytesIO()
+            self.savefig(image, format="png")
+            return image.getvalue()
+
+    return ShownFigure(figsize=(width, height), layout="constrained")
 
 
 def show_counts(axis: "Axis") -> None:
@@ -51,23 +60,30 @@ def show_counts(axis: "Axis") -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def show_shares(axes: "Axes") -> None:
-    """Let the upright axis show shares in percent, and end at 100 %."""
-    end_at_one(axes)
-    axes.yaxis.set_major_formatter(lambda share, _: f"{round(100.0 * share, 6):g} %")
+def show_shares(axis: "Axis") -> None:
+    """Let an axis show shares in percent, and end at 100 %."""
+    end_at_one(axis)
+    axis.set_major_formatter(lambda share, _: f"{round(100.0 * share, 6):g} %")
 
 
-def end_at_one(axes: "Axes") -> None:
-    """Let the upright axis end at one where drawn values come near it, never above.
+def write_plainly(text: str) -> str:
+    """Return a name that matplotlib draws as it is, not as a formula."""
+    return text.replace("$", r"\$")
+
+
+def end_at_one(axis: "Axis") -> None:
+    """Let an axis end at one where drawn values come near it, never above.
 
     Lines inside the axes may touch their edge without losing half of their width.
     """
-    low, high = axes.get_ylim()
+    axes = axis.axes
+    name = "x" if axis is axes.xaxis else "y"
+    low, high = axis.get_view_interval()
     span = max(high - low, LEAST_SPAN)
     high = 1.0 if high + NEAR * span >= 1.0 else high
     low = min(low, high - LEAST_SPAN)
-    axes.set_ylim(low, high)
+    axes.set(**{f"{name}lim": (low, high)})
     for line in axes.lines:
-        values = np.asarray(line.get_ydata(), dtype=float)
+        values = np.asarray(line.get_data()[name == "y"], dtype=float)
         if np.all((low <= values) & (values <= high)):
             line.set_clip_on(False)

@@ -279,6 +279,6 @@ def _draw_scores(axes: "Axes", report: PlanReport) -> None:
     )
     if min(lowest) < LOWEST_R2:
         axes.set_ylim(bottom=LOWEST_R2)
-    (show_shares if report.metric == "accuracy" else end_at_one)(axes)
+    (show_shares if report.metric == "accuracy" else end_at_one)(axes.yaxis)
     axes.legend(frameon=False, loc="lower left")
     axes.grid(alpha=0.25)
