@@ -102,7 +102,7 @@ def test_card_has_a_table_and_escapes_names(releases: Any) -> None:
     assert f"{found.n_changed} of them are predicted differently." in card
     assert "<b>no</b>" not in card and "&lt;b&gt;no&lt;/b&gt;" in card
     change = 100.0 * (found.after - found.before)
-    assert f"<td>{change:+.1f} %</td>" in card
+    assert f"<td>{change:+.1f} points</td>" in card
     assert card == compare_releases(releases[0], releases[1], X, y)._repr_html_()
 
 

@@ -131,14 +131,17 @@ class ReleaseComparison:
         lines = [("", "rows", "before", "after", "change")]
         for pair in self.pairs:
             scores = self._format(pair.before), self._format(pair.after)
-            change = self._format(pair.after - pair.before, sign="+")
-            lines.append((pair.name, str(pair.n_rows), *scores, change))
+            change = pair.after - pair.before
+            shown = f"{change:+.4f}"
+            if self.metric == "accuracy":
+                shown = f"{100.0 * change:+.1f} points"
+            lines.append((pair.name, str(pair.n_rows), *scores, shown))
         return tuple(lines)
 
-    def _format(self, score: float, *, sign: str = "") -> str:
+    def _format(self, score: float) -> str:
         if self.metric == "accuracy":
-            return f"{100.0 * score:{sign}.1f} %"
-        return f"{score:{sign}.4f}"
+            return f"{100.0 * score:.1f} %"
+        return f"{score:.4f}"
 
 
 def compare_releases(before: Any, after: Any, X: Any, y: Any) -> ReleaseComparison:

@@ -61,8 +61,8 @@ class PromiseCard:
             tone="promise" if promises else "warning",
             facts=tuple(self._facts().items()),
             folded=(
-                ("What is not covered: it says nothing about", self.not_covered),
-                ("When it holds: provided that", self.assumptions),
+                ("What is not covered: it says nothing about ...", self.not_covered),
+                ("When it holds: provided that ...", self.assumptions),
             ),
         )
 
