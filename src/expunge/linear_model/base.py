@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
+from functools import partial
 from inspect import isabstract
 from os import PathLike
 from typing import Any, ClassVar, Self
@@ -23,20 +24,23 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import (
-    _check_sample_weight,
+    _check_y,
     _num_samples,
+    check_consistent_length,
     check_is_fitted,
     validate_data,
 )
 
 from ..core.arrays import Matrix, Vector, write_lock
 from ..core.losses import Loss
-from ..core.objective import Objective, Rows, Scaling
+from ..core.objective import Objective, Rows, Scaling, check_weights
 from ..core.penalties import Penalty
 from ..display.progress import ProgressBar
 from ..exceptions import CapacityExceeded, InvalidInput, NoPrivateState, Unsupported
 from ..files import save
 from ..plan import PlanOptions, PlanReport, plan_model
+from ..preprocessing.columns import Recipe, learn_columns, read_columns
+from ..preprocessing.pipeline_model import fit_pipeline, require_pipeline
 from ..private_model.answers import Adoption
 from ..private_model.labels import Labels
 from ..private_model.model import PrivateModel
@@ -71,6 +75,14 @@ from .parameters import (
     penalty_of,
     require_parameters,
 )
+from .sklearn_parameters import (
+    factors_of,
+    name_unknown,
+    require_effort,
+    warn_without_budget,
+    weigh_as_fitted,
+    weights_of,
+)
 
 
 class Forgetful(ShowsPromise, BaseEstimator, ABC):
@@ -90,13 +102,14 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             cls.by_name[cls.__name__] = cls
             cls.__doc__ = describe_parameters(cls)
 
+    @name_unknown
     def __init__(
         self,
-        alpha: float = 1e-3,
+        alpha: float | None = None,
         l1_ratio: float = 0.0,
         penalty: Penalty | None = None,
         ridge: float = 0.0,
-        scaling: Scaling = "mean",
+        scaling: Scaling | None = None,
         fit_intercept: bool = True,
         penalize_intercept: bool = False,
         mechanism: str | Mechanism = "newton",
@@ -105,6 +118,11 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         random_state: int | None = None,
         loss: str | Loss | None = None,
         classes: Sequence[Any] | None = None,
+        preprocessing: Any = None,
+        C: float | None = None,
+        class_weight: dict[Any, float] | None = None,
+        tol: float | None = None,
+        max_iter: int | None = None,
         verbose: bool = False,
     ) -> None:
         self.alpha = alpha
@@ -120,6 +138,11 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         self.random_state = random_state
         self.loss = loss
         self.classes = classes
+        self.preprocessing = preprocessing
+        self.C = C
+        self.class_weight = class_weight
+        self.tol = tol
+        self.max_iter = max_iter
         self.verbose = verbose
 
     def fit(
@@ -134,13 +157,16 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         Parameters
         ----------
         X, y
-            Features, dense or sparse, and labels or targets.
+            Features, dense or sparse, and labels or targets. With ``preprocessing``, X
+            is a table as you have it: a data frame, or an array.
         subjects
             The owner of each row. Without it nobody in the model has an id, and you
             forget rows by their position or their content.
         sample_weight
             Weights; integer weights count rows.
         """
+        if self.budget is None:
+            warn_without_budget()
         with write_lock(self):
             fresh = copy(self)  # a fit that fails changes nothing
             prepared = fresh._prepare(X, y, sample_weight)
@@ -181,11 +207,6 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         bar = ProgressBar("forgetting", 1, shown=bool(self.verbose))
         with bar, write_lock(self):
             private = private_model(self)
-            if private.scope.in_pipeline:
-                raise InvalidInput(
-                    "this model is part of a forgettable pipeline, whose steps must "
-                    "forget too; call forget on the pipeline"
-                )
             if subjects is not None:
                 after = forget_people(private, list_of_ids(subjects))
             elif rows is not None:
@@ -218,6 +239,11 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         if private is None or private.adoption is None:
             raise AttributeError("the model was not adopted, or this is a copy")
         return private.adoption
+
+    @property
+    def n_iter_(self) -> int:
+        """Steps of the solver at the last fit or request. Private."""
+        return private_model(self).answer.n_steps
 
     @property
     def coef_(self) -> Matrix:
@@ -272,14 +298,22 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
     def _validate(self, X: Any, y: Any, *, reset: bool = True) -> tuple[Any, Any]:
         """Return features and labels, checked as scikit-learn checks them."""
 
-    def _objective(self, loss: Loss) -> Objective:
-        """Return the objective that the parameters describe."""
+    def _check_labels(self, y: Any) -> Any:
+        """Return labels or targets, checked as scikit-learn checks them."""
+        tags = self.__sklearn_tags__()
+        return _check_y(
+            y,
+            multi_output=tags.target_tags.multi_output,
+            y_numeric=tags.estimator_type == "regressor",
+            estimator=self,
+        )
+
+    def _objective(self, loss: Loss, weight: float) -> Objective:
+        """Return the objective of the parameters, for rows of this total weight."""
         return Objective(
             loss,
             penalty_of(self.penalty, self.l1_ratio),
-            self.alpha,
-            ridge=self.ridge,
-            scaling=self.scaling,
+            **factors_of(self.get_params(deep=False), weight),
             intercept=self.fit_intercept,
             penalize_intercept=self.penalize_intercept and self.fit_intercept,
         )
@@ -287,16 +321,32 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
     def _prepare(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> Prepared:
         """Learn features and labels, and return the rows with their objective."""
         require_parameters(self.get_params(deep=False))
-        X, y = self._validate(X, y)
-        weight = None
-        if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        X, y, recipe = self._read(X, y, sample_weight is not None)
+        weight = weights_of(self, X, y, sample_weight=sample_weight)
         loss, labels = self._learn_labels(y, weight)
-        objective = self._objective(loss)
+        total = len(y) if weight is None else float(np.add.reduce(weight))
+        objective = self._objective(loss, total)
         if labels is not None:
             labels.require_minimiser(objective)
-        rows = objective.rows(X, self._code_labels(y, labels), weight)
-        return Prepared(objective, rows, labels, weight is not None)
+        coded = self._code_labels(y, labels)
+        if recipe is None:
+            rows = objective.rows(X, coded, weight)
+        else:
+            rows = Rows(X, objective.loss.labels(coded), check_weights(weight, len(X)))
+        weighted = sample_weight is not None
+        return Prepared(objective, rows, labels, weighted, recipe=recipe)
+
+    def _read(self, X: Any, y: Any, weighted: bool) -> tuple[Any, Any, Recipe | None]:
+        """Return features and labels, checked; raw rows if there is preprocessing."""
+        if self.preprocessing is None:
+            return (*self._validate(X, y), None)
+        from ..preprocessing.sklearn_steps import describe
+
+        X, y = check_table(self, X, y)
+        described = describe(self.preprocessing, X)
+        columns = learn_columns(described, X)
+        raw = read_columns(columns, X)
+        return raw, self._check_labels(y), Recipe(described, columns, weighted)
 
     def _fit_private(
         self,
@@ -315,8 +365,12 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         rows, owners = prepared.rows, prepared.owners
         # Where every row is a person, digests need no owners.
         named = None if self.keep_data or is_row_name(owners[0]) else owners
+        fit: Any = PrivateModel.fit
+        if prepared.recipe is not None:
+            require_pipeline(prepared.recipe, self.budget, keep_data=self.keep_data)
+            fit = partial(fit_pipeline, prepared.recipe)
         with ProgressBar("fitting", 1, shown=bool(self.verbose)) as bar:
-            model = PrivateModel.fit(
+            model: PrivateModel = fit(
                 prepared.objective,
                 rows,
                 mechanism=mechanism,
@@ -324,8 +378,11 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
                 start=start,
             )
             bar.count()
+        require_effort(model.answer, tol=self.tol, max_iter=self.max_iter)
+        preprocessed = prepared.recipe is not None
+        scope = replace(scope, rows_kept=self.keep_data, preprocessed=preprocessed)
         return replace(
-            model.with_scope(replace(scope, rows_kept=self.keep_data)),
+            model.with_scope(scope),
             labels=prepared.labels,
             seed=self.random_state,
             training_rows=TrainingRows(rows, owners) if self.keep_data else None,
@@ -340,13 +397,28 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             raise InvalidInput("X without y; pass the labels of the rows too")
         if not _num_samples(X):
             return Rows(np.empty((0, 0)), np.empty(0), np.empty(0))
+        if self._public.preprocessing is not None:
+            return self._check_raw_request(private, X, y, sample_weight)
         if not is_checked(X, y, public=self._public):
             X, y = self._validate(X, y, reset=False)
         coded, labels = self._code_labels(y, private.labels), private.labels
         if labels is None:
             return private.objective.rows(X, coded, sample_weight)
         current = labels.recode(coded, private.objective.loss)
-        return replace(private.objective.rows(X, current, sample_weight), y=coded)
+        rows = private.objective.rows(X, current, sample_weight)
+        return replace(
+            rows, y=coded, weight=weigh_as_fitted(self._public, y, weight=rows.weight)
+        )
+
+    def _check_raw_request(
+        self, private: PrivateModel, X: Any, y: Any, sample_weight: ArrayLike | None
+    ) -> Rows:
+        """Return the raw rows of a request."""
+        X, y = check_table(self, X, y, reset=False)
+        y = self._check_labels(y)
+        coded, raw = self._code_labels(y, private.labels), private.read_rows(X)
+        weight = check_weights(sample_weight, len(raw))
+        return Rows(raw, coded, weigh_as_fitted(self._public, y, weight=weight))
 
     def _release(self, after: PrivateModel) -> None:
         """Release the model after a request, and finish the request."""
@@ -363,7 +435,13 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
     def _predictor(self, X: Any, public: PublicModel | None = None) -> Matrix:
         """Return X coef' + intercept, both of one release, (n, k)."""
         public = self._public if public is None else public
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        if public.preprocessing is None:
+            X = validate_data(
+                self, X, accept_sparse="csr", dtype=np.float64, reset=False
+            )
+        else:
+            X = validate_data(self, X, skip_check_array=True, reset=False)
+            X = public.preprocessing.encode(X)
         coef, intercept = public.coefficients
         eta: Matrix = X @ coef.T + intercept
         return eta
@@ -386,6 +464,19 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def check_table(
+    estimator: Forgetful, X: Any, y: Any, *, reset: bool = True
+) -> tuple[Any, Any]:
+    """Return a table and its labels, after checking names and lengths alone."""
+    if y is None:
+        raise InvalidInput(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is "
+            "None"
+        )
+    check_consistent_length(X, y)
+    return validate_data(estimator, X, reset=reset, skip_check_array=True), y
 
 
 def snapshot_of(estimator: Forgetful) -> Snapshot:
@@ -465,9 +556,12 @@ def fit_prepared(
     labels = prepared.labels
     scope = carry_over(scope or Scope(), before, budget=estimator.budget)
     scope = replace(scope, classes="none" if labels is None else labels.stated)
+    scope = replace(scope, classes_weighted=estimator.class_weight is not None)
     private = estimator._fit_private(prepared, start=start, scope=scope)
     private, release, record = private.with_noise().release()
     parameters = deepcopy(estimator.get_params(deep=False)) | {"random_state": None}
+    if prepared.recipe is not None:
+        parameters["preprocessing"] = prepared.recipe.described
     if estimator.classes is not None:
         parameters["classes"] = list(estimator.classes)
     public = PublicModel(
@@ -476,9 +570,8 @@ def fit_prepared(
         parameters=parameters,
         **describe_features(estimator),
         n_targets=getattr(estimator, "_n_targets", None),
-        classes=None if labels is None else labels.classes,
         pair=None if labels is None else labels.pair,
         weighted=prepared.weighted,
-        declared=private.scope.declared,
+        **private.public_parts(),
     )
     estimator._snapshot = Snapshot(public, private, record)

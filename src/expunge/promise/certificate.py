@@ -69,6 +69,8 @@ ASSUMPTIONS = (
 )
 # A certificate with a selection says this too.
 TUNED = "the candidates, the folds and their key were fixed without looking at the data"
+# And one with weights for classes this.
+CLASS_WEIGHT = "the weights of the classes were fixed without looking at the data"
 NOT_COVERED = (
     "what the private state could reveal to someone who reads the operator's memory",
     "earlier releases, which contained the removed people: the comparison is with an "
@@ -79,7 +81,18 @@ PREPROCESSING = (
     "preprocessing fitted outside expunge, in a scikit-learn Pipeline for example: it "
     "does not forget with this model"
 )
-BEFORE_PIPELINE = "anything fitted to the data before they entered this pipeline"
+BEFORE_PREPROCESSING = (
+    "anything fitted to the data before they reached this model's preprocessing"
+)
+# A model with preprocessing says these too.
+PREPROCESSED = (
+    "preprocessing learns from the rows of the model alone; after every removal it is, "
+    "to the last bit, what learning from the remaining rows gives"
+)
+NO_NOISE = (
+    "what preprocessing statistics from before a removal reveal beside those from "
+    "after it: they are exact and carry no noise"
+)
 # What the circumstances of a model add.
 ROWS_NOT_KEPT = (
     "a refusal because the remaining rows are needed and not kept: it is itself visible"
@@ -161,36 +174,40 @@ class Scope:
         "none".
     rows_kept
         Whether the remaining rows are at hand when a request needs them.
-    in_pipeline
-        Whether the preprocessing is fitted, and forgets, with the model.
+    classes_weighted
+        Whether classes have weights.
+    preprocessed
+        Whether preprocessing is fitted, and forgets, with the model.
     counted_apart
         Whether releases may exist that this model's account does not count.
     declared
         What made choices by looking at the data, as the operator declared.
-    foreign
-        Preprocessing steps that learned from the data and cannot be certified.
     in_registry, has_people
         Whether a registry keeps the model, and whether the rows have owners.
-    assumptions, not_covered
-        Further sentences, on the steps of a pipeline.
     """
 
     mechanism: str = "newton"
     classes: Classes = "none"
     rows_kept: bool = True
-    in_pipeline: bool = False
+    classes_weighted: bool = False
+    preprocessed: bool = False
     counted_apart: bool = False
     declared: tuple[str, ...] = ()
-    foreign: tuple[str, ...] = ()
     in_registry: bool = False
     has_people: bool = True
-    assumptions: tuple[str, ...] = ()
-    not_covered: tuple[str, ...] = ()
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What certificates assume besides what all of them do."""
+        return (
+            *((CLASS_WEIGHT,) if self.classes_weighted else ()),
+            *((PREPROCESSED,) if self.preprocessed else ()),
+        )
 
     def exclusions(self, description: Mapping[str, Any]) -> tuple[str, ...]:
         """Return what certificates under this objective do not cover."""
         reasons = {
-            BEFORE_PIPELINE if self.in_pipeline else PREPROCESSING: True,
+            BEFORE_PREPROCESSING if self.preprocessed else PREPROCESSING: True,
             ROWS_NOT_KEPT: not self.rows_kept,
             CLASS_REFUSED: may_refuse_classes(self.classes, description),
             OTHER_RELEASES: self.counted_apart,
@@ -201,7 +218,7 @@ class Scope:
         """Return what else they do not cover: by steps, declarations and place."""
         kept = REGISTRY if self.in_registry else ()
         return (
-            *self.not_covered,
+            *((NO_NOISE,) if self.preprocessed else ()),
             *(NOTES[name] for name in self.declared if name in NOTES),
             *kept,
             *(NO_PEOPLE if self.in_registry and not self.has_people else ()),
@@ -470,11 +487,13 @@ def _exclusions(accountant: Accountant, noise_source: Source | None) -> tuple[st
 def describe(objective: Objective) -> dict[str, Any]:
     """Return an objective as plain JSON data.
 
-    Its fields by name, and whether it needs rows of every class. A loss or a penalty
-    becomes its own fields and its class as "name"; being a dataclass is all that a new
-    one needs.
+    Its fields by name, and whether it needs rows of every class. It states alpha or, if
+    alpha follows from it, C. A loss or a penalty becomes its own fields and its class
+    as "name"; being a dataclass is all that a new one needs.
     """
-    return _fields(objective) | {"needs_every_class": objective.needs_every_class}
+    stated = _fields(objective)
+    del stated["C" if objective.C is None else "alpha"]
+    return stated | {"needs_every_class": objective.needs_every_class}
 
 
 def _fields(part: Any) -> dict[str, Any]:
