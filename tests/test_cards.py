@@ -14,6 +14,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn import config_context
+from sklearn.compose import ColumnTransformer
+from sklearn.preprocessing import StandardScaler
 
 import expunge
 from expunge import (
@@ -248,6 +250,23 @@ def test_every_estimator_shows_diagram_and_promise(kind: Any) -> None:
     with config_context(display="text"):
         assert "text/html" not in fitted._repr_mimebundle_()
         assert not hasattr(fitted, "_repr_html_")
+
+
+def test_preprocessing_is_in_the_diagram() -> None:
+    X, y, who = people()
+    table = pd.DataFrame(X, columns=[f"{HOSTILE}{i}" for i in range(4)])
+    columns = [(HOSTILE, StandardScaler(), list(table))]
+    fitted = LogisticRegression(
+        preprocessing=ColumnTransformer(columns), alpha=1e-2, budget=BUDGET
+    )
+    fitted.fit(table, y, who).forget([who[8]])
+    shown = fitted._repr_html_()
+    assert "preprocessing: ColumnTransformer" in shown and "StandardScaler" in shown
+    assert "without the 1 person who left." in shown
+    assert "<script>alert" not in shown
+    visible = Page(shown).text
+    for figure in private_figures(fitted):
+        assert not re.search(rf"(?<![\w.]){re.escape(figure)}(?![\w.])", visible)
 
 
 def test_a_copy_is_shown_like_the_model(model: Any) -> None:

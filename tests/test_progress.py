@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.preprocessing import StandardScaler
 
 from expunge import Budget, LogisticRegression, TunedClassifier
 from expunge.cli.common import show_named_progress, show_progress
@@ -120,6 +121,15 @@ def test_a_notebook_keeps_the_last_bar_alone(
     )
     assert capsys.readouterr() == ("", "")
     assert "<b>" not in DrawnBar("<b>", 0, 0)._repr_html_()
+
+
+def test_a_bar_of_tuned_preprocessing_is_filled(cell: Cell) -> None:
+    X, y, who = people()
+    tuned = TunedClassifier(
+        alphas=[1e-2, 1e-3], folds=2, preprocessing=StandardScaler(), verbose=True
+    )
+    tuned.fit(X, y, who)
+    assert cell.shown == [DrawnBar("tuning 2 candidates", 4, 4)]
 
 
 @pytest.mark.parametrize("kind", [LogisticRegression, TunedClassifier])

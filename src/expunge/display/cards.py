@@ -45,7 +45,8 @@ html[theme="dark"] .expunge-card {{ {DARK} color-scheme: dark; }}
   font: 14px/1.45 system-ui, -apple-system, "Segoe UI", sans-serif;
   overflow-wrap: anywhere; }}
 .expunge-card p {{ margin: .3rem 0; }}
-.expunge-card table {{ border-collapse: collapse; margin: .4rem 0; border: 0; }}
+.expunge-card table {{ border-collapse: collapse; margin: .4rem 0; border: 0;
+  font: inherit; }}
 .expunge-card th, .expunge-card td {{ padding: .15rem .8rem .15rem 0; border: 0;
   text-align: left; vertical-align: top; color: var(--ink); background: var(--card);
   font-variant-numeric: tabular-nums; }}

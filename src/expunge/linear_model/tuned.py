@@ -209,7 +209,9 @@ class TunedEstimator(Forgetful):
         """Return a model of every candidate and fold, and show how far it is."""
         if recipe is not None:
             require_pipeline(recipe, self.budget, keep_data=True)
-        total = len(rule.objectives) * (1 + (rule.n_folds or 0))
+        # With preprocessing only the chosen candidate is fitted to all rows.
+        fits = (rule.n_folds or 0) + (recipe is None)
+        total = len(rule.objectives) * fits
         label = f"tuning {len(rule.objectives)} candidates"
         with ProgressBar(label, total, shown=bool(self.verbose)) as bar:
             if recipe is None:
