@@ -3,6 +3,7 @@
 
 import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from sklearn.preprocessing import StandardScaler
 
-from expunge import Budget, LogisticRegression, TunedClassifier
+from expunge import Budget, LogisticRegression, TunedClassifier, load
 from expunge.cli.common import show_named_progress, show_progress
 from expunge.display.progress import DrawnBar, ProgressBar
 from expunge.exceptions import ExpungeError
@@ -121,6 +122,15 @@ def test_a_notebook_keeps_the_last_bar_alone(
     )
     assert capsys.readouterr() == ("", "")
     assert "<b>" not in DrawnBar("<b>", 0, 0)._repr_html_()
+
+
+def test_a_model_that_was_saved_is_silent(tmp_path: Path, cell: Cell) -> None:
+    X, y, who = people()
+    model = LogisticRegression(budget=BUDGET, random_state=0, verbose=True)
+    model.fit(X, y, who).save(tmp_path / "model")
+    cell.shown.clear()
+    load(tmp_path / "model").forget([who[0]])
+    assert not cell.shown
 
 
 def test_a_bar_of_tuned_preprocessing_is_filled(cell: Cell) -> None:

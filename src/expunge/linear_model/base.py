@@ -559,7 +559,9 @@ def fit_prepared(
     scope = replace(scope, classes_weighted=estimator.class_weight is not None)
     private = estimator._fit_private(prepared, start=start, scope=scope)
     private, release, record = private.with_noise().release()
-    parameters = deepcopy(estimator.get_params(deep=False)) | {"random_state": None}
+    # Seeds stay private, and bars are for whoever fitted the model.
+    left_out = {"random_state": None, "verbose": False}
+    parameters = deepcopy(estimator.get_params(deep=False)) | left_out
     if prepared.recipe is not None:
         parameters["preprocessing"] = prepared.recipe.described
     if estimator.classes is not None:
