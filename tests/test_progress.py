@@ -13,6 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 from expunge import Budget, LogisticRegression, TunedClassifier, load
 from expunge.cli.common import show_named_progress, show_progress
+from expunge.cli.models import EstimatorOptions, ModelKind
 from expunge.display.progress import DrawnBar, ProgressBar
 from expunge.exceptions import ExpungeError
 
@@ -109,6 +110,14 @@ def test_commands_show_a_bar_on_a_terminal_alone(
             report(1, 2)
             step("b", 0, 1)
         assert ("forgetting [" in capsys.readouterr().err) is terminal
+
+
+def test_a_fit_by_command_shows_a_bar_on_a_terminal_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for terminal in (False, True):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda on=terminal: on)
+        assert EstimatorOptions().build_estimator(ModelKind.linear).verbose is terminal
 
 
 def test_a_notebook_keeps_the_last_bar_alone(
