@@ -8,6 +8,7 @@ be, which ``fit`` checks, and what it means, which ``help`` shows.
 import inspect
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from textwrap import fill
@@ -15,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
+from sklearn.utils.validation import _check_y, check_consistent_length, validate_data
 
 from ..core.arrays import LARGEST, SMALLEST, Private
 from ..core.losses import HalfSquared, Huber, Logistic, Loss, Multinomial, SquaredHinge
@@ -22,7 +24,8 @@ from ..core.objective import Objective, Rows
 from ..core.penalties import L1, L2, ElasticNet, Penalty
 from ..core.solver import MAX_STEPS
 from ..exceptions import InvalidInput
-from ..preprocessing.columns import Recipe
+from ..preprocessing.columns import Recipe, learn_columns, read_columns
+from ..preprocessing.sklearn_steps import describe
 from ..private_model.labels import Labels
 from ..private_model.snapshot import PublicModel
 from ..promise.budget import Budget
@@ -353,10 +356,22 @@ def penalty_of(penalty: Penalty | None, l1_ratio: float) -> Penalty:
     return ElasticNet(l1_ratio)
 
 
-def describe_features(estimator: Any) -> dict[str, Any]:
-    """Return the number and names of an estimator's features."""
-    names = getattr(estimator, "feature_names_in_", None)
-    return {"n_features": estimator.n_features_in_, "feature_names": names}
+def describe_fitted(estimator: Any, prepared: Prepared) -> dict[str, Any]:
+    """Return what the public model says of an estimator and of its features."""
+    # Seeds stay private, and progress is for whoever fitted the model.
+    left_out = {"random_state": None, "verbose": False}
+    parameters = deepcopy(estimator.get_params(deep=False)) | left_out
+    if prepared.recipe is not None:
+        parameters["preprocessing"] = prepared.recipe.described
+    if estimator.classes is not None:
+        parameters["classes"] = list(estimator.classes)
+    return {
+        "estimator": type(estimator).__name__,
+        "parameters": parameters,
+        "n_features": estimator.n_features_in_,
+        "feature_names": getattr(estimator, "feature_names_in_", None),
+        "weighted": prepared.weighted,
+    }
 
 
 def is_checked(X: Any, y: Any, *, public: PublicModel) -> bool:
@@ -376,3 +391,38 @@ def is_checked(X: Any, y: Any, *, public: PublicModel) -> bool:
         and y.shape == X.shape[:1]
         and bool(np.isfinite(X).all() and np.isfinite(y).all())
     )
+
+
+def check_table(
+    estimator: Any, X: Any, y: Any, *, reset: bool = True
+) -> tuple[Any, Any]:
+    """Return a table and its labels, after checking names and lengths alone."""
+    if y is None:
+        raise InvalidInput(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is "
+            "None"
+        )
+    check_consistent_length(X, y)
+    return validate_data(estimator, X, reset=reset, skip_check_array=True), y
+
+
+def check_labels(estimator: Any, y: Any) -> Any:
+    """Return labels or targets, checked as scikit-learn checks them."""
+    tags = estimator.__sklearn_tags__()
+    return _check_y(
+        y,
+        multi_output=tags.target_tags.multi_output,
+        y_numeric=tags.estimator_type == "regressor",
+        estimator=estimator,
+    )
+
+
+def read_table(
+    estimator: Any, X: Any, y: Any, *, weighted: bool
+) -> tuple[Any, Any, Recipe]:
+    """Return the raw rows and labels of a table, and what preprocessing does."""
+    X, y = check_table(estimator, X, y)
+    described = describe(estimator.preprocessing, X)
+    columns = learn_columns(described, X)
+    raw = read_columns(columns, X)
+    return raw, check_labels(estimator, y), Recipe(described, columns, weighted)

@@ -19,12 +19,13 @@ from ..core.objective import Objective
 from ..core.penalties import Penalty
 from ..display.progress import ProgressBar
 from ..exceptions import InvalidInput
+from ..preprocessing.columns import Recipe
 from ..preprocessing.pipeline_model import fit_pipeline, require_pipeline
 from ..private_model.model import PrivateModel
 from ..private_model.training_rows import RowDigests
 from ..promise.budget import Budget
-from ..promise.certificate import Scope
 from ..promise.noise import SECRET_BYTES, noise_for, random_bytes
+from ..promise.scope import Scope
 from ..removal import Mechanism
 from ..removal.state import initial_state, keep_sums
 from ..removal.summary import summarise
@@ -38,10 +39,11 @@ from ..selection.tuned_model import (
     sort_by_fold,
 )
 from ..selection.tuned_pipeline import make_tuned_pipeline, tune_folds
-from .base import Forgetful, private_model
+from .base import Forgetful
 from .estimators import LinearRegression, LogisticRegression
 from .parameters import MECHANISMS, Prepared, choose_object, penalty_of
 from .sklearn_parameters import name_unknown
+from .snapshots import private_model
 
 ALPHAS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
 
@@ -173,8 +175,8 @@ class TunedEstimator(Forgetful):
             self.random_state,
         )
         kept, bounds = sort_by_fold(rule, prepared.rows, owners=prepared.owners)
-        split, recipe = Split(kept.rows, bounds), prepared.recipe
-        models = self._fit_candidates(rule, split, recipe=recipe)
+        recipe = prepared.recipe
+        models = self._tune(rule, Split(kept.rows, bounds), recipe=recipe)
         noise = None
         if rule.method == "noised":
             assert budget is not None
@@ -182,7 +184,7 @@ class TunedEstimator(Forgetful):
         chosen = choose_with_noise(models.choice, noise, rule=rule)
         fit: Any = PrivateModel.fit
         if recipe is not None:
-            fit = partial(fit_pipeline, recipe)
+            fit = partial(fit_pipeline, recipe=recipe)
         else:
             start = models.full_fits[chosen].anchor
         model = fit(
@@ -205,19 +207,19 @@ class TunedEstimator(Forgetful):
         )
         return tuned
 
-    def _fit_candidates(self, rule: Rule, split: Split, *, recipe: Any) -> Any:
-        """Return a model of every candidate and fold, and show how far it is."""
+    def _tune(self, rule: Rule, split: Split, *, recipe: Recipe | None) -> Any:
+        """Return the models of all candidates and the choice among them."""
+        # Without preprocessing each candidate is also fitted to all rows.
+        times = (rule.n_folds or 0) + (recipe is None)
+        total = len(rule.objectives) * times
+        label = f"tuning {len(rule.objectives)} candidates"
         if recipe is not None:
             require_pipeline(recipe, self.budget, keep_data=True)
-        # With preprocessing only the chosen candidate is fitted to all rows.
-        fits = (rule.n_folds or 0) + (recipe is None)
-        total = len(rule.objectives) * fits
-        label = f"tuning {len(rule.objectives)} candidates"
         with ProgressBar(label, total, shown=bool(self.verbose)) as bar:
             if recipe is None:
                 return fit_models(rule, split, tick=bar.count)
-            choose = rule.chooser(at_fit=True)
-            return tune_folds(rule, split, recipe, choose=choose, tick=bar.count)
+            choose, tick = rule.chooser(at_fit=True), bar.count
+            return tune_folds(rule, split, recipe=recipe, choose=choose, tick=tick)
 
     def _rule(self, loss: Loss) -> Rule:
         """Return the rule that the parameters describe, with its key."""
@@ -263,6 +265,6 @@ def loo_error(model: Forgetful) -> LooResult:
             "every row; fit with keep_data=True, or call leave_one_out(state, rows)"
         )
     summary = summarise(
-        private.objective_for(rows), rows, theta=private.answer.draft.theta
+        private.agreement.objective_for(rows), rows, theta=private.answer.draft.theta
     )
     return leave_one_out(keep_sums(initial_state(summary), summary, moment=True), rows)

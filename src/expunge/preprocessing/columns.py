@@ -108,6 +108,7 @@ class Column:
         return numbers
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """What preprocessing does, how columns are read for it, and whether weights count.
@@ -118,6 +119,11 @@ class Recipe:
     described: Preprocessing
     columns: tuple[Column, ...]
     weighted: bool = False
+
+    @property
+    def groups(self) -> list[Group]:
+        """The group of each column."""
+        return [group for group in self.described.groups for _ in group.columns]
 
 
 def read_columns(columns: Sequence[Column], X: Any) -> Matrix:

@@ -23,12 +23,10 @@ from ..core.packing import NOT_STORED, stored
 from ..core.sums import loss_gradient, row_sizes
 from ..exceptions import CannotRemove, InvalidInput, Unsupported
 from ..preprocessing.columns import Recipe
-from ..preprocessing.learning import learn_features
-from ..preprocessing.pipeline_model import PipelineModel
-from ..preprocessing.statistics import count_rows
+from ..preprocessing.pipeline_model import PipelineModel, learn
 from ..private_model.answers import Agreement, retrain_answer
-from ..private_model.labels import has_fewer_classes
-from ..private_model.model import Remaining
+from ..private_model.labels import Labels, has_fewer_classes
+from ..private_model.model import PrivateModel, Remaining, with_fewer_classes
 from ..promise.noise import Noise
 from ..promise.radius import Radius
 from ..removal import Draft, Newton
@@ -74,7 +72,7 @@ class TunedPipelineModel(ChoosingModel, PipelineModel):
         labels = self._labels_without(removed, gone)
         model = self
         if has_fewer_classes(labels, self.labels):
-            model = replace(self, labels=labels)._with_fewer_candidates()
+            model = self._with_fewer_candidates(labels)
         models = model._tune_without(gone)
         chosen = choose_for_release(models.choice, self, rule=model.rule)
         if chosen == self.chosen and model is self:
@@ -82,7 +80,10 @@ class TunedPipelineModel(ChoosingModel, PipelineModel):
                 self, removed, gone=gone, n_subjects=n_subjects, spend=spend
             )
         else:
-            after = model._refit_chosen(removed, gone, n_subjects, chosen=chosen)
+            raw = PrivateModel.remaining_rows(model, gone)
+            assert raw is not None
+            objective = model.rule.objectives[chosen]
+            after = model.refit(objective, raw, n_subjects=n_subjects)
         kept: Self = replace(after, labels=labels)._with_choice(models, chosen)
         return kept
 
@@ -93,9 +94,9 @@ class TunedPipelineModel(ChoosingModel, PipelineModel):
             "again to get rid of its anchor"
         )
 
-    def _with_fewer_candidates(self) -> Self:
+    def _with_fewer_candidates(self, labels: Labels | None) -> Self:
         """Return the model with candidates for the classes that are left."""
-        model = self._with_fewer_classes()
+        model = with_fewer_classes(replace(self, labels=labels))
         loss = model.objective.loss
         objectives = tuple(replace(one, loss=loss) for one in self.rule.objectives)
         return replace(model, rule=replace(self.rule, objectives=objectives))
@@ -106,20 +107,8 @@ class TunedPipelineModel(ChoosingModel, PipelineModel):
         rows = self._with_current_labels(self.training_rows.rows)
         split = Split(rows, self.bounds).without(gone)
         require_training(split, CannotRemove)
-        recipe = Recipe(self.described, self.columns, self.statistics.weighted)
         choose = self.rule.chooser(at_fit=False)
-        return tune_folds(self.rule, split, recipe, choose=choose)
-
-    def _refit_chosen(
-        self, removed: Rows, gone: Index, n_subjects: int, *, chosen: int
-    ) -> Self:
-        """Return the model of another candidate, fitted to the remaining rows."""
-        agreement = replace(self.agreement, objective=self.rule.objectives[chosen])
-        model = replace(self, agreement=agreement)
-        after = model._learn_without(removed)._count_request(len(removed), n_subjects)
-        raw = after._find_raw(gone, None)
-        assert raw is not None
-        return after._retrain(raw())
+        return tune_folds(self.rule, split, recipe=self.recipe, choose=choose)
 
 
 def make_tuned_pipeline(
@@ -145,8 +134,8 @@ def make_tuned_pipeline(
 def tune_folds(
     rule: Rule,
     split: Split,
-    recipe: Recipe,
     *,
+    recipe: Recipe,
     choose: Chooser,
     tick: Callable[[], None] = lambda: None,
 ) -> ChosenByFolds:
@@ -176,10 +165,7 @@ def tune_folds(
         held = split.validation(fold)
         held = held.take(held.weight > 0.0)
         training = split.training(fold)
-        weight = training.weight if recipe.weighted else None
-        X = np.asarray(training.X)
-        counted = count_rows(recipe.described, recipe.columns, raw=X, weight=weight)
-        features = learn_features(recipe.described, recipe.columns, counted)
+        X, (_, _, features) = np.asarray(training.X), learn(recipe, training)
         start = None
         for place, objective in enumerate(rule.objectives):
             rows = objective.rows(features.encode(X), training.y, training.weight)
@@ -187,7 +173,9 @@ def tune_folds(
             start = draft.theta
             seen = features.encode(np.asarray(held.X))
             tested = objective.rows(seen, held.y, held.weight) if len(held) else None
-            sums[place].append(bound_loss(objective, tested, draft, radius=radius))
+            sums[place].append(
+                bound_loss(objective, tested, draft=draft, radius=radius)
+            )
             tick()
     total = split.rows.total_weight
     pooled = [pool_intervals(parts, weight=total) for parts in sums]
@@ -204,7 +192,7 @@ def _fit_candidate(
 
 
 def bound_loss(
-    objective: Objective, rows: Rows | None, draft: Draft, *, radius: Radius
+    objective: Objective, rows: Rows | None, *, draft: Draft, radius: Radius
 ) -> ErrorInterval:
     """Return bounds on the sum of losses that the exact minimiser has on these rows."""
     if rows is None:
