@@ -30,7 +30,7 @@ from expunge import (
 )
 from expunge.core.arrays import Private
 from expunge.display.cards import DARK, LIGHT, Card
-from expunge.linear_model.base import private_model, snapshot_of
+from expunge.linear_model.snapshots import private_model, snapshot_of
 from expunge.plan import PlanOptions, PlanReport
 from expunge.promise import card as promise_card
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 # Prints, in the kernel, what the other cells must not have shown.
 SECRETS = """
-from expunge.linear_model.base import private_model
+from expunge.linear_model.snapshots import private_model
 
 private, record = private_model(model), model.record_
 print(record.radius, record.n_samples, record.salt.hex(), *record.timings.values())
