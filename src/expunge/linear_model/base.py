@@ -123,7 +123,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         classes: Sequence[Any] | None = None,
         preprocessing: Any = None,
         C: float | None = None,
-        class_weight: dict[Any, float] | None = None,
+        class_weight: dict[Any, float] | str | None = None,
         tol: float | None = None,
         max_iter: int | None = None,
         verbose: bool = False,
@@ -317,7 +317,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         recipe = None
         if self.preprocessing is None:
             X, y = self._validate(X, y)
-        else:
+        if self.preprocessing is not None or self.class_weight == "balanced":
             X, y, recipe = read_table(self, X, y, weighted=sample_weight is not None)
         weight = weights_of(self, X, y, sample_weight=sample_weight)
         loss, labels = self._learn_labels(y, weight)
@@ -364,7 +364,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             )
             bar.count()
         require_effort(model.answer, tol=self.tol, max_iter=self.max_iter)
-        preprocessed = prepared.recipe is not None
+        preprocessed = self.preprocessing is not None
         scope = replace(scope, rows_kept=self.keep_data, preprocessed=preprocessed)
         return replace(
             model.with_scope(scope),
@@ -382,7 +382,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             raise InvalidInput("X without y; pass the labels of the rows too")
         if not _num_samples(X):
             return Rows(np.empty((0, 0)), np.empty(0), np.empty(0))
-        if self._public.preprocessing is not None:
+        if private.keeps_raw_rows:
             return self._check_raw_request(private, X, y, sample_weight)
         if not is_checked(X, y, public=self._public):
             X, y = self._validate(X, y, reset=False)
@@ -487,7 +487,7 @@ def fit_prepared(
     labels = prepared.labels
     scope = carry_over(scope or Scope(), before, budget=estimator.budget)
     scope = replace(scope, classes="none" if labels is None else labels.stated)
-    scope = replace(scope, classes_weighted=estimator.class_weight is not None)
+    scope = replace(scope, classes_weighted=isinstance(estimator.class_weight, dict))
     private = estimator._fit_private(prepared, start=start, scope=scope)
     private, release, record = private.with_noise().release()
     public = PublicModel(
