@@ -9,7 +9,7 @@ hold the release alone.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from copy import copy, deepcopy
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from inspect import isabstract
@@ -29,6 +29,7 @@ from ..core.arrays import Matrix, Vector, write_lock
 from ..core.losses import Loss
 from ..core.objective import Objective, Rows, Scaling, check_weights
 from ..core.penalties import Penalty
+from ..display.progress import ProgressBar
 from ..exceptions import CapacityExceeded, InvalidInput, Unsupported
 from ..files import save
 from ..plan import PlanOptions, PlanReport, plan_model
@@ -53,6 +54,7 @@ from ..private_model.subjects import (
 )
 from ..private_model.training_rows import RowDigests, TrainingRows
 from ..promise.budget import Budget
+from ..promise.card import ShowsPromise
 from ..promise.certificate import Certificate
 from ..promise.noise import SECRET_BYTES, random_bytes
 from ..promise.scope import Scope
@@ -64,7 +66,7 @@ from .parameters import (
     check_labels,
     check_table,
     choose_object,
-    describe_features,
+    describe_fitted,
     describe_parameters,
     is_checked,
     penalty_of,
@@ -87,7 +89,7 @@ from .snapshots import (
 )
 
 
-class Forgetful(BaseEstimator, ABC):
+class Forgetful(ShowsPromise, BaseEstimator, ABC):
     """An estimator that can forget the people it was fitted on.
 
     ``parameters.PARAMETERS`` describes what it takes, and completes the docstrings of
@@ -125,6 +127,7 @@ class Forgetful(BaseEstimator, ABC):
         class_weight: dict[Any, float] | str | None = None,
         tol: float | None = None,
         max_iter: int | None = None,
+        verbose: bool = False,
     ) -> None:
         self.alpha = alpha
         self.l1_ratio = l1_ratio
@@ -144,6 +147,7 @@ class Forgetful(BaseEstimator, ABC):
         self.class_weight = class_weight
         self.tol = tol
         self.max_iter = max_iter
+        self.verbose = verbose
 
     def fit(
         self,
@@ -203,7 +207,9 @@ class Forgetful(BaseEstimator, ABC):
                 "say what to forget in one way: subjects=..., rows=..., or X=... with "
                 "y=..."
             )
-        with write_lock(self):
+        # One step, whoever leaves: more would tell how the answer was reached.
+        bar = ProgressBar("forgetting", 1, shown=bool(self.verbose))
+        with bar, write_lock(self):
             private = private_model(self)
             if subjects is not None:
                 after = forget_people(private, list_of_ids(subjects))
@@ -214,6 +220,7 @@ class Forgetful(BaseEstimator, ABC):
                 after = forget_rows(private, removed)
             if after is not private:
                 self._release(after)
+            bar.count()
         return self
 
     @property
@@ -348,13 +355,15 @@ class Forgetful(BaseEstimator, ABC):
         if prepared.recipe is not None:
             require_pipeline(prepared.recipe, self.budget, keep_data=self.keep_data)
             fit = partial(fit_pipeline, recipe=prepared.recipe)
-        model: PrivateModel = fit(
-            prepared.objective,
-            rows,
-            mechanism=mechanism,
-            budget=self.budget,
-            start=start,
-        )
+        with ProgressBar("fitting", 1, shown=bool(self.verbose)) as bar:
+            model: PrivateModel = fit(
+                prepared.objective,
+                rows,
+                mechanism=mechanism,
+                budget=self.budget,
+                start=start,
+            )
+            bar.count()
         require_effort(model.answer, tol=self.tol, max_iter=self.max_iter)
         preprocessed = self.preprocessing is not None
         scope = replace(scope, rows_kept=self.keep_data, preprocessed=preprocessed)
@@ -483,19 +492,11 @@ def fit_prepared(
     scope = replace(scope, classes_weighted=isinstance(estimator.class_weight, dict))
     private = estimator._fit_private(prepared, start=start, scope=scope)
     private, release, record = private.with_noise().release()
-    parameters = deepcopy(estimator.get_params(deep=False)) | {"random_state": None}
-    if prepared.recipe is not None and prepared.recipe.given:
-        parameters["preprocessing"] = prepared.recipe.described
-    if estimator.classes is not None:
-        parameters["classes"] = list(estimator.classes)
     public = PublicModel(
         release=release,
-        estimator=type(estimator).__name__,
-        parameters=parameters,
-        **describe_features(estimator),
         n_targets=getattr(estimator, "_n_targets", None),
         pair=None if labels is None else labels.pair,
-        weighted=prepared.weighted,
+        **describe_fitted(estimator, prepared),
         **private.public_parts,
     )
     estimator._snapshot = Snapshot(public, private, record)

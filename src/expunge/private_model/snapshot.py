@@ -67,7 +67,7 @@ class PublicModel:
         The parameters with their noise, and their certificate.
     estimator, parameters
         Name of the estimator's class, and its parameters at the fit. The seed is left
-        out, because it would undo the noise.
+        out, because it would undo the noise, and so are progress bars.
     n_features, feature_names
         Number of columns of the rows, and their names if they have any.
     n_targets
