@@ -34,7 +34,11 @@ from ..exceptions import CapacityExceeded, InvalidInput, Unsupported
 from ..files import save
 from ..plan import PlanOptions, PlanReport, plan_model
 from ..preprocessing.columns import read_columns
-from ..preprocessing.pipeline_model import fit_pipeline, require_pipeline
+from ..preprocessing.pipeline_model import (
+    fit_pipeline,
+    require_following,
+    require_pipeline,
+)
 from ..private_model.answers import Adoption
 from ..private_model.labels import Labels
 from ..private_model.model import PrivateModel
@@ -354,6 +358,8 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         fit: Any = PrivateModel.fit
         if prepared.recipe is not None:
             require_pipeline(prepared.recipe, self.budget, keep_data=self.keep_data)
+            if not self.keep_data:
+                require_following(mechanism)
             fit = partial(fit_pipeline, recipe=prepared.recipe)
         with ProgressBar("fitting", 1, shown=bool(self.verbose)) as bar:
             model: PrivateModel = fit(

@@ -419,9 +419,9 @@ def check_labels(estimator: Any, y: Any) -> Any:
 
 def read_table(estimator: Any, X: Any, y: Any) -> tuple[Any, Any, Recipe]:
     """Return the raw rows and labels of a table, and what preprocessing does."""
-    X, y = check_table(estimator, X, y)
     given = estimator.preprocessing is not None
     described = describe(estimator.preprocessing if given else "passthrough", X)
+    X, y = check_table(estimator, X, y)
     columns = learn_columns(described, X)
     recipe = Recipe(
         described,

@@ -11,7 +11,6 @@ does not fit the budget, or the features do not follow from those at the anchor.
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from time import perf_counter
 from typing import Any, ClassVar, Self
 
@@ -43,7 +42,7 @@ from ..private_model.model import (
     with_fewer_classes,
 )
 from ..promise.budget import Budget
-from ..removal import State
+from ..removal import Mechanism, State
 from ..removal.lift import lift_state
 from ..removal.summary import summarise
 from .balance import Balance, ClassSums, summarise_classes
@@ -154,7 +153,10 @@ class PipelineModel(PrivateModel):
 
     def reanchor(self, remaining: Rows) -> Self:
         """Return the model with its sums rebuilt from the remaining rows."""
-        present = replace(self.answer, state=self._present_state())
+        present = self.answer
+        if self.balance is not None:
+            state = present.state.replace(weight=self.balance.total)
+            present = replace(present, state=state)
         answer = anchor_answer(self.agreement, present, remaining=remaining)
         raw = PrivateModel.remaining_rows(self)
         assert raw is not None
@@ -172,7 +174,7 @@ class PipelineModel(PrivateModel):
         columns = publish_columns(self.recipe, self.statistics)
         fitted = None
         if self.recipe.given:
-            fitted = FittedPreprocessing(described, columns, self.features)
+            fitted = FittedPreprocessing.of(described, columns, self.features)
         classes = None if self.labels is None else self.labels.classes
         return {
             "classes": classes,
@@ -199,6 +201,7 @@ class PipelineModel(PrivateModel):
             features = learn_again(recipe, statistics, before=self.features)
         else:
             features = learn_features(recipe, statistics)
+        self.objective.require_columns(len(features) + self.objective.intercept)
         balance = self.balance
         if balance is not None:
             balance = balance.without(self._with_current_labels(removed))
@@ -218,7 +221,7 @@ class PipelineModel(PrivateModel):
         None if only the rows can tell.
         """
         mechanism = self.agreement.mechanism
-        if not getattr(mechanism, "follows_features", False):
+        if not _follows_features(mechanism):
             return None
         e = self.reference.encode(np.asarray(removed.X))
         rows, sums = replace(self._with_current_labels(removed), X=e), self.class_sums
@@ -245,20 +248,13 @@ class PipelineModel(PrivateModel):
         """Return the state of the present features, if they follow from the sums."""
         reference, statistics = self.reference, self.statistics
         outputs = self.objective.loss.outputs
-        settle = partial(_settle, reference, statistics=statistics, outputs=outputs)
-        base = base.replace(anchor=settle(base.anchor), last=settle(base.last))
+        base = _settle(base, reference, statistics=statistics)
         if reference.plain and self.features.equals(reference.features):
             return base
         found = find_map(
             reference, self.features, statistics=statistics, outputs=outputs
         )
         return None if found is None else lift_state(base, found)
-
-    def _present_state(self) -> State:
-        """Return the state of the present features."""
-        state = self._lift(self.answer.state)
-        assert state is not None
-        return state
 
     def _find_raw(self, gone: Index | None, remaining: Remaining | None) -> Raw | None:
         """Return how to get the remaining raw rows; None if nobody keeps them."""
@@ -325,6 +321,21 @@ def require_pipeline(recipe: Recipe, budget: Budget | None, *, keep_data: bool) 
                 "or the most frequent value, which take the values themselves; set "
                 "keep_data=True, or use StandardScaler and the mean"
             )
+
+
+def require_following(mechanism: Mechanism) -> None:
+    """Refuse a mechanism that cannot do without rows where features change."""
+    if not _follows_features(mechanism):
+        raise InvalidInput(
+            f"mechanism={type(mechanism).__name__.lower()!r} with preprocessing and "
+            "keep_data=False: every request changes what is learned, and without rows "
+            "only 'newton' can follow; set mechanism='newton', or keep_data=True"
+        )
+
+
+def _follows_features(mechanism: Mechanism) -> bool:
+    """Whether a mechanism can answer from the state of other features."""
+    return getattr(mechanism, "follows_features", False)
 
 
 def fit_pipeline(
@@ -442,9 +453,12 @@ def publish_columns(recipe: Recipe, statistics: Statistics) -> tuple[Column, ...
     return tuple(published)
 
 
-def _settle(
-    reference: Reference, theta: Vector, *, statistics: Statistics, outputs: int
-) -> Vector:
-    """Return parameters of e without those of emptied categories."""
-    matrix = theta.reshape(-1, outputs)
-    return drop_emptied(reference, matrix, statistics=statistics).ravel()
+def _settle(base: State, reference: Reference, *, statistics: Statistics) -> State:
+    """Return the state with an anchor without parameters of emptied categories."""
+    outputs = base.objective.loss.outputs
+    anchor, last = (
+        drop_emptied(reference, theta.reshape(-1, outputs), statistics=statistics)
+        for theta in (base.anchor, base.last)
+    )
+    pull = base.objective.quadratic_gradient(anchor.ravel())
+    return base.replace(anchor=anchor.ravel(), last=last.ravel(), pull=pull)
