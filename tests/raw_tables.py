@@ -81,7 +81,7 @@ def one_hot(unknown: str = "ignore", **options: Any) -> OneHotEncoder:
 
 def ordinal(unknown: Any = -1) -> OrdinalEncoder:
     return OrdinalEncoder(
-        categories=[GRADES],
+        categories=[[*GRADES, np.nan]],
         handle_unknown="use_encoded_value",
         unknown_value=unknown,
     )
@@ -165,7 +165,7 @@ LENIENT: dict[str, Any] = {
 STRICT: dict[str, Any] = {
     "refused": categories_as(one_hot("error")),
     "refused and rare": categories_as(one_hot("error", min_frequency=12)),
-    "refused grade": grades_as(OrdinalEncoder(categories=[GRADES]), fill()),
+    "refused grade": grades_as(OrdinalEncoder(categories=[[*GRADES, np.nan]]), fill()),
 }
 
 

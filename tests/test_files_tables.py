@@ -12,8 +12,8 @@ from expunge.core.packing import dumps, pack
 from expunge.exceptions import NoPrivateState, UnknownRows, UnknownSubject
 from expunge.files import CorruptFiles
 from expunge.linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
-from expunge.linear_model.base import private_model, snapshot_of
 from expunge.linear_model.fitting import load, ship
+from expunge.linear_model.snapshots import private_model, snapshot_of
 from expunge.promise.budget import Budget
 from expunge.promise.verification import verify
 from tests.raw_tables import (

@@ -267,7 +267,7 @@ def _codes(column: Column) -> NDArray[np.float64]:
         unknown = float("nan") if column.kind == "ordinal" else float(UNKNOWN)
     table = np.empty((len(_keys(column)) + 1, 1), dtype=object)
     table[:, 0] = [*_keys(column), None]
-    known = replace(column, source=0, unknown=unknown).read(table)
+    known = replace(column, source=0, unknown=unknown, gaps=True).read(table)
     return np.array([unknown, *known])
 
 

@@ -65,7 +65,8 @@ class Reference(Private):
             and statistics.has_gaps(column)
             and column not in flagged
         ]
-        nameless = replace(features.layout, names=("",) * len(features))
+        # Names would keep the categories of those who leave.
+        nameless = replace(layout, names=("",) * len(layout))
         return cls(replace(features, layout=nameless), tuple(gaps), intercept)
 
     @property

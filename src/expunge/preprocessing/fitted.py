@@ -30,28 +30,38 @@ class FittedPreprocessing:
     columns: tuple[Column, ...]
     features: Features
 
+    @classmethod
+    def of(
+        cls,
+        described: Preprocessing,
+        columns: tuple[Column, ...],
+        features: Features,
+    ) -> "FittedPreprocessing":
+        """Return these parts with categories numbered 0, 1, ...
+
+        Codes are places among all categories of the first fit: public ones would tell
+        that somebody left, and about what they had.
+        """
+        layout = features.layout
+        places = [
+            {code: place for place, code in enumerate(column.codes)}
+            | {UNKNOWN: UNKNOWN}
+            for column in columns
+        ]
+        codes = tuple(
+            own and tuple(places[j][code] for code in own if code in places[j])
+            for j, own in zip(layout.columns.tolist(), layout.codes, strict=True)
+        )
+        if codes != layout.codes:  # else keep what the layout has computed
+            features = replace(features, layout=replace(layout, codes=codes))
+        plain = tuple(
+            replace(column, codes=tuple(range(len(column.codes)))) for column in columns
+        )
+        return cls(described, plain, features)
+
     def encode(self, X: Any) -> Matrix:
         """Return the rows of a table as the model sees them."""
         return self.features.encode(read_columns(self.columns, X))
-
-    def renumber(self) -> "FittedPreprocessing":
-        """Return the same preprocessing, with the codes that a new fit would give.
-
-        Codes are places among the categories of the fit. A code that nobody has now
-        would tell that somebody has left.
-        """
-        if all(not c.codes or c.codes[-1] == len(c.codes) - 1 for c in self.columns):
-            return self
-        own = [{code: new for new, code in enumerate(c.codes)} for c in self.columns]
-        columns = [replace(c, codes=tuple(range(len(c.codes)))) for c in self.columns]
-        codes, layout = [], self.features.layout
-        for place, found in zip(layout.columns.tolist(), layout.codes, strict=True):
-            # A code of no category is that of a missing value, which comes last.
-            new, last = own[place] | {UNKNOWN: UNKNOWN}, len(own[place])
-            known = tuple(new.get(code, last) for code in found or ())
-            codes.append(None if found is None else known)
-        features = replace(self.features, layout=replace(layout, codes=tuple(codes)))
-        return FittedPreprocessing(self.described, tuple(columns), features)
 
     @property
     def names(self) -> tuple[str, ...]:

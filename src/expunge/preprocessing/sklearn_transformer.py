@@ -123,14 +123,13 @@ class _Part:
             strategy=fill.strategy,
             fill_value=fill.value,
             add_indicator=fill.indicator,
-            keep_empty_features=fill.strategy == "constant",
         )
 
     def _make_one_hot(self, encode: OneHot) -> OneHotEncoder:
         (place,) = self.places
         column = self.fitted.columns[place]
         rare = set(rare_codes(self.fitted.features, place)) & set(column.codes)
-        keys = [np.nan if key is None else key for key in column.categories]
+        keys = _with_nan(column.categories)
         least = None
         if rare:
             least = INFREQUENT if len(rare) < len(keys) else EVERYTHING
@@ -143,11 +142,8 @@ class _Part:
         )
 
     def _make_ordinal(self, encode: Ordinal) -> OrdinalEncoder:
-        columns = [self.fitted.columns[place] for place in self.places]
-        # A missing value stays missing, whether it is declared or not.
         declared = [
-            [*(key for key in column.categories if key is not None), np.nan]
-            for column in columns
+            _with_nan(self.fitted.columns[place].categories) for place in self.places
         ]
         if encode.unknown is None:
             return OrdinalEncoder(categories=declared)
@@ -191,7 +187,10 @@ class _Part:
         if not self.group.scale_first:
             scale, offset = features.scale[numbers], features.offset[numbers]
             filled = (filled - offset) * scale + features.centre[numbers]
-        step.statistics_ = filled
+        # A column without a number has nothing but its indicator.
+        step.statistics_ = np.full(len(self.places), np.nan)
+        at = np.searchsorted(self.places, features.layout.columns[numbers])
+        step.statistics_[at] = filled
 
     def _set_scale(self, step: Any, at: Index) -> None:
         """Set centre and scale of the features at these places."""
@@ -226,8 +225,6 @@ def rare_codes(features: Features, place: int) -> tuple[int, ...]:
 
 def _reads_missing(column: Column) -> bool:
     """Whether a missing category is read as something of its own."""
-    if column.kind == "ordinal":
-        return True
     return None in column.categories or column.filled is not None
 
 
@@ -294,7 +291,7 @@ def _make_values(fitted: FittedPreprocessing, place: int) -> list[Any]:
     if column.kind == "number":
         return [0.0, 1.0, *gap]
     if column.kind == "ordinal":
-        return [*(key for key in column.categories if key is not None), *gap]
+        return [*_with_nan(column.categories), *gap]
     rare = rare_codes(fitted.features, place)
     keys = zip(column.categories, column.codes, strict=True)
     # Those that may be repeated come first.
@@ -304,6 +301,11 @@ def _make_values(fitted: FittedPreprocessing, place: int) -> list[Any]:
         for key, code in ordered
         for _ in range(1 if code in rare else INFREQUENT)
     ]
+
+
+def _with_nan(categories: Sequence[Any]) -> list[Any]:
+    """Return categories as scikit-learn has them, NaN for a missing one."""
+    return [np.nan if key is None else key for key in categories]
 
 
 def _repeat(values: list[Any], length: int) -> list[Any]:
