@@ -192,6 +192,17 @@ def largest_norm(rows: Rows) -> float:
     return max(norms, default=0.0)
 
 
+def column_sizes(rows: Rows) -> Vector:
+    """Return the weighted mean of |x| in each column, intercept included."""
+
+    def term(block: Rows) -> tuple[Vector]:
+        sizes: Any = abs(block.X)
+        return (block.weight @ sizes,)
+
+    sizes: Vector = block_sum(term, rows)[0] / rows.total_weight
+    return sizes
+
+
 def largest_move(loss: Loss, rows: Rows, *, step: Vector) -> float:
     """Return the largest norm by which the step moves a row's predictors."""
     moves = (predict(loss, block, theta=step) for block in rows.blocks(BLOCK_ROWS))

@@ -33,7 +33,14 @@ from ..core.arrays import Matrix, Vector, write_lock
 from ..core.losses import Loss
 from ..core.objective import Objective, Rows, Scaling
 from ..core.penalties import Penalty
-from ..exceptions import CapacityExceeded, InvalidInput, NoPrivateState, Unsupported
+from ..exceptions import (
+    CapacityExceeded,
+    InvalidInput,
+    NoPrivateState,
+    NotCertifiable,
+    NotConverged,
+    Unsupported,
+)
 from ..files import save
 from ..plan import PlanOptions, PlanReport, plan_model
 from ..private_model.answers import Adoption
@@ -62,6 +69,7 @@ from ..removal import Mechanism
 from .parameters import (
     MECHANISMS,
     Prepared,
+    blame_columns,
     choose_object,
     describe_features,
     describe_parameters,
@@ -456,7 +464,11 @@ def fit_prepared(
     labels = prepared.labels
     scope = carry_over(scope or Scope(), before, budget=estimator.budget)
     scope = replace(scope, classes="none" if labels is None else labels.stated)
-    private = estimator._fit_private(prepared, start=start, scope=scope)
+    try:
+        private = estimator._fit_private(prepared, start=start, scope=scope)
+    except (NotCertifiable, NotConverged) as error:
+        blame = blame_columns(estimator, prepared.rows)
+        raise type(error)(f"{error}; {blame}" if blame else str(error)) from None
     private, release, record = private.with_noise().release()
     parameters = deepcopy(estimator.get_params(deep=False)) | {"random_state": None}
     if estimator.classes is not None:

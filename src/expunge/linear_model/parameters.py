@@ -20,6 +20,7 @@ from ..core.arrays import Private
 from ..core.losses import HalfSquared, Huber, Logistic, Loss, Multinomial, SquaredHinge
 from ..core.objective import Objective, Rows
 from ..core.penalties import L1, L2, ElasticNet, Penalty
+from ..core.sums import column_sizes
 from ..exceptions import InvalidInput
 from ..private_model.labels import Labels
 from ..private_model.snapshot import PublicModel
@@ -27,6 +28,10 @@ from ..promise.budget import Budget
 from ..removal import Jackknife, Mechanism, Newton, Rescaled, Retrain
 
 Choice = TypeVar("Choice")
+
+# A column this many times as large as most keeps a fit from being certified; so many of
+# them are named.
+LARGE, BLAMED_COLUMNS = 100.0, 3
 
 MECHANISMS: Mapping[str, Mechanism] = MappingProxyType(
     {
@@ -291,6 +296,40 @@ def penalty_of(penalty: Penalty | None, l1_ratio: float) -> Penalty:
     if l1_ratio in (0.0, 1.0):
         return L1() if l1_ratio else L2()
     return ElasticNet(l1_ratio)
+
+
+def blame_columns(estimator: Any, rows: Rows) -> str:
+    """Return which columns are far larger than the others, and the code that mends it.
+
+    Empty if none is. For fits alone, when nobody has left: after a removal the sizes of
+    the columns would say something about the removed rows.
+
+    Parameters
+    ----------
+    estimator
+        The estimator, which knows the names of its features if they have any.
+    rows
+        The rows of the fit, intercept included.
+    """
+    sizes = column_sizes(rows)
+    features = sizes[:-1] if estimator.fit_intercept else sizes
+    # Standardised columns have a size of about one; one-hot columns are smaller.
+    typical = min(1.0, float(np.median(features)) or 1.0)
+    worst = np.argsort(-features, kind="stable")[:BLAMED_COLUMNS]
+    worst = worst[features[worst] >= LARGE * typical]
+    if not worst.size:
+        return ""
+    names = describe_features(estimator)["feature_names"]
+    powers = np.rint(np.log10(features[worst] / typical)).astype(int)
+    told = [
+        f"{i if names is None else repr(str(names[i]))} (about 10^{power} times as "
+        "large as most)"
+        for i, power in zip(worst.tolist(), powers.tolist(), strict=True)
+    ]
+    return (
+        f"columns to blame: {', '.join(told)}; standardise them: "
+        f"{type(estimator).__name__}(preprocessing=StandardScaler(), ...)"
+    )
 
 
 def describe_features(estimator: Any) -> dict[str, Any]:
