@@ -29,7 +29,7 @@ All sums are weighted and not normalised: callers divide by the W they mean.
 
 from collections.abc import Callable, Iterable, Iterator
 from math import inf
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy import sparse
