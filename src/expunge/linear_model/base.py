@@ -33,14 +33,8 @@ from ..core.arrays import Matrix, Vector, write_lock
 from ..core.losses import Loss
 from ..core.objective import Objective, Rows, Scaling
 from ..core.penalties import Penalty
-from ..exceptions import (
-    CapacityExceeded,
-    InvalidInput,
-    NoPrivateState,
-    NotCertifiable,
-    NotConverged,
-    Unsupported,
-)
+from ..display.progress import ProgressBar
+from ..exceptions import CapacityExceeded, InvalidInput, NoPrivateState, Unsupported
 from ..files import save
 from ..plan import PlanOptions, PlanReport, plan_model
 from ..private_model.answers import Adoption
@@ -69,10 +63,10 @@ from ..removal import Mechanism
 from .parameters import (
     MECHANISMS,
     Prepared,
-    blame_columns,
     choose_object,
     describe_features,
     describe_parameters,
+    explain_failed_fit,
     is_checked,
     penalty_of,
     require_parameters,
@@ -111,6 +105,7 @@ class Forgetful(BaseEstimator, ABC):
         random_state: int | None = None,
         loss: str | Loss | None = None,
         classes: Sequence[Any] | None = None,
+        verbose: bool = False,
     ) -> None:
         self.alpha = alpha
         self.l1_ratio = l1_ratio
@@ -125,6 +120,7 @@ class Forgetful(BaseEstimator, ABC):
         self.random_state = random_state
         self.loss = loss
         self.classes = classes
+        self.verbose = verbose
 
     def fit(
         self,
@@ -181,7 +177,9 @@ class Forgetful(BaseEstimator, ABC):
                 "say what to forget in one way: subjects=..., rows=..., or X=... with "
                 "y=..."
             )
-        with write_lock(self):
+        # One step, whoever leaves: more would tell how the answer was reached.
+        bar = ProgressBar("forgetting", 1, shown=bool(self.verbose))
+        with bar, write_lock(self):
             private = private_model(self)
             if private.scope.in_pipeline:
                 raise InvalidInput(
@@ -197,6 +195,7 @@ class Forgetful(BaseEstimator, ABC):
                 after = forget_rows(private, removed)
             if after is not private:
                 self._release(after)
+            bar.count()
         return self
 
     @property
@@ -316,13 +315,15 @@ class Forgetful(BaseEstimator, ABC):
         rows, owners = prepared.rows, prepared.owners
         # Where every row is a person, digests need no owners.
         named = None if self.keep_data or is_row_name(owners[0]) else owners
-        model = PrivateModel.fit(
-            prepared.objective,
-            rows,
-            mechanism=mechanism,
-            budget=self.budget,
-            start=start,
-        )
+        with ProgressBar("fitting", 1, shown=bool(self.verbose)) as bar:
+            model = PrivateModel.fit(
+                prepared.objective,
+                rows,
+                mechanism=mechanism,
+                budget=self.budget,
+                start=start,
+            )
+            bar.count()
         return replace(
             model.with_scope(replace(scope, rows_kept=self.keep_data)),
             labels=prepared.labels,
@@ -464,11 +465,8 @@ def fit_prepared(
     labels = prepared.labels
     scope = carry_over(scope or Scope(), before, budget=estimator.budget)
     scope = replace(scope, classes="none" if labels is None else labels.stated)
-    try:
+    with explain_failed_fit(estimator, prepared.rows):
         private = estimator._fit_private(prepared, start=start, scope=scope)
-    except (NotCertifiable, NotConverged) as error:
-        blame = blame_columns(estimator, prepared.rows)
-        raise type(error)(f"{error}; {blame}" if blame else str(error)) from None
     private, release, record = private.with_noise().release()
     parameters = deepcopy(estimator.get_params(deep=False)) | {"random_state": None}
     if estimator.classes is not None:

@@ -7,7 +7,8 @@ be, which ``fit`` checks, and what it means, which ``help`` shows.
 
 import inspect
 import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from textwrap import fill
@@ -21,7 +22,7 @@ from ..core.losses import HalfSquared, Huber, Logistic, Loss, Multinomial, Squar
 from ..core.objective import Objective, Rows
 from ..core.penalties import L1, L2, ElasticNet, Penalty
 from ..core.sums import column_sizes
-from ..exceptions import InvalidInput
+from ..exceptions import InvalidInput, NotCertifiable, NotConverged
 from ..private_model.labels import Labels
 from ..private_model.snapshot import PublicModel
 from ..promise.budget import Budget
@@ -191,7 +192,7 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
         "verbose": Parameter(
             SWITCH,
             lambda value: _is_switch(value) or _is_integer(value),
-            "Whether to draw a progress bar while the candidates are fitted.",
+            "Whether to draw a progress bar, on standard error or in the notebook.",
         ),
         "classes": Parameter(
             "None or a list of labels",
@@ -298,11 +299,24 @@ def penalty_of(penalty: Penalty | None, l1_ratio: float) -> Penalty:
     return ElasticNet(l1_ratio)
 
 
+@contextmanager
+def explain_failed_fit(estimator: Any, rows: Rows) -> Iterator[None]:
+    """Let a fit that cannot be certified, or solved, name the columns to blame.
+
+    For fits alone, when nobody has left: after a removal the sizes of the columns would
+    say something about the removed rows.
+    """
+    try:
+        yield
+    except (NotCertifiable, NotConverged) as error:
+        blame = blame_columns(estimator, rows)
+        raise type(error)(f"{error}; {blame}" if blame else str(error)) from None
+
+
 def blame_columns(estimator: Any, rows: Rows) -> str:
     """Return which columns are far larger than the others, and the code that mends it.
 
-    Empty if none is. For fits alone, when nobody has left: after a removal the sizes of
-    the columns would say something about the removed rows.
+    Empty if none is.
 
     Parameters
     ----------

@@ -6,11 +6,9 @@ paper's Proposition 1). These estimators keep a removable model for every candid
 fold, so that the choice after a request is the one that tuning again would make.
 """
 
-import sys
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,6 +16,7 @@ from ..core.arrays import Private, Vector
 from ..core.losses import Loss
 from ..core.objective import Objective
 from ..core.penalties import Penalty
+from ..display.progress import ProgressBar
 from ..exceptions import InvalidInput
 from ..private_model.model import PrivateModel
 from ..private_model.training_rows import RowDigests
@@ -42,7 +41,6 @@ from .estimators import LinearRegression, LogisticRegression
 from .parameters import MECHANISMS, Prepared, choose_object, penalty_of
 
 ALPHAS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
-WIDTH = 30
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -168,8 +166,8 @@ class TunedEstimator(Forgetful):
         kept, bounds = sort_by_fold(rule, prepared.rows, owners=prepared.owners)
         total = len(rule.objectives) * (1 + (rule.n_folds or 0))
         label = f"tuning {len(rule.objectives)} candidates"
-        bar = ProgressBar(total, label, shown=self.verbose)
-        models = fit_models(rule, Split(kept.rows, bounds), tick=bar)
+        with ProgressBar(label, total, shown=bool(self.verbose)) as bar:
+            models = fit_models(rule, Split(kept.rows, bounds), tick=bar.count)
         noise = None
         if rule.method == "noised":
             assert budget is not None
@@ -238,30 +236,3 @@ def loo_error(model: Forgetful) -> LooResult:
         private.objective_for(rows), rows, theta=private.answer.draft.theta
     )
     return leave_one_out(keep_sums(initial_state(summary), summary, moment=True), rows)
-
-
-class ProgressBar:
-    """Counts what is done and, if shown, draws a bar on standard error.
-
-    Safe to call from several threads.
-    """
-
-    def __init__(self, total: int, label: str, *, shown: bool) -> None:
-        self.total, self.label, self.shown = total, label, shown
-        self.done = 0
-        self.lock = threading.Lock()
-
-    def __call__(self) -> None:
-        """Count one more, and draw."""
-        with self.lock:
-            self.done += 1
-            if self.shown:
-                self._draw(sys.stderr)
-
-    def _draw(self, stream: TextIO) -> None:
-        """Draw the bar over the last one; end the line when all is done."""
-        filled = WIDTH * self.done // self.total
-        bar = "#" * filled + "." * (WIDTH - filled)
-        end = "\n" if self.done == self.total else ""
-        stream.write(f"\r{self.label} [{bar}] {self.done}/{self.total}{end}")
-        stream.flush()
