@@ -48,6 +48,7 @@ from .removals import (
     labels_are_numbers,
     make_radius_test,
     removal_orders,
+    require_plannable,
     round_counts,
     score_releases,
     score_without_noise,
@@ -73,10 +74,11 @@ WARNING = (
 # Below this an R2 is as bad as any, and would flatten the rest of the plot.
 LOWEST_R2 = -1.0
 # Colours that stay apart for the colour-blind (Okabe and Ito).
+BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
 STYLES: Mapping[Kind, tuple[str, str]] = {
-    "typical": ("#0072B2", "o"),
-    "worst": ("#D55E00", "v"),
-    "clustered": ("#009E73", "s"),
+    "typical": (BLUE, "o"),
+    "worst": (ORANGE, "v"),
+    "clustered": (GREEN, "s"),
 }
 
 
@@ -180,21 +182,12 @@ class PlanReport(Private):
 
         Needs matplotlib: install the extra ``plots``.
         """
-        try:
-            from matplotlib.figure import Figure
-        except ImportError as error:
-            raise MissingExtra(
-                "a plot needs matplotlib, which is not installed; run "
-                "pip install expunge[plots], or read table()"
-            ) from error
-        figure = Figure(figsize=(11.0, 4.6), layout="constrained")
+        figure = make_figure()
         left, right = figure.subplots(1, 2)
         _draw_radii(left, self)
         _draw_scores(right, self)
         figure.suptitle(f"What the budget allows: {self._terms()}")
-        if path is not None:
-            figure.savefig(path, dpi=150)
-        return figure
+        return save_figure(figure, path)
 
     def _terms(self) -> str:
         joint = self.budget.releases
@@ -220,7 +213,7 @@ class PlanReport(Private):
         lines.append(("any, requests ignored", ignored, "", "by constants alone"))
         risk = "no bound" if self.risk is None else f"at most {self.risk:.3g}"
         return (
-            f"{_align_columns(lines, last_is_text=True)}\n"
+            f"{align_columns(lines, last_is_text=True)}\n"
             "Without the remaining rows one more is refused, visibly. With them it is "
             "answered\nas stated, and counting starts again from there.\n"
             f"Expected excess risk until then, by constants alone: {risk}"
@@ -233,7 +226,7 @@ class PlanReport(Private):
             found = [radii.get(count) for radii in tried]
             if any(radius is not None for radius in found):
                 lines.append((str(count), *map(_figure, found)))
-        return _align_columns(lines)
+        return align_columns(lines)
 
     def _scores(self) -> str:
         lines = [("sigma", self.metric, "lowest", "loss", "typical fit", "worst fit")]
@@ -241,7 +234,7 @@ class PlanReport(Private):
             scores = f"{each.score:.4f}", f"{each.lowest:.4f}", f"{each.loss:.4g}"
             counts = _figure(each.typical), _figure(each.worst)
             lines.append((f"{each.sigma:g}", *scores, *counts))
-        return _align_columns(lines)
+        return align_columns(lines)
 
 
 def plan(
@@ -269,11 +262,7 @@ def plan(
     """
     options = PlanOptions() if options is None else options
     mechanism = Newton() if mechanism is None else mechanism
-    if mechanism.needs_rows:
-        raise Unsupported(
-            f"{type(mechanism).__name__} looks at the remaining rows at every request, "
-            "so its answers fit whatever is removed; plan for Newton or Jackknife"
-        )
+    require_plannable(mechanism)
     if not options.public:
         warnings.warn(WARNING, PlanningLooksAtData, stacklevel=2)
     _tell(options, "fit on all rows")
@@ -421,7 +410,7 @@ def _figure(value: float | None) -> str:
     return f"{value:.2e}" if isfinite(value) else "no bound"
 
 
-def _align_columns(
+def align_columns(
     lines: Sequence[tuple[str, ...]], *, last_is_text: bool = False
 ) -> str:
     """Return lines of cells in columns, with a rule below the first."""
@@ -435,6 +424,25 @@ def _align_columns(
     drawn = ["  ".join(cell(i, text) for i, text in enumerate(line)) for line in lines]
     rule = "  ".join("-" * width for width in widths)
     return "\n".join(line.rstrip() for line in [drawn[0], rule, *drawn[1:]])
+
+
+def make_figure() -> "Figure":
+    """Return an empty figure with room for two plots; needs the extra ``plots``."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtra(
+            "a plot needs matplotlib, which is not installed; run "
+            "pip install expunge[plots], or read table()"
+        ) from error
+    return Figure(figsize=(11.0, 4.6), layout="constrained")
+
+
+def save_figure(figure: "Figure", path: str | Path | None) -> "Figure":
+    """Write the figure to a file, if there is a path, and return it."""
+    if path is not None:
+        figure.savefig(path, dpi=150)
+    return figure
 
 
 def _draw_radii(axes: "Axes", report: PlanReport) -> None:
@@ -464,13 +472,13 @@ def _draw_scores(axes: "Axes", report: PlanReport) -> None:
     sigmas = [each.sigma for each in report.noised]
     means = [each.score for each in report.noised]
     lowest = [each.lowest for each in report.noised]
-    axes.plot(sigmas, means, color="#0072B2", marker="o", label="mean of the draws")
+    axes.plot(sigmas, means, color=BLUE, marker="o", label="mean of the draws")
     axes.fill_between(
         sigmas, lowest, means, alpha=0.2, lw=0.0, label="down to the lowest"
     )
     free = report.noise_free.score
     axes.axhline(free, color="black", ls="--", label="without noise")
-    axes.axvline(report.budget.sigma, color="#D55E00", ls=":", label="the budget")
+    axes.axvline(report.budget.sigma, color=ORANGE, ls=":", label="the budget")
     axes.set(
         xscale="log",
         xlabel="sigma: standard deviation of the noise",
