@@ -309,7 +309,9 @@ def explain_failed_fit(estimator: Any, rows: Rows) -> Iterator[None]:
     try:
         yield
     except (NotCertifiable, NotConverged) as error:
-        blame = blame_columns(estimator, rows)
+        # With preprocessing the rows are raw, and not what was fitted.
+        raw = getattr(estimator, "preprocessing", None) is not None
+        blame = "" if raw else blame_columns(estimator, rows)
         raise type(error)(f"{error}; {blame}" if blame else str(error)) from None
 
 

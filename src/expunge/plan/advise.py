@@ -27,7 +27,6 @@ from ..exceptions import InvalidInput, NotCertifiable
 from ..promise.budget import Budget, guess_of
 from .report import (
     BLUE,
-    LOWEST_R2,
     ORANGE,
     align_columns,
     make_figure,
@@ -39,6 +38,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# The plot shows a loss of so many times what is accepted.
+SHOWN_LOSS = 10.0
 SIGMAS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
@@ -334,7 +335,8 @@ def _draw_scores(axes: "Axes", advice: Advice) -> None:
         xlabel="sigma: standard deviation of the noise",
         ylabel=advice.metric,
         title=f"What noise costs: {advice.metric} of a release",
-        ylim=(max(LOWEST_R2, min(lowest)), None),
+        # What costs far more than you accept would flatten the rest.
+        ylim=(max(min(lowest), allowed - SHOWN_LOSS * advice.max_loss), None),
     )
     axes.legend(frameon=False, loc="lower left")
     axes.grid(alpha=0.25)
