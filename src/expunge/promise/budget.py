@@ -132,7 +132,8 @@ def guess_of(mu: float) -> float:
     that says "second world" where the densities say so is right with probability
     (1 + TV)/2, and no test is right more often (Neyman and Pearson). Between N(0, 1)
     and N(mu, 1) that test asks whether x > mu/2, and both its errors are Phi(-mu/2).
-    The total variation TV is delta at epsilon zero, so the answer is rounded up.
+    The total variation TV is delta at epsilon zero, so the answer is rounded up
+    (docs/choosing.md).
 
     Parameters
     ----------
