@@ -214,11 +214,14 @@ def test_the_sentences_hold_the_figures() -> None:
     shown = str(advice)
     assert shown.startswith(advice.line)
     flat = " ".join(shown.split())
+    assert not re.search(r"\n *%", shown)
     for sentence in (*advice.sentences, *advice.assumed):
         assert sentence in flat
     assert max(map(len, shown.splitlines())) <= 88
     assert shown.isascii()
-    assert "of its R2" in " ".join(_advise("linear").sentences)
+    worst = 100 * (advice.noise_free - chosen.lowest)
+    assert f"({worst:.1f} in the worst of {DRAWS} tries)" in words
+    assert "thousandths of R2" in " ".join(_advise("linear").sentences)
 
 
 def test_less_noise_is_named_where_it_does_as_well() -> None:

@@ -32,7 +32,7 @@ from .report import (
     make_figure,
     save_figure,
 )
-from .trials import Advisable, SigmaTrial, Trials
+from .trials import DRAWS, Advisable, SigmaTrial, Trials
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -143,13 +143,9 @@ class Advice:
         return save_figure(figure, path)
 
     def __str__(self) -> str:
-        notes = [
-            fill(note, 80, initial_indent="- ", subsequent_indent="  ")
-            for note in self.assumed
-        ]
-        words = fill(" ".join(self.sentences), 80)
-        assumed = "\n".join(["Assumed:", *notes])
-        return "\n\n".join([self.line, words, self.table(), assumed]) + "\n"
+        words, assumed = map(_list_sentences, (self.sentences, self.assumed))
+        parts = [self.line, words, self.table(), f"Assumed:\n{assumed}"]
+        return "\n\n".join(parts) + "\n"
 
     def _repr_html_(self) -> str:
         headings, *lines = self._cells()
@@ -184,13 +180,22 @@ class Advice:
         return lines
 
     def _describe_loss(self) -> str:
-        loss, free = self.noise_free - self.chosen.score, self.noise_free
-        if self.metric == "accuracy":
-            lost, unit, of = 100.0 * loss, "points", f"accuracy, of {100 * free:.1f} %"
-        else:
-            lost, unit, of = 1000.0 * loss, "thousandths", f"its R2, of {free:.3f}"
-        least = "less than 0.1" if lost < 0.05 else f"about {lost:.1f}"
-        return f"loses {least} {unit} of {of} without noise"
+        accuracy = self.metric == "accuracy"
+        times, unit = (100.0, "points") if accuracy else (1000.0, "thousandths")
+        free = (
+            f"{100.0 * self.noise_free:.1f} %" if accuracy else f"{self.noise_free:.3f}"
+        )
+        lost, most = (
+            f"{times * loss:.1f}" if times * loss >= 0.05 else "less than 0.1"
+            for loss in (
+                self.noise_free - self.chosen.score,
+                self.noise_free - self.chosen.lowest,
+            )
+        )
+        return (
+            f"loses about {lost} {unit} of {self.metric}, of {free} without noise "
+            f"({most} in the worst of {DRAWS} tries)"
+        )
 
     def _describe_smaller(self) -> tuple[str, ...]:
         """Say if less noise would answer as many requests."""
@@ -310,6 +315,15 @@ def _require_goal(max_loss: float, requests: int) -> None:
         )
     if not (isinstance(requests, Integral) and requests >= 1):
         raise InvalidInput(f"requests={requests!r}; give a positive integer")
+
+
+def _list_sentences(sentences: Iterable[str]) -> str:
+    """Return sentences as a list; a number stays beside its sign."""
+    lines = (
+        fill(one.replace(" %", "_%"), 80, initial_indent="- ", subsequent_indent="  ")
+        for one in sentences
+    )
+    return "\n".join(lines).replace("_%", " %")
 
 
 def _percent(share: float) -> str:
