@@ -9,6 +9,7 @@
 Nothing is modelled, so it holds for whatever an estimator does with its rows.
 """
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
@@ -20,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..core.arrays import Index
 from ..exceptions import InvalidInput
 from ..private_model.subjects import owners_of
-from ..promise.budget import Budget
+from ..promise.budget import Budget, NothingPromised
 from ..promise.verification import Record
 from ..removal import Retrain
 from .removals import permute, require_plannable
@@ -190,7 +191,11 @@ class Trials:
         changes = {"budget": budget, "random_state": SEED, "keep_data": True}
         parameters |= {name: changes[name] for name in changes.keys() & parameters}
         model: Advisable = type(self.estimator)(**parameters)
-        return model.fit(take_rows(self.X, rows), self.y[rows], self.owners[rows])
+        X, y, owners = take_rows(self.X, rows), self.y[rows], self.owners[rows]
+        with warnings.catch_warnings():
+            # The model without noise is scored here, and thrown away.
+            warnings.simplefilter("ignore", NothingPromised)
+            return model.fit(X, y, owners)
 
 
 def take_rows(X: Any, rows: Index) -> Any:
