@@ -25,13 +25,7 @@ from numpy.typing import ArrayLike
 from ..display.progress import ProgressBar, is_watched
 from ..exceptions import InvalidInput, NotCertifiable
 from ..promise.budget import Budget, guess_of
-from .report import (
-    BLUE,
-    ORANGE,
-    align_columns,
-    make_figure,
-    save_figure,
-)
+from .report import BLUE, ORANGE, align_columns, make_figure, save_figure
 from .trials import DRAWS, Advisable, SigmaTrial, Trials
 
 if TYPE_CHECKING:
@@ -121,9 +115,10 @@ class Advice:
             "who have much in common, or much influence, need the rows sooner.",
             "The attacker knows everything but the noise: Phi(mu/2) of the Gaussian, "
             "with the mu that the budget promises, whoever leaves.",
-            "These are public or older data. If you fit the model to these very rows, "
-            'say so with declare_tuned("suggest_budget"): no certificate covers a '
-            "budget that was chosen from its own rows.",
+            "These are public or older data; keep the figures private if the data are. "
+            "If you fit the model to these very rows, say so with "
+            'declare_tuned("suggest_budget"): no certificate covers a budget that was '
+            "chosen from its own rows.",
         )
 
     def table(self) -> str:
@@ -256,10 +251,9 @@ def suggest_budget(
         free = float(trials.score_releases(None).mean())
         bar.count()
         for sigma in SIGMAS:
+            budget = replace(template, sigma=sigma)
             try:
-                found.append(
-                    trials.try_budget(replace(template, sigma=sigma), requests)
-                )
+                found.append(trials.try_budget(budget, requests))
             except NotCertifiable as error:
                 refusal = error
             bar.count()
@@ -286,8 +280,8 @@ def choose_sigma(
         least = trials[0]
         raise InvalidInput(
             f"max_loss={max_loss:g}, but sigma={least.sigma:g}, the smallest that can "
-            f"be certified, costs {noise_free - least.score:.2g}; accept more, raise "
-            "epsilon, or scale the columns to similar ranges"
+            f"be certified, costs {noise_free - least.score:.2g}; accept more, or "
+            "scale the columns to similar ranges"
         )
     return max(accepted)
 
