@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Budgets: their figures, their refusals, and what noise on a grid really hides."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import FrozenInstanceError, replace
 from math import exp, frexp, gcd, inf, log, nan, pi, sqrt
-from threading import Event
 from typing import Any
 
 import numpy as np
@@ -14,17 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from expunge import LogisticRegression
 from expunge.core.arrays import Vector
 from expunge.exceptions import InvalidInput
-from expunge.promise.budget import (
-    GRID_BITS,
-    GRID_TOLL,
-    Budget,
-    NothingPromised,
-    delta_of,
-    mu_of,
-)
+from expunge.promise.budget import GRID_BITS, GRID_TOLL, Budget, delta_of, mu_of
 
 SIGMAS = st.floats(1e-200, 1e200)
 
@@ -222,20 +212,3 @@ def test_toll_pays_for_the_proof_with_half_to_spare() -> None:
     narrower = sqrt(1.0 - 2.0 ** (2 * 12 - 2 * GRID_BITS))
     assert (1.0 - GRID_TOLL) / narrower < 1.0 - 0.5 * GRID_TOLL
     assert 2.0 * (pi * 2.0**12) ** 2 / log(10.0) > 1.43e8
-
-
-def test_a_fit_without_a_budget_says_once_that_it_promises_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), [0, 1, 0, 1]
-    monkeypatch.setattr("expunge.promise.budget._REMINDED", Event())
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        LogisticRegression(alpha=0.1, budget=Budget(sigma=1.0)).fit(X, y)
-        assert not caught
-        LogisticRegression(alpha=0.1).fit(X, y)
-        LogisticRegression(alpha=0.1).fit(X, y)
-    (warning,) = caught
-    assert warning.category is NothingPromised
-    assert warning.filename == __file__
-    assert "nothing is promised" in str(warning.message)

@@ -55,7 +55,7 @@ from ..private_model.subjects import (
     positions_of,
 )
 from ..private_model.training_rows import RowDigests, TrainingRows
-from ..promise.budget import Budget, remind_of_budget
+from ..promise.budget import Budget
 from ..promise.certificate import Certificate, Scope
 from ..promise.noise import SECRET_BYTES, random_bytes
 from ..promise.verification import Record
@@ -141,7 +141,6 @@ class Forgetful(BaseEstimator, ABC):
         sample_weight
             Weights; integer weights count rows.
         """
-        remind_of_budget(self.budget)
         with write_lock(self):
             fresh = copy(self)  # a fit that fails changes nothing
             prepared = fresh._prepare(X, y, sample_weight)

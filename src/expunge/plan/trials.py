@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..core.arrays import Index
 from ..exceptions import InvalidInput
 from ..private_model.subjects import owners_of
-from ..promise.budget import Budget, NothingPromised
+from ..promise.budget import Budget
 from ..promise.verification import Record
 from ..removal import Retrain
 from .removals import permute, require_plannable
@@ -194,7 +194,7 @@ class Trials:
         X, y, owners = take_rows(self.X, rows), self.y[rows], self.owners[rows]
         with warnings.catch_warnings():
             # The model without noise is scored here, and thrown away.
-            warnings.simplefilter("ignore", NothingPromised)
+            warnings.filterwarnings("ignore", "this model promises nothing")
             return model.fit(X, y, owners)
 
 

@@ -20,13 +20,11 @@ says the same as the best guess of an attacker.
 """
 
 import os
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import exp, expm1, frexp, inf, isfinite, ldexp, nextafter, sqrt
 from numbers import Integral, Real
-from threading import Event
 from typing import Literal, TypeAlias, get_args
 from weakref import WeakValueDictionary
 
@@ -422,29 +420,6 @@ class Budget:
                 "least 1, or None for each on its own"
             )
         object.__setattr__(self, "releases", int(value))
-
-
-class NothingPromised(UserWarning):
-    """A model was fitted without a budget; said once in each process."""
-
-
-_REMINDED = Event()
-
-
-def remind_of_budget(budget: Budget | None) -> None:
-    """Warn, once in each process, that a fit without a budget promises nothing.
-
-    The warning points to whoever called the function that calls this one.
-    """
-    if budget is None and not _REMINDED.is_set():
-        _REMINDED.set()
-        warnings.warn(
-            "This model has no budget: its releases have no noise, and nothing is "
-            "promised about what they reveal of people who leave. Fit with "
-            "budget=Budget(...); suggest_budget says which.",
-            NothingPromised,
-            stacklevel=3,
-        )
 
 
 # Budgets by the process that they were made in. One that came by pickle or fork was
