@@ -256,7 +256,7 @@ def test_a_plot_is_drawn_and_saved(tmp_path: Path) -> None:
     left, right = advice.plot(tmp_path / "advice.png").axes
     assert (tmp_path / "advice.png").read_bytes().startswith(b"\x89PNG")
     assert left.get_ylabel() == "accuracy"
-    assert right.get_ylim() == (0.0, 100.0)
+    assert right.get_ylim() == (0.0, 1.0)
     _advise("linear").plot()
 
 

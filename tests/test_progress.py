@@ -3,14 +3,17 @@
 
 import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.preprocessing import StandardScaler
 
-from expunge import Budget, LogisticRegression, TunedClassifier
+from expunge import Budget, LogisticRegression, TunedClassifier, load
 from expunge.cli.common import show_named_progress, show_progress
+from expunge.cli.models import EstimatorOptions, ModelKind
 from expunge.display.progress import DrawnBar, ProgressBar
 from expunge.exceptions import ExpungeError
 
@@ -109,6 +112,14 @@ def test_commands_show_a_bar_on_a_terminal_alone(
         assert ("forgetting [" in capsys.readouterr().err) is terminal
 
 
+def test_a_fit_by_command_shows_a_bar_on_a_terminal_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for terminal in (False, True):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda on=terminal: on)
+        assert EstimatorOptions().build_estimator(ModelKind.linear).verbose is terminal
+
+
 def test_a_notebook_keeps_the_last_bar_alone(
     cell: Cell, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,6 +131,24 @@ def test_a_notebook_keeps_the_last_bar_alone(
     )
     assert capsys.readouterr() == ("", "")
     assert "<b>" not in DrawnBar("<b>", 0, 0)._repr_html_()
+
+
+def test_a_model_that_was_saved_is_silent(tmp_path: Path, cell: Cell) -> None:
+    X, y, who = people()
+    model = LogisticRegression(budget=BUDGET, random_state=0, verbose=True)
+    model.fit(X, y, who).save(tmp_path / "model")
+    cell.shown.clear()
+    load(tmp_path / "model").forget([who[0]])
+    assert not cell.shown
+
+
+def test_a_bar_of_tuned_preprocessing_is_filled(cell: Cell) -> None:
+    X, y, who = people()
+    tuned = TunedClassifier(
+        alphas=[1e-2, 1e-3], folds=2, preprocessing=StandardScaler(), verbose=True
+    )
+    tuned.fit(X, y, who)
+    assert cell.shown == [DrawnBar("tuning 2 candidates", 4, 4)]
 
 
 @pytest.mark.parametrize("kind", [LogisticRegression, TunedClassifier])

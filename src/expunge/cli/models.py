@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands on one model: fit, plan, release and reanchor."""
 
+import sys
 import warnings
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -127,7 +128,11 @@ class EstimatorOptions:
 
     def build_estimator(self, kind: ModelKind) -> Any:
         """Return the unfitted estimator."""
-        settings = {"mechanism": self.mechanism.value, "budget": self.build_budget()}
+        settings = {
+            "mechanism": self.mechanism.value,
+            "budget": self.build_budget(),
+            "verbose": sys.stderr.isatty(),
+        }
         if self.alphas is not None:
             return self._build_tuned(kind, settings)
         from ..linear_model import (

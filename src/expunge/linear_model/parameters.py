@@ -9,6 +9,7 @@ import inspect
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from textwrap import fill
@@ -16,13 +17,17 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
+from sklearn.utils.validation import _check_y, check_consistent_length, validate_data
 
-from ..core.arrays import Private
+from ..core.arrays import LARGEST, SMALLEST, Private
 from ..core.losses import HalfSquared, Huber, Logistic, Loss, Multinomial, SquaredHinge
 from ..core.objective import Objective, Rows
 from ..core.penalties import L1, L2, ElasticNet, Penalty
+from ..core.solver import MAX_STEPS
 from ..core.sums import column_sizes
 from ..exceptions import InvalidInput, NotCertifiable, NotConverged
+from ..preprocessing.columns import Recipe, learn_columns, read_columns
+from ..preprocessing.sklearn_steps import describe
 from ..private_model.labels import Labels
 from ..private_model.snapshot import PublicModel
 from ..promise.budget import Budget
@@ -33,6 +38,7 @@ Choice = TypeVar("Choice")
 # A column this many times as large as most keeps a fit from being certified; so many of
 # them are named.
 LARGE, BLAMED_COLUMNS = 100.0, 3
+ALPHA = 1e-3  # where neither alpha nor C is given
 
 MECHANISMS: Mapping[str, Mechanism] = MappingProxyType(
     {
@@ -80,6 +86,10 @@ def _is_number(value: Any) -> bool:
     return True
 
 
+def _is_maybe_number(value: Any) -> bool:
+    return value is None or _is_number(value)
+
+
 def _is_integer(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
@@ -92,16 +102,34 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, str | bytes)
 
 
+def _is_class_weight(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return value is None
+    factors = value.values()
+    return all(_is_number(one) and SMALLEST <= one <= LARGEST for one in factors)
+
+
 def _offers(value: Any, protocol: Any) -> bool:
     """Return whether an object, and not a class, has all that a protocol names."""
     members = [name for name in vars(protocol) if not name.startswith("_")]
     return not isinstance(value, type) and all(hasattr(value, name) for name in members)
 
 
-NUMBER, SWITCH = "a number", "True or False"
+NUMBER, MAYBE_NUMBER, SWITCH = "a number", "None or a number", "True or False"
 PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
     {
-        "alpha": Parameter(NUMBER, _is_number, "Positive factor of the penalty."),
+        "alpha": Parameter(
+            MAYBE_NUMBER,
+            _is_maybe_number,
+            f"Positive factor of the penalty. None is {ALPHA:g}, unless C is given.",
+        ),
+        "C": Parameter(
+            MAYBE_NUMBER,
+            _is_maybe_number,
+            "In place of alpha, as scikit-learn has it: the sum of the losses counts C "
+            "times, so that alpha = 1/(C W) with W the sum of the weights, and C stays "
+            "fixed when rows are removed.",
+        ),
         "l1_ratio": Parameter(
             NUMBER,
             _is_number,
@@ -150,10 +178,11 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
             "Factor of |coefficients|^2 / 2, added to the penalty; zero or positive.",
         ),
         "scaling": Parameter(
-            "'mean' or 'sum'",
-            lambda value: isinstance(value, str),
+            "None, 'mean' or 'sum'",
+            lambda value: isinstance(value, str | None),
             "What stays fixed when rows are removed: alpha under 'mean', alpha times "
-            "the sum of the weights under 'sum'.",
+            "the sum of the weights under 'sum'. None is 'mean', or 'sum' if C is "
+            "given.",
         ),
         "fit_intercept": Parameter(
             SWITCH, _is_switch, "Whether there is an intercept."
@@ -171,6 +200,13 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
             "None or a Budget, such as Budget(epsilon=1, delta=1e-5, sigma=0.3)",
             lambda value: isinstance(value, Budget | None),
             "What releases promise. None promises nothing and adds no noise.",
+        ),
+        "preprocessing": Parameter(
+            "None or a transformer of scikit-learn, such as StandardScaler(), a "
+            "Pipeline or a ColumnTransformer",
+            lambda value: value is None or not isinstance(value, str | int | float),
+            "What happens to the rows before the model sees them. It is fitted with "
+            "the model and forgets with it; the transformer itself stays unfitted.",
         ),
         "keep_data": Parameter(
             SWITCH,
@@ -200,6 +236,29 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
             "For a classifier: every label that rows may have, fixed in advance. None "
             "learns them from the rows; then a class that loses its last row is "
             "dropped.",
+        ),
+        "class_weight": Parameter(
+            "None or a dict of positive weights by label ('balanced' is not supported "
+            "yet: its weights would change with everyone who leaves)",
+            _is_class_weight,
+            "For a classifier: each row counts as often as its class says, times its "
+            "own weight; 1 for a label that is not named. Fix them without looking at "
+            "the data.",
+        ),
+        "tol": Parameter(
+            "None or a positive number",
+            lambda value: value is None or (_is_number(value) and value > 0.0),
+            "The largest gradient (Euclidean norm, of the mean loss with its penalty) "
+            "that you accept at the end of a fit. The solver always goes on until only "
+            "rounding is left, so tol changes no model; a fit that cannot meet it "
+            "raises NotConverged.",
+        ),
+        "max_iter": Parameter(
+            "None or a positive integer",
+            lambda value: value is None or (_is_integer(value) and value > 0),
+            "The most steps of the solver that you accept in a fit. It changes no "
+            f"model; a fit that needs more, or more than {MAX_STEPS}, raises "
+            "NotConverged.",
         ),
     }
 )
@@ -252,6 +311,8 @@ class Prepared(Private):
         Whether weights were given.
     owners
         The owner of each row.
+    recipe
+        What preprocessing does with the rows, which are raw then; None without it.
     """
 
     objective: Objective
@@ -259,6 +320,7 @@ class Prepared(Private):
     labels: Labels | None
     weighted: bool
     owners: Sequence[str] = ()
+    recipe: Recipe | None = None
 
     def with_pair(self, pair: Loss | None) -> "Prepared":
         """Return the data with this loss for two classes, if the model is softmax."""
@@ -300,7 +362,7 @@ def penalty_of(penalty: Penalty | None, l1_ratio: float) -> Penalty:
 
 
 @contextmanager
-def explain_failed_fit(estimator: Any, rows: Rows) -> Iterator[None]:
+def explain_failed_fit(estimator: Any, prepared: Prepared) -> Iterator[None]:
     """Let a fit that cannot be certified, or solved, name the columns to blame.
 
     For fits alone, when nobody has left: after a removal the sizes of the columns would
@@ -310,8 +372,8 @@ def explain_failed_fit(estimator: Any, rows: Rows) -> Iterator[None]:
         yield
     except (NotCertifiable, NotConverged) as error:
         # With preprocessing the rows are raw, and not what was fitted.
-        raw = getattr(estimator, "preprocessing", None) is not None
-        blame = "" if raw else blame_columns(estimator, rows)
+        raw = prepared.recipe is not None
+        blame = "" if raw else blame_columns(estimator, prepared.rows)
         raise type(error)(f"{error}; {blame}" if blame else str(error)) from None
 
 
@@ -335,7 +397,7 @@ def blame_columns(estimator: Any, rows: Rows) -> str:
     worst = worst[features[worst] >= LARGE * typical]
     if not worst.size:
         return ""
-    names = describe_features(estimator)["feature_names"]
+    names = getattr(estimator, "feature_names_in_", None)
     powers = np.rint(np.log10(features[worst] / typical)).astype(int)
     told = [
         f"{i if names is None else repr(str(names[i]))} (about 10^{power} times as "
@@ -348,10 +410,22 @@ def blame_columns(estimator: Any, rows: Rows) -> str:
     )
 
 
-def describe_features(estimator: Any) -> dict[str, Any]:
-    """Return the number and names of an estimator's features."""
-    names = getattr(estimator, "feature_names_in_", None)
-    return {"n_features": estimator.n_features_in_, "feature_names": names}
+def describe_fitted(estimator: Any, prepared: Prepared) -> dict[str, Any]:
+    """Return what the public model says of an estimator and of its features."""
+    # Seeds stay private, and progress is for whoever fitted the model.
+    left_out = {"random_state": None, "verbose": False}
+    parameters = deepcopy(estimator.get_params(deep=False)) | left_out
+    if prepared.recipe is not None:
+        parameters["preprocessing"] = prepared.recipe.described
+    if estimator.classes is not None:
+        parameters["classes"] = list(estimator.classes)
+    return {
+        "estimator": type(estimator).__name__,
+        "parameters": parameters,
+        "n_features": estimator.n_features_in_,
+        "feature_names": getattr(estimator, "feature_names_in_", None),
+        "weighted": prepared.weighted,
+    }
 
 
 def is_checked(X: Any, y: Any, *, public: PublicModel) -> bool:
@@ -365,8 +439,44 @@ def is_checked(X: Any, y: Any, *, public: PublicModel) -> bool:
         and X.ndim == 2
         and X.shape[1] == public.n_features
         and public.feature_names is None
+        and public.preprocessing is None
         and type(y) is np.ndarray
         and y.dtype.kind in "biuf"
         and y.shape == X.shape[:1]
         and bool(np.isfinite(X).all() and np.isfinite(y).all())
     )
+
+
+def check_table(
+    estimator: Any, X: Any, y: Any, *, reset: bool = True
+) -> tuple[Any, Any]:
+    """Return a table and its labels, after checking names and lengths alone."""
+    if y is None:
+        raise InvalidInput(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is "
+            "None"
+        )
+    check_consistent_length(X, y)
+    return validate_data(estimator, X, reset=reset, skip_check_array=True), y
+
+
+def check_labels(estimator: Any, y: Any) -> Any:
+    """Return labels or targets, checked as scikit-learn checks them."""
+    tags = estimator.__sklearn_tags__()
+    return _check_y(
+        y,
+        multi_output=tags.target_tags.multi_output,
+        y_numeric=tags.estimator_type == "regressor",
+        estimator=estimator,
+    )
+
+
+def read_table(
+    estimator: Any, X: Any, y: Any, *, weighted: bool
+) -> tuple[Any, Any, Recipe]:
+    """Return the raw rows and labels of a table, and what preprocessing does."""
+    X, y = check_table(estimator, X, y)
+    described = describe(estimator.preprocessing, X)
+    columns = learn_columns(described, X)
+    raw = read_columns(columns, X)
+    return raw, check_labels(estimator, y), Recipe(described, columns, weighted)

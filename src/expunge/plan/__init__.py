@@ -2,8 +2,9 @@
 """Plan: which budget to take, and what it allows, before you commit to it."""
 
 from .advise import Advice, suggest_budget
+from .planning import PlanningLooksAtData, PlanOptions, plan, plan_model
 from .removals import ReleaseScore, RemovalLimit, removal_orders
-from .report import PlanningLooksAtData, PlanOptions, PlanReport, plan, plan_model
+from .report import PlanReport
 from .trials import SigmaTrial
 
 __all__ = [

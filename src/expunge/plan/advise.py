@@ -13,7 +13,6 @@ them, and no certificate covers that choice.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from html import escape
 from math import ceil, floor, log10, sqrt
 from numbers import Integral
 from pathlib import Path
@@ -22,10 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
+from ..display.cards import Card
+from ..display.plots import BLUE, ORANGE, end_at_one, make_figure, show_shares
 from ..display.progress import ProgressBar, is_watched
 from ..exceptions import InvalidInput, NotCertifiable
 from ..promise.budget import Budget, guess_of
-from .report import BLUE, ORANGE, align_columns, make_figure, save_figure
+from .report import align_columns
 from .trials import DRAWS, Advisable, SigmaTrial, Trials
 
 if TYPE_CHECKING:
@@ -130,12 +131,14 @@ class Advice:
 
         Needs matplotlib: install the extra ``plots``.
         """
-        figure = make_figure()
+        figure = make_figure(11.0, 4.6)
         left, right = figure.subplots(1, 2)
         _draw_scores(left, self)
         _draw_requests(right, self)
         figure.suptitle(f"What noise costs and gives: {self.line}")
-        return save_figure(figure, path)
+        if path is not None:
+            figure.savefig(path, dpi=150)
+        return figure
 
     def __str__(self) -> str:
         words, assumed = map(_list_sentences, (self.sentences, self.assumed))
@@ -143,19 +146,12 @@ class Advice:
         return "\n\n".join(parts) + "\n"
 
     def _repr_html_(self) -> str:
-        headings, *lines = self._cells()
-        top = "".join(f"<th>{escape(cell)}</th>" for cell in headings)
-        rows = "".join(
-            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>"
-            for line in lines
-        )
-        words = "".join(f"<p>{escape(one)}</p>" for one in self.sentences)
-        notes = "".join(f"<li>{escape(one)}</li>" for one in self.assumed)
-        return (
-            f"<div><p><code>{escape(self.line)}</code></p>{words}"
-            f"<table><tr>{top}</tr>{rows}</table>"
-            f"<details><summary>Assumed</summary><ul>{notes}</ul></details></div>"
-        )
+        return Card(
+            self.line,
+            " ".join(self.sentences),
+            tables=(tuple(self._cells()),),
+            folded=(("What this assumes", self.assumed),),
+        ).to_html()
 
     def _cells(self) -> list[tuple[str, ...]]:
         free = f"{self.noise_free:.4f}"
@@ -346,6 +342,7 @@ def _draw_scores(axes: "Axes", advice: Advice) -> None:
         # What costs far more than you accept would flatten the rest.
         ylim=(max(min(lowest), allowed - SHOWN_LOSS * advice.max_loss), None),
     )
+    (show_shares if advice.metric == "accuracy" else end_at_one)(axes.yaxis)
     axes.legend(frameon=False, loc="lower left")
     axes.grid(alpha=0.25)
 
@@ -353,15 +350,16 @@ def _draw_scores(axes: "Axes", advice: Advice) -> None:
 def _draw_requests(axes: "Axes", advice: Advice) -> None:
     """Draw the share of requests that need no look at the rows, by sigma."""
     sigmas = [one.sigma for one in advice.trials]
-    shares = [100.0 * one.without_look / advice.requests for one in advice.trials]
+    shares = [one.without_look / advice.requests for one in advice.trials]
     axes.plot(sigmas, shares, color=BLUE, marker="o")
     axes.axvline(advice.budget.sigma, color=ORANGE, ls=":", label="recommended")
     axes.set(
         xscale="log",
         xlabel="sigma: standard deviation of the noise",
-        ylabel=f"of {advice.requests} requests, per cent",
+        ylabel=f"share of {advice.requests} requests",
         title="What noise gives: requests without reading the rows",
-        ylim=(0.0, 100.0),
+        ylim=(0.0, 1.0),
     )
-    axes.legend(frameon=False, loc="upper left")
+    show_shares(axes.yaxis)
+    axes.legend(frameon=False, loc="lower right")
     axes.grid(alpha=0.25)

@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PipelineModel: a private model whose preprocessing forgets with it.
+
+Its training rows are raw rows. A request subtracts them from exact statistics, so that
+what is learned is to the last bit what the remaining rows give; then from sums over the
+features as they were at the anchor, of which the present features are a linear map
+(``feature_maps``). The answer, its radius and its release are about the present
+features: those of fitting the whole pipeline again. Rows are read only where the answer
+does not fit the budget, or the features do not follow from those at the anchor.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from time import perf_counter
+from typing import Any, Self
+
+import numpy as np
+
+from ..core.arrays import Index, Matrix, Vector, replace_fields
+from ..core.linalg import threads_for
+from ..core.objective import Objective, Rows
+from ..core.packing import stored
+from ..exceptions import CannotRemove, InvalidInput
+from ..private_model.answers import (
+    MEASURED,
+    REFUSALS,
+    Agreement,
+    Answer,
+    anchor_answer,
+    answer_removal,
+    improve_answer,
+    retrain_answer,
+)
+from ..private_model.labels import has_fewer_classes
+from ..private_model.model import (
+    NO_ROWS,
+    PrivateModel,
+    Remaining,
+    count_request,
+    resize_account,
+    with_fewer_classes,
+)
+from ..promise.budget import Budget
+from ..removal import State
+from ..removal.lift import lift_state
+from ..removal.summary import summarise
+from .columns import Column, Recipe, read_columns
+from .feature_maps import Reference, drop_emptied, find_map
+from .features import Features
+from .fitted import FittedPreprocessing
+from .learning import find_most_frequent, learn_again, learn_features
+from .statistics import Statistics, count_rows, needs_order
+
+Raw = Callable[[], Rows]
+
+
+@stored
+@dataclass(frozen=True, slots=True, repr=False, eq=False, kw_only=True)
+class PipelineModel(PrivateModel):
+    """A model with its preprocessing. Private.
+
+    ``answer.state`` is about the features at the anchor, ``answer.draft`` about the
+    present ones.
+
+    Attributes
+    ----------
+    recipe, statistics, features
+        What preprocessing does, what it learns from, and what it has learned.
+    reference
+        The features at the anchor.
+    """
+
+    recipe: Recipe
+    statistics: Statistics
+    features: Features
+    reference: Reference
+
+    def forget(
+        self,
+        removed: Rows,
+        *,
+        gone: Index | None = None,
+        remaining: Remaining | None = None,
+        n_subjects: int = 1,
+        spend: bool = False,
+    ) -> Self:
+        """Return the model without these raw rows, its preprocessing included."""
+        if not len(removed):
+            return self
+        clock = perf_counter()
+        labels = self._labels_without(removed, gone)
+        if has_fewer_classes(labels, self.labels):
+            fewer = with_fewer_classes(replace(self, labels=labels))
+            left = fewer._find_raw(gone, remaining)
+            assert left is not None
+            return fewer.refit(fewer.objective, left(), n_subjects=n_subjects)
+        after = count_request(
+            self._learn_without(removed), len(removed), n_subjects=n_subjects
+        )
+        after = replace_fields(after, labels=labels)
+        raw = after._find_raw(gone, remaining)
+        found = self._remove(after, removed, at_hand=raw is not None, spend=spend)
+        if found is None:
+            if raw is None:
+                raise CannotRemove(
+                    "without these rows a column changes so much that the remaining "
+                    "rows must be read again, and they are not kept; fit with "
+                    "keep_data=True, or declare categories"
+                )
+            return after._retrain(raw())._since(clock)
+        base, answer = found
+        if raw is None or answer.fits(self.budget):
+            return after._keep(answer, base)._since(clock)
+        rows, again = raw(), MEASURED in self.answer.decisions
+        encoded = after._encode(rows)
+        answer = improve_answer(self.agreement, answer, remaining=encoded, again=again)
+        return after._keep(answer, base, raw=rows)._since(clock)
+
+    def refit(
+        self,
+        objective: Objective,
+        remaining: Rows,
+        *,
+        n_subjects: int,
+        start: Vector | None = None,
+    ) -> Self:
+        """Return the model of a full fit to the raw rows that remain."""
+        del start  # the features may be others
+        clock = perf_counter()
+        n_removed = self.n_samples - self.n_removed - len(remaining)
+        recipe, statistics, features = learn(self.recipe, remaining)
+        model = replace(
+            count_request(self, n_removed, n_subjects=n_subjects),
+            agreement=replace(self.agreement, objective=objective),
+            recipe=recipe,
+            statistics=statistics,
+            features=features,
+        )
+        return model._retrain(remaining)._since(clock)
+
+    def reanchor(self, remaining: Rows) -> Self:
+        """Return the model with its sums rebuilt from the remaining rows."""
+        present = replace(self.answer, state=self._present_state())
+        answer = anchor_answer(self.agreement, present, remaining=remaining)
+        raw = PrivateModel.remaining_rows(self)
+        assert raw is not None
+        return self._keep(answer, self.answer.state, raw=raw)
+
+    def remaining_rows(self, gone: Index = NO_ROWS) -> Rows | None:
+        """Return the remaining rows but these, as the model sees them."""
+        raw = PrivateModel.remaining_rows(self, gone)
+        return None if raw is None else self._encode(raw)
+
+    def read_rows(self, X: Any) -> Matrix:
+        """Return the rows of a table as they are kept: raw rows."""
+        return read_columns(self.recipe.columns, X)
+
+    @property
+    def public_parts(self) -> dict[str, Any]:
+        """What predictions need besides the release."""
+        described = self.recipe.described
+        columns = publish_columns(self.recipe, self.statistics)
+        fitted = FittedPreprocessing(described, columns, self.features)
+        classes = None if self.labels is None else self.labels.classes
+        return {
+            "classes": classes,
+            "declared": self.scope.declared,
+            "preprocessing": fitted,
+        }
+
+    def _since(self, clock: float) -> Self:
+        """Return the model with the time its request took."""
+        return replace_fields(self, seconds=perf_counter() - clock)
+
+    def _encode(self, raw: Rows) -> Rows:
+        """Return raw rows as the model sees them."""
+        encoded = self.features.encode(np.asarray(raw.X))
+        return self.objective.rows(encoded, raw.y, raw.weight)
+
+    def _learn_without(self, removed: Rows) -> Self:
+        """Return the model with its preprocessing learned without these rows."""
+        statistics = self.statistics.without(np.asarray(removed.X), removed.weight)
+        recipe = drop_categories(self.recipe, statistics)
+        if recipe is self.recipe:
+            features = learn_again(recipe, statistics, before=self.features)
+        else:
+            features = learn_features(recipe, statistics)
+        return replace_fields(
+            self, recipe=recipe, statistics=statistics, features=features
+        )
+
+    def _remove(
+        self, after: Self, removed: Rows, *, at_hand: bool, spend: bool
+    ) -> tuple[State, Answer] | None:
+        """Return the sums without these rows, and the mechanism's answer.
+
+        None if only the rows can tell.
+        """
+        mechanism = self.agreement.mechanism
+        if not getattr(mechanism, "follows_features", False):
+            return None
+        e = self.reference.encode(np.asarray(removed.X))
+        coded = self._with_current_labels(removed)
+        try:
+            with threads_for(self.answer.state.anchor.size):
+                base = mechanism.update(
+                    self.answer.state, Rows(e, coded.y, coded.weight), spend=spend
+                )
+                state = after._lift(base)
+                if state is None:
+                    return None
+                return base, answer_removal(self.agreement, state, rows=None)
+        except REFUSALS:
+            if spend or not at_hand:
+                raise
+            return None
+
+    def _lift(self, base: State) -> State | None:
+        """Return the state of the present features, if they follow from the sums."""
+        reference, statistics = self.reference, self.statistics
+        outputs = self.objective.loss.outputs
+        settle = partial(_settle, reference, statistics=statistics, outputs=outputs)
+        base = base.replace(anchor=settle(base.anchor), last=settle(base.last))
+        if reference.plain and self.features.equals(reference.features):
+            return base
+        found = find_map(
+            reference, self.features, statistics=statistics, outputs=outputs
+        )
+        return None if found is None else lift_state(base, found)
+
+    def _present_state(self) -> State:
+        """Return the state of the present features."""
+        state = self._lift(self.answer.state)
+        assert state is not None
+        return state
+
+    def _find_raw(self, gone: Index | None, remaining: Remaining | None) -> Raw | None:
+        """Return how to get the remaining raw rows; None if nobody keeps them."""
+        if remaining is not None:
+            return lambda: self._with_current_labels(self._fetch(remaining))
+        if gone is None or (self.training_rows or self.fetch) is None:
+            return None
+
+        def raw() -> Rows:
+            rows = PrivateModel.remaining_rows(self, gone)
+            assert rows is not None
+            return rows
+
+        return raw
+
+    def _retrain(self, raw: Rows) -> Self:
+        """Return the model of a full fit to these raw rows."""
+        rows, start = self._encode(raw), self.answer.draft.theta
+        size = rows.X.shape[1] * self.objective.loss.outputs
+        answer = retrain_answer(
+            self.agreement, rows, start=start if start.size == size else None
+        )
+        return self._keep(answer, self.answer.state, raw=raw)
+
+    def _keep(self, answer: Answer, base: State, *, raw: Rows | None = None) -> Self:
+        """Return the model with an answer, and the sums behind the next one.
+
+        Parameters
+        ----------
+        answer
+            With the state of the present features.
+        base
+            The sums over the features at the anchor; they stay if the answer's state
+            was derived from them.
+        raw
+            The remaining raw rows, if the answer was made from them.
+        """
+        model = resize_account(self, answer.draft.theta.size)
+        if answer.state.features is not None:
+            last = answer.state.features.lift(answer.draft.theta)
+            kept = base.replace(weight=answer.state.weight).answered(last)
+            return replace_fields(model, answer=replace(answer, state=kept))
+        reference = Reference.of(
+            self.features, self.statistics, intercept=self.objective.intercept
+        )
+        if not reference.plain:
+            assert raw is not None
+            answer = anchor_at(self.agreement, answer, reference=reference, raw=raw)
+        return replace_fields(model, answer=answer, reference=reference)
+
+
+def require_pipeline(recipe: Recipe, budget: Budget | None, *, keep_data: bool) -> None:
+    """Refuse what cannot be promised of a model with preprocessing."""
+    if budget is not None and budget.row_norm is not None:
+        raise InvalidInput(
+            f"row_norm={budget.row_norm:g} with preprocessing: how long a row is "
+            "depends on what is learned; leave row_norm out"
+        )
+    for group in recipe.described.groups:
+        if not keep_data and needs_order(group):
+            raise InvalidInput(
+                "keep_data=False, and the preprocessing of "
+                f"{', '.join(map(repr, group.columns[:4]))} needs extremes, a median "
+                "or the most frequent value, which take the values themselves; set "
+                "keep_data=True, or use StandardScaler and the mean"
+            )
+
+
+def fit_pipeline(
+    objective: Objective, raw: Rows, *, recipe: Recipe, **options: Any
+) -> PipelineModel:
+    """Fit preprocessing and model to raw rows; options as ``PrivateModel.fit``."""
+    recipe, statistics, features = learn(recipe, raw)
+    rows = objective.rows(features.encode(np.asarray(raw.X)), raw.y, raw.weight)
+    model = PrivateModel.fit(objective, rows, **options)
+    reference = Reference.of(features, statistics, intercept=objective.intercept)
+    answer = model.answer
+    if not reference.plain:
+        answer = anchor_at(model.agreement, answer, reference=reference, raw=raw)
+    plain = {one.name: getattr(model, one.name) for one in fields(PrivateModel)}
+    return PipelineModel(
+        **plain | {"answer": answer},
+        recipe=recipe,
+        statistics=statistics,
+        features=features,
+        reference=reference,
+    )
+
+
+def learn(recipe: Recipe, raw: Rows) -> tuple[Recipe, Statistics, Features]:
+    """Return what preprocessing learns from raw rows."""
+    weight = raw.weight if recipe.weighted else None
+    statistics = count_rows(recipe, np.asarray(raw.X), weight=weight)
+    recipe = drop_categories(recipe, statistics)
+    return recipe, statistics, learn_features(recipe, statistics)
+
+
+def anchor_at(
+    agreement: Agreement, answer: Answer, *, reference: Reference, raw: Rows
+) -> Answer:
+    """Return the answer with its sums over the rows e of a reference."""
+    outputs = agreement.objective.loss.outputs
+    theta = reference.extend(answer.draft.theta.reshape(-1, outputs)).ravel()
+    rows = Rows(reference.encode(np.asarray(raw.X)), raw.y, raw.weight)
+    summary = summarise(agreement.objective_for(rows), rows, theta=theta)
+    return replace(answer, state=agreement.mechanism.init(summary))
+
+
+def drop_categories(recipe: Recipe, statistics: Statistics) -> Recipe:
+    """Return the recipe without categories that nobody has any more.
+
+    A missing value is a category too; declared ones stay. The same recipe is returned
+    if nothing changes.
+    """
+    columns = list(recipe.columns)
+    for place, group in enumerate(recipe.groups):
+        column, counts = columns[place], statistics.counts.get(str(place))
+        declared = getattr(group.encode, "categories", None) is not None
+        if counts is None or declared or counts[list(column.codes)].all():
+            continue
+        present = set(np.flatnonzero(counts).tolist())
+        if group.fill is not None and None in column.categories:
+            # What is missing later has the code of the most frequent category.
+            present.add(column.codes[column.categories.index(None)])
+        if present < set(column.codes):
+            columns[place] = column.keep(present)
+    if all(new is old for new, old in zip(columns, recipe.columns, strict=True)):
+        return recipe
+    return replace(recipe, columns=tuple(columns))
+
+
+def publish_columns(recipe: Recipe, statistics: Statistics) -> tuple[Column, ...]:
+    """Return the columns as predictions read them.
+
+    A missing category is read as the most frequent one, if that fills it: then nothing
+    says whether one was missing in the rows.
+    """
+    published = []
+    for place, (group, column) in enumerate(
+        zip(recipe.groups, recipe.columns, strict=True)
+    ):
+        fill = None if group.fill is None else group.fill.strategy
+        if column.kind == "category" and fill == "most_frequent":
+            pairs = zip(column.categories, column.codes, strict=True)
+            codes = {key: (code,) for key, code in pairs}
+            most = find_most_frequent(codes, statistics.counts[str(place)])
+            known = {code for key, (code,) in codes.items() if key is not None}
+            column = replace(column.keep(known), filled=most)
+        published.append(column)
+    return tuple(published)
+
+
+def _settle(
+    reference: Reference, theta: Vector, *, statistics: Statistics, outputs: int
+) -> Vector:
+    """Return parameters of e without those of emptied categories."""
+    matrix = theta.reshape(-1, outputs)
+    return drop_emptied(reference, matrix, statistics=statistics).ravel()
