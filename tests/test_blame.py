@@ -8,13 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
+from sklearn.preprocessing import StandardScaler
 
 from expunge import Budget, LinearRegression, LogisticRegression, TunedClassifier
 from expunge.core.objective import Rows
 from expunge.core.sums import BLOCK_ROWS, column_sizes
 from expunge.exceptions import NotCertifiable
-from expunge.linear_model.base import private_model
 from expunge.linear_model.parameters import blame_columns
+from expunge.linear_model.snapshots import private_model
 from expunge.private_model.answers import retrain_answer
 
 BUDGET = Budget(sigma=0.1)
@@ -57,6 +58,14 @@ def test_the_columns_to_blame_are_named_with_the_line_that_mends_it(model: Any) 
     )
     standard = (frame - frame.mean()) / frame.std()
     assert model.fit(standard, y).certificate_.status == "certified"
+
+
+@pytest.mark.parametrize(
+    "kind", [LogisticRegression, LinearRegression], ids=lambda kind: kind.__name__
+)
+def test_the_line_mends_it(kind: Any) -> None:
+    model = kind(preprocessing=StandardScaler(), budget=BUDGET).fit(*_raw_table())
+    assert model.certificate_.status == "certified"
 
 
 def test_columns_without_names_are_blamed_by_position() -> None:
