@@ -33,7 +33,12 @@ from ..display.progress import ProgressBar
 from ..exceptions import CapacityExceeded, InvalidInput, Unsupported
 from ..files import save
 from ..plan import PlanOptions, PlanReport, plan_model
-from ..preprocessing.pipeline_model import fit_pipeline, require_pipeline
+from ..preprocessing.columns import read_columns
+from ..preprocessing.pipeline_model import (
+    fit_pipeline,
+    require_following,
+    require_pipeline,
+)
 from ..private_model.answers import Adoption
 from ..private_model.labels import Labels
 from ..private_model.model import PrivateModel
@@ -119,7 +124,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         classes: Sequence[Any] | None = None,
         preprocessing: Any = None,
         C: float | None = None,
-        class_weight: dict[Any, float] | None = None,
+        class_weight: dict[Any, float] | str | None = None,
         tol: float | None = None,
         max_iter: int | None = None,
         verbose: bool = False,
@@ -313,8 +318,8 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         recipe = None
         if self.preprocessing is None:
             X, y = self._validate(X, y)
-        else:
-            X, y, recipe = read_table(self, X, y, weighted=sample_weight is not None)
+        if self.preprocessing is not None or self.class_weight == "balanced":
+            X, y, recipe = read_table(self, X, y)
         weight = weights_of(self, X, y, sample_weight=sample_weight)
         loss, labels = self._learn_labels(y, weight)
         total = len(y) if weight is None else float(np.add.reduce(weight))
@@ -349,6 +354,8 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         fit: Any = PrivateModel.fit
         if prepared.recipe is not None:
             require_pipeline(prepared.recipe, self.budget, keep_data=self.keep_data)
+            if not self.keep_data:
+                require_following(mechanism)
             fit = partial(fit_pipeline, recipe=prepared.recipe)
         with ProgressBar("fitting", 1, shown=bool(self.verbose)) as bar:
             model: PrivateModel = fit(
@@ -360,7 +367,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             )
             bar.count()
         require_effort(model.answer, tol=self.tol, max_iter=self.max_iter)
-        preprocessed = prepared.recipe is not None
+        preprocessed = self.preprocessing is not None
         scope = replace(scope, rows_kept=self.keep_data, preprocessed=preprocessed)
         return replace(
             model.with_scope(scope),
@@ -378,7 +385,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             raise InvalidInput("X without y; pass the labels of the rows too")
         if not _num_samples(X):
             return Rows(np.empty((0, 0)), np.empty(0), np.empty(0))
-        if self._public.preprocessing is not None:
+        if private.keeps_raw_rows:
             return self._check_raw_request(private, X, y, sample_weight)
         if not is_checked(X, y, public=self._public):
             X, y = self._validate(X, y, reset=False)
@@ -392,12 +399,13 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         )
 
     def _check_raw_request(
-        self, private: PrivateModel, X: Any, y: Any, sample_weight: ArrayLike | None
+        self, private: Any, X: Any, y: Any, sample_weight: ArrayLike | None
     ) -> Rows:
         """Return the raw rows of a request."""
         X, y = check_table(self, X, y, reset=False)
         y = check_labels(self, y)
-        coded, raw = self._code_labels(y, private.labels), private.read_rows(X)
+        coded = self._code_labels(y, private.labels)
+        raw = read_columns(private.recipe.columns, X)
         weight = check_weights(sample_weight, len(raw))
         return Rows(raw, coded, weigh_as_fitted(self._public, y, weight=weight))
 
@@ -483,7 +491,7 @@ def fit_prepared(
     labels = prepared.labels
     scope = carry_over(scope or Scope(), before, budget=estimator.budget)
     scope = replace(scope, classes="none" if labels is None else labels.stated)
-    scope = replace(scope, classes_weighted=estimator.class_weight is not None)
+    scope = replace(scope, classes_weighted=isinstance(estimator.class_weight, dict))
     with explain_failed_fit(estimator, prepared):
         private = estimator._fit_private(prepared, start=start, scope=scope)
     private, release, record = private.with_noise().release()

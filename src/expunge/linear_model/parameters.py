@@ -104,7 +104,7 @@ def _is_list(value: Any) -> bool:
 
 def _is_class_weight(value: Any) -> bool:
     if not isinstance(value, dict):
-        return value is None
+        return value is None or (isinstance(value, str) and value == "balanced")
     factors = value.values()
     return all(_is_number(one) and SMALLEST <= one <= LARGEST for one in factors)
 
@@ -238,12 +238,12 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
             "dropped.",
         ),
         "class_weight": Parameter(
-            "None or a dict of positive weights by label ('balanced' is not supported "
-            "yet: its weights would change with everyone who leaves)",
+            "None, 'balanced' or a dict of positive weights by label",
             _is_class_weight,
             "For a classifier: each row counts as often as its class says, times its "
             "own weight; 1 for a label that is not named. Fix them without looking at "
-            "the data.",
+            "the data. 'balanced' gives every class the same weight in all, and keeps "
+            "it so when people leave.",
         ),
         "tol": Parameter(
             "None or a positive number",
@@ -415,7 +415,7 @@ def describe_fitted(estimator: Any, prepared: Prepared) -> dict[str, Any]:
     # Seeds stay private, and progress is for whoever fitted the model.
     left_out = {"random_state": None, "verbose": False}
     parameters = deepcopy(estimator.get_params(deep=False)) | left_out
-    if prepared.recipe is not None:
+    if prepared.recipe is not None and prepared.recipe.given:
         parameters["preprocessing"] = prepared.recipe.described
     if estimator.classes is not None:
         parameters["classes"] = list(estimator.classes)
@@ -471,12 +471,16 @@ def check_labels(estimator: Any, y: Any) -> Any:
     )
 
 
-def read_table(
-    estimator: Any, X: Any, y: Any, *, weighted: bool
-) -> tuple[Any, Any, Recipe]:
+def read_table(estimator: Any, X: Any, y: Any) -> tuple[Any, Any, Recipe]:
     """Return the raw rows and labels of a table, and what preprocessing does."""
+    given = estimator.preprocessing is not None
+    described = describe(estimator.preprocessing if given else "passthrough", X)
     X, y = check_table(estimator, X, y)
-    described = describe(estimator.preprocessing, X)
     columns = learn_columns(described, X)
-    raw = read_columns(columns, X)
-    return raw, check_labels(estimator, y), Recipe(described, columns, weighted)
+    recipe = Recipe(
+        described,
+        columns,
+        balanced=estimator.class_weight == "balanced",
+        given=given,
+    )
+    return read_columns(columns, X), check_labels(estimator, y), recipe

@@ -12,6 +12,7 @@ features in the same order, with nothing in it but what transforming needs.
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from numbers import Integral
 from types import MappingProxyType
 from typing import Any
 
@@ -42,6 +43,7 @@ from .description import (
 )
 
 Described = FillGaps | Standardise | FitRange | FitSize | OneHot | Ordinal
+MISSING = "missing_value"  # what scikit-learn fills text with, unless told otherwise
 WORKING = (
     "StandardScaler, MinMaxScaler, MaxAbsScaler, OneHotEncoder, OrdinalEncoder with "
     "declared categories and SimpleImputer, alone, in a Pipeline or in a "
@@ -61,6 +63,8 @@ def describe(preprocessing: Any, X: Any) -> Preprocessing:
     """
     if isinstance(preprocessing, Preprocessing):
         return preprocessing
+    if not hasattr(X, "shape"):
+        X = np.asarray(X, dtype=object)
     names = _column_names(X)
     groups = [
         group
@@ -131,6 +135,7 @@ def _describe_column_transformer(
         raise Unsupported(
             "a ColumnTransformer inside another; name the columns in one of them"
         )
+    _require_defaults(table, transformer_weights=None)
     groups: list[Group] = []
     used: set[int] = set()
     for _, step, key in table.transformers:
@@ -169,7 +174,10 @@ def _add_step(group: Group, step: Described, *, given: Any) -> Group:
                 "SimpleImputer(add_indicator=True) before OneHotEncoder; leave "
                 "add_indicator out: missing values are a category of their own"
             )
-        return replace(group, encode=step)
+        fill = group.fill
+        if fill is not None and fill.strategy == "constant" and fill.value is None:
+            fill = replace(fill, value=MISSING)
+        return replace(group, encode=step, fill=fill)
     if isinstance(step, FillGaps):
         if group.fill is not None or isinstance(group.encode, OneHot):
             raise _wrong_order(name)
@@ -243,7 +251,7 @@ def _read_one_hot(step: Any, n_columns: int) -> OneHot:
     return OneHot(
         _read_categories(step, n_columns),
         step.handle_unknown,
-        None if least is None else least,
+        int(least) if isinstance(least, Integral) else least,
         None if most is None else int(most),
         step.drop,
     )

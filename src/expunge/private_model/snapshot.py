@@ -109,8 +109,13 @@ class PublicModel:
 
     @property
     def loss(self) -> str:
-        """The name of the loss that was fitted."""
-        return str(self.release.certificate.objective["loss"]["name"])
+        """The name of the loss that was fitted.
+
+        One-vs-rest goes by the name of its binary loss, unless that gives log-odds.
+        """
+        described = self.release.certificate.objective["loss"]
+        binary = described.get("binary", {"name": "Logistic"})["name"]
+        return str(described["name"] if binary == "Logistic" else binary)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
