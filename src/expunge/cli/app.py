@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from .admin import InitCommand, LogCommand, RestoreCommand, RotateCommand, StatusCommand
+from .advise import AdviseCommand
 from .common import INTERRUPTED, MEANINGS, WRONG_INPUT, explain, find_exit_code
 from .demo import BenchCommand, DemoCommand
 from .models import FitCommand, PlanCommand, ReanchorCommand, ReleaseCommand
@@ -116,6 +117,7 @@ def expunge() -> None:
 
 COMMANDS: dict[str, Callable[..., Command]] = {
     "init": InitCommand,
+    "advise": AdviseCommand,
     "fit": FitCommand,
     "plan": PlanCommand,
     "forget": ForgetCommand,

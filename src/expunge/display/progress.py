@@ -122,6 +122,11 @@ class ProgressBar:
             self._cell.update(bar)  # replaced, so that the last one alone is saved
 
 
+def is_watched() -> bool:
+    """Whether somebody would see a bar: on a terminal, or in a notebook."""
+    return sys.stderr.isatty() or _find_notebook() is not None
+
+
 def _find_notebook() -> Any:
     """Return what shows a value below a notebook's cell; None outside a notebook."""
     # Never imported for this: in a notebook it is loaded.

@@ -72,6 +72,7 @@ from .parameters import (
     choose_object,
     describe_fitted,
     describe_parameters,
+    explain_failed_fit,
     is_checked,
     penalty_of,
     read_table,
@@ -85,12 +86,7 @@ from .sklearn_parameters import (
     weigh_as_fitted,
     weights_of,
 )
-from .snapshots import (
-    finished_snapshot,
-    private_model,
-    public_model,
-    snapshot_of,
-)
+from .snapshots import finished_snapshot, private_model, public_model, snapshot_of
 
 
 class Forgetful(ShowsPromise, BaseEstimator, ABC):
@@ -496,7 +492,8 @@ def fit_prepared(
     scope = carry_over(scope or Scope(), before, budget=estimator.budget)
     scope = replace(scope, classes="none" if labels is None else labels.stated)
     scope = replace(scope, classes_weighted=isinstance(estimator.class_weight, dict))
-    private = estimator._fit_private(prepared, start=start, scope=scope)
+    with explain_failed_fit(estimator, prepared):
+        private = estimator._fit_private(prepared, start=start, scope=scope)
     private, release, record = private.with_noise().release()
     public = PublicModel(
         release=release,

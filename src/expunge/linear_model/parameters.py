@@ -7,7 +7,8 @@ be, which ``fit`` checks, and what it means, which ``help`` shows.
 
 import inspect
 import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
@@ -23,7 +24,8 @@ from ..core.losses import HalfSquared, Huber, Logistic, Loss, Multinomial, Squar
 from ..core.objective import Objective, Rows
 from ..core.penalties import L1, L2, ElasticNet, Penalty
 from ..core.solver import MAX_STEPS
-from ..exceptions import InvalidInput
+from ..core.sums import column_sizes
+from ..exceptions import InvalidInput, NotCertifiable, NotConverged
 from ..preprocessing.columns import Recipe, learn_columns, read_columns
 from ..preprocessing.sklearn_steps import describe
 from ..private_model.labels import Labels
@@ -33,6 +35,9 @@ from ..removal import Jackknife, Mechanism, Newton, Rescaled, Retrain
 
 Choice = TypeVar("Choice")
 
+# A column this many times as large as most keeps a fit from being certified; so many of
+# them are named.
+LARGE, BLAMED_COLUMNS = 100.0, 3
 ALPHA = 1e-3  # where neither alpha nor C is given
 
 MECHANISMS: Mapping[str, Mechanism] = MappingProxyType(
@@ -354,6 +359,55 @@ def penalty_of(penalty: Penalty | None, l1_ratio: float) -> Penalty:
     if l1_ratio in (0.0, 1.0):
         return L1() if l1_ratio else L2()
     return ElasticNet(l1_ratio)
+
+
+@contextmanager
+def explain_failed_fit(estimator: Any, prepared: Prepared) -> Iterator[None]:
+    """Let a fit that cannot be certified, or solved, name the columns to blame.
+
+    For fits alone, when nobody has left: after a removal the sizes of the columns would
+    say something about the removed rows.
+    """
+    try:
+        yield
+    except (NotCertifiable, NotConverged) as error:
+        # With preprocessing the rows are raw, and not what was fitted.
+        raw = prepared.recipe is not None
+        blame = "" if raw else blame_columns(estimator, prepared.rows)
+        raise type(error)(f"{error}; {blame}" if blame else str(error)) from None
+
+
+def blame_columns(estimator: Any, rows: Rows) -> str:
+    """Return which columns are far larger than the others, and the code that mends it.
+
+    Empty if none is.
+
+    Parameters
+    ----------
+    estimator
+        The estimator, which knows the names of its features if they have any.
+    rows
+        The rows of the fit, intercept included.
+    """
+    sizes = column_sizes(rows)
+    features = sizes[:-1] if estimator.fit_intercept else sizes
+    # Standardised columns have a size of about one; one-hot columns are smaller.
+    typical = min(1.0, float(np.median(features)) or 1.0)
+    worst = np.argsort(-features, kind="stable")[:BLAMED_COLUMNS]
+    worst = worst[features[worst] >= LARGE * typical]
+    if not worst.size:
+        return ""
+    names = getattr(estimator, "feature_names_in_", None)
+    powers = np.rint(np.log10(features[worst] / typical)).astype(int)
+    told = [
+        f"{i if names is None else repr(str(names[i]))} (about 10^{power} times as "
+        "large as most)"
+        for i, power in zip(worst.tolist(), powers.tolist(), strict=True)
+    ]
+    return (
+        f"columns to blame: {', '.join(told)}; standardise them: "
+        f"{type(estimator).__name__}(preprocessing=StandardScaler(), ...)"
+    )
 
 
 def describe_fitted(estimator: Any, prepared: Prepared) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from .removals import (
     labels_are_numbers,
     make_radius_test,
     removal_orders,
+    require_plannable,
     score_releases,
     score_without_noise,
 )
@@ -115,11 +116,7 @@ def plan(
     """
     options = PlanOptions() if options is None else options
     mechanism = Newton() if mechanism is None else mechanism
-    if mechanism.needs_rows:
-        raise Unsupported(
-            f"{type(mechanism).__name__} looks at the remaining rows at every request, "
-            "so its answers fit whatever is removed; plan for Newton or Jackknife"
-        )
+    require_plannable(mechanism)
     if not options.public:
         warnings.warn(WARNING, PlanningLooksAtData, stacklevel=2)
     scored_on = rows if options.scored_on is None else options.scored_on

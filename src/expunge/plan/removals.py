@@ -27,12 +27,18 @@ from ..core.losses import Loss
 from ..core.objective import Rows
 from ..core.solver import add_quadratic
 from ..core.sums import BLOCK_ROWS, block_sum, loss_hessian, predict
-from ..exceptions import CannotRemove, ExpungeError, InvalidInput, NotPositiveDefinite
+from ..exceptions import (
+    CannotRemove,
+    ExpungeError,
+    InvalidInput,
+    NotPositiveDefinite,
+    Unsupported,
+)
 from ..private_model.model import PrivateModel
 from ..promise.budget import Budget
 from ..promise.noise import SeededNoise, round_to_grid
 from ..promise.radius import best_radius
-from ..removal import measure_gradient
+from ..removal import Mechanism, measure_gradient
 
 Kind: TypeAlias = Literal["typical", "worst", "clustered"]
 Accepts: TypeAlias = Callable[[float], bool]
@@ -225,6 +231,15 @@ def round_counts(most: int) -> Iterator[int]:
         yield most
 
 
+def require_plannable(mechanism: Mechanism) -> None:
+    """Refuse a mechanism that looks at the rows at every request."""
+    if mechanism.needs_rows:
+        raise Unsupported(
+            f"{type(mechanism).__name__} looks at the remaining rows at every request, "
+            "so its answers fit whatever is removed; plan for Newton or Jackknife"
+        )
+
+
 def make_radius_test(model: PrivateModel, budget: Budget) -> Accepts | None:
     """Return which radii the budget accepts; None if it does not accept the fit's."""
     size = model.answer.draft.theta.size
@@ -332,7 +347,7 @@ def removal_orders(
         leading: Vector = np.linalg.eigh(block_sum(term, rows)[0])[1][:, -1]
     sizes = by_row(row_norms)
     along = by_row(lambda vectors: vectors @ leading)
-    typical = _permutation(len(rows), seed)
+    typical = permute(len(rows), seed)
     centre = int(typical[0])
     return {
         "largest": np.argsort(-sizes, kind="stable"),
@@ -343,11 +358,11 @@ def removal_orders(
     }
 
 
-def _permutation(n_rows: int, seed: int) -> Index:
-    """Return a permutation by a hash of positions, without drawing random numbers."""
-    keys = [blake2b(f"{seed}:{i}".encode(), digest_size=16) for i in range(n_rows)]
+def permute(count: int, seed: int) -> Index:
+    """Return positions in the order of their hashes, without drawing random numbers."""
+    keys = [blake2b(f"{seed}:{i}".encode(), digest_size=16) for i in range(count)]
     digests = [key.digest() for key in keys]
-    return np.array(sorted(range(n_rows), key=digests.__getitem__), dtype=np.intp)
+    return np.array(sorted(range(count), key=digests.__getitem__), dtype=np.intp)
 
 
 def _effects(model: PrivateModel, rows: Rows) -> Callable[[Rows], Matrix]:

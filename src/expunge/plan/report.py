@@ -170,7 +170,7 @@ class PlanReport(Private):
     def _counts(self) -> str:
         risk = "no bound" if self.risk is None else f"at most {self.risk:.3g}"
         return (
-            f"{_align_columns(self._count_lines(), last_is_text=True)}\n"
+            f"{align_columns(self._count_lines(), last_is_text=True)}\n"
             "Without the remaining rows one more is refused, visibly. With them it is "
             "answered\nas stated, and counting starts again from there.\n"
             f"Expected excess risk until then, by constants alone: {risk}"
@@ -192,10 +192,10 @@ class PlanReport(Private):
             found = [radii.get(count) for radii in tried]
             if any(radius is not None for radius in found):
                 lines.append((str(count), *map(_figure, found)))
-        return _align_columns(lines)
+        return align_columns(lines)
 
     def _scores(self) -> str:
-        return _align_columns(self._score_lines())
+        return align_columns(self._score_lines())
 
     def _score_lines(self) -> Cells:
         lines = [("sigma", self.metric, "lowest", "loss", "typical fit", "worst fit")]
@@ -220,7 +220,7 @@ def _figure(value: float | None) -> str:
     return f"{value:.2e}" if isfinite(value) else "no bound"
 
 
-def _align_columns(
+def align_columns(
     lines: Sequence[tuple[str, ...]], *, last_is_text: bool = False
 ) -> str:
     """Return lines of cells in columns, with a rule below the first."""
