@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables: files to features, and a schema that says what each column is."""
+
+from .roles import read_ids
+from .schema import Feature, Schema, build_transformer, read_schema
+from .training import Roles, TrainingTable, read_table
+
+__all__ = [
+    "Feature",
+    "Roles",
+    "Schema",
+    "TrainingTable",
+    "build_transformer",
+    "read_ids",
+    "read_schema",
+    "read_table",
+]
