@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from expunge.exceptions import InvalidInput
 from expunge.tables import (
-    Feature,
+    ColumnSchema,
     Roles,
     Schema,
     TrainingTable,
@@ -20,7 +20,7 @@ from expunge.tables import (
     read_schema,
     read_table,
 )
-from expunge.tables.schema import make_feature, parse_schema
+from expunge.tables.schema import make_column, parse_schema
 
 N = 120
 ROLES = Roles(target="y", subject="who")
@@ -38,11 +38,13 @@ def read(tmp_path: Path, **columns: Any) -> TrainingTable:
     return read_table(path, ROLES)
 
 
-def feature(tmp_path: Path, values: Any, name: str = "x", **others: Any) -> Feature:
+def feature(
+    tmp_path: Path, values: Any, name: str = "x", **others: Any
+) -> ColumnSchema:
     """Return what a column beside one of numbers is taken for."""
     plain = np.arange(N) % 7 / 2
     table = read(tmp_path, plain=plain, **{name: values}, **others)
-    return next(one for one in table.schema.features if one.name == name)
+    return next(one for one in table.schema.columns if one.name == name)
 
 
 class TestKinds:
@@ -152,15 +154,15 @@ EVERY = Schema(
     target="y",
     task="classification",
     classes=("no", "yes"),
-    features=(
-        make_feature("age", "number", range=(0.0, 120.0), impute="median"),
-        make_feature("dose", "number", impute=0.0, indicator=True, scale="minmax"),
-        make_feature("since", "date"),
-        make_feature("member", "boolean"),
-        make_feature("colour", "category", rare_below=5),
-        make_feature("size", "category", encode="ordinal", categories=("s", "m", "l")),
-        make_feature("town", "category", categories=("Jena", "Ulm")),
-        make_feature("notes", "left out", why="it looks like free text"),
+    columns=(
+        make_column("age", "number", range=(0.0, 120.0), impute="median"),
+        make_column("dose", "number", impute=0.0, indicator=True, scale="minmax"),
+        make_column("since", "date"),
+        make_column("member", "boolean"),
+        make_column("colour", "category", rare_below=5),
+        make_column("size", "category", encode="ordinal", categories=("s", "m", "l")),
+        make_column("town", "category", categories=("Jena", "Ulm")),
+        make_column("notes", "left out", why="it looks like free text"),
     ),
 )
 
@@ -173,8 +175,8 @@ class TestFile:
 
     def test_is_easy_to_edit(self) -> None:
         lines = EVERY.to_json().splitlines()
-        assert len(lines) == 6 + len(EVERY.features)
-        for one in EVERY.features:
+        assert len(lines) == 6 + len(EVERY.columns)
+        for one in EVERY.columns:
             assert any(f'"name": "{one.name}", "kind"' in line for line in lines)
 
     def test_holds_no_value_of_a_row(self, tmp_path: Path) -> None:
@@ -328,7 +330,7 @@ class TestTransformer:
     def test_frames_and_tables_are_encoded_alike(self, tmp_path: Path) -> None:
         path = tmp_path / "rows.csv"
         path.write_text(CSV)
-        schema = Schema("y", "classification", EVERY.features[:1] + EVERY.features[4:])
+        schema = Schema("y", "classification", EVERY.columns[:1] + EVERY.columns[4:])
         table = read_table(path, ROLES, schema=_leave_rest(schema))
         transformer = build_transformer(schema).fit(table.X)
         frame = pd.read_csv(path)[table.X.column_names]
@@ -338,17 +340,17 @@ class TestTransformer:
 
     def test_columns_treated_alike_share_a_step(self) -> None:
         features = (
-            make_feature("a", "number"),
-            make_feature("b", "category"),
-            make_feature("c", "number", range=(0.0, 1.0)),
-            make_feature("d", "number", scale="none"),
+            make_column("a", "number"),
+            make_column("b", "category"),
+            make_column("c", "number", range=(0.0, 1.0)),
+            make_column("d", "number", scale="none"),
         )
         schema = Schema("y", "regression", features)
         groups = [names for _, _, names in build_transformer(schema).transformers]
         assert groups == [["a", "c"], ["b"], ["d"]]
 
     def test_unknown_categories_are_zeros(self) -> None:
-        schema = Schema("y", "regression", (make_feature("a", "category"),))
+        schema = Schema("y", "regression", (make_column("a", "category"),))
         transformer = build_transformer(schema)
         transformer.fit(pd.DataFrame({"a": ["x", "z", "x"]}))
         row = transformer.transform(pd.DataFrame({"a": ["new"]}))
@@ -357,10 +359,10 @@ class TestTransformer:
 
 def _leave_rest(schema: Schema) -> Schema:
     """Return a schema that describes the other columns too, and leaves them out."""
-    known = {one.name for one in schema.features}
+    known = {one.name for one in schema.columns}
     rest = tuple(
-        make_feature(one.name, "left out")
-        for one in EVERY.features
+        make_column(one.name, "left out")
+        for one in EVERY.columns
         if one.name not in known
     )
-    return Schema(schema.target, schema.task, schema.features + rest)
+    return Schema(schema.target, schema.task, schema.columns + rest)

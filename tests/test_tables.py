@@ -129,7 +129,7 @@ class TestRows:
         path = written(tmp_path, f"x,y\n{spelled[0]},0\n{spelled[1]},1\n,0\n")
         table = read(path)
         np.testing.assert_array_equal(table.X["x"].to_numpy(), [*days, np.nan])
-        assert table.schema.features[0].kind == "date"
+        assert table.schema.columns[0].kind == "date"
         if ":" not in spelled[0] or "T" in spelled[0]:
             stamps = [pd.Timestamp(one) for one in spelled]
             frame = pd.DataFrame({"x": [*stamps, pd.NaT], "y": [0, 1, 0]})

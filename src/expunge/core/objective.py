@@ -242,7 +242,7 @@ class Objective:
                 "give one label for each row"
             )
         self.require_columns(n_columns)
-        return Rows(design, labels, _weights(sample_weight, n_samples))
+        return Rows(design, labels, check_weights(sample_weight, n_samples))
 
     def require_columns(self, n_columns: int) -> None:
         """Raise InvalidInput unless the penalty fits designs so wide."""
@@ -317,7 +317,7 @@ def _require_representable(X: Design, intercept: bool) -> None:
         )
 
 
-def _weights(sample_weight: ArrayLike | None, n_samples: int) -> Vector:
+def check_weights(sample_weight: ArrayLike | None, n_samples: int) -> Vector:
     """Return one finite non-negative weight for each row."""
     if sample_weight is None:
         return np.ones(n_samples)

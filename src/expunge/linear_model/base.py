@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
+from functools import partial
 from inspect import isabstract
 from os import PathLike
 from typing import Any, ClassVar, Self
@@ -24,18 +25,22 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import (
     _check_sample_weight,
+    _check_y,
     _num_samples,
+    check_consistent_length,
     check_is_fitted,
     validate_data,
 )
 
 from ..core.arrays import Matrix, Vector, write_lock
 from ..core.losses import Loss
-from ..core.objective import Objective, Rows, Scaling
+from ..core.objective import Objective, Rows, Scaling, check_weights
 from ..core.penalties import Penalty
 from ..exceptions import CapacityExceeded, InvalidInput, NoPrivateState, Unsupported
 from ..files import save
 from ..plan import PlanOptions, PlanReport, plan_model
+from ..preprocessing.columns import Recipe, learn_columns, read_columns
+from ..preprocessing.pipeline_model import fit_pipeline, require_pipeline
 from ..private_model.answers import Adoption
 from ..private_model.labels import Labels
 from ..private_model.model import PrivateModel
@@ -103,6 +108,7 @@ class Forgetful(BaseEstimator, ABC):
         random_state: int | None = None,
         loss: str | Loss | None = None,
         classes: Sequence[Any] | None = None,
+        preprocessing: Any = None,
     ) -> None:
         self.alpha = alpha
         self.l1_ratio = l1_ratio
@@ -117,6 +123,7 @@ class Forgetful(BaseEstimator, ABC):
         self.random_state = random_state
         self.loss = loss
         self.classes = classes
+        self.preprocessing = preprocessing
 
     def fit(
         self,
@@ -130,7 +137,8 @@ class Forgetful(BaseEstimator, ABC):
         Parameters
         ----------
         X, y
-            Features, dense or sparse, and labels or targets.
+            Features, dense or sparse, and labels or targets. With ``preprocessing``, X
+            is a table as you have it: a data frame, or an array.
         subjects
             The owner of each row. Without it nobody in the model has an id, and you
             forget rows by their position or their content.
@@ -175,11 +183,6 @@ class Forgetful(BaseEstimator, ABC):
             )
         with write_lock(self):
             private = private_model(self)
-            if private.scope.in_pipeline:
-                raise InvalidInput(
-                    "this model is part of a forgettable pipeline, whose steps must "
-                    "forget too; call forget on the pipeline"
-                )
             if subjects is not None:
                 after = forget_people(private, list_of_ids(subjects))
             elif rows is not None:
@@ -265,6 +268,16 @@ class Forgetful(BaseEstimator, ABC):
     def _validate(self, X: Any, y: Any, *, reset: bool = True) -> tuple[Any, Any]:
         """Return features and labels, checked as scikit-learn checks them."""
 
+    def _check_labels(self, y: Any) -> Any:
+        """Return labels or targets, checked as scikit-learn checks them."""
+        tags = self.__sklearn_tags__()
+        return _check_y(
+            y,
+            multi_output=tags.target_tags.multi_output,
+            y_numeric=tags.estimator_type == "regressor",
+            estimator=self,
+        )
+
     def _objective(self, loss: Loss) -> Objective:
         """Return the objective that the parameters describe."""
         return Objective(
@@ -280,7 +293,7 @@ class Forgetful(BaseEstimator, ABC):
     def _prepare(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> Prepared:
         """Learn features and labels, and return the rows with their objective."""
         require_parameters(self.get_params(deep=False))
-        X, y = self._validate(X, y)
+        X, y, recipe = self._read(X, y)
         weight = None
         if sample_weight is not None:
             weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
@@ -288,8 +301,24 @@ class Forgetful(BaseEstimator, ABC):
         objective = self._objective(loss)
         if labels is not None:
             labels.require_minimiser(objective)
-        rows = objective.rows(X, self._code_labels(y, labels), weight)
-        return Prepared(objective, rows, labels, weight is not None)
+        coded = self._code_labels(y, labels)
+        if recipe is None:
+            rows = objective.rows(X, coded, weight)
+        else:
+            rows = Rows(X, objective.loss.labels(coded), check_weights(weight, len(X)))
+        return Prepared(objective, rows, labels, weight is not None, recipe=recipe)
+
+    def _read(self, X: Any, y: Any) -> tuple[Any, Any, Recipe | None]:
+        """Return features and labels, checked; raw rows if there is preprocessing."""
+        if self.preprocessing is None:
+            return (*self._validate(X, y), None)
+        from ..preprocessing.sklearn_steps import describe
+
+        X, y = check_table(self, X, y)
+        described = describe(self.preprocessing, X)
+        columns = learn_columns(described, X)
+        raw = read_columns(columns, X)
+        return raw, self._check_labels(y), Recipe(described, columns)
 
     def _fit_private(
         self,
@@ -308,15 +337,21 @@ class Forgetful(BaseEstimator, ABC):
         rows, owners = prepared.rows, prepared.owners
         # Where every row is a person, digests need no owners.
         named = None if self.keep_data or is_row_name(owners[0]) else owners
-        model = PrivateModel.fit(
+        fit: Any = PrivateModel.fit
+        if prepared.recipe is not None:
+            require_pipeline(prepared.recipe, self.budget, keep_data=self.keep_data)
+            fit = partial(fit_pipeline, prepared.recipe, weighted=prepared.weighted)
+        model: PrivateModel = fit(
             prepared.objective,
             rows,
             mechanism=mechanism,
             budget=self.budget,
             start=start,
         )
+        preprocessed = prepared.recipe is not None
+        scope = replace(scope, rows_kept=self.keep_data, preprocessed=preprocessed)
         return replace(
-            model.with_scope(replace(scope, rows_kept=self.keep_data)),
+            model.with_scope(scope),
             labels=prepared.labels,
             seed=self.random_state,
             training_rows=TrainingRows(rows, owners) if self.keep_data else None,
@@ -331,6 +366,8 @@ class Forgetful(BaseEstimator, ABC):
             raise InvalidInput("X without y; pass the labels of the rows too")
         if not _num_samples(X):
             return Rows(np.empty((0, 0)), np.empty(0), np.empty(0))
+        if self._public.preprocessing is not None:
+            return self._check_raw_request(private, X, y, sample_weight)
         if not is_checked(X, y, public=self._public):
             X, y = self._validate(X, y, reset=False)
         coded, labels = self._code_labels(y, private.labels), private.labels
@@ -338,6 +375,15 @@ class Forgetful(BaseEstimator, ABC):
             return private.objective.rows(X, coded, sample_weight)
         current = labels.recode(coded, private.objective.loss)
         return replace(private.objective.rows(X, current, sample_weight), y=coded)
+
+    def _check_raw_request(
+        self, private: PrivateModel, X: Any, y: Any, sample_weight: ArrayLike | None
+    ) -> Rows:
+        """Return the raw rows of a request."""
+        X, y = check_table(self, X, y, reset=False)
+        coded = self._code_labels(self._check_labels(y), private.labels)
+        raw = private.read_rows(X)
+        return Rows(raw, coded, check_weights(sample_weight, len(raw)))
 
     def _release(self, after: PrivateModel) -> None:
         """Release the model after a request, and finish the request."""
@@ -354,7 +400,13 @@ class Forgetful(BaseEstimator, ABC):
     def _predictor(self, X: Any, public: PublicModel | None = None) -> Matrix:
         """Return X coef' + intercept, both of one release, (n, k)."""
         public = self._public if public is None else public
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        if public.preprocessing is None:
+            X = validate_data(
+                self, X, accept_sparse="csr", dtype=np.float64, reset=False
+            )
+        else:
+            X = validate_data(self, X, skip_check_array=True, reset=False)
+            X = public.preprocessing.encode(X)
         coef, intercept = public.coefficients
         eta: Matrix = X @ coef.T + intercept
         return eta
@@ -377,6 +429,19 @@ class Forgetful(BaseEstimator, ABC):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def check_table(
+    estimator: Forgetful, X: Any, y: Any, *, reset: bool = True
+) -> tuple[Any, Any]:
+    """Return a table and its labels, after checking names and lengths alone."""
+    if y is None:
+        raise InvalidInput(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is "
+            "None"
+        )
+    check_consistent_length(X, y)
+    return validate_data(estimator, X, reset=reset, skip_check_array=True), y
 
 
 def snapshot_of(estimator: Forgetful) -> Snapshot:
@@ -459,6 +524,8 @@ def fit_prepared(
     private = estimator._fit_private(prepared, start=start, scope=scope)
     private, release, record = private.with_noise().release()
     parameters = deepcopy(estimator.get_params(deep=False)) | {"random_state": None}
+    if prepared.recipe is not None:
+        parameters["preprocessing"] = prepared.recipe.described
     if estimator.classes is not None:
         parameters["classes"] = list(estimator.classes)
     public = PublicModel(
@@ -467,9 +534,8 @@ def fit_prepared(
         parameters=parameters,
         **describe_features(estimator),
         n_targets=getattr(estimator, "_n_targets", None),
-        classes=None if labels is None else labels.classes,
         pair=None if labels is None else labels.pair,
         weighted=prepared.weighted,
-        declared=private.scope.declared,
+        **private.public_parts(),
     )
     estimator._snapshot = Snapshot(public, private, record)

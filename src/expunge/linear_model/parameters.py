@@ -21,6 +21,7 @@ from ..core.losses import HalfSquared, Huber, Logistic, Loss, Multinomial, Squar
 from ..core.objective import Objective, Rows
 from ..core.penalties import L1, L2, ElasticNet, Penalty
 from ..exceptions import InvalidInput
+from ..preprocessing.columns import Recipe
 from ..private_model.labels import Labels
 from ..private_model.snapshot import PublicModel
 from ..promise.budget import Budget
@@ -166,6 +167,13 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
             lambda value: isinstance(value, Budget | None),
             "What releases promise. None promises nothing and adds no noise.",
         ),
+        "preprocessing": Parameter(
+            "None or a transformer of scikit-learn, such as StandardScaler(), a "
+            "Pipeline or a ColumnTransformer",
+            lambda value: value is None or not isinstance(value, str | int | float),
+            "What happens to the rows before the model sees them. It is fitted with "
+            "the model and forgets with it; the transformer itself stays unfitted.",
+        ),
         "keep_data": Parameter(
             SWITCH,
             _is_switch,
@@ -246,6 +254,8 @@ class Prepared(Private):
         Whether weights were given.
     owners
         The owner of each row.
+    recipe
+        What preprocessing does with the rows, which are raw then; None without it.
     """
 
     objective: Objective
@@ -253,6 +263,7 @@ class Prepared(Private):
     labels: Labels | None
     weighted: bool
     owners: Sequence[str] = ()
+    recipe: Recipe | None = None
 
     def with_pair(self, pair: Loss | None) -> "Prepared":
         """Return the data with this loss for two classes, if the model is softmax."""
@@ -310,6 +321,7 @@ def is_checked(X: Any, y: Any, *, public: PublicModel) -> bool:
         and X.ndim == 2
         and X.shape[1] == public.n_features
         and public.feature_names is None
+        and public.preprocessing is None
         and type(y) is np.ndarray
         and y.dtype.kind in "biuf"
         and y.shape == X.shape[:1]

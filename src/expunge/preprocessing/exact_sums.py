@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ..core.arrays import Design, Index, Private, Vector
+from ..core.packing import stored
 from ..exceptions import CannotRemove, UnknownRows
 
 MANTISSA_BITS = 53
@@ -44,6 +45,7 @@ STRANGERS = (
 NOBODY_LEFT = "no row with positive weight would be left; nothing was removed"
 
 
+@stored
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ColumnSums(Private):
     """Exact sums over the observed entries of each column.
@@ -90,21 +92,6 @@ class ColumnSums(Private):
         if left.total == 0:
             raise CannotRemove(NOBODY_LEFT)
         return left
-
-    def means(self) -> Vector:
-        """Return S_1 / S_0 of each column, correctly rounded; NaN where S_0 = 0."""
-        pairs = zip(self.powers[0], self.powers[1], strict=True)
-        return np.array([s / (w << UNIT) if w else nan for w, s in pairs])
-
-    def deviations(self) -> Vector:
-        """Return sqrt(S_0 S_2 - S_1^2) / S_0 of each column; NaN where S_0 = 0.
-
-        The difference is exact: however far the mean is from zero, nothing is lost.
-        """
-        columns = zip(*self.powers, strict=True)
-        return np.array(
-            [_deviation(w, s, second=q) if w else nan for w, s, q in columns]
-        )
 
     def _possible(self, column: tuple[int, ...]) -> bool:
         """Whether some rows have these sums: S_0 >= 0 and S_0 S_2 >= S_1^2."""
@@ -217,7 +204,23 @@ def _columns(X: Design, weight: Vector | None) -> Iterator[Entries]:
         yield Entries(part.ravel(order="F"), bins, width, own)
 
 
-def _deviation(weight: int, first: int, *, second: int) -> float:
-    """Return sqrt(weight second - first^2) / weight to the last bit."""
+def find_mean(weight: int, first: int) -> float:
+    """Return S_1 / S_0, correctly rounded; NaN if nothing was summed."""
+    return first / (weight << UNIT) if weight else nan
+
+
+def find_deviation(weight: int, first: int, second: int) -> float:
+    """Return sqrt(S_0 S_2 - S_1^2) / S_0, rounded once; NaN if nothing was summed.
+
+    The difference is exact: however far the mean is from zero, nothing is lost.
+    """
+    if not weight:
+        return nan
     square = (weight * second - first**2) << (2 * GUARD_BITS)
     return isqrt(square) / (weight << (UNIT + GUARD_BITS))
+
+
+def to_units(value: float) -> int:
+    """Return a double in units of 2^-UNIT."""
+    numerator, denominator = value.as_integer_ratio()
+    return (numerator << UNIT) // denominator

@@ -190,10 +190,10 @@ def remove_rows(
     # Passes over rows may use every core.
     with nullcontext() if mechanism.needs_rows else threads_for(size):
         state = mechanism.update(before.state, removed, spend=spend)
-        return _answer_removal(agreement, state, rows=rows)
+        return answer_removal(agreement, state, rows=rows)
 
 
-def _answer_removal(agreement: Agreement, state: State, *, rows: Rows | None) -> Answer:
+def answer_removal(agreement: Agreement, state: State, *, rows: Rows | None) -> Answer:
     """Return the mechanism's answer in this state, solved as far as need be."""
     room = agreement.room(state)
 

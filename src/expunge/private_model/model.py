@@ -23,11 +23,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
-from typing import ClassVar, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from ..core.arrays import Index, Private, Vector, replace_fields
+from ..core.arrays import Index, Matrix, Private, Vector, replace_fields
 from ..core.objective import Objective, Rows
 from ..core.packing import NOT_STORED, stored
 from ..exceptions import CapacityExceeded, InvalidInput, ScheduleExhausted
@@ -166,7 +166,7 @@ class PrivateModel(Private):
     def with_scope(self, scope: Scope) -> Self:
         """Return the fitted model with more for its certificates to state."""
         account = self.accountant
-        for name in (*scope.declared, *scope.foreign):
+        for name in scope.declared:
             account = account.compose(TunedOnData(name))
         scope = replace(scope, mechanism=self.scope.mechanism)
         return replace(self, accountant=account, certified=account, scope=scope)
@@ -276,18 +276,12 @@ class PrivateModel(Private):
         n_removed = self.n_samples - self.n_removed - len(remaining)
         size = remaining.X.shape[1] * objective.loss.outputs
         counted = self._count_request(n_removed, n_subjects)
-        account = counted.accountant
-        if account.n_parameters != size:
-            account = account.compose(Fitted(size)).compose(
-                Removed(account.n_subjects_removed)
-            )
         agreement = replace(self.agreement, objective=objective)
         counted._require_count(remaining)
         return replace(
-            counted,
+            counted._resize(size),
             agreement=agreement,
             answer=retrain_answer(agreement, remaining, start=start),
-            accountant=account,
             seconds=perf_counter() - clock,
         )
 
@@ -378,6 +372,15 @@ class PrivateModel(Private):
         fetch = self.fetch if kept is None else kept.remaining
         return None if fetch is None else self._with_current_labels(fetch(gone))
 
+    def read_rows(self, X: Any) -> Matrix:
+        """Return the rows of a table as they are kept."""
+        return np.asarray(X)
+
+    def public_parts(self) -> dict[str, Any]:
+        """Return what the public model shows of this one, besides the release."""
+        classes = None if self.labels is None else self.labels.classes
+        return {"classes": classes, "declared": self.scope.declared}
+
     def interchangeable(self, places: Sequence[int]) -> bool:
         """Whether removing any one of the equal rows at these places does the same."""
         del places
@@ -426,6 +429,16 @@ class PrivateModel(Private):
             accountant=self.accountant.compose(Removed(n_subjects)),
             released=None,
         )
+
+    def _resize(self, n_parameters: int) -> Self:
+        """Return the model with its account told of a release of another length."""
+        account = self.accountant
+        if account.n_parameters == n_parameters:
+            return self
+        account = account.compose(Fitted(n_parameters)).compose(
+            Removed(account.n_subjects_removed)
+        )
+        return replace_fields(self, accountant=account)
 
     def _fetch(self, remaining: Remaining) -> Rows:
         """Return the remaining rows, after checking how many there are."""

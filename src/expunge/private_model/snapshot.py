@@ -15,7 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -45,6 +45,17 @@ _USED: WeakValueDictionary[int, Budget] = WeakValueDictionary()
 _COUNTING = threading.Lock()
 
 
+class Encoder(Protocol):
+    """Fitted preprocessing, as the public model sees it."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the features."""
+
+    def encode(self, X: Any) -> Matrix:
+        """Return the rows of a table as the model sees them."""
+
+
 @stored
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PublicModel:
@@ -67,6 +78,8 @@ class PublicModel:
         Whether the rows of the fit had weights.
     declared
         Searches that made choices by looking at the data.
+    preprocessing
+        How rows are encoded before the model sees them; None if they are not.
     """
 
     release: Release
@@ -79,13 +92,17 @@ class PublicModel:
     pair: Loss | None = None
     weighted: bool = False
     declared: tuple[str, ...] = ()
+    preprocessing: Encoder | None = None
 
     @property
     def coefficients(self) -> tuple[Matrix, Vector]:
         """The release as coefficients (k, d) and intercepts (k,)."""
         # As fitted; parameters may have been set since.
         intercept = bool(self.release.certificate.objective["intercept"])
-        columns = self.release.theta.reshape(self.n_features + intercept, -1)
+        width = self.n_features
+        if self.preprocessing is not None:
+            width = len(self.preprocessing.names)
+        columns = self.release.theta.reshape(width + intercept, -1)
         if not intercept:
             return columns.T, np.zeros(columns.shape[1])
         return columns[:-1].T, columns[-1]
@@ -118,13 +135,7 @@ class Snapshot:
     def release(self, private: PrivateModel) -> "Snapshot":
         """Return the snapshot with a release of this private model."""
         private, public, record = private.release()
-        classes = None if private.labels is None else private.labels.classes
-        shown = replace_fields(
-            self.public,
-            release=public,
-            classes=classes,
-            declared=private.scope.declared,
-        )
+        shown = replace_fields(self.public, release=public, **private.public_parts())
         return Snapshot(shown, private, record)
 
     def keep(self, private: PrivateModel) -> "Snapshot":

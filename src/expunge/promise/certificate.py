@@ -78,7 +78,18 @@ PREPROCESSING = (
     "preprocessing fitted outside expunge, in a scikit-learn Pipeline for example: it "
     "does not forget with this model"
 )
-BEFORE_PIPELINE = "anything fitted to the data before they entered this pipeline"
+BEFORE_PREPROCESSING = (
+    "anything fitted to the data before they reached this model's preprocessing"
+)
+# A model with preprocessing says these too.
+PREPROCESSED = (
+    "preprocessing learns from the rows of the model alone; after every removal it is, "
+    "to the last bit, what learning from the remaining rows gives"
+)
+NO_NOISE = (
+    "what preprocessing statistics from before a removal reveal beside those from "
+    "after it: they are exact and carry no noise"
+)
 # What the circumstances of a model add.
 ROWS_NOT_KEPT = (
     "a refusal because the remaining rows are needed and not kept: it is itself visible"
@@ -160,36 +171,34 @@ class Scope:
         "none".
     rows_kept
         Whether the remaining rows are at hand when a request needs them.
-    in_pipeline
-        Whether the preprocessing is fitted, and forgets, with the model.
+    preprocessed
+        Whether preprocessing is fitted, and forgets, with the model.
     counted_apart
         Whether releases may exist that this model's account does not count.
     declared
         What made choices by looking at the data, as the operator declared.
-    foreign
-        Preprocessing steps that learned from the data and cannot be certified.
     in_registry, has_people
         Whether a registry keeps the model, and whether the rows have owners.
-    assumptions, not_covered
-        Further sentences, on the steps of a pipeline.
     """
 
     mechanism: str = "newton"
     classes: Classes = "none"
     rows_kept: bool = True
-    in_pipeline: bool = False
+    preprocessed: bool = False
     counted_apart: bool = False
     declared: tuple[str, ...] = ()
-    foreign: tuple[str, ...] = ()
     in_registry: bool = False
     has_people: bool = True
-    assumptions: tuple[str, ...] = ()
-    not_covered: tuple[str, ...] = ()
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What certificates assume besides what all of them do."""
+        return (PREPROCESSED,) if self.preprocessed else ()
 
     def exclusions(self, description: Mapping[str, Any]) -> tuple[str, ...]:
         """Return what certificates under this objective do not cover."""
         reasons = {
-            BEFORE_PIPELINE if self.in_pipeline else PREPROCESSING: True,
+            BEFORE_PREPROCESSING if self.preprocessed else PREPROCESSING: True,
             ROWS_NOT_KEPT: not self.rows_kept,
             CLASS_REFUSED: may_refuse_classes(self.classes, description),
             OTHER_RELEASES: self.counted_apart,
@@ -200,7 +209,7 @@ class Scope:
         """Return what else they do not cover: by steps, declarations and place."""
         kept = REGISTRY if self.in_registry else ()
         return (
-            *self.not_covered,
+            *((NO_NOISE,) if self.preprocessed else ()),
             *(NOTES[name] for name in self.declared if name in NOTES),
             *kept,
             *(NO_PEOPLE if self.in_registry and not self.has_people else ()),

@@ -40,7 +40,7 @@ from .canonical import (
     sentences,
 )
 from .certificate import (
-    BEFORE_PIPELINE,
+    BEFORE_PREPROCESSING,
     CHOSEN,
     CLASS_REFUSED,
     NOT_COVERED,
@@ -433,7 +433,7 @@ def _check_sentences(certificate: Certificate) -> str:
     standard = assumptions_of(certificate.selection)
     missing = [text for text in standard if text not in certificate.assumptions]
     missing += [text for text in NOT_COVERED if text not in certificate.not_covered]
-    if not {PREPROCESSING, BEFORE_PIPELINE}.intersection(certificate.not_covered):
+    if not {PREPROCESSING, BEFORE_PREPROCESSING}.intersection(certificate.not_covered):
         missing.append(PREPROCESSING)
     return f"not stated: {'; '.join(missing)}" if missing else ""
 

@@ -2,11 +2,11 @@
 """Tables: files to features, and a schema that says what each column is."""
 
 from .roles import read_ids
-from .schema import Feature, Schema, build_transformer, read_schema
+from .schema import ColumnSchema, Schema, build_transformer, read_schema
 from .training import Roles, TrainingTable, read_table
 
 __all__ = [
-    "Feature",
+    "ColumnSchema",
     "Roles",
     "Schema",
     "TrainingTable",

@@ -43,7 +43,7 @@ class Content(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Column:
+class TableColumn:
     """A column of a file: its name, its values, and the row that each stands in."""
 
     file: TableFile
@@ -52,13 +52,12 @@ class Column:
     rows: Index
 
     @classmethod
-    def of(cls, file: TableFile, name: str, values: Any) -> "Column":
-        """Return a column that pyarrow has read."""
-        kind = values.type
-        if file.arrow.types.is_dictionary(kind):
-            values = values.cast(kind.value_type)
-        flat = values.combine_chunks()
-        return cls(file, name, flat, np.arange(len(flat)))
+    def of(cls, file: TableFile, table: Any, *, name: str) -> "TableColumn":
+        """Return a column of the pyarrow table that was read from a file."""
+        values = table[name]
+        if file.arrow.types.is_dictionary(values.type):
+            values = values.cast(values.type.value_type)
+        return cls(file, name, values.combine_chunks(), np.arange(len(values)))
 
     @property
     def content(self) -> Content:
@@ -75,12 +74,12 @@ class Column:
         found = (what for what, each in tests if any(test(kind) for test in each))
         return next(found, Content.other)
 
-    def take(self, keep: NDArray[np.bool]) -> "Column":
+    def take(self, keep: NDArray[np.bool]) -> "TableColumn":
         """Return some of the values, with the rows that they stand in."""
         values = self.values.filter(self.file.arrow.array(keep))
         return replace(self, values=values, rows=self.rows[keep])
 
-    def clean(self, missing: frozenset[str] = MISSING_WORDS) -> "Column":
+    def clean(self, missing: frozenset[str] = MISSING_WORDS) -> "TableColumn":
         """Return text trimmed, without words for missing values; other types as is."""
         if self.content is not Content.text:
             return self
@@ -91,7 +90,7 @@ class Column:
         none = arrow.scalar(None, type=trimmed.type)
         return replace(self, values=compute.if_else(gone, none, trimmed))
 
-    def parse(self) -> "Column":
+    def parse(self) -> "TableColumn":
         """Return clean text as integers, numbers, booleans or dates, if all of it is.
 
         The text of a file whose columns have types is text, whatever it looks like.

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.arrays import Index
-from .columns import NUMBER, Column, Content
+from .columns import NUMBER, Content, TableColumn
 from .files import INDEX
-from .schema import LEFT_OUT, Feature, make_feature
+from .schema import LEFT_OUT, ColumnSchema, make_column
 
 # With fewer different values than this, nothing is called an id.
 LEAST_IDS = 10
@@ -78,7 +78,7 @@ class Survey:
         return self.n_distinct >= max(LEAST_IDS, 0.9 * self.n_values)
 
 
-def infer_feature(column: Column, people: Index | None) -> Feature:
+def infer_column(column: TableColumn, people: Index | None) -> ColumnSchema:
     """Return what a column is, from all of its values.
 
     Parameters
@@ -104,16 +104,16 @@ def infer_feature(column: Column, people: Index | None) -> Feature:
         if reason is not None:
             return _leave_out(column, reason)
     kinds = {Content.dates: "date", Content.booleans: "boolean"}
-    return make_feature(column.name, kinds.get(column.content, "number"))
+    return make_column(column.name, kinds.get(column.content, "number"))
 
 
-def infer_category(column: Column) -> Feature:
+def infer_category(column: TableColumn) -> ColumnSchema:
     """Return a column as a category, because somebody said that it is one."""
     survey = _survey(column, None)
     return _make_category(column, survey)
 
 
-def _survey(column: Column, people: Index | None) -> Survey:
+def _survey(column: TableColumn, people: Index | None) -> Survey:
     codes, n_distinct = column.to_codes()
     there = codes >= 0
     n_people = 0 if people is None else int(people.max()) + 1
@@ -125,7 +125,7 @@ def _survey(column: Column, people: Index | None) -> Survey:
     return Survey(codes, int(there.sum()), n_distinct, n_pairs, n_people)
 
 
-def _infer_text(column: Column, survey: Survey) -> Feature:
+def _infer_text(column: TableColumn, survey: Survey) -> ColumnSchema:
     """Return what a column of text is."""
     if survey.n_distinct == 1 and survey.n_values == len(survey.codes):
         return _leave_out(column, "it is constant")
@@ -156,9 +156,9 @@ def _infer_text(column: Column, survey: Survey) -> Feature:
     return _make_category(column, survey)
 
 
-def _make_category(column: Column, survey: Survey) -> Feature:
+def _make_category(column: TableColumn, survey: Survey) -> ColumnSchema:
     rare = RARE_BELOW if survey.n_distinct > FEW_CATEGORIES else None
-    return make_feature(column.name, "category", rare_below=rare)
+    return make_column(column.name, "category", rare_below=rare)
 
 
 def _explain_categories(survey: Survey) -> str | None:
@@ -174,7 +174,7 @@ def _explain_categories(survey: Survey) -> str | None:
     return None
 
 
-def _explain_integers(column: Column, survey: Survey) -> str | None:
+def _explain_integers(column: TableColumn, survey: Survey) -> str | None:
     """Return why a column of integers is an id; None if it is not."""
     if survey.is_one_a_person:
         return "it tells whose row it is"
@@ -189,7 +189,7 @@ def _explain_integers(column: Column, survey: Survey) -> str | None:
     return None
 
 
-def _measure_text(column: Column) -> tuple[float, float]:
+def _measure_text(column: TableColumn) -> tuple[float, float]:
     """Return how many words, and how many characters, a value has on average."""
     compute = column.file.arrow.compute
     words = compute.mean(compute.count_substring(column.values, " ")).as_py()
@@ -197,5 +197,5 @@ def _measure_text(column: Column) -> tuple[float, float]:
     return words + 1.0, length
 
 
-def _leave_out(column: Column, why: str) -> Feature:
-    return make_feature(column.name, LEFT_OUT, why=why)
+def _leave_out(column: TableColumn, why: str) -> ColumnSchema:
+    return make_column(column.name, LEFT_OUT, why=why)

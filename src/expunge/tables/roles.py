@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..core.arrays import Index, Vector
 from ..exceptions import InvalidInput
 from ..private_model.subjects import objection, person
-from .columns import NUMBER, REPLACE, Column, Content
+from .columns import NUMBER, REPLACE, Content, TableColumn
 from .files import (
     MISSING,
     MISSING_WORDS,
@@ -38,7 +38,7 @@ VALUE_MISSING = "a value is missing"
 FILL_IN = "fill it in, or remove the row"
 
 
-def find_targets(column: Column) -> Column:
+def find_targets(column: TableColumn) -> TableColumn:
     """Return the column of targets as integers, numbers, booleans or words."""
     words = column.clean(MISSING)
     parsed = words.parse()
@@ -46,7 +46,7 @@ def find_targets(column: Column) -> Column:
     return words if parsed.content is Content.dates else parsed
 
 
-def take_targets(column: Column) -> NDArray[Any]:
+def take_targets(column: TableColumn) -> NDArray[Any]:
     """Return targets, none of them missing: integers, floats or words."""
     arrow = column.file.arrow
     if column.content is Content.text:
@@ -61,7 +61,7 @@ def take_targets(column: Column) -> NDArray[Any]:
     return numbers
 
 
-def take_weights(column: Column) -> Vector:
+def take_weights(column: TableColumn) -> Vector:
     """Return weights: finite, not negative, and not all zero."""
     weights = column.clean().parse().to_floats("give numbers as weights")
     absent, negative = np.isnan(weights), weights < 0.0
@@ -75,7 +75,7 @@ def take_weights(column: Column) -> Vector:
     return weights
 
 
-def take_ids(column: Column) -> list[str]:
+def take_ids(column: TableColumn) -> list[str]:
     """Return ids, normalised."""
     arrow, words = column.file.arrow, column
     if column.content is Content.integers:
@@ -118,7 +118,7 @@ def read_ids(path: str | PathLike[str], column: str | None = None) -> list[str]:
     file = open_table(place, (".txt", *SUFFIXES))
     name = _find_only_column(file) if column is None else column
     table = file.read_columns([name], [name])
-    return take_ids(Column.of(file, name, table[name]))
+    return take_ids(TableColumn.of(file, table, name=name))
 
 
 def _explain_id(word: object) -> str | None:
@@ -129,7 +129,7 @@ def _explain_id(word: object) -> str | None:
     return reason
 
 
-def _refuse_float_ids(column: Column, ids: list[str], *, codes: Index) -> None:
+def _refuse_float_ids(column: TableColumn, ids: list[str], *, codes: Index) -> None:
     """Raise if ids were integers once: "1003.0" is not the person "1003"."""
     numbers = [re.fullmatch(NUMBER, one) is not None for one in ids]
     # "12e4" may be hexadecimal, unless all other ids are numbers too.

@@ -28,7 +28,7 @@ TASKS = ("classification", "regression")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Feature:
+class ColumnSchema:
     """What a column is, and what is done with it.
 
     Attributes
@@ -121,9 +121,9 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 )
 
 
-def make_feature(name: str, kind: str, **settings: Any) -> Feature:
+def make_column(name: str, kind: str, **settings: Any) -> ColumnSchema:
     """Return a column of a kind, treated as usual but for these settings."""
-    return Feature(name=name, kind=kind, **{**DEFAULTS[kind], **settings})
+    return ColumnSchema(name=name, kind=kind, **{**DEFAULTS[kind], **settings})
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,30 +138,30 @@ class Schema:
         "classification" or "regression".
     classes
         All classes, declared; None learns them from the rows.
-    features
+    columns
         The other columns, without those of ids and weights.
     """
 
     target: str
     task: str
-    features: tuple[Feature, ...]
+    columns: tuple[ColumnSchema, ...]
     classes: tuple[str | int | float, ...] | None = None
 
     @property
-    def used(self) -> tuple[Feature, ...]:
+    def used(self) -> tuple[ColumnSchema, ...]:
         """The columns that the model sees."""
-        return tuple(one for one in self.features if one.is_used)
+        return tuple(one for one in self.columns if one.is_used)
 
     @property
-    def left_out(self) -> tuple[Feature, ...]:
+    def left_out(self) -> tuple[ColumnSchema, ...]:
         """The columns that the model does not see."""
-        return tuple(one for one in self.features if not one.is_used)
+        return tuple(one for one in self.columns if not one.is_used)
 
     def to_json(self) -> str:
         """Return the schema as JSON, one line a column."""
         classes = None if self.classes is None else list(self.classes)
         about = {"name": self.target, "task": self.task, "classes": classes}
-        lines = ",\n".join(f"  {_write(_describe(one))}" for one in self.features)
+        lines = ",\n".join(f"  {_write(_describe(one))}" for one in self.columns)
         return (
             f'{{\n "format": {_write(FORMAT)},\n "target": {_write(about)},\n'
             f' "columns": [\n{lines}\n ]\n}}\n'
@@ -176,7 +176,7 @@ def build_transformer(schema: Schema) -> Any:
     """
     from sklearn.compose import ColumnTransformer
 
-    groups: dict[str, list[Feature]] = {}
+    groups: dict[str, list[ColumnSchema]] = {}
     for feature in schema.used:
         settings = {**asdict(feature), "name": None}
         # What is declared differs from column to column; the treatment does not.
@@ -191,7 +191,7 @@ def build_transformer(schema: Schema) -> Any:
     return ColumnTransformer(parts, verbose_feature_names_out=False)
 
 
-def _build_numbers(alike: Sequence[Feature]) -> Any:
+def _build_numbers(alike: Sequence[ColumnSchema]) -> Any:
     """Return the transformer of columns of numbers."""
     from sklearn.impute import SimpleImputer
     from sklearn.pipeline import make_pipeline
@@ -201,9 +201,7 @@ def _build_numbers(alike: Sequence[Feature]) -> Any:
     filled: dict[str, Any] = {"strategy": impute}
     if not isinstance(impute, str):
         filled = {"strategy": "constant", "fill_value": impute}
-    imputer = SimpleImputer(
-        **filled, add_indicator=alike[0].indicator, keep_empty_features=True
-    )
+    imputer = SimpleImputer(**filled, add_indicator=alike[0].indicator)
     scalers: dict[str | None, Callable[[], Any]] = {
         "standard": StandardScaler,
         "minmax": MinMaxScaler,
@@ -214,7 +212,7 @@ def _build_numbers(alike: Sequence[Feature]) -> Any:
     return make_pipeline(imputer, scalers[scale]())
 
 
-def _build_categories(alike: Sequence[Feature]) -> Any:
+def _build_categories(alike: Sequence[ColumnSchema]) -> Any:
     """Return the transformer of columns of categories."""
     from sklearn.impute import SimpleImputer
     from sklearn.pipeline import make_pipeline
@@ -271,15 +269,15 @@ def parse_schema(data: Any) -> Schema:
     classes = _parse_list(about.get("classes"), str | int | float, where='"classes"')
     if classes is not None and len(classes) < 2:
         raise InvalidInput('"classes" needs at least two, or null to learn them')
-    features = tuple(_parse_feature(one) for one in data["columns"])
-    names = [one.name for one in features]
+    columns = tuple(_parse_column(one) for one in data["columns"])
+    names = [one.name for one in columns]
     for name in names:
         if names.count(name) > 1 or name == about["name"]:
             raise InvalidInput(f"column {name!r} is described twice; keep one of them")
-    return Schema(about["name"], about["task"], features, classes=classes)
+    return Schema(about["name"], about["task"], columns, classes=classes)
 
 
-def _parse_feature(data: Any) -> Feature:
+def _parse_column(data: Any) -> ColumnSchema:
     """Return the column that JSON data describe."""
     if not isinstance(data, dict) or not isinstance(data.get("name"), str):
         raise InvalidInput('every column needs a "name"')
@@ -293,12 +291,12 @@ def _parse_feature(data: Any) -> Feature:
         given["categories"] = _parse_list(given["categories"], str, where=where)
     if "range" in given:
         given["range"] = _parse_range(given["range"], where)
-    feature = make_feature(data["name"], kind, **given)
+    feature = make_column(data["name"], kind, **given)
     _require_settings(feature, where)
     return feature
 
 
-def _require_settings(feature: Feature, where: str) -> None:
+def _require_settings(feature: ColumnSchema, where: str) -> None:
     """Raise if a setting of a column has no meaning."""
     if feature.is_number:
         _require_choice(feature.scale, SCALE, where=f'"scale" of {where}')
@@ -365,7 +363,7 @@ def _require_choice(value: object, choices: Sequence[str], *, where: str) -> Non
         raise InvalidInput(f"{where} is {shorten(value)}; give one of {shown}")
 
 
-def _describe(feature: Feature) -> dict[str, Any]:
+def _describe(feature: ColumnSchema) -> dict[str, Any]:
     """Return the fields that a column of its kind has."""
     known = ("name", "kind", *FIELDS[feature.kind])
     return {

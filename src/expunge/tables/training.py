@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from ..core.arrays import Index, Vector
 from ..exceptions import InvalidInput
-from .columns import REPLACE, Column
+from .columns import REPLACE, TableColumn
 from .files import INDEX, TableFile, format_names, open_table
-from .kinds import infer_category, infer_feature
+from .kinds import infer_category, infer_column
 from .roles import find_targets, take_ids, take_targets, take_weights
-from .schema import LEFT_OUT, Feature, Schema, make_feature
+from .schema import LEFT_OUT, ColumnSchema, Schema, make_column
 
 # A target with more distinct values than this is not guessed to be classes.
 MOST_CLASSES = 50
@@ -102,13 +102,13 @@ def read_table(
         What the columns are; None decides it from the rows.
     """
     file = open_table(Path(path))
-    features = _find_features(file, roles, schema)
+    features = _find_features(file, roles, schema=schema)
     text = {roles.target, roles.subject, *roles.category}
     if schema is not None:
         text |= {one.name for one in schema.used if not one.is_number}
     names = [*features, *roles.named]
     table = file.read_columns(names, {name for name in text if name is not None})
-    columns = {name: Column.of(file, name, table[name]) for name in names}
+    columns = {name: TableColumn.of(file, table, name=name) for name in names}
     targets = find_targets(columns[roles.target])
     keep = ~targets.find_missing()
     _require_targets(targets, keep)
@@ -139,7 +139,7 @@ def guess_task(y: NDArray[Any]) -> str:
 
 
 def _find_features(
-    file: TableFile, roles: Roles, schema: Schema | None
+    file: TableFile, roles: Roles, *, schema: Schema | None
 ) -> tuple[str, ...]:
     """Return the columns to read as features; refuse names that do not fit."""
     named = [*roles.named, *roles.drop]
@@ -184,7 +184,7 @@ def _match_schema(
                 'dropped; change its kind to "left out"'
             )
         file.require_column(name)
-    known = {one.name for one in schema.features}
+    known = {one.name for one in schema.columns}
     new = [name for name in features if name not in known and not INDEX.fullmatch(name)]
     if new:
         raise InvalidInput(
@@ -200,25 +200,25 @@ def _infer_schema(
     file: TableFile,
     roles: Roles,
     *,
-    columns: dict[str, Column],
+    columns: dict[str, TableColumn],
     y: NDArray[Any],
     subjects: list[str] | None,
 ) -> Schema:
     """Decide from all rows what each column is."""
     people = None if subjects is None else _code_people(subjects)
-    features = []
+    found = []
     for name in dict.fromkeys(file.names):
         if name in roles.drop:
-            features.append(make_feature(name, LEFT_OUT, why="as you asked"))
+            found.append(make_column(name, LEFT_OUT, why="as you asked"))
         elif name in roles.category:
-            features.append(infer_category(columns[name]))
+            found.append(infer_category(columns[name]))
         elif name in columns:
-            features.append(infer_feature(columns[name], people))
+            found.append(infer_column(columns[name], people))
         elif name not in roles.named:
-            features.append(make_feature(name, LEFT_OUT, why="columns without a name"))
-    schema = Schema(roles.target, guess_task(y), tuple(features))
+            found.append(make_column(name, LEFT_OUT, why="columns without a name"))
+    schema = Schema(roles.target, guess_task(y), tuple(found))
     if not schema.used:
-        reasons = ", ".join(f"{one.name!r} ({one.why})" for one in features[:3])
+        reasons = ", ".join(f"{one.name!r} ({one.why})" for one in found[:3])
         raise InvalidInput(
             f"{file.path}: no column is left as a feature; left out are {reasons}; "
             "give other columns, or say in a schema what they are"
@@ -226,7 +226,7 @@ def _infer_schema(
     return schema
 
 
-def _require_targets(targets: Column, keep: NDArray[np.bool]) -> None:
+def _require_targets(targets: TableColumn, keep: NDArray[np.bool]) -> None:
     """Raise if so many targets are missing that this is likely another column."""
     if keep.sum() * 2 < len(keep):
         n_missing = int((~keep).sum())
@@ -263,7 +263,7 @@ def _code_people(subjects: list[str]) -> Index:
     return np.array([codes.setdefault(one, len(codes)) for one in subjects])
 
 
-def _take(columns: dict[str, Column], feature: Feature) -> Any:
+def _take(columns: dict[str, TableColumn], feature: ColumnSchema) -> Any:
     """Return a column as the model sees it, within what the schema declares."""
     column = columns[feature.name]
     if not feature.is_number:
@@ -282,7 +282,7 @@ def _take(columns: dict[str, Column], feature: Feature) -> Any:
 
 
 def _refuse_other_words(
-    column: Column, declared: tuple[str, ...], *, words: Any
+    column: TableColumn, declared: tuple[str, ...], *, words: Any
 ) -> None:
     """Raise if some words are none of the declared categories, and not missing."""
     arrow = column.file.arrow

@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""How the features of the remaining rows follow from those at the anchor.
+
+A ``Reference`` has the features at the anchor. Sums are kept over its rows
+
+    e = (features at the anchor, a flag for each column with gaps, 1),
+
+the flags for columns in which a number was missing without an indicator among the
+features. With centre c, scale s and offset o, then (0) and now, a number is now
+
+    r e_j + t,    r = s_0 / s,    t = o + (c_0 - c) / s - r o_0,
+
+and where it is missing, what fills it now: that is off by a constant times the flag. A
+flag of categories is now the sum of flags at the anchor that it is made of, so scaled.
+Categories that nobody has left are dropped by their exact count, never by value.
+
+``find_map`` returns None where the features do not follow so: a category that shared a
+feature has one of its own again, or scales differ by more than a thousand, where
+rounding would show. Then the rows must be read again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from scipy.sparse import coo_array, csr_array
+
+from ..core.arrays import Index, Matrix, Private, Vector
+from ..core.feature_map import FeatureMap, bound_stretch
+from ..core.packing import stored
+from .columns import UNKNOWN
+from .features import GAP, Features
+from .statistics import Statistics
+
+Alive: TypeAlias = Mapping[int, frozenset[int]]
+"""The codes that rows still have, by column; of one with gaps, UNKNOWN."""
+
+MOST_STRETCH = 1e3
+
+
+@stored
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Reference(Private):
+    """The features at the anchor, and what else the sums are over.
+
+    Attributes
+    ----------
+    features
+        At the anchor.
+    gaps
+        Columns of numbers with a flag of their own for missing values.
+    intercept
+        Whether the model has an intercept; the constant is there in any case, last.
+    """
+
+    features: Features
+    gaps: tuple[int, ...]
+    intercept: bool
+
+    @classmethod
+    def of(
+        cls, features: Features, statistics: Statistics, *, intercept: bool
+    ) -> "Reference":
+        """Return the reference for features that these rows have now."""
+        flagged = {
+            int(column)
+            for column, codes in zip(features.columns, features.codes, strict=True)
+            if codes == GAP
+        }
+        gaps = [
+            int(column)
+            for column in dict.fromkeys(features.columns[features.numbers].tolist())
+            if column in statistics.summed
+            and statistics.has_gaps(column)
+            and column not in flagged
+        ]
+        return cls(features, tuple(gaps), intercept)
+
+    @property
+    def plain(self) -> bool:
+        """Whether the sums are over the model's own rows."""
+        return self.intercept and not self.gaps
+
+    @property
+    def constant(self) -> int:
+        """Where the constant is."""
+        return len(self.features) + len(self.gaps)
+
+    def encode(self, raw: Matrix) -> Matrix:
+        """Return the rows e."""
+        flags = np.isnan(raw[:, list(self.gaps)]).astype(np.float64)
+        ones = np.ones((len(raw), 1))
+        return np.hstack([self.features.encode(raw), flags, ones])
+
+    def extend(self, theta: Matrix) -> Matrix:
+        """Return parameters of the model, (features, outputs), as those of e."""
+        n_features = len(self.features)
+        extended = np.zeros((self.constant + 1, theta.shape[1]))
+        extended[:n_features] = theta[:n_features]
+        if self.intercept:
+            extended[-1] = theta[-1]
+        return extended
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class _Pieces(Private):
+    """Which features at the anchor the present ones are made of, one line each.
+
+    Attributes
+    ----------
+    then, now
+        Position of a feature at the anchor, and of one that it is part of now.
+    share
+        One over the number of parts of the latter.
+    """
+
+    then: Index
+    now: Index
+    share: Vector
+
+
+def find_map(
+    reference: Reference, now: Features, *, alive: Alive, outputs: int
+) -> FeatureMap | None:
+    """Return how rows of the present features follow from those at the anchor.
+
+    Parameters
+    ----------
+    reference, now
+        The features then and now.
+    alive
+        For each column of categories, the codes that rows still have.
+    outputs
+        Of the loss.
+    """
+    pieces = _find_pieces(reference.features, now, alive=alive)
+    if pieces is None:
+        return None
+    then, constant, width = reference.features, reference.constant, len(now)
+    ratio = then.scale[pieces.then] / now.scale[pieces.now]
+    shift = now.offset + (_centre_then(then, pieces, width) - now.centre) / now.scale
+    shift -= np.bincount(pieces.now, ratio * then.offset[pieces.then], width)
+    at, to, entries = _correct_gaps(reference, now, pieces=pieces, shift=shift)
+    # A gap's flag may itself be a scaled feature: its offset counts to the constant.
+    scaled = at < len(then)
+    extra = entries[scaled] * then.offset[at[scaled]]
+    shift -= np.bincount(to[scaled], extra, width)
+    rows = [pieces.then, at, np.full(width, constant)]
+    columns, values = [pieces.now, to, np.arange(width)], [ratio, entries, shift]
+    weights = pieces.share / ratio
+    back_rows, back_columns, back_values = [pieces.now], [pieces.then], [weights]
+    if reference.intercept:
+        at_end, one = np.array([constant]), np.ones(1)
+        last = np.array([width])
+        rows, columns, values = [*rows, at_end], [*columns, last], [*values, one]
+        back_rows += [np.full(len(weights), width), last]
+        back_columns += [pieces.then, at_end]
+        back_values += [-shift[pieces.now] * weights, one]
+        width += 1
+    A = _matrix(values, rows, columns, shape=(constant + 1, width))
+    S = _matrix(back_values, back_rows, back_columns, shape=(width, constant + 1))
+    stretch = bound_stretch(A, constant=constant, kept=reference.intercept)
+    if not stretch < MOST_STRETCH:
+        return None
+    return FeatureMap.of(A, S, stretch=stretch, outputs=outputs)
+
+
+def drop_emptied(reference: Reference, theta: Matrix, *, alive: Alive) -> Matrix:
+    """Return parameters of e without those of categories that no row has any more.
+
+    Such a feature is the same in all remaining rows, its offset: moved to the constant,
+    nothing changes for any of them.
+    """
+    then = reference.features
+    emptied = [
+        place
+        for place, (column, codes) in enumerate(_keys(then))
+        if codes is not None and alive[column].isdisjoint(_real(codes))
+    ]
+    if not emptied:
+        return theta
+    settled = theta.copy()
+    settled[-1] += then.offset[emptied] @ theta[emptied]
+    settled[emptied] = 0.0
+    return settled
+
+
+def _find_pieces(then: Features, now: Features, *, alive: Alive) -> _Pieces | None:
+    """Return the parts of every feature; None if one is not made of features then."""
+    keys = {key: place for place, key in enumerate(_keys(then))}
+    parts: list[int] = []
+    whole: list[int] = []
+    share: list[float] = []
+    for place, (column, codes) in enumerate(_keys(now)):
+        same = keys.get((column, codes))
+        found = [same] if same is not None else []
+        if same is None and codes:
+            found = _find_union(then, column, codes, alive=alive[column])
+        if not found:
+            return None
+        parts += found
+        whole += [place] * len(found)
+        share += [1.0 / len(found)] * len(found)
+    return _Pieces(np.array(parts), np.array(whole), np.array(share))
+
+
+def _find_union(
+    then: Features, column: int, codes: tuple[int, ...], *, alive: frozenset[int]
+) -> list[int]:
+    """Return the flags at the anchor that a flag is the sum of; none if there are not.
+
+    Codes that no row has any more do not count.
+    """
+    wanted, found, covered = set(codes) & alive, [], set()
+    for place in np.flatnonzero(then.columns == column):
+        theirs = set(_real(then.codes[place] or ())) & alive
+        if theirs and theirs <= wanted:
+            found.append(int(place))
+            covered |= theirs
+    return found if covered == wanted else []
+
+
+def _centre_then(then: Features, pieces: _Pieces, width: int) -> Vector:
+    """Return the centre that each present feature's number had; zero for flags."""
+    centre = np.zeros(width)
+    centre[pieces.now] = then.centre[pieces.then]
+    return centre
+
+
+def _correct_gaps(
+    reference: Reference, now: Features, *, pieces: _Pieces, shift: Vector
+) -> tuple[Index, Index, Vector]:
+    """Return entries of A for gaps: where, of which feature, how much.
+
+    A gap is now filled with ``missing``; r e + t would give another number there.
+    """
+    then = reference.features
+    places = {column: len(then) + k for k, column in enumerate(reference.gaps)}
+    for place, (column, codes) in enumerate(_keys(then)):
+        if codes == GAP:
+            places[column] = place
+    at: list[int] = []
+    to: list[int] = []
+    entries: list[float] = []
+    source = dict(zip(pieces.now.tolist(), pieces.then.tolist(), strict=True))
+    for place in now.numbers.tolist():
+        flag = places.get(int(now.columns[place]))
+        if flag is None:
+            continue
+        part = source[place]
+        ratio = then.scale[part] / now.scale[place]
+        entry = now.missing[place] - (ratio * then.missing[part] + shift[place])
+        # The flag itself, or a feature that is it over a scale.
+        entry *= then.scale[flag] if flag < len(then) else 1.0
+        at.append(flag)
+        to.append(place)
+        entries.append(float(entry))
+    return np.array(at, np.intp), np.array(to, np.intp), np.array(entries)
+
+
+def _keys(features: Features) -> list[tuple[int, tuple[int, ...] | None]]:
+    """Return what each feature is about: its column, and codes if it is a flag."""
+    return list(zip(features.columns.tolist(), features.codes, strict=True))
+
+
+def _real(codes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the codes that rows of the fit can have; a gap has the code of none."""
+    return tuple(code for code in codes if code != UNKNOWN) if codes else (UNKNOWN,)
+
+
+def _matrix(values: Any, rows: Any, columns: Any, *, shape: tuple[int, int]) -> Any:
+    """Return a sparse matrix; entries at one place are added."""
+    places = np.concatenate(rows), np.concatenate(columns)
+    return csr_array(coo_array((np.concatenate(values), places), shape=shape))

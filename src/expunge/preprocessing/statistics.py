@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Statistics: what preprocessing learns from, kept so that rows can be taken out.
+
+Sums are exact integers, so that a removal gives to the last bit what counting the
+remaining rows gives. Extremes, medians and the most frequent number are no function of
+sums: for the columns that need one, the observed values are kept, sorted, without their
+owners. Categories are counted.
+
+Weights count for means and deviations, as in scikit-learn's StandardScaler. What fills
+gaps, extremes and categories go by rows.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.arrays import Index, Matrix, Private, Vector
+from ..core.packing import stored
+from ..exceptions import CannotRemove, UnknownRows
+from .columns import Column
+from .description import FitRange, FitSize, Group, OneHot, Preprocessing
+from .exact_sums import NOBODY_LEFT, STRANGERS, UNIT, ColumnSums, exact_sums
+
+Counts = NDArray[np.int64]
+
+
+@stored
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Statistics(Private):
+    """Sums, counts and sorted values over raw rows.
+
+    Attributes
+    ----------
+    n_rows
+        Number of rows.
+    summed
+        Positions of the columns that are summed.
+    sums, plain
+        Their sums with weights, and without; the latter is None if no weights were
+        given.
+    ordered
+        Sorted observed values of the columns that need them, by position.
+    counts, weights
+        Rows of each code of a column of categories, by position, and their exact
+        weight if weights were given.
+    """
+
+    n_rows: int
+    summed: tuple[int, ...]
+    sums: ColumnSums
+    plain: ColumnSums | None
+    ordered: Mapping[str, Vector]
+    counts: Mapping[str, Counts]
+    weights: Mapping[str, tuple[int, ...]]
+
+    @property
+    def unweighted(self) -> ColumnSums:
+        """The sums without weights."""
+        return self.sums if self.plain is None else self.plain
+
+    def sum_place(self, column: int) -> int:
+        """Return where the sums of a column are."""
+        return self.summed.index(column)
+
+    def has_gaps(self, column: int) -> bool:
+        """Whether a value of this column is missing in some row."""
+        sums = self.unweighted
+        return sums.powers[0][self.sum_place(column)] < sums.total
+
+    def weight_of(self, column: int, codes: Sequence[int]) -> int:
+        """Return the exact weight of the rows with these codes."""
+        if not self.weights:
+            counts = self.counts[str(column)]
+            return int(sum(counts[code] for code in codes)) << UNIT
+        weights = self.weights[str(column)]
+        return sum(weights[code] for code in codes)
+
+    def without(self, raw: Matrix, weight: Vector) -> "Statistics":
+        """Return the statistics without these rows.
+
+        Raises UnknownRows if they cannot all have been there, and CannotRemove if no
+        row would be left.
+        """
+        if len(raw) >= self.n_rows:
+            raise CannotRemove(NOBODY_LEFT)
+        gone = self._count_like(raw, weight)
+        weights = {
+            name: tuple(a - b for a, b in zip(mine, gone.weights[name], strict=True))
+            for name, mine in self.weights.items()
+        }
+        counts = {name: self.counts[name] - gone.counts[name] for name in self.counts}
+        if any((left < 0).any() for left in counts.values()):
+            raise UnknownRows(STRANGERS)
+        return replace(
+            self,
+            n_rows=self.n_rows - len(raw),
+            sums=self.sums.subtract(gone.sums),
+            plain=None if gone.plain is None else self.unweighted.subtract(gone.plain),
+            ordered={
+                name: _delete(values, gone.ordered[name])
+                for name, values in self.ordered.items()
+            },
+            counts=counts,
+            weights=weights,
+        )
+
+    def _count_like(self, raw: Matrix, weight: Vector) -> "Statistics":
+        """Return the same statistics of other rows."""
+        sizes = {name: len(counts) for name, counts in self.counts.items()}
+        given = None if self.plain is None else weight
+        return _count(
+            raw, given, summed=self.summed, ordered=tuple(self.ordered), sizes=sizes
+        )
+
+
+def count_rows(
+    described: Preprocessing,
+    columns: Sequence[Column],
+    *,
+    raw: Matrix,
+    weight: Vector | None,
+) -> Statistics:
+    """Return the statistics of raw rows that this preprocessing learns from.
+
+    ``weight`` is None if no weights were given.
+    """
+    summed, ordered, sizes = [], [], {}
+    groups = [group for group in described.groups for _ in group.columns]
+    for place, (group, column) in enumerate(zip(groups, columns, strict=True)):
+        if column.kind == "category":
+            sizes[str(place)] = len(column.categories)
+            continue
+        if group.fill is not None or group.scale is not None:
+            summed.append(place)
+        if needs_order(group):
+            ordered.append(str(place))
+    return _count(
+        raw, weight, summed=tuple(summed), ordered=tuple(ordered), sizes=sizes
+    )
+
+
+def needs_order(group: Group) -> bool:
+    """Whether sums do not tell what is learned of these columns of numbers."""
+    if isinstance(group.encode, OneHot):
+        return False
+    fill = None if group.fill is None else group.fill.strategy
+    extremes = isinstance(group.scale, FitRange | FitSize)
+    return extremes or fill in ("median", "most_frequent")
+
+
+def _count(
+    raw: Matrix,
+    weight: Vector | None,
+    *,
+    summed: tuple[int, ...],
+    ordered: tuple[str, ...],
+    sizes: Mapping[str, int],
+) -> Statistics:
+    """Return sums, sorted values and counts of raw rows."""
+    numbers = raw[:, list(summed)]
+    codes = {name: _codes(raw[:, int(name)], sizes[name]) for name in sizes}
+    weights = {}
+    if weight is not None:
+        weights = {
+            name: tuple(exact_sums([weight], codes[name], n_bins=size))
+            for name, size in sizes.items()
+        }
+    return Statistics(
+        n_rows=len(raw),
+        summed=summed,
+        sums=ColumnSums.of(numbers, weight, highest=2),
+        plain=None if weight is None else ColumnSums.of(numbers, None, highest=1),
+        ordered={name: _sort(raw[:, int(name)]) for name in ordered},
+        counts={
+            name: np.bincount(codes[name], minlength=size).astype(np.int64)
+            for name, size in sizes.items()
+        },
+        weights=weights,
+    )
+
+
+def _codes(column: Vector, size: int) -> Index:
+    """Return the codes in a raw column; refuse those that nobody was fitted with."""
+    if column.min(initial=0.0) < 0.0 or column.max(initial=0.0) >= size:
+        raise UnknownRows(STRANGERS)
+    return column.astype(np.intp)
+
+
+def _sort(column: Vector) -> Vector:
+    """Return the observed values in order."""
+    return np.sort(column[~np.isnan(column)])
+
+
+def _delete(values: Vector, gone: Vector) -> Vector:
+    """Return sorted values without these sorted ones, each of which must be there."""
+    if not gone.size:
+        return values
+    places = np.searchsorted(values, gone)
+    # Of equal values, one place each.
+    places = places + np.arange(len(gone)) - np.searchsorted(gone, gone)
+    if places[-1] >= len(values) or not (values[places] == gone).all():
+        raise UnknownRows(STRANGERS)
+    return np.delete(values, places)
