@@ -3,8 +3,11 @@ r"""FeatureMap: features that are linear in other features of the same rows.
 
 Sums over rows e are kept for the features as they were at the anchor. A scaler that
 learns something different since then changes every row, but linearly: x = A'e, e with a
-constant 1. Parameters theta of x act on e as A theta, so that sums over x follow from
-sums over e without a look at any row (docs/paper.md, "Preprocessing").
+constant 1 at its end. Parameters theta of x act on e as A theta, so that sums over x
+follow from sums over e without a look at any row (docs/paper.md, "Preprocessing").
+
+A column of A has few entries besides the constant's, so they are kept one by one. A
+product of A with a d x d matrix costs O(d^2).
 
 ``back`` is S with S A = I where the features allow it: it takes parameters of e to
 parameters of x. Nothing sound rests on it; it says where to start.
@@ -13,106 +16,149 @@ parameters of x. Nothing sound rests on it; it says where to start.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import hypot, sqrt
-from typing import Any, TypeAlias
 
 import numpy as np
-from scipy import sparse
-from scipy.sparse import csr_array
+from numpy.typing import NDArray
 
-from .arrays import SAFETY, Matrix, Private, Vector
+from .arrays import SAFETY, Index, Matrix, Private, Vector
 from .linalg import Symmetric
 
-Sparse: TypeAlias = csr_array[Any, tuple[int, int]]
 
-
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class FeatureMap(Private):
     """The map from rows e at the anchor to the rows x of the present features.
 
     Attributes
     ----------
-    forward
-        A, (number of e, number of x), repeated for every output.
-    back
-        S, (number of x, number of e), repeated likewise.
-    stretch
-        kappa, at least 1.
+    rows, columns, values
+        Entries of A besides the constant's, sorted by column; each column has one.
+        With an intercept the last column is the constant itself.
+    shift
+        The constant's entry in each column but the intercept's.
+    size
+        Number of e.
+    intercept
+        Whether the model has an intercept.
+    main, share
+        For each entry whether parameters come back by it, and what share of them.
+    outputs
+        Of the loss: parameters are (features, outputs), row by row.
     """
 
-    forward: Sparse
-    back: Sparse
-    stretch: float
+    rows: Index
+    columns: Index
+    values: Vector
+    shift: Vector
+    size: int
+    intercept: bool
+    main: NDArray[np.bool]
+    share: Vector
+    outputs: int = 1
 
-    @classmethod
-    def of(
-        cls, forward: Any, back: Any, *, stretch: float, outputs: int
-    ) -> "FeatureMap":
-        """Return the map for parameters with this many outputs."""
-        if outputs > 1:
-            eye = sparse.eye_array(outputs, format="csr")
-            forward, back = sparse.kron(forward, eye), sparse.kron(back, eye)
-        return cls(csr_array(forward), csr_array(back), max(1.0, stretch) * SAFETY)
+    @cached_property
+    def width(self) -> int:
+        """Number of x, intercept included."""
+        return len(self.shift) + self.intercept
+
+    @cached_property
+    def full_shift(self) -> Vector:
+        """The shift with zero for the intercept."""
+        return np.append(self.shift, np.zeros(int(self.intercept)))
+
+    @cached_property
+    def stretch(self) -> float:
+        """kappa: at least 1, and |A'e| <= kappa |e| for every row e.
+
+        With M the entries off the constant, b >= |M| and t the shift, a row has
+        |x|^2 <= (b |e'| + |t|)^2 + 1 where e = (e', 1): at most the square of the
+        largest singular value of [[b, |t|], [0, 1]] times |e|^2. The bound
+        1/min rho + |t|, which looks alike, is false where min rho > 1.
+        """
+        off = self.rows < self.size - 1
+        sizes = np.abs(self.values[off])
+        # |M| <= sqrt(|M|_1 |M|_inf)
+        most = np.bincount(self.columns[off], sizes).max(initial=0.0)
+        most *= np.bincount(self.rows[off], sizes).max(initial=0.0)
+        size, shift = sqrt(float(most)), float(np.linalg.norm(self.shift))
+        if not self.intercept:
+            return max(1.0, hypot(size, shift)) * SAFETY
+        # The larger singular value of [[size, shift], [0, 1]].
+        trace = size * size + shift * shift + 1.0
+        root = sqrt(max(trace * trace - 4.0 * size * size, 0.0))
+        return max(1.0, sqrt(0.5 * (trace + root))) * SAFETY
 
     def lift(self, theta: Vector) -> Vector:
         """Return A theta: what parameters of x are on e."""
-        return np.asarray(self.forward @ theta)
+        matrix = theta.reshape(-1, self.outputs)
+        lifted = np.zeros((self.size, self.outputs))
+        np.add.at(lifted, self.rows, self.values[:, None] * matrix[self.columns])
+        lifted[-1] += self.full_shift @ matrix
+        return lifted.ravel()
 
     def pull(self, gradient: Vector) -> Vector:
         """Return A'g: a gradient by parameters of x from one by those of e."""
-        return np.asarray(self.forward.T @ gradient)
-
-    def lower(self, theta: Vector) -> Vector:
-        """Return S theta: parameters of x near those of e."""
-        return np.asarray(self.back @ theta)
+        matrix = gradient.reshape(-1, self.outputs)
+        pulled = self._gather(self.values[:, None] * matrix[self.rows], axis=0)
+        pulled += np.outer(self.full_shift, matrix[-1])
+        return pulled.ravel()
 
     def pull_matrix(self, matrix: Symmetric) -> Symmetric:
         """Return A'MA."""
-        return _sandwich(csr_array(self.forward.T), matrix)
+        parts = self._split(matrix.dense())
+        left = self._gather(self.values[:, None, None, None] * parts[self.rows], axis=0)
+        left += self.full_shift[:, None, None, None] * parts[-1]
+        both = self.values[:, None] * left[:, :, self.rows]
+        pulled = self._gather(both, axis=2)
+        pulled += self.full_shift[:, None] * left[:, :, -1:]
+        return self._join(pulled)
 
-    def lower_matrix(self, matrix: Symmetric) -> Symmetric:
+    def back(self, theta: Vector) -> Vector:
+        """Return S theta: parameters of x near those of e."""
+        matrix = theta.reshape(-1, self.outputs)
+        near = np.zeros((self.width, self.outputs))
+        weights = self.back_weights
+        np.add.at(near, self.columns, weights[:, None] * matrix[self.rows])
+        if self.intercept:
+            near[-1] -= self.full_shift @ near
+        return near.ravel()
+
+    def back_matrix(self, matrix: Symmetric) -> Symmetric:
         """Return S M S'."""
-        return _sandwich(self.back, matrix)
+        parts, weights = self._split(matrix.dense()), self.back_weights
+        left = self._gather(weights[:, None, None, None] * parts[self.rows], axis=0)
+        if self.intercept:
+            left[-1] -= np.tensordot(self.full_shift, left, axes=1)
+        near = self._gather(weights[:, None] * left[:, :, self.rows], axis=2)
+        if self.intercept:
+            near[:, :, -1] -= np.einsum("iojp,j->iop", near, self.full_shift)
+        return self._join(near)
 
+    @cached_property
+    def back_weights(self) -> Vector:
+        """Entries of S at the places of A's, before the intercept takes its share."""
+        return np.where(self.main, self.share / self.values, 0.0)
 
-def bound_stretch(forward: Any, *, constant: int | None, kept: bool) -> float:
-    """Return kappa with |A'e| <= kappa |e| for every row e.
+    @cached_property
+    def _starts(self) -> Index | None:
+        """Where each column's entries begin; None if each has one entry."""
+        if len(self.columns) == self.width:
+            return None
+        return np.searchsorted(self.columns, np.arange(self.width))
 
-    With M the entries of A off the constant, b >= |M| and t the constant's shifts, a
-    row has |x|^2 <= (b |e'| + |t|)^2 + 1 where e = (e', 1): at most the square of the
-    largest singular value of [[b, |t|], [0, 1]] times |e|^2. That of 1/min rho + |t|,
-    which looks alike, is false where min rho > 1.
+    def _gather(self, entries: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+        """Return the sums of entries that belong to one column."""
+        if self._starts is None:
+            return entries
+        summed: NDArray[np.float64] = np.add.reduceat(entries, self._starts, axis=axis)
+        return summed
 
-    Parameters
-    ----------
-    forward
-        A, without the repetition for outputs.
-    constant
-        Position of the constant among e; None if it is not there.
-    kept
-        Whether the constant is also a feature, the last: the intercept's.
-    """
-    entries = abs(csr_array(forward))
-    shifts = 0.0
-    if constant is not None:
-        row = entries[[constant], :].toarray().ravel()
-        shifts = float(np.linalg.norm(row[:-1] if kept else row))
-        keep = np.ones(entries.shape[0], dtype=bool)
-        keep[constant] = False
-        entries = entries[keep, :]
-    # |M| <= sqrt(|M|_1 |M|_inf)
-    columns, rows = entries.sum(axis=0), entries.sum(axis=1)
-    size = sqrt(float(columns.max(initial=0.0)) * float(rows.max(initial=0.0)))
-    if not kept:
-        return hypot(size, shifts) * SAFETY
-    # The larger singular value of [[size, shifts], [0, 1]], by its trace and
-    # determinant.
-    trace = size * size + shifts * shifts + 1.0
-    root = sqrt(max(trace * trace - 4.0 * size * size, 0.0))
-    return sqrt(0.5 * (trace + root)) * SAFETY
+    def _split(self, matrix: Matrix) -> NDArray[np.float64]:
+        """Return a matrix as (e, outputs, e, outputs)."""
+        return matrix.reshape(self.size, self.outputs, self.size, self.outputs)
 
-
-def _sandwich(left: Sparse, matrix: Symmetric) -> Symmetric:
-    """Return left M left'."""
-    half: Matrix = left @ matrix.dense()
-    return Symmetric.from_dense(np.asarray(left @ half.T))
+    def _join(self, parts: NDArray[np.float64]) -> Symmetric:
+        """Return (x, outputs, x, outputs) as a symmetric matrix."""
+        width = self.width * self.outputs
+        return Symmetric.from_dense(parts.reshape(width, width))

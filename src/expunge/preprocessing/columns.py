@@ -158,9 +158,13 @@ def _find_all(group: Group, place: int, *, X: Any, encode: OneHot) -> tuple[Any,
     if encode.categories is not None:
         return encode.categories[place]
     source = group.columns[place]
-    keys, _ = find_categories(take_column(X, source), source)
+    keys, places = find_categories(take_column(X, source), source)
     found: set[Any] = set(keys)
-    if group.fill is not None and group.fill.strategy == "constant" and None in found:
+    if group.fill is not None and group.fill.strategy == "most_frequent":
+        return sort_categories(found | {None}, source)
+    if not (places == len(keys) - 1).any():
+        found.discard(None)
+    elif group.fill is not None:
         found = (found - {None}) | {group.fill.value}
     return sort_categories(found, source)
 

@@ -21,13 +21,12 @@ rounding would show. Then the rows must be read again.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-from scipy.sparse import coo_array, csr_array
 
 from ..core.arrays import Index, Matrix, Private, Vector
-from ..core.feature_map import FeatureMap, bound_stretch
+from ..core.feature_map import FeatureMap
 from ..core.packing import stored
 from .columns import UNKNOWN
 from .features import GAP, Features
@@ -146,24 +145,24 @@ def find_map(
     scaled = at < len(then)
     extra = entries[scaled] * then.offset[at[scaled]]
     shift -= np.bincount(to[scaled], extra, width)
-    rows = [pieces.then, at, np.full(width, constant)]
-    columns, values = [pieces.now, to, np.arange(width)], [ratio, entries, shift]
-    weights = pieces.share / ratio
-    back_rows, back_columns, back_values = [pieces.now], [pieces.then], [weights]
-    if reference.intercept:
-        at_end, one = np.array([constant]), np.ones(1)
-        last = np.array([width])
-        rows, columns, values = [*rows, at_end], [*columns, last], [*values, one]
-        back_rows += [np.full(len(weights), width), last]
-        back_columns += [pieces.then, at_end]
-        back_values += [-shift[pieces.now] * weights, one]
-        width += 1
-    A = _matrix(values, rows, columns, shape=(constant + 1, width))
-    S = _matrix(back_values, back_rows, back_columns, shape=(width, constant + 1))
-    stretch = bound_stretch(A, constant=constant, kept=reference.intercept)
-    if not stretch < MOST_STRETCH:
-        return None
-    return FeatureMap.of(A, S, stretch=stretch, outputs=outputs)
+    last = [width] if reference.intercept else []
+    columns = np.concatenate([pieces.now, to, last]).astype(np.intp)
+    order = np.argsort(columns, kind="stable")
+    ones = np.ones(len(last))
+    found = FeatureMap(
+        rows=np.concatenate([pieces.then, at, [constant] * len(last)])[order].astype(
+            np.intp
+        ),
+        columns=columns[order],
+        values=np.concatenate([ratio, entries, ones])[order],
+        shift=shift,
+        size=constant + 1,
+        intercept=reference.intercept,
+        main=np.concatenate([ratio > 0.0, np.zeros(len(at)), ones])[order] > 0.0,
+        share=np.concatenate([pieces.share, np.zeros(len(at)), ones])[order],
+        outputs=outputs,
+    )
+    return found if found.stretch < MOST_STRETCH else None
 
 
 def drop_emptied(reference: Reference, theta: Matrix, *, alive: Alive) -> Matrix:
@@ -267,9 +266,3 @@ def _keys(features: Features) -> list[tuple[int, tuple[int, ...] | None]]:
 def _real(codes: tuple[int, ...]) -> tuple[int, ...]:
     """Return the codes that rows of the fit can have; a gap has the code of none."""
     return tuple(code for code in codes if code != UNKNOWN) if codes else (UNKNOWN,)
-
-
-def _matrix(values: Any, rows: Any, columns: Any, *, shape: tuple[int, int]) -> Any:
-    """Return a sparse matrix; entries at one place are added."""
-    places = np.concatenate(rows), np.concatenate(columns)
-    return csr_array(coo_array((np.concatenate(values), places), shape=shape))

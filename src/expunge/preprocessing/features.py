@@ -353,7 +353,8 @@ def find_infrequent(
         whole = isinstance(encode.least, int)
         rare = counts < (encode.least if whole else encode.least * n_rows)
     if encode.most is not None:
-        n_features = len(counts) - int(rare.sum()) + int(rare.any())
+        # scikit-learn counts the shared feature in any case.
+        n_features = len(counts) - int(rare.sum()) + 1
         if n_features > encode.most:
             order = np.argsort(counts, kind="stable")
             rare[order[: len(order) - (encode.most - 1)]] = True

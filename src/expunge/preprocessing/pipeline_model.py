@@ -351,8 +351,12 @@ def drop_categories(
         declared = getattr(group.encode, "categories", None) is not None
         if counts is None or declared or counts[list(column.codes)].all():
             left.append(column)
-        else:
-            left.append(column.keep(set(np.flatnonzero(counts).tolist())))
+            continue
+        present = set(np.flatnonzero(counts).tolist())
+        if group.fill is not None and None in column.categories:
+            # What is missing later has the code of the most frequent category.
+            present.add(column.codes[column.categories.index(None)])
+        left.append(column.keep(present))
     return tuple(left)
 
 

@@ -25,17 +25,17 @@ from .summary import Scales
 
 def lift_state(base: State, features: FeatureMap) -> State:
     """Return the state of the present features; ``base`` stays as it is."""
-    anchor = features.lower(base.anchor)
+    anchor = features.back(base.anchor)
     offset = features.lift(anchor) - base.anchor
     gradient = base.gradient + base.loss_hessian @ offset
     inverse = base.inverse
     return base.replace(
         anchor=anchor,
-        last=features.lower(base.last),
+        last=features.back(base.last),
         gradient=features.pull(gradient),
         pull=base.objective.quadratic_gradient(anchor),
         hessian=features.pull_matrix(base.loss_hessian),
-        inverse=None if inverse is None else features.lower_matrix(inverse),
+        inverse=None if inverse is None else features.back_matrix(inverse),
         scales=_stretch_scales(base.scales, features.stretch),
         unsolved=None,
         features=features,
