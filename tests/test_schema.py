@@ -38,12 +38,10 @@ def read(tmp_path: Path, **columns: Any) -> TrainingTable:
     return read_table(path, ROLES)
 
 
-def feature(
-    tmp_path: Path, values: Any, name: str = "x", **others: Any
-) -> ColumnSchema:
+def found(tmp_path: Path, values: Any, name: str = "x") -> ColumnSchema:
     """Return what a column beside one of numbers is taken for."""
     plain = np.arange(N) % 7 / 2
-    table = read(tmp_path, plain=plain, **{name: values}, **others)
+    table = read(tmp_path, plain=plain, **{name: values})
     return next(one for one in table.schema.columns if one.name == name)
 
 
@@ -63,7 +61,7 @@ class TestKinds:
         ],
     )
     def test_are_told_apart(self, values: Any, kind: str, tmp_path: Path) -> None:
-        assert feature(tmp_path, values).kind == kind
+        assert found(tmp_path, values).kind == kind
 
     @pytest.mark.parametrize(
         ("name", "values", "why"),
@@ -86,9 +84,9 @@ class TestKinds:
     def test_columns_that_are_left_out(
         self, name: str, values: Any, why: str, tmp_path: Path
     ) -> None:
-        found = feature(tmp_path, values, name)
-        assert not found.is_used
-        assert why in found.describe()
+        column = found(tmp_path, values, name)
+        assert not column.is_used
+        assert why in column.describe()
 
     def test_ids_of_rows_without_people(self, tmp_path: Path) -> None:
         path = tmp_path / "rows.csv"
@@ -102,8 +100,8 @@ class TestKinds:
 
     def test_long_tails_share_a_column(self, tmp_path: Path) -> None:
         values = ["a", "b", "c"] * 30 + [f"q{i}" for i in range(30)]
-        assert feature(tmp_path, values).rare_below == 10
-        assert feature(tmp_path, ["a", "b", "c"] * 40).rare_below is None
+        assert found(tmp_path, values).rare_below == 10
+        assert found(tmp_path, ["a", "b", "c"] * 40).rare_below is None
 
     def test_too_many_categories(self, tmp_path: Path) -> None:
         n = 300 * 12

@@ -41,6 +41,8 @@ class Roles:
         Columns to leave out; they are not read.
     category
         Columns to take as words, whatever they look like.
+    task
+        "classification" or "regression"; None lets the target decide.
     """
 
     target: str
@@ -48,6 +50,7 @@ class Roles:
     weight: str | None = None
     drop: tuple[str, ...] = ()
     category: tuple[str, ...] = ()
+    task: str | None = None
 
     @property
     def named(self) -> list[str]:
@@ -103,11 +106,11 @@ def read_table(
     """
     file = open_table(Path(path))
     features = _find_features(file, roles, schema=schema)
-    text = {roles.target, roles.subject, *roles.category}
+    words = set(roles.category)
     if schema is not None:
-        text |= {one.name for one in schema.used if not one.is_number}
+        words |= {one.name for one in schema.used if not one.is_number}
     names = [*features, *roles.named]
-    table = file.read_columns(names, {name for name in text if name is not None})
+    table = file.read_columns(names, words | set(roles.named[:2]))
     columns = {name: TableColumn.of(file, table, name=name) for name in names}
     targets = find_targets(columns[roles.target])
     keep = ~targets.find_missing()
@@ -117,9 +120,11 @@ def read_table(
     subjects = None if roles.subject is None else take_ids(kept[roles.subject])
     weight = None if roles.weight is None else take_weights(kept[roles.weight])
     _require_variety(file, roles, y=y, subjects=subjects)
-    clean = {name: kept[name].clean().parse() for name in features}
+    clean = {name: kept[name].clean() for name in features}
+    clean |= {name: clean[name].parse() for name in features if name not in words}
     if schema is None:
         schema = _infer_schema(file, roles, columns=clean, y=y, subjects=subjects)
+    _require_task(targets.take(keep), schema, y=y)
     X = file.arrow.table({one.name: _take(clean, one) for one in schema.used})
     return TrainingTable(X, y, subjects, weight, schema, int((~keep).sum()))
 
@@ -135,6 +140,11 @@ def guess_task(y: NDArray[Any]) -> str:
         return "classification"
     if y.dtype.kind == "f" or (y.dtype.kind in "iu" and n_classes > MOST_CLASSES):
         return "regression"
+    if n_classes > MOST_CLASSES:
+        raise InvalidInput(
+            f"the target has {n_classes} different words, more than {MOST_CLASSES}; "
+            "choose another column with --target, or insist with --task classification"
+        )
     return "classification"
 
 
@@ -171,6 +181,10 @@ def _match_schema(
         raise InvalidInput(
             f"the schema is about the target {schema.target!r}, not {roles.target!r}; "
             "give that as --target, or another schema"
+        )
+    if roles.task not in (None, schema.task):
+        raise InvalidInput(
+            f"the schema says {schema.task}, not {roles.task}; write the task into it"
         )
     if roles.category:
         raise InvalidInput(
@@ -216,7 +230,7 @@ def _infer_schema(
             found.append(infer_column(columns[name], people))
         elif name not in roles.named:
             found.append(make_column(name, LEFT_OUT, why="columns without a name"))
-    schema = Schema(roles.target, guess_task(y), tuple(found))
+    schema = Schema(roles.target, roles.task or guess_task(y), tuple(found))
     if not schema.used:
         reasons = ", ".join(f"{one.name!r} ({one.why})" for one in found[:3])
         raise InvalidInput(
@@ -236,6 +250,20 @@ def _require_targets(targets: TableColumn, keep: NDArray[np.bool]) -> None:
         )
 
 
+def _require_task(targets: TableColumn, schema: Schema, *, y: NDArray[Any]) -> None:
+    """Raise if targets do not fit the task, or are none of the declared classes."""
+    if schema.task == "regression" and y.dtype.kind == "U":
+        what = "words, which a regression cannot predict"
+        advice = "choose another column, or --task classification"
+        raise targets.make_error(what, advice=advice)
+    if schema.classes is not None:
+        declared = set(schema.classes)
+        other = np.array([value not in declared for value in y.tolist()])
+        if other.any():
+            what, advice = "none of the declared classes", "mend it, or declare it too"
+            raise targets.make_error(what, at=other, advice=advice)
+
+
 def _require_variety(
     file: TableFile,
     roles: Roles,
@@ -247,10 +275,6 @@ def _require_variety(
     if (y == y[0]).all():
         what, advice = "the same target in every row", "choose another column"
         raise file.make_error(roles.target, what, advice=advice)
-    n_words = len(np.unique(y)) if y.dtype.kind == "U" else 0
-    if n_words > MOST_CLASSES:
-        what = f"{n_words} different words to predict, more than {MOST_CLASSES}"
-        raise file.make_error(roles.target, what, advice="choose another column")
     if subjects is not None and len(set(subjects)) == 1:
         what = "every row belongs to the same person, so no row would be left"
         advice = "choose the column that says whose row it is"
