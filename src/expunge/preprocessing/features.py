@@ -11,7 +11,7 @@ Features of other rows are therefore linear in these, in the indicators of gaps 
 constant: see ``feature_maps``.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
 from typing import Any, NamedTuple
@@ -334,14 +334,20 @@ def _fill_most_frequent(
     codes: dict[Any, tuple[int, ...]], counts: NDArray[np.int64]
 ) -> dict[Any, tuple[int, ...]]:
     """Return the codes of each category, gaps counted to the most frequent one."""
-    if None not in codes:
+    most = find_most_frequent(codes, counts)
+    if most is None or None not in codes:
         return codes
     known = {key: own for key, own in codes.items() if key is not None}
-    if not known or not counts[[own[0] for own in known.values()]].sum():
-        return codes
-    # The first of equals, as they are sorted.
-    most = max(known, key=lambda key: counts[known[key][0]])
     return {**known, most: (*known[most], *codes[None])}
+
+
+def find_most_frequent(
+    codes: Mapping[Any, tuple[int, ...]], counts: NDArray[np.int64]
+) -> Any:
+    """Return the most frequent category, of equals the first; None if there is none."""
+    known = {key: counts[own[0]] for key, own in codes.items() if key is not None}
+    most = max(known, key=known.__getitem__, default=None)
+    return most if most is not None and known[most] else None
 
 
 def find_infrequent(

@@ -39,7 +39,7 @@ from ..removal.summary import summarise
 from .columns import UNKNOWN, Column, Recipe, read_columns
 from .description import Preprocessing
 from .feature_maps import Alive, Reference, drop_emptied, find_map
-from .features import Features, learn_features
+from .features import Features, find_most_frequent, learn_features
 from .fitted import FittedPreprocessing
 from .statistics import Statistics, count_rows, needs_order
 
@@ -139,7 +139,8 @@ class PipelineModel(PrivateModel):
 
     def public_parts(self) -> dict[str, Any]:
         """Return what predictions need besides the release."""
-        fitted = FittedPreprocessing(self.described, self.columns, self.features)
+        columns = publish_columns(self.described, self.columns, self.statistics)
+        fitted = FittedPreprocessing(self.described, columns, self.features)
         return PrivateModel.public_parts(self) | {"preprocessing": fitted}
 
     def _since(self, clock: float) -> Self:
@@ -358,6 +359,28 @@ def drop_categories(
             present.add(column.codes[column.categories.index(None)])
         left.append(column.keep(present))
     return tuple(left)
+
+
+def publish_columns(
+    described: Preprocessing, columns: tuple[Column, ...], statistics: Statistics
+) -> tuple[Column, ...]:
+    """Return the columns as predictions read them.
+
+    A missing category is read as the most frequent one, if that fills it: then nothing
+    says whether one was missing in the rows.
+    """
+    groups = [group for group in described.groups for _ in group.columns]
+    published = []
+    for place, (group, column) in enumerate(zip(groups, columns, strict=True)):
+        fill = None if group.fill is None else group.fill.strategy
+        if column.kind == "category" and fill == "most_frequent":
+            pairs = zip(column.categories, column.codes, strict=True)
+            codes = {key: (code,) for key, code in pairs}
+            most = find_most_frequent(codes, statistics.counts[str(place)])
+            known = {code for key, (code,) in codes.items() if key is not None}
+            column = replace(column.keep(known), filled=most)
+        published.append(column)
+    return tuple(published)
 
 
 def _settle(

@@ -109,8 +109,9 @@ class _Part:
 
     def _make_one_hot(self, encode: OneHot) -> OneHotEncoder:
         (place,) = self.places
-        column, rare = self.fitted.columns[place], self._rare_codes(place)
-        keys = [np.nan if key is None else key for key in self._encoded(column)]
+        column = self.fitted.columns[place]
+        rare = set(rare_codes(self.fitted.features, place)) & set(column.codes)
+        keys = [np.nan if key is None else key for key in column.categories]
         least = None
         if rare:
             least = INFREQUENT if len(rare) < len(keys) else EVERYTHING
@@ -121,12 +122,6 @@ class _Part:
             drop=encode.drop,
             sparse_output=False,
         )
-
-    def _encoded(self, column: Column) -> list[Any]:
-        """Return the categories that reach the encoder, gaps filled."""
-        fill = self.group.fill
-        filled = fill is not None and fill.strategy == "most_frequent"
-        return [key for key in column.categories if not (filled and key is None)]
 
     def _make_ordinal(self, encode: Ordinal) -> OrdinalEncoder:
         declared = [
@@ -148,14 +143,6 @@ class _Part:
             return MinMaxScaler(feature_range=(scale.low, scale.high))
         return MaxAbsScaler()
 
-    def _rare_codes(self, place: int) -> tuple[int, ...]:
-        """Return the codes that share a feature, gaps not counted."""
-        column = self.fitted.columns[place]
-        keys = dict(zip(column.codes, column.categories, strict=True))
-        found = rare_codes(self.fitted.features, place)
-        known = self._encoded(column)
-        return tuple(code for code in found if code in keys and keys[code] in known)
-
     def set_learned(self, steps: Any) -> None:
         """Replace what fitted steps have learned from made-up rows."""
         if isinstance(steps, str) or not isinstance(steps, Pipeline):
@@ -167,7 +154,8 @@ class _Part:
             if name == "fill" and numbers.size:
                 self._set_fill(step, numbers)
             elif name == "fill":
-                step.statistics_ = np.array([self._most_frequent()], dtype=object)
+                filled = self.fitted.columns[self.places[0]].filled
+                step.statistics_ = np.array([filled], dtype=object)
             elif name == "scale":
                 self._set_scale(step, numbers if self.group.scale_first else at)
 
@@ -179,18 +167,6 @@ class _Part:
             scale, offset = features.scale[numbers], features.offset[numbers]
             filled = (filled - offset) * scale + features.centre[numbers]
         step.statistics_ = filled
-
-    def _most_frequent(self) -> Any:
-        """Return the category that fills the gaps of the part's column."""
-        fill, (place,) = self.group.fill, self.places
-        assert fill is not None
-        if fill.strategy == "constant":
-            return fill.value
-        column, features = self.fitted.columns[place], self.fitted.features
-        gap = column.codes[column.categories.index(None)]
-        codes = {code for own in features.codes if own and gap in own for code in own}
-        keys = zip(column.categories, column.codes, strict=True)
-        return next(key for key, code in keys if code in codes and key is not None)
 
     def _set_scale(self, step: Any, at: Index) -> None:
         """Set centre and scale of the features at these places."""
