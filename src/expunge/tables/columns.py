@@ -110,6 +110,7 @@ class TableColumn:
         )
         for kind in kinds:
             with suppress(arrow.ArrowInvalid):
+                words.slice(0, 1).cast(kind)  # most kinds fail here, and at once
                 return replace(self, values=words.cast(kind).take(encoded.indices))
         parsed = self._parse_commas(words)
         if parsed is None:

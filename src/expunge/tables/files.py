@@ -151,6 +151,7 @@ def open_table(path: Path, suffixes: Sequence[str] = SUFFIXES) -> TableFile:
     data = read_bytes(path)
     refuse_binary(path, data)
     separator = _find_separator(data)
+    refuse_open_quote(path, data, separator=separator)
     with explain_unreadable(path, data):
         options = _set_csv_options(arrow, separator)
         reader = arrow.csv.open_csv(arrow.BufferReader(data), **options)
@@ -310,7 +311,6 @@ def _read_arrow(file: TableFile, names: list[str], *, as_text: list[bool]) -> An
             return arrow.feather.read_table(path, columns=names, memory_map=False)
         with arrow.parquet.ParquetFile(path) as opened:
             return opened.read(columns=names)
-    refuse_open_quote(path, file.data, separator=file.separator)
     text = [name for name, plain in zip(names, as_text, strict=True) if plain]
     options = arrow.csv.ConvertOptions(
         include_columns=names,

@@ -135,7 +135,7 @@ def guess_task(y: NDArray[Any]) -> str:
     Two distinct values are classes, whatever they are, and so are up to 50 words or
     whole numbers. Other numbers are amounts.
     """
-    n_classes = len(np.unique(y))
+    n_classes = len(set(y.tolist()))
     if n_classes <= 2:
         return "classification"
     if y.dtype.kind == "f" or (y.dtype.kind in "iu" and n_classes > MOST_CLASSES):
