@@ -138,7 +138,8 @@ class FeatureMap(Private):
     @cached_property
     def back_weights(self) -> Vector:
         """Entries of S at the places of A's, before the intercept takes its share."""
-        return np.where(self.main, self.share / self.values, 0.0)
+        weights = np.zeros(len(self.values))
+        return np.divide(self.share, self.values, out=weights, where=self.main)
 
     @cached_property
     def _starts(self) -> Index | None:

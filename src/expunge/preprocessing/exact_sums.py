@@ -36,7 +36,8 @@ LIMB_BITS = 14
 N_LIMBS = 4
 BLOCK = 2**16
 CHUNK = 2**20  # entries of a dense design that are laid out at a time
-GUARD_BITS = 64  # of a square root, beyond its last whole bit
+ROOT_BITS = 256  # of what a square root is taken of, at least
+FEW = 8  # rows that are summed faster one by one
 
 STRANGERS = (
     "these rows cannot all have been fitted, or not with these weights; pass the rows "
@@ -65,6 +66,8 @@ class ColumnSums(Private):
     @classmethod
     def of(cls, X: Design, weight: Vector | None, highest: int) -> "ColumnSums":
         """Return the sums of these rows up to the ``highest`` power; NaN is missing."""
+        if X.shape[0] <= FEW and not sparse.issparse(X):
+            return _sum_few(X, weight, highest)
         total = total_weight(weight, X.shape[0])
         powers: list[list[int]] = [[] for _ in range(highest + 1)]
         for entries in _columns(X, weight):
@@ -125,6 +128,25 @@ class Entries(Private):
             counts = np.bincount(self.bins, minlength=self.n_bins)
             return [count << UNIT for count in counts.tolist()]
         return [s << UNIT for s in exact_sums(factors, self.bins, n_bins=self.n_bins)]
+
+
+def _sum_few(X: Design, weight: Vector | None, highest: int) -> ColumnSums:
+    """Return the sums of a few rows, one entry after the other."""
+    weights = [1 << UNIT] * X.shape[0]
+    if weight is not None:
+        weights = [to_units(w) for w in weight.tolist()]
+    columns = []
+    for column in np.asarray(X).T.tolist():
+        sums = [0] * (highest + 1)
+        for x, w in zip(column, weights, strict=True):
+            if x == x:
+                unit, term = to_units(x), w
+                for p in range(highest + 1):
+                    sums[p] += term
+                    term *= unit
+        columns.append(sums)
+    powers = tuple(tuple(sums[p] for sums in columns) for p in range(highest + 1))
+    return ColumnSums(sum(weights), powers)
 
 
 def total_weight(weight: Vector | None, n_rows: int) -> int:
@@ -206,7 +228,10 @@ def _columns(X: Design, weight: Vector | None) -> Iterator[Entries]:
 
 def find_mean(weight: int, first: int) -> float:
     """Return S_1 / S_0, correctly rounded; NaN if nothing was summed."""
-    return first / (weight << UNIT) if weight else nan
+    if not weight:
+        return nan
+    zeros = (weight & -weight).bit_length() - 1
+    return _scale(first, weight >> zeros, -UNIT - zeros)
 
 
 def find_deviation(weight: int, first: int, second: int) -> float:
@@ -216,8 +241,23 @@ def find_deviation(weight: int, first: int, second: int) -> float:
     """
     if not weight:
         return nan
-    square = (weight * second - first**2) << (2 * GUARD_BITS)
-    return isqrt(square) / (weight << (UNIT + GUARD_BITS))
+    square = weight * second - first**2
+    if not square:
+        return 0.0
+    # Zeros at the end say nothing: a short number has the same root.
+    zeros = ((square & -square).bit_length() - 1) // 2 * 2
+    square >>= zeros
+    more = max(0, ROOT_BITS - square.bit_length() + 1) // 2 * 2
+    root, exponent = isqrt(square << more), (zeros - more) // 2 - UNIT
+    zeros = (weight & -weight).bit_length() - 1
+    return _scale(root, weight >> zeros, exponent - zeros)
+
+
+def _scale(numerator: int, denominator: int, exponent: int) -> float:
+    """Return 2^exponent numerator / denominator, correctly rounded."""
+    if exponent >= 0:
+        return (numerator << exponent) / denominator
+    return numerator / (denominator << -exponent)
 
 
 def to_units(value: float) -> int:

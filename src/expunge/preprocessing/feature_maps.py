@@ -19,21 +19,15 @@ feature has one of its own again, or scales differ by more than a thousand, wher
 rounding would show. Then the rows must be read again.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 
 from ..core.arrays import Index, Matrix, Private, Vector
 from ..core.feature_map import FeatureMap
 from ..core.packing import stored
-from .columns import UNKNOWN
-from .features import GAP, Features
+from .features import Features, Layout
 from .statistics import Statistics
-
-Alive: TypeAlias = Mapping[int, frozenset[int]]
-"""The codes that rows still have, by column; of one with gaps, UNKNOWN."""
 
 MOST_STRETCH = 1e3
 
@@ -62,14 +56,11 @@ class Reference(Private):
         cls, features: Features, statistics: Statistics, *, intercept: bool
     ) -> "Reference":
         """Return the reference for features that these rows have now."""
-        flagged = {
-            int(column)
-            for column, codes in zip(features.columns, features.codes, strict=True)
-            if codes == GAP
-        }
+        layout = features.layout
+        flagged = set(layout.columns[layout.indicators].tolist())
         gaps = [
-            int(column)
-            for column in dict.fromkeys(features.columns[features.numbers].tolist())
+            column
+            for column in dict.fromkeys(layout.columns[layout.numbers].tolist())
             if column in statistics.summed
             and statistics.has_gaps(column)
             and column not in flagged
@@ -120,7 +111,7 @@ class _Pieces(Private):
 
 
 def find_map(
-    reference: Reference, now: Features, *, alive: Alive, outputs: int
+    reference: Reference, now: Features, *, statistics: Statistics, outputs: int
 ) -> FeatureMap | None:
     """Return how rows of the present features follow from those at the anchor.
 
@@ -128,12 +119,12 @@ def find_map(
     ----------
     reference, now
         The features then and now.
-    alive
-        For each column of categories, the codes that rows still have.
+    statistics
+        Of the remaining rows.
     outputs
         Of the loss.
     """
-    pieces = _find_pieces(reference.features, now, alive=alive)
+    pieces = _find_pieces(reference.features.layout, now.layout, statistics=statistics)
     if pieces is None:
         return None
     then, constant, width = reference.features, reference.constant, len(now)
@@ -165,18 +156,16 @@ def find_map(
     return found if found.stretch < MOST_STRETCH else None
 
 
-def drop_emptied(reference: Reference, theta: Matrix, *, alive: Alive) -> Matrix:
+def drop_emptied(
+    reference: Reference, theta: Matrix, *, statistics: Statistics
+) -> Matrix:
     """Return parameters of e without those of categories that no row has any more.
 
     Such a feature is the same in all remaining rows, its offset: moved to the constant,
     nothing changes for any of them.
     """
     then = reference.features
-    emptied = [
-        place
-        for place, (column, codes) in enumerate(_keys(then))
-        if codes is not None and alive[column].isdisjoint(_real(codes))
-    ]
+    emptied = _find_emptied(then.layout, statistics)
     if not emptied:
         return theta
     settled = theta.copy()
@@ -185,17 +174,41 @@ def drop_emptied(reference: Reference, theta: Matrix, *, alive: Alive) -> Matrix
     return settled
 
 
-def _find_pieces(then: Features, now: Features, *, alive: Alive) -> _Pieces | None:
+def _find_emptied(layout: Layout, statistics: Statistics) -> list[int]:
+    """Return the places of flags and indicators that no row has any more."""
+    emptied = [
+        int(place)
+        for place in layout.indicators
+        if not statistics.has_gaps(int(layout.columns[place]))
+    ]
+    table = layout.flags
+    for column, first, last in zip(
+        table.columns.tolist(), table.first, table.last, strict=True
+    ):
+        places = table.places[first + 1 : last]
+        hits = statistics.counts[str(column)][: len(places)]
+        if not hits[places[: len(hits)] >= 0].all():
+            present = set(places[: len(hits)][hits > 0].tolist())
+            emptied += sorted(set(places.tolist()) - present - {-1})
+    return emptied
+
+
+def _find_pieces(
+    then: Layout, now: Layout, *, statistics: Statistics
+) -> _Pieces | None:
     """Return the parts of every feature; None if one is not made of features then."""
-    keys = {key: place for place, key in enumerate(_keys(then))}
+    if now.equals(then):
+        every = np.arange(len(now))
+        return _Pieces(every, every, np.ones(len(now)))
     parts: list[int] = []
     whole: list[int] = []
     share: list[float] = []
-    for place, (column, codes) in enumerate(_keys(now)):
-        same = keys.get((column, codes))
+    for (column, codes), place in now.keys.items():
+        same = then.keys.get((column, codes))
         found = [same] if same is not None else []
         if same is None and codes:
-            found = _find_union(then, column, codes, alive=alive[column])
+            present = np.flatnonzero(statistics.counts[str(column)]).tolist()
+            found = _find_union(then, column, codes, alive=set(present))
         if not found:
             return None
         parts += found
@@ -205,17 +218,17 @@ def _find_pieces(then: Features, now: Features, *, alive: Alive) -> _Pieces | No
 
 
 def _find_union(
-    then: Features, column: int, codes: tuple[int, ...], *, alive: frozenset[int]
+    then: Layout, column: int, codes: tuple[int, ...], *, alive: set[int]
 ) -> list[int]:
     """Return the flags at the anchor that a flag is the sum of; none if there are not.
 
     Codes that no row has any more do not count.
     """
     wanted, found, covered = set(codes) & alive, [], set()
-    for place in np.flatnonzero(then.columns == column):
-        theirs = set(_real(then.codes[place] or ())) & alive
+    for place in np.flatnonzero(then.columns == column).tolist():
+        theirs = set(then.codes[place] or ()) & alive
         if theirs and theirs <= wanted:
-            found.append(int(place))
+            found.append(place)
             covered |= theirs
     return found if covered == wanted else []
 
@@ -236,15 +249,14 @@ def _correct_gaps(
     """
     then = reference.features
     places = {column: len(then) + k for k, column in enumerate(reference.gaps)}
-    for place, (column, codes) in enumerate(_keys(then)):
-        if codes == GAP:
-            places[column] = place
+    for place in then.layout.indicators.tolist():
+        places[int(then.layout.columns[place])] = place
     at: list[int] = []
     to: list[int] = []
     entries: list[float] = []
     source = dict(zip(pieces.now.tolist(), pieces.then.tolist(), strict=True))
-    for place in now.numbers.tolist():
-        flag = places.get(int(now.columns[place]))
+    for place in now.layout.numbers.tolist():
+        flag = places.get(int(now.layout.columns[place]))
         if flag is None:
             continue
         part = source[place]
@@ -256,13 +268,3 @@ def _correct_gaps(
         to.append(place)
         entries.append(float(entry))
     return np.array(at, np.intp), np.array(to, np.intp), np.array(entries)
-
-
-def _keys(features: Features) -> list[tuple[int, tuple[int, ...] | None]]:
-    """Return what each feature is about: its column, and codes if it is a flag."""
-    return list(zip(features.columns.tolist(), features.codes, strict=True))
-
-
-def _real(codes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the codes that rows of the fit can have; a gap has the code of none."""
-    return tuple(code for code in codes if code != UNKNOWN) if codes else (UNKNOWN,)

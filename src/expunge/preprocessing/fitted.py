@@ -37,7 +37,7 @@ class FittedPreprocessing:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the features."""
-        return self.features.names
+        return self.features.layout.names
 
     @property
     def sources(self) -> tuple[Source, ...]:

@@ -11,6 +11,7 @@ does not fit the budget, or the features do not follow from those at the anchor.
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from time import perf_counter
 from typing import Any, Self
 
@@ -36,11 +37,12 @@ from ..promise.budget import Budget
 from ..removal import Mechanism, State
 from ..removal.lift import lift_state
 from ..removal.summary import summarise
-from .columns import UNKNOWN, Column, Recipe, read_columns
+from .columns import Column, Recipe, read_columns
 from .description import Preprocessing
-from .feature_maps import Alive, Reference, drop_emptied, find_map
-from .features import Features, find_most_frequent, learn_features
+from .feature_maps import Reference, drop_emptied, find_map
+from .features import Features
 from .fitted import FittedPreprocessing
+from .learning import find_most_frequent, learn_again, learn_features
 from .statistics import Statistics, count_rows, needs_order
 
 Raw = Callable[[], Rows]
@@ -156,7 +158,12 @@ class PipelineModel(PrivateModel):
         """Return the model with its preprocessing learned without these rows."""
         statistics = self.statistics.without(np.asarray(removed.X), removed.weight)
         columns = drop_categories(self.described, self.columns, statistics)
-        features = learn_features(self.described, columns, statistics)
+        if columns == self.columns:
+            features = learn_again(
+                self.described, columns, statistics, before=self.features
+            )
+        else:
+            features = learn_features(self.described, columns, statistics)
         return replace_fields(
             self, statistics=statistics, columns=columns, features=features
         )
@@ -188,15 +195,15 @@ class PipelineModel(PrivateModel):
 
     def _lift(self, base: State) -> State | None:
         """Return the state of the present features, if they follow from the sums."""
-        alive = find_alive(self.reference.features, self.statistics)
+        reference, statistics = self.reference, self.statistics
         outputs = self.objective.loss.outputs
-        base = base.replace(
-            anchor=_settle(self.reference, base.anchor, alive=alive, outputs=outputs),
-            last=_settle(self.reference, base.last, alive=alive, outputs=outputs),
-        )
-        if self.reference.plain and self.features.equals(self.reference.features):
+        settle = partial(_settle, reference, statistics=statistics, outputs=outputs)
+        base = base.replace(anchor=settle(base.anchor), last=settle(base.last))
+        if reference.plain and self.features.equals(reference.features):
             return base
-        found = find_map(self.reference, self.features, alive=alive, outputs=outputs)
+        found = find_map(
+            reference, self.features, statistics=statistics, outputs=outputs
+        )
         return None if found is None else lift_state(base, found)
 
     def _present_state(self) -> State:
@@ -325,19 +332,6 @@ def anchor_at(
     return replace(answer, state=agreement.mechanism.init(summary))
 
 
-def find_alive(features: Features, statistics: Statistics) -> Alive:
-    """Return the codes that rows still have, for each column with flags."""
-    alive = {}
-    for column, _ in features.flags():
-        counts = statistics.counts.get(str(column))
-        if counts is not None:
-            alive[column] = frozenset(np.flatnonzero(counts).tolist())
-        else:
-            gaps = statistics.has_gaps(column)
-            alive[column] = frozenset([UNKNOWN] if gaps else [])
-    return alive
-
-
 def drop_categories(
     described: Preprocessing, columns: tuple[Column, ...], statistics: Statistics
 ) -> tuple[Column, ...]:
@@ -384,8 +378,8 @@ def publish_columns(
 
 
 def _settle(
-    reference: Reference, theta: Vector, *, alive: Alive, outputs: int
+    reference: Reference, theta: Vector, *, statistics: Statistics, outputs: int
 ) -> Vector:
     """Return parameters of e without those of emptied categories."""
     matrix = theta.reshape(-1, outputs)
-    return drop_emptied(reference, matrix, alive=alive).ravel()
+    return drop_emptied(reference, matrix, statistics=statistics).ravel()

@@ -65,7 +65,7 @@ def _find_parts(fitted: FittedPreprocessing) -> list["_Part"]:
         own = range(first, first + len(group.columns))
         first += len(group.columns)
         # Nothing is left of a column that has no feature.
-        places = [p for p in own if (fitted.features.columns == p).any()]
+        places = [p for p in own if (fitted.features.layout.columns == p).any()]
         if isinstance(group.encode, OneHot):
             parts += [_Part(group, [place], fitted) for place in places]
         elif places:
@@ -148,8 +148,10 @@ class _Part:
         if isinstance(steps, str) or not isinstance(steps, Pipeline):
             return
         features = self.fitted.features
-        at = np.flatnonzero(np.isin(features.columns, self.places))
-        numbers = np.array([j for j in at if features.codes[j] is None], dtype=np.intp)
+        at = np.flatnonzero(np.isin(features.layout.columns, self.places))
+        numbers = np.array(
+            [j for j in at if features.layout.codes[j] is None], dtype=np.intp
+        )
         for name, step in steps.steps:
             if name == "fill" and numbers.size:
                 self._set_fill(step, numbers)
@@ -193,9 +195,9 @@ class _Part:
 
 def rare_codes(features: Features, place: int) -> tuple[int, ...]:
     """Return the codes of a column's infrequent categories, which share a feature."""
-    for j in np.flatnonzero(features.columns == place):
-        if features.names[j].endswith("_infrequent_sklearn"):
-            return features.codes[j] or ()
+    for j in np.flatnonzero(features.layout.columns == place):
+        if features.layout.names[j].endswith("_infrequent_sklearn"):
+            return features.layout.codes[j] or ()
     return ()
 
 
@@ -221,7 +223,7 @@ def _make_values(fitted: FittedPreprocessing, place: int, column: Column) -> lis
     if column.kind == "number":
         features = fitted.features
         gap = (place, GAP) in zip(
-            features.columns.tolist(), features.codes, strict=True
+            features.layout.columns.tolist(), features.layout.codes, strict=True
         )
         return [0.0, 1.0, np.nan] if gap else [0.0, 1.0]
     if column.kind == "ordinal":

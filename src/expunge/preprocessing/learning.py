@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What preprocessing learns: features from statistics, as scikit-learn defines them.
+
+A function of exact sums, counts and sorted values alone, each number rounded once. So
+what is learned after a removal is, to the last bit, what the remaining rows give.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import nan
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.arrays import Vector
+from ..exceptions import InvalidInput
+from .columns import UNKNOWN, Column
+from .description import (
+    FillGaps,
+    FitRange,
+    Group,
+    OneHot,
+    Preprocessing,
+    Scale,
+    Standardise,
+)
+from .exact_sums import UNIT, find_deviation, find_mean, to_units
+from .features import GAP, Feature, Features
+from .statistics import Statistics
+
+# Below this scikit-learn takes a range for zero.
+NO_RANGE = 10.0 * float(np.finfo(np.float64).eps)
+
+
+def learn_features(
+    described: Preprocessing, columns: Sequence[Column], statistics: Statistics
+) -> Features:
+    """Return what fitting the preprocessing to the counted rows gives."""
+    features: list[Feature] = []
+    first = 0
+    for group in described.groups:
+        own = range(first, first + len(group.columns))
+        first += len(group.columns)
+        if isinstance(group.encode, OneHot):
+            for place in own:
+                features += _learn_flags(group, place, columns[place], statistics)
+            continue
+        for place in own:
+            features += _learn_number(group, place, columns[place], statistics)
+        if group.fill is not None and group.fill.indicator:
+            for place in own:
+                features += _learn_indicator(group, place, columns[place], statistics)
+    if not features:
+        raise InvalidInput(
+            "preprocessing leaves no column; check the groups, or declare categories"
+        )
+    return Features.of(features)
+
+
+def learn_again(
+    described: Preprocessing,
+    columns: Sequence[Column],
+    statistics: Statistics,
+    *,
+    before: Features,
+) -> Features:
+    """Return the same as ``learn_features``, for columns with the same categories.
+
+    Numbers alone are learned again where nothing else can have changed.
+    """
+    changed: list[Feature] = []
+    first = 0
+    for group in described.groups:
+        own = range(first, first + len(group.columns))
+        first += len(group.columns)
+        if isinstance(group.encode, OneHot):
+            if not _is_settled(group):
+                return learn_features(described, columns, statistics)
+            continue
+        if group.fill is None and group.scale is None:
+            continue
+        for place in own:
+            found = _learn_number(group, place, columns[place], statistics)
+            if group.fill is not None and group.fill.indicator:
+                found += _learn_indicator(group, place, columns[place], statistics)
+            old = [
+                key
+                for key in ((place, None), (place, GAP))
+                if key in before.layout.keys
+            ]
+            if [(one.column, one.codes) for one in found] != old:
+                return learn_features(described, columns, statistics)
+            changed += found
+    return before.replace_numbers(changed) if changed else before
+
+
+def _is_settled(group: Group) -> bool:
+    """Whether flags depend on nothing but which categories there are."""
+    encode = group.encode
+    assert isinstance(encode, OneHot)
+    filled = group.fill is not None and group.fill.strategy == "most_frequent"
+    grouped = encode.least is not None or encode.most is not None
+    return group.scale is None and not filled and not grouped
+
+
+def _learn_number(
+    group: Group, place: int, column: Column, statistics: Statistics
+) -> list[Feature]:
+    """Return the feature of a number; none if nothing of it is observed."""
+    name, fill, scale = str(column.source), group.fill, group.scale
+    if fill is None and scale is None:
+        return [Feature(name, place, None, 0.0, 1.0, 0.0, nan)]
+    values = _Observed(statistics, place)
+    if not values.n_observed and not (fill and fill.strategy == "constant"):
+        return []
+    filled = nan if fill is None else values.fill(fill)
+    if fill is not None and not group.scale_first:
+        values = values.filled(filled)
+    centre, size, offset = values.learn_scale(scale)
+    if fill is None:
+        missing = nan
+    elif group.scale_first and fill.strategy == "constant":
+        missing = float(fill.value or 0.0)
+    else:
+        missing = (filled - centre) / size + offset
+    return [Feature(name, place, None, centre, size, offset, missing)]
+
+
+class _Observed:
+    """The values of one column of numbers: their sums, and in order if kept."""
+
+    def __init__(self, statistics: Statistics, place: int) -> None:
+        self.statistics = statistics
+        j = statistics.sum_place(place)
+        self.sums = tuple(powers[j] for powers in statistics.sums.powers)
+        self.total = statistics.sums.total
+        plain = statistics.unweighted
+        self.n_observed = plain.powers[0][j] >> UNIT
+        self.mean = find_mean(plain.powers[0][j], plain.powers[1][j])
+        self.ordered = statistics.ordered.get(str(place))
+        self.value: float | None = None
+
+    def fill(self, fill: FillGaps) -> float:
+        """Return what fills the gaps."""
+        if fill.strategy == "constant":
+            return float(fill.value or 0.0)
+        if fill.strategy == "mean":
+            return self.mean
+        assert self.ordered is not None
+        if fill.strategy == "median":
+            low, high = (len(self.ordered) - 1) // 2, len(self.ordered) // 2
+            return float(np.mean(self.ordered[[low, high]]))
+        found, counts = np.unique(self.ordered, return_counts=True)
+        return float(found[np.argmax(counts)])
+
+    def filled(self, value: float) -> "_Observed":
+        """Return the column with its gaps filled."""
+        weight, first, second = self.sums
+        gaps, unit = self.total - weight, to_units(value)
+        new = object.__new__(_Observed)
+        new.statistics, new.total = self.statistics, self.total
+        new.sums = (self.total, first + gaps * unit, second + gaps * unit * unit)
+        new.n_observed, new.mean = self.statistics.n_rows, self.mean
+        new.ordered = self.ordered
+        new.value = value if self.n_observed < self.statistics.n_rows else None
+        return new
+
+    def learn_scale(self, scale: Scale | None) -> tuple[float, float, float]:
+        """Return centre, scale and offset."""
+        if scale is None:
+            return 0.0, 1.0, 0.0
+        if isinstance(scale, Standardise):
+            return standardise(scale, *self.sums)
+        assert self.ordered is not None
+        ends = self.ordered[[0, -1]] if self.ordered.size else np.empty(0)
+        more = [] if self.value is None else [self.value]
+        return fit_ends(scale, np.array([*ends, *more]))
+
+
+def standardise(
+    scale: Standardise, weight: int, first: int, second: int
+) -> tuple[float, float, float]:
+    """Return mean and deviation from exact sums, rounded once; the offset is zero.
+
+    A deviation that rounding alone explains counts as zero, by scikit-learn's test.
+    """
+    mean, deviation = find_mean(weight, first), find_deviation(weight, first, second)
+    noise = weight / (1 << UNIT) * float(np.finfo(np.float64).eps)
+    if deviation**2 <= noise * deviation**2 + (noise * mean) ** 2:
+        deviation = 1.0
+    centre = mean if scale.with_mean else 0.0
+    return centre, deviation if scale.with_std else 1.0, 0.0
+
+
+def fit_ends(scale: Scale, ends: Vector) -> tuple[float, float, float]:
+    """Return centre, scale and offset from values that include both extremes."""
+    if isinstance(scale, FitRange):
+        width = float(ends.max() - ends.min())
+        width = 1.0 if width < NO_RANGE else width
+        return float(ends.min()), width / (scale.high - scale.low), scale.low
+    size = float(np.abs(ends).max())
+    return 0.0, 1.0 if size < NO_RANGE else size, 0.0
+
+
+def _learn_flag_scale(
+    scale: Scale | None, hits: int, total: int
+) -> tuple[float, float]:
+    """Return scale and offset of a column of zeros and ones, by its exact weights."""
+    if scale is None:
+        return 1.0, 0.0
+    if isinstance(scale, Standardise):
+        sums = (total, hits << UNIT, hits << (2 * UNIT))
+        centre, size, offset = standardise(scale, *sums)
+    else:
+        ends = np.array([0.0] * (hits < total) + [1.0] * (hits > 0))
+        centre, size, offset = fit_ends(scale, ends)
+    return size, offset - centre / size
+
+
+def _learn_indicator(
+    group: Group, place: int, column: Column, statistics: Statistics
+) -> list[Feature]:
+    """Return the indicator of a column's gaps; none if it has no gap."""
+    if not statistics.has_gaps(place):
+        return []
+    sums = statistics.sums
+    hits = sums.total - sums.powers[0][statistics.sum_place(place)]
+    scale = None if group.scale_first else group.scale
+    size, offset = _learn_flag_scale(scale, hits, sums.total)
+    name = f"missingindicator_{column.source}"
+    return [Feature(name, place, GAP, 0.0, size, offset, nan)]
+
+
+def _learn_flags(
+    group: Group, place: int, column: Column, statistics: Statistics
+) -> list[Feature]:
+    """Return the flags of a column of categories."""
+    features = []
+    for key, codes in _name_flags(group, place, column, statistics):
+        real = [code for code in codes if code != UNKNOWN]
+        hits = statistics.weight_of(place, real)
+        size, offset = _learn_flag_scale(group.scale, hits, statistics.sums.total)
+        name = f"{column.source}_{'nan' if key is None else key}"
+        features.append(Feature(name, place, codes, 0.0, size, offset, nan))
+    return features
+
+
+def _name_flags(
+    group: Group, place: int, column: Column, statistics: Statistics
+) -> list[tuple[Any, tuple[int, ...]]]:
+    """Return the category and the codes of each flag of a column."""
+    encode, counts = group.encode, statistics.counts[str(place)]
+    assert isinstance(encode, OneHot)
+    pairs = zip(column.categories, column.codes, strict=True)
+    codes: dict[Any, tuple[int, ...]] = {key: (code,) for key, code in pairs}
+    if group.fill is not None and group.fill.strategy == "most_frequent":
+        codes = _fill_most_frequent(codes, counts)
+    sizes = {key: int(counts[list(own)].sum()) for key, own in codes.items()}
+    if encode.categories is None:
+        codes = {key: own for key, own in codes.items() if sizes[key]}
+    kept = np.array([sizes[key] for key in codes], dtype=np.int64)
+    rare = find_infrequent(encode, kept, statistics.n_rows)
+    named = [pair for pair, few in zip(codes.items(), rare, strict=True) if not few]
+    if rare.any():
+        few = [own for own, few in zip(codes.values(), rare, strict=True) if few]
+        shared = [code for own in few for code in own]
+        if encode.unknown in ("infrequent_if_exist", "warn"):
+            shared.append(UNKNOWN)
+        named.append(("infrequent_sklearn", tuple(shared)))
+    if encode.drop == "first" or (encode.drop == "if_binary" and len(named) == 2):
+        named = named[1:]
+    return named
+
+
+def _fill_most_frequent(
+    codes: dict[Any, tuple[int, ...]], counts: NDArray[np.int64]
+) -> dict[Any, tuple[int, ...]]:
+    """Return the codes of each category, gaps counted to the most frequent one."""
+    most = find_most_frequent(codes, counts)
+    if most is None or None not in codes:
+        return codes
+    known = {key: own for key, own in codes.items() if key is not None}
+    return {**known, most: (*known[most], *codes[None])}
+
+
+def find_most_frequent(
+    codes: Mapping[Any, tuple[int, ...]], counts: NDArray[np.int64]
+) -> Any:
+    """Return the most frequent category, of equals the first; None if there is none."""
+    known = {key: counts[own[0]] for key, own in codes.items() if key is not None}
+    most = max(known, key=known.__getitem__, default=None)
+    return most if most is not None and known[most] else None
+
+
+def find_infrequent(
+    encode: OneHot, counts: NDArray[np.int64], n_rows: int
+) -> NDArray[np.bool]:
+    """Return which categories share a feature, as scikit-learn decides."""
+    rare = np.zeros(len(counts), dtype=bool)
+    if encode.least is not None:
+        whole = isinstance(encode.least, int)
+        rare = counts < (encode.least if whole else encode.least * n_rows)
+    if encode.most is not None:
+        # scikit-learn counts the shared feature in any case.
+        n_features = len(counts) - int(rare.sum()) + 1
+        if n_features > encode.most:
+            order = np.argsort(counts, kind="stable")
+            rare[order[: len(order) - (encode.most - 1)]] = True
+    return rare
