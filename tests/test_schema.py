@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
+from expunge import LogisticRegression
 from expunge.exceptions import InvalidInput
 from expunge.tables import (
     ColumnSchema,
@@ -335,6 +336,27 @@ class TestTransformer:
         np.testing.assert_array_equal(
             transformer.transform(frame), transformer.transform(table.X)
         )
+
+    def test_models_take_tables_as_they_take_frames(self, tmp_path: Path) -> None:
+        rng = np.random.default_rng(0)
+        size = np.where(rng.random(N) < 0.1, np.nan, rng.normal(size=N))
+        colour = rng.choice(["red", "blue", ""], size=N)
+        y = (np.nan_to_num(size) + (colour == "red") > 0.3).astype(int)
+        table = read(tmp_path, size=size, colour=colour, y=y)
+        frame = pd.read_csv(tmp_path / "rows.csv")[["size", "colour"]]
+        fits = [
+            LogisticRegression(
+                alpha=1e-2, preprocessing=build_transformer(table.schema)
+            ).fit(X, table.y, subjects=table.subjects)
+            for X in (table.X, frame)
+        ]
+        np.testing.assert_array_equal(fits[0].coef_, fits[1].coef_)
+        np.testing.assert_array_equal(
+            fits[0].decision_function(frame), fits[1].decision_function(table.X)
+        )
+        fits[0].forget(X=table.X.slice(0, 2), y=table.y[:2])
+        fits[1].forget(["p000"])
+        np.testing.assert_array_equal(fits[0].coef_, fits[1].coef_)
 
     def test_columns_treated_alike_share_a_step(self) -> None:
         features = (
