@@ -234,8 +234,10 @@ def test_every_objective_is_described(loss: str, penalty: str) -> None:
     described = describe(objective)
     assert described["loss"]["name"] == type(objective.loss).__name__
     assert described["penalty"]["name"] == type(objective.penalty).__name__
-    names = {field.name for field in fields(objective)}
+    names = {field.name for field in fields(objective)} - {"C"}
     assert {*described} == names | {"needs_every_class"}
+    given_c = describe(replace(objective, scaling="sum", C=2.0))
+    assert {*given_c} == {*described} - {"alpha"} | {"C"}
     assert replace(EACH, objective=described).to_json()
 
 

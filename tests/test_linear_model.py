@@ -226,7 +226,8 @@ ESTIMATORS = (
 )
 # Each parameter's kind, and values that users tried or may try.
 WRONG: dict[str, tuple[str, list[Any]]] = {
-    "alpha": ("a number", ["x", None, [1.0], True, 1j, 10**400]),
+    "alpha": ("None or a number", ["x", [1.0], True, 1j, 10**400]),
+    "C": ("None or a number", ["x", [1.0], True]),
     "l1_ratio": ("a number", ["x", None]),
     "alphas": ("a list of numbers", [0.1, "0.1", None]),
     "l1_ratios": ("a list of numbers", [0.1, None]),
@@ -235,7 +236,7 @@ WRONG: dict[str, tuple[str, list[Any]]] = {
     "fold_key": ("bytes, a string or None", [3]),
     "penalty": ("a penalty object, such as L2()", ["l2", L2, 0.1]),
     "ridge": ("a number", ["x", None, np.ones(3)]),
-    "scaling": ("'mean' or 'sum'", [3, None]),
+    "scaling": ("None, 'mean' or 'sum'", [3]),
     "fit_intercept": ("True or False", ["yes", None, 1]),
     "penalize_intercept": ("True or False", ["no"]),
     "mechanism": ("'newton', 'jackknife'", [3, None, Newton]),
@@ -245,6 +246,12 @@ WRONG: dict[str, tuple[str, list[Any]]] = {
     "loss": ("a loss object", [3, Huber]),
     "verbose": ("True or False", ["yes"]),
     "classes": ("a list of labels", ["ab", 3]),
+    "tol": ("None or a positive number", ["x", 0.0, -1.0, np.nan]),
+    "max_iter": ("None or a positive integer", ["x", 0, -1, 10.0, True]),
+    "class_weight": (
+        "a dict of positive weights by label ('balanced' is not supported yet",
+        ["balanced", [1.0, 2.0], {0: 0.0}, {0: -1}, {0: "x"}, {0: np.nan}, {0: 1e60}],
+    ),
 }
 
 

@@ -45,6 +45,7 @@ class TestWeights:
         registry.forget(["person 50"])
         stay = np.array(owners) != "person 50"
         share = weight[stay].sum() / weight.sum()
+        assert model.alpha is not None
         alpha = model.alpha / (1.0 if scaling == "mean" else share)
         retrained = estimator(alpha=alpha, budget=None)
         retrained.fit(X[stay], y[stay], sample_weight=weight[stay])

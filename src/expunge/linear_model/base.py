@@ -24,7 +24,6 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import (
-    _check_sample_weight,
     _check_y,
     _num_samples,
     check_consistent_length,
@@ -74,6 +73,14 @@ from .parameters import (
     penalty_of,
     require_parameters,
 )
+from .sklearn_parameters import (
+    factors_of,
+    name_unknown,
+    require_effort,
+    warn_without_budget,
+    weigh_as_fitted,
+    weights_of,
+)
 
 
 class Forgetful(BaseEstimator, ABC):
@@ -93,13 +100,14 @@ class Forgetful(BaseEstimator, ABC):
             cls.by_name[cls.__name__] = cls
             cls.__doc__ = describe_parameters(cls)
 
+    @name_unknown
     def __init__(
         self,
-        alpha: float = 1e-3,
+        alpha: float | None = None,
         l1_ratio: float = 0.0,
         penalty: Penalty | None = None,
         ridge: float = 0.0,
-        scaling: Scaling = "mean",
+        scaling: Scaling | None = None,
         fit_intercept: bool = True,
         penalize_intercept: bool = False,
         mechanism: str | Mechanism = "newton",
@@ -109,6 +117,10 @@ class Forgetful(BaseEstimator, ABC):
         loss: str | Loss | None = None,
         classes: Sequence[Any] | None = None,
         preprocessing: Any = None,
+        C: float | None = None,
+        class_weight: dict[Any, float] | None = None,
+        tol: float | None = None,
+        max_iter: int | None = None,
     ) -> None:
         self.alpha = alpha
         self.l1_ratio = l1_ratio
@@ -124,6 +136,10 @@ class Forgetful(BaseEstimator, ABC):
         self.loss = loss
         self.classes = classes
         self.preprocessing = preprocessing
+        self.C = C
+        self.class_weight = class_weight
+        self.tol = tol
+        self.max_iter = max_iter
 
     def fit(
         self,
@@ -145,6 +161,8 @@ class Forgetful(BaseEstimator, ABC):
         sample_weight
             Weights; integer weights count rows.
         """
+        if self.budget is None:
+            warn_without_budget()
         with write_lock(self):
             fresh = copy(self)  # a fit that fails changes nothing
             prepared = fresh._prepare(X, y, sample_weight)
@@ -216,6 +234,11 @@ class Forgetful(BaseEstimator, ABC):
         return private.adoption
 
     @property
+    def n_iter_(self) -> int:
+        """Steps of the solver at the last fit or request. Private."""
+        return private_model(self).answer.n_steps
+
+    @property
     def coef_(self) -> Matrix:
         """Coefficients of the last release."""
         return self._public.coefficients[0]
@@ -278,14 +301,12 @@ class Forgetful(BaseEstimator, ABC):
             estimator=self,
         )
 
-    def _objective(self, loss: Loss) -> Objective:
-        """Return the objective that the parameters describe."""
+    def _objective(self, loss: Loss, weight: float) -> Objective:
+        """Return the objective of the parameters, for rows of this total weight."""
         return Objective(
             loss,
             penalty_of(self.penalty, self.l1_ratio),
-            self.alpha,
-            ridge=self.ridge,
-            scaling=self.scaling,
+            **factors_of(self.get_params(deep=False), weight),
             intercept=self.fit_intercept,
             penalize_intercept=self.penalize_intercept and self.fit_intercept,
         )
@@ -293,12 +314,11 @@ class Forgetful(BaseEstimator, ABC):
     def _prepare(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> Prepared:
         """Learn features and labels, and return the rows with their objective."""
         require_parameters(self.get_params(deep=False))
-        X, y, recipe = self._read(X, y)
-        weight = None
-        if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        X, y, recipe = self._read(X, y, sample_weight is not None)
+        weight = weights_of(self, X, y, sample_weight=sample_weight)
         loss, labels = self._learn_labels(y, weight)
-        objective = self._objective(loss)
+        total = len(y) if weight is None else float(np.add.reduce(weight))
+        objective = self._objective(loss, total)
         if labels is not None:
             labels.require_minimiser(objective)
         coded = self._code_labels(y, labels)
@@ -306,9 +326,10 @@ class Forgetful(BaseEstimator, ABC):
             rows = objective.rows(X, coded, weight)
         else:
             rows = Rows(X, objective.loss.labels(coded), check_weights(weight, len(X)))
-        return Prepared(objective, rows, labels, weight is not None, recipe=recipe)
+        weighted = sample_weight is not None
+        return Prepared(objective, rows, labels, weighted, recipe=recipe)
 
-    def _read(self, X: Any, y: Any) -> tuple[Any, Any, Recipe | None]:
+    def _read(self, X: Any, y: Any, weighted: bool) -> tuple[Any, Any, Recipe | None]:
         """Return features and labels, checked; raw rows if there is preprocessing."""
         if self.preprocessing is None:
             return (*self._validate(X, y), None)
@@ -318,7 +339,7 @@ class Forgetful(BaseEstimator, ABC):
         described = describe(self.preprocessing, X)
         columns = learn_columns(described, X)
         raw = read_columns(columns, X)
-        return raw, self._check_labels(y), Recipe(described, columns)
+        return raw, self._check_labels(y), Recipe(described, columns, weighted)
 
     def _fit_private(
         self,
@@ -340,7 +361,7 @@ class Forgetful(BaseEstimator, ABC):
         fit: Any = PrivateModel.fit
         if prepared.recipe is not None:
             require_pipeline(prepared.recipe, self.budget, keep_data=self.keep_data)
-            fit = partial(fit_pipeline, prepared.recipe, weighted=prepared.weighted)
+            fit = partial(fit_pipeline, recipe=prepared.recipe)
         model: PrivateModel = fit(
             prepared.objective,
             rows,
@@ -348,6 +369,7 @@ class Forgetful(BaseEstimator, ABC):
             budget=self.budget,
             start=start,
         )
+        require_effort(model.answer, tol=self.tol, max_iter=self.max_iter)
         preprocessed = prepared.recipe is not None
         scope = replace(scope, rows_kept=self.keep_data, preprocessed=preprocessed)
         return replace(
@@ -374,16 +396,20 @@ class Forgetful(BaseEstimator, ABC):
         if labels is None:
             return private.objective.rows(X, coded, sample_weight)
         current = labels.recode(coded, private.objective.loss)
-        return replace(private.objective.rows(X, current, sample_weight), y=coded)
+        rows = private.objective.rows(X, current, sample_weight)
+        return replace(
+            rows, y=coded, weight=weigh_as_fitted(self._public, y, weight=rows.weight)
+        )
 
     def _check_raw_request(
         self, private: PrivateModel, X: Any, y: Any, sample_weight: ArrayLike | None
     ) -> Rows:
         """Return the raw rows of a request."""
         X, y = check_table(self, X, y, reset=False)
-        coded = self._code_labels(self._check_labels(y), private.labels)
-        raw = private.read_rows(X)
-        return Rows(raw, coded, check_weights(sample_weight, len(raw)))
+        y = self._check_labels(y)
+        coded, raw = self._code_labels(y, private.labels), private.read_rows(X)
+        weight = check_weights(sample_weight, len(raw))
+        return Rows(raw, coded, weigh_as_fitted(self._public, y, weight=weight))
 
     def _release(self, after: PrivateModel) -> None:
         """Release the model after a request, and finish the request."""
@@ -521,6 +547,7 @@ def fit_prepared(
     labels = prepared.labels
     scope = carry_over(scope or Scope(), before, budget=estimator.budget)
     scope = replace(scope, classes="none" if labels is None else labels.stated)
+    scope = replace(scope, classes_weighted=estimator.class_weight is not None)
     private = estimator._fit_private(prepared, start=start, scope=scope)
     private, release, record = private.with_noise().release()
     parameters = deepcopy(estimator.get_params(deep=False)) | {"random_state": None}
@@ -536,6 +563,6 @@ def fit_prepared(
         n_targets=getattr(estimator, "_n_targets", None),
         pair=None if labels is None else labels.pair,
         weighted=prepared.weighted,
-        **private.public_parts(),
+        **private.public_parts,
     )
     estimator._snapshot = Snapshot(public, private, record)

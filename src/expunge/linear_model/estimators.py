@@ -20,6 +20,7 @@ from ..private_model.labels import Labels, learn_labels
 from .base import Forgetful
 from .fitting import make_linear, make_logistic, make_softmax
 from .parameters import BINARY_LOSSES, REGRESSION_LOSSES, choose_object
+from .sklearn_parameters import require_named_classes
 
 # Names of losses whose predictors are log-odds.
 LOGISTIC = frozenset({"Logistic", "OneVsRest"})
@@ -49,6 +50,7 @@ class _Classifier(ClassifierMixin, Forgetful):
         check_classification_targets(y)
         pair = self._base_loss()
         labels = learn_labels(y, weight, self.classes, pair=pair)
+        require_named_classes(labels, self.class_weight)
         loss = labels.loss_like(pair)
         return loss, replace(labels, signed=loss.outputs == 1)
 

@@ -16,10 +16,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..core.arrays import Private
+from ..core.arrays import LARGEST, SMALLEST, Private
 from ..core.losses import HalfSquared, Huber, Logistic, Loss, Multinomial, SquaredHinge
 from ..core.objective import Objective, Rows
 from ..core.penalties import L1, L2, ElasticNet, Penalty
+from ..core.solver import MAX_STEPS
 from ..exceptions import InvalidInput
 from ..preprocessing.columns import Recipe
 from ..private_model.labels import Labels
@@ -28,6 +29,8 @@ from ..promise.budget import Budget
 from ..removal import Jackknife, Mechanism, Newton, Rescaled, Retrain
 
 Choice = TypeVar("Choice")
+
+ALPHA = 1e-3  # where neither alpha nor C is given
 
 MECHANISMS: Mapping[str, Mechanism] = MappingProxyType(
     {
@@ -75,6 +78,10 @@ def _is_number(value: Any) -> bool:
     return True
 
 
+def _is_maybe_number(value: Any) -> bool:
+    return value is None or _is_number(value)
+
+
 def _is_integer(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
@@ -87,16 +94,34 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, str | bytes)
 
 
+def _is_class_weight(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return value is None
+    factors = value.values()
+    return all(_is_number(one) and SMALLEST <= one <= LARGEST for one in factors)
+
+
 def _offers(value: Any, protocol: Any) -> bool:
     """Return whether an object, and not a class, has all that a protocol names."""
     members = [name for name in vars(protocol) if not name.startswith("_")]
     return not isinstance(value, type) and all(hasattr(value, name) for name in members)
 
 
-NUMBER, SWITCH = "a number", "True or False"
+NUMBER, MAYBE_NUMBER, SWITCH = "a number", "None or a number", "True or False"
 PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
     {
-        "alpha": Parameter(NUMBER, _is_number, "Positive factor of the penalty."),
+        "alpha": Parameter(
+            MAYBE_NUMBER,
+            _is_maybe_number,
+            f"Positive factor of the penalty. None is {ALPHA:g}, unless C is given.",
+        ),
+        "C": Parameter(
+            MAYBE_NUMBER,
+            _is_maybe_number,
+            "In place of alpha, as scikit-learn has it: the sum of the losses counts C "
+            "times, so that alpha = 1/(C W) with W the sum of the weights, and C stays "
+            "fixed when rows are removed.",
+        ),
         "l1_ratio": Parameter(
             NUMBER,
             _is_number,
@@ -145,10 +170,11 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
             "Factor of |coefficients|^2 / 2, added to the penalty; zero or positive.",
         ),
         "scaling": Parameter(
-            "'mean' or 'sum'",
-            lambda value: isinstance(value, str),
+            "None, 'mean' or 'sum'",
+            lambda value: isinstance(value, str | None),
             "What stays fixed when rows are removed: alpha under 'mean', alpha times "
-            "the sum of the weights under 'sum'.",
+            "the sum of the weights under 'sum'. None is 'mean', or 'sum' if C is "
+            "given.",
         ),
         "fit_intercept": Parameter(
             SWITCH, _is_switch, "Whether there is an intercept."
@@ -202,6 +228,29 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
             "For a classifier: every label that rows may have, fixed in advance. None "
             "learns them from the rows; then a class that loses its last row is "
             "dropped.",
+        ),
+        "class_weight": Parameter(
+            "None or a dict of positive weights by label ('balanced' is not supported "
+            "yet: its weights would change with everyone who leaves)",
+            _is_class_weight,
+            "For a classifier: each row counts as often as its class says, times its "
+            "own weight; 1 for a label that is not named. Fix them without looking at "
+            "the data.",
+        ),
+        "tol": Parameter(
+            "None or a positive number",
+            lambda value: value is None or (_is_number(value) and value > 0.0),
+            "The largest gradient (Euclidean norm, of the mean loss with its penalty) "
+            "that you accept at the end of a fit. The solver always goes on until only "
+            "rounding is left, so tol changes no model; a fit that cannot meet it "
+            "raises NotConverged.",
+        ),
+        "max_iter": Parameter(
+            "None or a positive integer",
+            lambda value: value is None or (_is_integer(value) and value > 0),
+            "The most steps of the solver that you accept in a fit. It changes no "
+            f"model; a fit that needs more, or more than {MAX_STEPS}, raises "
+            "NotConverged.",
         ),
     }
 )

@@ -313,7 +313,7 @@ def plan_model(model: PrivateModel, options: PlanOptions | None = None) -> PlanR
             "call expunge.plan.plan with other rows"
         )
     return plan(
-        model.objective_for(rows),
+        model.agreement.objective_for(rows),
         rows,
         budget=budget,
         mechanism=model.agreement.mechanism,

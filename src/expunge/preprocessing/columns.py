@@ -108,12 +108,22 @@ class Column:
         return numbers
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What preprocessing does, and how columns are read for it."""
+    """What preprocessing does, how columns are read for it, and whether weights count.
+
+    Weights count if the fit had any.
+    """
 
     described: Preprocessing
     columns: tuple[Column, ...]
+    weighted: bool = False
+
+    @property
+    def groups(self) -> list[Group]:
+        """The group of each column."""
+        return [group for group in self.described.groups for _ in group.columns]
 
 
 def read_columns(columns: Sequence[Column], X: Any) -> Matrix:

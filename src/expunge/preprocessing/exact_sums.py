@@ -231,14 +231,15 @@ def find_mean(weight: int, first: int) -> float:
     if not weight:
         return nan
     zeros = (weight & -weight).bit_length() - 1
-    return _scale(first, weight >> zeros, -UNIT - zeros)
+    return _scale(first, weight >> zeros, exponent=-UNIT - zeros)
 
 
-def find_deviation(weight: int, first: int, second: int) -> float:
+def find_deviation(sums: Sequence[int]) -> float:
     """Return sqrt(S_0 S_2 - S_1^2) / S_0, rounded once; NaN if nothing was summed.
 
     The difference is exact: however far the mean is from zero, nothing is lost.
     """
+    weight, first, second = sums
     if not weight:
         return nan
     square = weight * second - first**2
@@ -250,10 +251,10 @@ def find_deviation(weight: int, first: int, second: int) -> float:
     more = max(0, ROOT_BITS - square.bit_length() + 1) // 2 * 2
     root, exponent = isqrt(square << more), (zeros - more) // 2 - UNIT
     zeros = (weight & -weight).bit_length() - 1
-    return _scale(root, weight >> zeros, exponent - zeros)
+    return _scale(root, weight >> zeros, exponent=exponent - zeros)
 
 
-def _scale(numerator: int, denominator: int, exponent: int) -> float:
+def _scale(numerator: int, denominator: int, *, exponent: int) -> float:
     """Return 2^exponent numerator / denominator, correctly rounded."""
     if exponent >= 0:
         return (numerator << exponent) / denominator

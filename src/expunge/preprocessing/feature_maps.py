@@ -129,7 +129,7 @@ def find_map(
         return None
     then, constant, width = reference.features, reference.constant, len(now)
     ratio = then.scale[pieces.then] / now.scale[pieces.now]
-    shift = now.offset + (_centre_then(then, pieces, width) - now.centre) / now.scale
+    shift = now.offset + (_centre_then(then, pieces) - now.centre) / now.scale
     shift -= np.bincount(pieces.now, ratio * then.offset[pieces.then], width)
     at, to, entries = _correct_gaps(reference, now, pieces=pieces, shift=shift)
     # A gap's flag may itself be a scaled feature: its offset counts to the constant.
@@ -208,7 +208,7 @@ def _find_pieces(
         found = [same] if same is not None else []
         if same is None and codes:
             present = np.flatnonzero(statistics.counts[str(column)]).tolist()
-            found = _find_union(then, column, codes, alive=set(present))
+            found = _find_union(then, column, codes=codes, alive=set(present))
         if not found:
             return None
         parts += found
@@ -218,7 +218,7 @@ def _find_pieces(
 
 
 def _find_union(
-    then: Layout, column: int, codes: tuple[int, ...], *, alive: set[int]
+    then: Layout, column: int, *, codes: tuple[int, ...], alive: set[int]
 ) -> list[int]:
     """Return the flags at the anchor that a flag is the sum of; none if there are not.
 
@@ -233,9 +233,9 @@ def _find_union(
     return found if covered == wanted else []
 
 
-def _centre_then(then: Features, pieces: _Pieces, width: int) -> Vector:
+def _centre_then(then: Features, pieces: _Pieces) -> Vector:
     """Return the centre that each present feature's number had; zero for flags."""
-    centre = np.zeros(width)
+    centre = np.zeros(int(pieces.now.max()) + 1)
     centre[pieces.now] = then.centre[pieces.then]
     return centre
 

@@ -5,22 +5,21 @@ A function of exact sums, counts and sorted values alone, each number rounded on
 what is learned after a removal is, to the last bit, what the remaining rows give.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from math import nan
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..core.arrays import Vector
 from ..exceptions import InvalidInput
-from .columns import UNKNOWN, Column
+from .columns import UNKNOWN, Column, Recipe
 from .description import (
     FillGaps,
     FitRange,
     Group,
     OneHot,
-    Preprocessing,
     Scale,
     Standardise,
 )
@@ -32,24 +31,24 @@ from .statistics import Statistics
 NO_RANGE = 10.0 * float(np.finfo(np.float64).eps)
 
 
-def learn_features(
-    described: Preprocessing, columns: Sequence[Column], statistics: Statistics
-) -> Features:
+class _Spot(NamedTuple):
+    """One column: its group, its place, how it is read, and what is known of it."""
+
+    group: Group
+    place: int
+    column: Column
+    statistics: Statistics
+
+
+def learn_features(recipe: Recipe, statistics: Statistics) -> Features:
     """Return what fitting the preprocessing to the counted rows gives."""
     features: list[Feature] = []
-    first = 0
-    for group in described.groups:
-        own = range(first, first + len(group.columns))
-        first += len(group.columns)
+    for group, spots in _spots_by_group(recipe, statistics):
         if isinstance(group.encode, OneHot):
-            for place in own:
-                features += _learn_flags(group, place, columns[place], statistics)
-            continue
-        for place in own:
-            features += _learn_number(group, place, columns[place], statistics)
-        if group.fill is not None and group.fill.indicator:
-            for place in own:
-                features += _learn_indicator(group, place, columns[place], statistics)
+            features += [one for spot in spots for one in _learn_flags(spot)]
+        else:
+            features += [one for spot in spots for one in _learn_number(spot)]
+            features += [one for spot in spots for one in _learn_indicator(spot)]
     if not features:
         raise InvalidInput(
             "preprocessing leaves no column; check the groups, or declare categories"
@@ -58,40 +57,42 @@ def learn_features(
 
 
 def learn_again(
-    described: Preprocessing,
-    columns: Sequence[Column],
-    statistics: Statistics,
-    *,
-    before: Features,
+    recipe: Recipe, statistics: Statistics, *, before: Features
 ) -> Features:
-    """Return the same as ``learn_features``, for columns with the same categories.
+    """Return the same as ``learn_features``, for a recipe that has not changed.
 
     Numbers alone are learned again where nothing else can have changed.
     """
     changed: list[Feature] = []
-    first = 0
-    for group in described.groups:
-        own = range(first, first + len(group.columns))
-        first += len(group.columns)
+    keys = before.layout.keys
+    for group, spots in _spots_by_group(recipe, statistics):
         if isinstance(group.encode, OneHot):
             if not _is_settled(group):
-                return learn_features(described, columns, statistics)
+                return learn_features(recipe, statistics)
             continue
         if group.fill is None and group.scale is None:
             continue
-        for place in own:
-            found = _learn_number(group, place, columns[place], statistics)
-            if group.fill is not None and group.fill.indicator:
-                found += _learn_indicator(group, place, columns[place], statistics)
-            old = [
-                key
-                for key in ((place, None), (place, GAP))
-                if key in before.layout.keys
-            ]
+        for spot in spots:
+            found = [*_learn_number(spot), *_learn_indicator(spot)]
+            possible = ((spot.place, None), (spot.place, GAP))
+            old = [key for key in possible if key in keys]
             if [(one.column, one.codes) for one in found] != old:
-                return learn_features(described, columns, statistics)
+                return learn_features(recipe, statistics)
             changed += found
     return before.replace_numbers(changed) if changed else before
+
+
+def _spots_by_group(
+    recipe: Recipe, statistics: Statistics
+) -> Iterator[tuple[Group, list[_Spot]]]:
+    """Yield each group with its columns."""
+    place = 0
+    for group in recipe.described.groups:
+        spots = []
+        for _ in group.columns:
+            spots.append(_Spot(group, place, recipe.columns[place], statistics))
+            place += 1
+        yield group, spots
 
 
 def _is_settled(group: Group) -> bool:
@@ -103,10 +104,9 @@ def _is_settled(group: Group) -> bool:
     return group.scale is None and not filled and not grouped
 
 
-def _learn_number(
-    group: Group, place: int, column: Column, statistics: Statistics
-) -> list[Feature]:
+def _learn_number(spot: _Spot) -> list[Feature]:
     """Return the feature of a number; none if nothing of it is observed."""
+    group, place, column, statistics = spot
     name, fill, scale = str(column.source), group.fill, group.scale
     if fill is None and scale is None:
         return [Feature(name, place, None, 0.0, 1.0, 0.0, nan)]
@@ -170,7 +170,7 @@ class _Observed:
         if scale is None:
             return 0.0, 1.0, 0.0
         if isinstance(scale, Standardise):
-            return standardise(scale, *self.sums)
+            return standardise(scale, self.sums)
         assert self.ordered is not None
         ends = self.ordered[[0, -1]] if self.ordered.size else np.empty(0)
         more = [] if self.value is None else [self.value]
@@ -178,13 +178,14 @@ class _Observed:
 
 
 def standardise(
-    scale: Standardise, weight: int, first: int, second: int
+    scale: Standardise, sums: tuple[int, ...]
 ) -> tuple[float, float, float]:
     """Return mean and deviation from exact sums, rounded once; the offset is zero.
 
     A deviation that rounding alone explains counts as zero, by scikit-learn's test.
     """
-    mean, deviation = find_mean(weight, first), find_deviation(weight, first, second)
+    weight, first, _ = sums
+    mean, deviation = find_mean(weight, first), find_deviation(sums)
     noise = weight / (1 << UNIT) * float(np.finfo(np.float64).eps)
     if deviation**2 <= noise * deviation**2 + (noise * mean) ** 2:
         deviation = 1.0
@@ -203,52 +204,50 @@ def fit_ends(scale: Scale, ends: Vector) -> tuple[float, float, float]:
 
 
 def _learn_flag_scale(
-    scale: Scale | None, hits: int, total: int
+    scale: Scale | None, hits: int, *, total: int
 ) -> tuple[float, float]:
     """Return scale and offset of a column of zeros and ones, by its exact weights."""
     if scale is None:
         return 1.0, 0.0
     if isinstance(scale, Standardise):
         sums = (total, hits << UNIT, hits << (2 * UNIT))
-        centre, size, offset = standardise(scale, *sums)
+        centre, size, offset = standardise(scale, sums)
     else:
         ends = np.array([0.0] * (hits < total) + [1.0] * (hits > 0))
         centre, size, offset = fit_ends(scale, ends)
     return size, offset - centre / size
 
 
-def _learn_indicator(
-    group: Group, place: int, column: Column, statistics: Statistics
-) -> list[Feature]:
+def _learn_indicator(spot: _Spot) -> list[Feature]:
     """Return the indicator of a column's gaps; none if it has no gap."""
-    if not statistics.has_gaps(place):
+    group, place, column, statistics = spot
+    wanted = group.fill is not None and group.fill.indicator
+    if not wanted or not statistics.has_gaps(place):
         return []
     sums = statistics.sums
     hits = sums.total - sums.powers[0][statistics.sum_place(place)]
     scale = None if group.scale_first else group.scale
-    size, offset = _learn_flag_scale(scale, hits, sums.total)
+    size, offset = _learn_flag_scale(scale, hits, total=sums.total)
     name = f"missingindicator_{column.source}"
     return [Feature(name, place, GAP, 0.0, size, offset, nan)]
 
 
-def _learn_flags(
-    group: Group, place: int, column: Column, statistics: Statistics
-) -> list[Feature]:
+def _learn_flags(spot: _Spot) -> list[Feature]:
     """Return the flags of a column of categories."""
-    features = []
-    for key, codes in _name_flags(group, place, column, statistics):
+    group, place, column, statistics = spot
+    total, features = statistics.sums.total, []
+    for key, codes in _name_flags(spot):
         real = [code for code in codes if code != UNKNOWN]
         hits = statistics.weight_of(place, real)
-        size, offset = _learn_flag_scale(group.scale, hits, statistics.sums.total)
+        size, offset = _learn_flag_scale(group.scale, hits, total=total)
         name = f"{column.source}_{'nan' if key is None else key}"
         features.append(Feature(name, place, codes, 0.0, size, offset, nan))
     return features
 
 
-def _name_flags(
-    group: Group, place: int, column: Column, statistics: Statistics
-) -> list[tuple[Any, tuple[int, ...]]]:
+def _name_flags(spot: _Spot) -> list[tuple[Any, tuple[int, ...]]]:
     """Return the category and the codes of each flag of a column."""
+    group, place, column, statistics = spot
     encode, counts = group.encode, statistics.counts[str(place)]
     assert isinstance(encode, OneHot)
     pairs = zip(column.categories, column.codes, strict=True)
@@ -259,7 +258,7 @@ def _name_flags(
     if encode.categories is None:
         codes = {key: own for key, own in codes.items() if sizes[key]}
     kept = np.array([sizes[key] for key in codes], dtype=np.int64)
-    rare = find_infrequent(encode, kept, statistics.n_rows)
+    rare = find_infrequent(encode, kept, n_rows=statistics.n_rows)
     named = [pair for pair, few in zip(codes.items(), rare, strict=True) if not few]
     if rare.any():
         few = [own for own, few in zip(codes.values(), rare, strict=True) if few]
@@ -293,7 +292,7 @@ def find_most_frequent(
 
 
 def find_infrequent(
-    encode: OneHot, counts: NDArray[np.int64], n_rows: int
+    encode: OneHot, counts: NDArray[np.int64], *, n_rows: int
 ) -> NDArray[np.bool]:
     """Return which categories share a feature, as scikit-learn decides."""
     rare = np.zeros(len(counts), dtype=bool)

@@ -18,6 +18,7 @@ from typing import Any, Self
 import numpy as np
 
 from ..core.arrays import Index, Matrix, Vector, replace_fields
+from ..core.linalg import threads_for
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..exceptions import CannotRemove, InvalidInput
@@ -32,13 +33,19 @@ from ..private_model.answers import (
     retrain_answer,
 )
 from ..private_model.labels import has_fewer_classes
-from ..private_model.model import NO_ROWS, PrivateModel, Remaining
+from ..private_model.model import (
+    NO_ROWS,
+    PrivateModel,
+    Remaining,
+    count_request,
+    resize_account,
+    with_fewer_classes,
+)
 from ..promise.budget import Budget
-from ..removal import Mechanism, State
+from ..removal import State
 from ..removal.lift import lift_state
 from ..removal.summary import summarise
 from .columns import Column, Recipe, read_columns
-from .description import Preprocessing
 from .feature_maps import Reference, drop_emptied, find_map
 from .features import Features
 from .fitted import FittedPreprocessing
@@ -58,16 +65,13 @@ class PipelineModel(PrivateModel):
 
     Attributes
     ----------
-    described
-        What preprocessing does.
-    columns, statistics, features
-        How columns are read, what is learned from, and what is learned.
+    recipe, statistics, features
+        What preprocessing does, what it learns from, and what it has learned.
     reference
         The features at the anchor.
     """
 
-    described: Preprocessing
-    columns: tuple[Column, ...]
+    recipe: Recipe
     statistics: Statistics
     features: Features
     reference: Reference
@@ -86,13 +90,15 @@ class PipelineModel(PrivateModel):
             return self
         clock = perf_counter()
         labels = self._labels_without(removed, gone)
-        after = self._learn_without(removed)._count_request(len(removed), n_subjects)
-        after = replace_fields(after, labels=labels)
         if has_fewer_classes(labels, self.labels):
-            after = after._with_fewer_classes()
-            raw = after._find_raw(gone, remaining)
-            assert raw is not None
-            return after._retrain(raw())._since(clock)
+            fewer = with_fewer_classes(replace(self, labels=labels))
+            left = fewer._find_raw(gone, remaining)
+            assert left is not None
+            return fewer.refit(fewer.objective, left(), n_subjects=n_subjects)
+        after = count_request(
+            self._learn_without(removed), len(removed), n_subjects=n_subjects
+        )
+        after = replace_fields(after, labels=labels)
         raw = after._find_raw(gone, remaining)
         found = self._remove(after, removed, at_hand=raw is not None, spend=spend)
         if found is None:
@@ -119,8 +125,19 @@ class PipelineModel(PrivateModel):
         n_subjects: int,
         start: Vector | None = None,
     ) -> Self:
-        """Refuse: rows do not come without their preprocessing here."""
-        raise NotImplementedError("a pipeline learns from raw rows; see forget")
+        """Return the model of a full fit to the raw rows that remain."""
+        del start  # the features may be others
+        clock = perf_counter()
+        n_removed = self.n_samples - self.n_removed - len(remaining)
+        recipe, statistics, features = learn(self.recipe, remaining)
+        model = replace(
+            count_request(self, n_removed, n_subjects=n_subjects),
+            agreement=replace(self.agreement, objective=objective),
+            recipe=recipe,
+            statistics=statistics,
+            features=features,
+        )
+        return model._retrain(remaining)._since(clock)
 
     def reanchor(self, remaining: Rows) -> Self:
         """Return the model with its sums rebuilt from the remaining rows."""
@@ -137,13 +154,20 @@ class PipelineModel(PrivateModel):
 
     def read_rows(self, X: Any) -> Matrix:
         """Return the rows of a table as they are kept: raw rows."""
-        return read_columns(self.columns, X)
+        return read_columns(self.recipe.columns, X)
 
+    @property
     def public_parts(self) -> dict[str, Any]:
-        """Return what predictions need besides the release."""
-        columns = publish_columns(self.described, self.columns, self.statistics)
-        fitted = FittedPreprocessing(self.described, columns, self.features)
-        return PrivateModel.public_parts(self) | {"preprocessing": fitted}
+        """What predictions need besides the release."""
+        described = self.recipe.described
+        columns = publish_columns(self.recipe, self.statistics)
+        fitted = FittedPreprocessing(described, columns, self.features)
+        classes = None if self.labels is None else self.labels.classes
+        return {
+            "classes": classes,
+            "declared": self.scope.declared,
+            "preprocessing": fitted,
+        }
 
     def _since(self, clock: float) -> Self:
         """Return the model with the time its request took."""
@@ -157,15 +181,13 @@ class PipelineModel(PrivateModel):
     def _learn_without(self, removed: Rows) -> Self:
         """Return the model with its preprocessing learned without these rows."""
         statistics = self.statistics.without(np.asarray(removed.X), removed.weight)
-        columns = drop_categories(self.described, self.columns, statistics)
-        if columns == self.columns:
-            features = learn_again(
-                self.described, columns, statistics, before=self.features
-            )
+        recipe = drop_categories(self.recipe, statistics)
+        if recipe is self.recipe:
+            features = learn_again(recipe, statistics, before=self.features)
         else:
-            features = learn_features(self.described, columns, statistics)
+            features = learn_features(recipe, statistics)
         return replace_fields(
-            self, statistics=statistics, columns=columns, features=features
+            self, recipe=recipe, statistics=statistics, features=features
         )
 
     def _remove(
@@ -181,13 +203,14 @@ class PipelineModel(PrivateModel):
         e = self.reference.encode(np.asarray(removed.X))
         coded = self._with_current_labels(removed)
         try:
-            base = mechanism.update(
-                self.answer.state, Rows(e, coded.y, coded.weight), spend=spend
-            )
-            state = after._lift(base)
-            if state is None:
-                return None
-            return base, answer_removal(self.agreement, state, rows=None)
+            with threads_for(self.answer.state.anchor.size):
+                base = mechanism.update(
+                    self.answer.state, Rows(e, coded.y, coded.weight), spend=spend
+                )
+                state = after._lift(base)
+                if state is None:
+                    return None
+                return base, answer_removal(self.agreement, state, rows=None)
         except REFUSALS:
             if spend or not at_hand:
                 raise
@@ -226,14 +249,6 @@ class PipelineModel(PrivateModel):
 
         return raw
 
-    def _with_fewer_classes(self) -> Self:
-        """Return the model with the objective for the classes that are left."""
-        assert self.labels is not None
-        loss = self.labels.loss_like(self.objective.loss)
-        objective = replace(self.objective, loss=loss)
-        agreement = replace(self.agreement, objective=objective)
-        return replace_fields(self, agreement=agreement)
-
     def _retrain(self, raw: Rows) -> Self:
         """Return the model of a full fit to these raw rows."""
         rows, start = self._encode(raw), self.answer.draft.theta
@@ -256,7 +271,7 @@ class PipelineModel(PrivateModel):
         raw
             The remaining raw rows, if the answer was made from them.
         """
-        model = self._resize(answer.draft.theta.size)
+        model = resize_account(self, answer.draft.theta.size)
         if answer.state.features is not None:
             last = answer.state.features.lift(answer.draft.theta)
             kept = base.replace(weight=answer.state.weight).answered(last)
@@ -288,24 +303,12 @@ def require_pipeline(recipe: Recipe, budget: Budget | None, *, keep_data: bool) 
 
 
 def fit_pipeline(
-    recipe: Recipe,
-    objective: Objective,
-    raw: Rows,
-    *,
-    weighted: bool,
-    mechanism: Mechanism,
-    budget: Budget | None,
-    start: Vector | None,
+    objective: Objective, raw: Rows, *, recipe: Recipe, **options: Any
 ) -> PipelineModel:
-    """Fit preprocessing and model to raw rows."""
-    X, described, columns = np.asarray(raw.X), recipe.described, recipe.columns
-    weight = raw.weight if weighted else None
-    statistics = count_rows(described, columns, raw=X, weight=weight)
-    features = learn_features(described, columns, statistics)
-    rows = objective.rows(features.encode(X), raw.y, raw.weight)
-    model = PrivateModel.fit(
-        objective, rows, mechanism=mechanism, budget=budget, start=start
-    )
+    """Fit preprocessing and model to raw rows; options as ``PrivateModel.fit``."""
+    recipe, statistics, features = learn(recipe, raw)
+    rows = objective.rows(features.encode(np.asarray(raw.X)), raw.y, raw.weight)
+    model = PrivateModel.fit(objective, rows, **options)
     reference = Reference.of(features, statistics, intercept=objective.intercept)
     answer = model.answer
     if not reference.plain:
@@ -313,12 +316,19 @@ def fit_pipeline(
     plain = {one.name: getattr(model, one.name) for one in fields(PrivateModel)}
     return PipelineModel(
         **plain | {"answer": answer},
-        described=described,
-        columns=columns,
+        recipe=recipe,
         statistics=statistics,
         features=features,
         reference=reference,
     )
+
+
+def learn(recipe: Recipe, raw: Rows) -> tuple[Recipe, Statistics, Features]:
+    """Return what preprocessing learns from raw rows."""
+    weight = raw.weight if recipe.weighted else None
+    statistics = count_rows(recipe, np.asarray(raw.X), weight=weight)
+    recipe = drop_categories(recipe, statistics)
+    return recipe, statistics, learn_features(recipe, statistics)
 
 
 def anchor_at(
@@ -332,40 +342,39 @@ def anchor_at(
     return replace(answer, state=agreement.mechanism.init(summary))
 
 
-def drop_categories(
-    described: Preprocessing, columns: tuple[Column, ...], statistics: Statistics
-) -> tuple[Column, ...]:
-    """Return the columns without categories that nobody has any more.
+def drop_categories(recipe: Recipe, statistics: Statistics) -> Recipe:
+    """Return the recipe without categories that nobody has any more.
 
-    A missing value is a category too; declared ones stay.
+    A missing value is a category too; declared ones stay. The same recipe is returned
+    if nothing changes.
     """
-    groups = [group for group in described.groups for _ in group.columns]
-    left = []
-    for place, (group, column) in enumerate(zip(groups, columns, strict=True)):
-        counts = statistics.counts.get(str(place))
+    columns = list(recipe.columns)
+    for place, group in enumerate(recipe.groups):
+        column, counts = columns[place], statistics.counts.get(str(place))
         declared = getattr(group.encode, "categories", None) is not None
         if counts is None or declared or counts[list(column.codes)].all():
-            left.append(column)
             continue
         present = set(np.flatnonzero(counts).tolist())
         if group.fill is not None and None in column.categories:
             # What is missing later has the code of the most frequent category.
             present.add(column.codes[column.categories.index(None)])
-        left.append(column.keep(present))
-    return tuple(left)
+        if present < set(column.codes):
+            columns[place] = column.keep(present)
+    if all(new is old for new, old in zip(columns, recipe.columns, strict=True)):
+        return recipe
+    return replace(recipe, columns=tuple(columns))
 
 
-def publish_columns(
-    described: Preprocessing, columns: tuple[Column, ...], statistics: Statistics
-) -> tuple[Column, ...]:
+def publish_columns(recipe: Recipe, statistics: Statistics) -> tuple[Column, ...]:
     """Return the columns as predictions read them.
 
     A missing category is read as the most frequent one, if that fills it: then nothing
     says whether one was missing in the rows.
     """
-    groups = [group for group in described.groups for _ in group.columns]
     published = []
-    for place, (group, column) in enumerate(zip(groups, columns, strict=True)):
+    for place, (group, column) in enumerate(
+        zip(recipe.groups, recipe.columns, strict=True)
+    ):
         fill = None if group.fill is None else group.fill.strategy
         if column.kind == "category" and fill == "most_frequent":
             pairs = zip(column.categories, column.codes, strict=True)

@@ -100,7 +100,7 @@ def _describe_groups(step: Any, X: Any, *, columns: tuple[Source, ...]) -> list[
         return _describe_pipeline(step, X, columns=columns)
     if type(step) is ColumnTransformer:
         return _describe_column_transformer(step, X, columns=columns)
-    return [_add_step(Group(columns), _describe_step(step, len(columns)), step)]
+    return [_add_step(Group(columns), _describe_step(step, len(columns)), given=step)]
 
 
 def _describe_pipeline(
@@ -118,7 +118,7 @@ def _describe_pipeline(
                 "first, with what its columns go through inside it"
             )
         groups = [
-            _add_step(group, _describe_step(step, len(group.columns)), step)
+            _add_step(group, _describe_step(step, len(group.columns)), given=step)
             for group in groups
         ]
     return groups
@@ -158,7 +158,7 @@ def _describe_step(step: Any, n_columns: int) -> Described:
     return described
 
 
-def _add_step(group: Group, step: Described, given: Any) -> Group:
+def _add_step(group: Group, step: Described, *, given: Any) -> Group:
     """Return the group with one more step, if the order is one we can follow."""
     name = type(given).__name__
     if isinstance(step, OneHot | Ordinal):

@@ -23,7 +23,6 @@ from sklearn.preprocessing import (
 )
 
 from ..core.arrays import Index
-from .columns import Column
 from .description import FitRange, Group, OneHot, Ordinal, Source, Standardise
 from .features import GAP, Features
 from .fitted import FittedPreprocessing
@@ -206,7 +205,7 @@ def _make_rows(
 ) -> Any:
     """Return made-up rows that show every category and where values may be missing."""
     columns = {
-        column.source: _make_values(fitted, place, column)
+        column.source: _make_values(fitted, place)
         for place, column in enumerate(fitted.columns)
     }
     length = max(map(len, columns.values()), default=2)
@@ -218,8 +217,9 @@ def _make_rows(
     return np.column_stack([np.array(filled[name], dtype=object) for name in names])
 
 
-def _make_values(fitted: FittedPreprocessing, place: int, column: Column) -> list[Any]:
+def _make_values(fitted: FittedPreprocessing, place: int) -> list[Any]:
     """Return values of a column: each frequent category twice, the others once."""
+    column = fitted.columns[place]
     if column.kind == "number":
         features = fitted.features
         gap = (place, GAP) in zip(

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from ..core.arrays import Index, Matrix, Private, Vector
 from ..core.packing import stored
 from ..exceptions import CannotRemove, UnknownRows
-from .columns import Column
-from .description import FitRange, FitSize, Group, OneHot, Preprocessing
+from .columns import Recipe
+from .description import FitRange, FitSize, Group, OneHot
 from .exact_sums import NOBODY_LEFT, STRANGERS, UNIT, ColumnSums, exact_sums
 
 Counts = NDArray[np.int64]
@@ -59,6 +59,11 @@ class Statistics(Private):
     def unweighted(self) -> ColumnSums:
         """The sums without weights."""
         return self.sums if self.plain is None else self.plain
+
+    @property
+    def weighted(self) -> bool:
+        """Whether weights count."""
+        return self.plain is not None
 
     def sum_place(self, column: int) -> int:
         """Return where the sums of a column are."""
@@ -115,22 +120,16 @@ class Statistics(Private):
         )
 
 
-def count_rows(
-    described: Preprocessing,
-    columns: Sequence[Column],
-    *,
-    raw: Matrix,
-    weight: Vector | None,
-) -> Statistics:
+def count_rows(recipe: Recipe, raw: Matrix, *, weight: Vector | None) -> Statistics:
     """Return the statistics of raw rows that this preprocessing learns from.
 
     ``weight`` is None if no weights were given.
     """
     summed, ordered, sizes = [], [], {}
-    groups = [group for group in described.groups for _ in group.columns]
-    for place, (group, column) in enumerate(zip(groups, columns, strict=True)):
+    pairs = zip(recipe.groups, recipe.columns, strict=True)
+    for place, (group, column) in enumerate(pairs):
         if column.kind == "category":
-            sizes[str(place)] = len(column.categories)
+            sizes[str(place)] = max(column.codes, default=-1) + 1
             continue
         if group.fill is not None or group.scale is not None:
             summed.append(place)

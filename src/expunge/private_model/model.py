@@ -181,10 +181,6 @@ class PrivateModel(Private):
         """What is promised; None promises nothing."""
         return self.agreement.budget
 
-    def objective_for(self, rows: Rows) -> Objective:
-        """Return what a fit to these remaining rows minimises: the removal's target."""
-        return self.agreement.objective_for(rows)
-
     def forget(
         self,
         removed: Rows,
@@ -218,11 +214,13 @@ class PrivateModel(Private):
         labels = self._labels_without(removed, gone)
         if has_fewer_classes(labels, self.labels):
             assert gone is not None
-            return replace(self, labels=labels)._refit_fewer_classes(gone, n_subjects)
+            fewer = with_fewer_classes(replace(self, labels=labels))
+            left = require_rows(fewer, gone)
+            return fewer.refit(fewer.objective, left, n_subjects=n_subjects)
         if remaining is None and gone is not None:
             remaining = partial(require_rows, self, gone)
         clock = perf_counter()
-        counted = self._count_request(len(removed), n_subjects)
+        counted = count_request(self, len(removed), n_subjects=n_subjects)
         rows = None if remaining is None else partial(counted._fetch, remaining)
         try:
             answer = remove_rows(
@@ -275,11 +273,11 @@ class PrivateModel(Private):
         objective.require_columns(remaining.X.shape[1])
         n_removed = self.n_samples - self.n_removed - len(remaining)
         size = remaining.X.shape[1] * objective.loss.outputs
-        counted = self._count_request(n_removed, n_subjects)
+        counted = count_request(self, n_removed, n_subjects=n_subjects)
         agreement = replace(self.agreement, objective=objective)
         counted._require_count(remaining)
         return replace(
-            counted._resize(size),
+            resize_account(counted, size),
             agreement=agreement,
             answer=retrain_answer(agreement, remaining, start=start),
             seconds=perf_counter() - clock,
@@ -376,8 +374,9 @@ class PrivateModel(Private):
         """Return the rows of a table as they are kept."""
         return np.asarray(X)
 
+    @property
     def public_parts(self) -> dict[str, Any]:
-        """Return what the public model shows of this one, besides the release."""
+        """What the public model shows of this one, besides the release."""
         classes = None if self.labels is None else self.labels.classes
         return {"classes": classes, "declared": self.scope.declared}
 
@@ -411,34 +410,6 @@ class PrivateModel(Private):
             return None
         at_hand = gone is not None and (self.training_rows or self.fetch) is not None
         return self.labels.after(removed, self.objective, kept=at_hand)
-
-    def _refit_fewer_classes(self, gone: Index, n_subjects: int) -> Self:
-        """Return the fit to the remaining rows, whose classes are fewer."""
-        assert self.labels is not None
-        loss = self.labels.loss_like(self.objective.loss)
-        objective = replace(self.objective, loss=loss)
-        agreement = replace(self.agreement, objective=objective)
-        rows = require_rows(replace(self, agreement=agreement), gone)
-        return self.refit(objective, rows, n_subjects=n_subjects)
-
-    def _count_request(self, n_removed: int, n_subjects: int) -> Self:
-        """Return the model with a request counted, before anything is removed."""
-        return replace_fields(
-            self,
-            n_removed=self.n_removed + n_removed,
-            accountant=self.accountant.compose(Removed(n_subjects)),
-            released=None,
-        )
-
-    def _resize(self, n_parameters: int) -> Self:
-        """Return the model with its account told of a release of another length."""
-        account = self.accountant
-        if account.n_parameters == n_parameters:
-            return self
-        account = account.compose(Fitted(n_parameters)).compose(
-            Removed(account.n_subjects_removed)
-        )
-        return replace_fields(self, accountant=account)
 
     def _fetch(self, remaining: Remaining) -> Rows:
         """Return the remaining rows, after checking how many there are."""
@@ -476,6 +447,35 @@ class PrivateModel(Private):
         if isinstance(noise, SecureNoise):
             noise.prepare(self.accountant.n_parameters)
         return noise
+
+
+def count_request(model: AnyModel, n_removed: int, *, n_subjects: int) -> AnyModel:
+    """Return the model with a request counted, before anything is removed."""
+    return replace_fields(
+        model,
+        n_removed=model.n_removed + n_removed,
+        accountant=model.accountant.compose(Removed(n_subjects)),
+        released=None,
+    )
+
+
+def resize_account(model: AnyModel, n_parameters: int) -> AnyModel:
+    """Return the model with its account told of a release of another length."""
+    account = model.accountant
+    if account.n_parameters == n_parameters:
+        return model
+    account = account.compose(Fitted(n_parameters)).compose(
+        Removed(account.n_subjects_removed)
+    )
+    return replace_fields(model, accountant=account)
+
+
+def with_fewer_classes(model: AnyModel) -> AnyModel:
+    """Return the model with the objective for the classes that are left."""
+    assert model.labels is not None
+    loss = model.labels.loss_like(model.objective.loss)
+    objective = replace(model.objective, loss=loss)
+    return replace(model, agreement=replace(model.agreement, objective=objective))
 
 
 def require_release(model: PrivateModel) -> None:

@@ -135,7 +135,7 @@ class Snapshot:
     def release(self, private: PrivateModel) -> "Snapshot":
         """Return the snapshot with a release of this private model."""
         private, public, record = private.release()
-        shown = replace_fields(self.public, release=public, **private.public_parts())
+        shown = replace_fields(self.public, release=public, **private.public_parts)
         return Snapshot(shown, private, record)
 
     def keep(self, private: PrivateModel) -> "Snapshot":

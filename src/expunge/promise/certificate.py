@@ -68,6 +68,8 @@ ASSUMPTIONS = (
 )
 # A certificate with a selection says this too.
 TUNED = "the candidates, the folds and their key were fixed without looking at the data"
+# And one with weights for classes this.
+CLASS_WEIGHT = "the weights of the classes were fixed without looking at the data"
 NOT_COVERED = (
     "what the private state could reveal to someone who reads the operator's memory",
     "earlier releases, which contained the removed people: the comparison is with an "
@@ -171,6 +173,8 @@ class Scope:
         "none".
     rows_kept
         Whether the remaining rows are at hand when a request needs them.
+    classes_weighted
+        Whether classes have weights.
     preprocessed
         Whether preprocessing is fitted, and forgets, with the model.
     counted_apart
@@ -184,6 +188,7 @@ class Scope:
     mechanism: str = "newton"
     classes: Classes = "none"
     rows_kept: bool = True
+    classes_weighted: bool = False
     preprocessed: bool = False
     counted_apart: bool = False
     declared: tuple[str, ...] = ()
@@ -193,7 +198,10 @@ class Scope:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What certificates assume besides what all of them do."""
-        return (PREPROCESSED,) if self.preprocessed else ()
+        return (
+            *((CLASS_WEIGHT,) if self.classes_weighted else ()),
+            *((PREPROCESSED,) if self.preprocessed else ()),
+        )
 
     def exclusions(self, description: Mapping[str, Any]) -> tuple[str, ...]:
         """Return what certificates under this objective do not cover."""
@@ -478,11 +486,13 @@ def _exclusions(accountant: Accountant, noise_source: Source | None) -> tuple[st
 def describe(objective: Objective) -> dict[str, Any]:
     """Return an objective as plain JSON data.
 
-    Its fields by name, and whether it needs rows of every class. A loss or a penalty
-    becomes its own fields and its class as "name"; being a dataclass is all that a new
-    one needs.
+    Its fields by name, and whether it needs rows of every class. It states alpha or, if
+    alpha follows from it, C. A loss or a penalty becomes its own fields and its class
+    as "name"; being a dataclass is all that a new one needs.
     """
-    return _fields(objective) | {"needs_every_class": objective.needs_every_class}
+    stated = _fields(objective)
+    del stated["C" if objective.C is None else "alpha"]
+    return stated | {"needs_every_class": objective.needs_every_class}
 
 
 def _fields(part: Any) -> dict[str, Any]:
