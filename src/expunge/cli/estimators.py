@@ -64,6 +64,14 @@ class EstimatorOptions:
     alpha: Annotated[
         float | None, typer.Option(help="Factor of the penalty (default 1e-4).")
     ] = None
+    c: Annotated[
+        float | None,
+        typer.Option(
+            "--C",
+            help="In place of alpha, as scikit-learn has it: the larger, the weaker "
+            "the penalty.",
+        ),
+    ] = None
     alphas: Annotated[
         str | None,
         typer.Option(
@@ -84,6 +92,14 @@ class EstimatorOptions:
             min=0.0, max=1.0, help="Share of L1 in the penalty: 0 is L2, 1 is L1."
         ),
     ] = 0.0
+    class_weight: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A=1,B=5",
+            help="How often a row of each class counts, fixed without looking at the "
+            "rows.",
+        ),
+    ] = None
     ridge: Annotated[
         float,
         typer.Option(min=0.0, help="Factor of an L2 penalty beside the other one."),
@@ -167,7 +183,7 @@ class EstimatorOptions:
 
     def build_estimator(self, kind: ModelKind) -> Any:
         """Return the unfitted estimator."""
-        settings = {
+        settings: dict[str, Any] = {
             "mechanism": self.mechanism.value,
             "budget": self.build_budget(),
             "ridge": self.ridge,
@@ -187,17 +203,23 @@ class EstimatorOptions:
             ModelKind.linear: LinearRegression,
             ModelKind.softmax: SoftmaxRegression,
         }
-        alpha = ALPHA if self.alpha is None else self.alpha
-        return estimators[kind](alpha=alpha, l1_ratio=self.l1_ratio, **settings)
+        if self.c is not None and self.alpha is not None:
+            raise InvalidInput("--alpha with --C; give only one of them")
+        if self.c is None:
+            settings["alpha"] = ALPHA if self.alpha is None else self.alpha
+        return estimators[kind](C=self.c, l1_ratio=self.l1_ratio, **settings)
 
     def _build_tuned(self, kind: ModelKind, settings: dict[str, Any]) -> Any:
         """Return the unfitted estimator that chooses among alphas."""
         from ..linear_model.tuned import ALPHAS, TunedClassifier, TunedRegressor
 
         asked = "--search" if self.search else "--alphas"
-        if self.alpha is not None or (self.search and self.alphas is not None):
-            other = "--alphas" if self.alpha is None else "--alpha"
-            raise InvalidInput(f"{other} with {asked}; give only one of them")
+        others = {"--alpha": self.alpha, "--C": self.c}
+        if self.search:
+            others["--alphas"] = self.alphas
+        for other, value in others.items():
+            if value is not None:
+                raise InvalidInput(f"{other} with {asked}; give only one of them")
         if kind is ModelKind.softmax:
             raise Unsupported(
                 f"{asked} does not work with softmax models; give one --alpha, or tune "
@@ -235,16 +257,37 @@ def parse_alphas(text: str) -> tuple[float, ...]:
 
 def parse_classes(text: str, y: Any) -> list[Any]:
     """Return the classes in a list such as "no,yes", with the target's type."""
+    return [_parse_label(word, y, option="--classes") for word in text.split(",")]
+
+
+def parse_class_weight(text: str, y: Any) -> dict[Any, float] | str:
+    """Return the weights in a list such as "no=1,yes=5", by classes of the target."""
+    if text == "balanced":
+        return text
+    weights = {}
+    for pair in text.split(","):
+        word, _, number = pair.rpartition("=")
+        try:
+            weight = float(number)
+        except ValueError:
+            raise InvalidInput(
+                f"--class-weight {text!r}; give classes and numbers, such as no=1,yes=5"
+            ) from None
+        weights[_parse_label(word, y, option="--class-weight")] = weight
+    return weights
+
+
+def _parse_label(word: str, y: Any, *, option: str) -> Any:
+    """Return a class that somebody typed, with the target's type."""
     import numpy as np
 
-    words = [word.strip() for word in text.split(",")]
     dtype = np.asarray(y).dtype
     if dtype.kind not in "iufb":
-        return words
+        return word.strip()
     try:
-        return [dtype.type(float(word)).item() for word in words]
+        return dtype.type(float(word)).item()
     except ValueError:
         raise InvalidInput(
-            f"--classes {text!r}, but the target holds numbers; give numbers separated "
-            "by commas"
+            f"{option}: {word[:40]!r}, but the target holds numbers; give numbers "
+            "separated by commas"
         ) from None

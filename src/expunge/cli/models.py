@@ -23,7 +23,12 @@ from .common import (
     release_to_json,
     require_file,
 )
-from .estimators import EstimatorOptions, ModelKind, parse_classes
+from .estimators import (
+    EstimatorOptions,
+    ModelKind,
+    parse_class_weight,
+    parse_classes,
+)
 
 if TYPE_CHECKING:
     from ..registry import ModelStatus
@@ -186,6 +191,9 @@ class FitCommand(RegistryOptions, EstimatorOptions):
         model.set_params(preprocessing=build_transformer(schema))
         if classes is not None:
             model.set_params(classes=list(classes))
+        if self.class_weight is not None:
+            weights = parse_class_weight(self.class_weight, table.y)
+            model.set_params(class_weight=weights)
         return kind, model
 
     def _require_folder(self) -> Path:
