@@ -26,9 +26,9 @@ from expunge.adopt import AdoptionWarning, from_sklearn
 from expunge.core.losses import Huber
 from expunge.exceptions import InvalidInput, NoPrivateState, Unsupported
 from expunge.linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
-from expunge.linear_model.base import private_model
+from expunge.linear_model.snapshots import private_model
 from expunge.promise.budget import Budget
-from expunge.promise.certificate import CHOSEN
+from expunge.promise.scope import CHOSEN
 from expunge.promise.verification import verify
 
 GONE = np.arange(30)

@@ -16,19 +16,16 @@ from expunge.exceptions import InvalidInput, Unsupported
 from expunge.promise.accountant import TunedOnData
 from expunge.promise.budget import Budget
 from expunge.promise.canonical import load_schema
-from expunge.promise.certificate import (
-    BUDGET_FIELDS,
+from expunge.promise.certificate import BUDGET_FIELDS, Certificate, certify, describe
+from expunge.promise.scope import (
     CHOSEN,
     NOT_COVERED,
     PREPROCESSING,
     SEEDED,
     UNPROTECTED,
     WITHOUT_BUDGET,
-    Certificate,
     Scope,
     assumptions_of,
-    certify,
-    describe,
 )
 from tests import certificates
 from tests.certificates import ALL, BARE, EACH, JOINT, N_PARAMETERS, OBJECTIVE

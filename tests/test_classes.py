@@ -25,11 +25,11 @@ from expunge import (
     verify,
 )
 from expunge.exceptions import EmptyClass, InvalidInput, Unsupported
-from expunge.linear_model.base import private_model
 from expunge.linear_model.fitting import read_shipped, ship
+from expunge.linear_model.snapshots import private_model
 from expunge.linear_model.tuned import TunedClassifier
 from expunge.preprocessing import OneHotEncoder, StandardScaler, forgettable_pipeline
-from expunge.promise.certificate import CLASS_REFUSED
+from expunge.promise.scope import CLASS_REFUSED
 from expunge.registry import Registry
 from tests.registries import private_model_of
 

@@ -36,8 +36,8 @@ from expunge.exceptions import (
 )
 from expunge.files import folder
 from expunge.linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
-from expunge.linear_model.base import private_model
 from expunge.linear_model.fitting import load, read_shipped, ship
+from expunge.linear_model.snapshots import private_model
 from expunge.promise.budget import Budget
 from expunge.promise.verification import verify
 

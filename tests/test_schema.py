@@ -272,8 +272,9 @@ class TestDeclared:
         assert table.schema is EVERY
         assert table.X.column_names == [one.name for one in EVERY.used]
         encoded = build_transformer(EVERY).fit_transform(table.X)
-        # age; dose and where it is missing; since; member; 1 rare colour; size; towns
-        assert encoded.shape == (4, 1 + 2 + 1 + 1 + 1 + 1 + 2)
+        # age; dose and where it is missing; since; member; the rare colours; size;
+        # two towns and none
+        assert encoded.shape == (4, 1 + 2 + 1 + 1 + 1 + 1 + 3)
 
     @pytest.mark.parametrize(
         ("old", "new", "said"),

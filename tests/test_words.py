@@ -31,14 +31,14 @@ from expunge.linear_model import (
     TunedClassifier,
     TunedRegressor,
 )
-from expunge.linear_model.base import private_model
 from expunge.linear_model.sklearn_parameters import (
     INSTEAD,
     ClassWeightWarning,
     UnknownParameter,
     warn_without_budget,
 )
-from expunge.promise.certificate import CLASS_WEIGHT
+from expunge.linear_model.snapshots import private_model
+from expunge.promise.scope import CLASS_WEIGHT
 from expunge.registry import Registry
 from tests.registries import private_model_of
 

@@ -40,13 +40,14 @@ from .core.objective import Objective, Rows, Scaling
 from .core.sums import loss_slopes
 from .exceptions import InvalidInput, Unsupported
 from .linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
-from .linear_model.base import fit_prepared, private_model, set_snapshot, snapshot_of
+from .linear_model.base import fit_prepared
 from .linear_model.fitting import prepare
 from .linear_model.parameters import Prepared
+from .linear_model.snapshots import private_model, set_snapshot, snapshot_of
 from .private_model.answers import Adoption
 from .private_model.subjects import owners_of
 from .promise.budget import Budget
-from .promise.certificate import BALANCED, Scope
+from .promise.scope import BALANCED, Scope
 from .removal import Mechanism
 
 EstimatorClass: TypeAlias = (

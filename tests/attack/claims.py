@@ -22,7 +22,8 @@ from expunge import Budget, LinearRegression, LogisticRegression, load
 from expunge.exceptions import ExpungeError, InvalidInput
 from expunge.ledger import check_receipt, open_signing_key
 from expunge.preprocessing import StandardScaler, forgettable_pipeline
-from expunge.promise.certificate import BEFORE_PIPELINE, OTHER_RELEASES, PREPROCESSING
+from expunge.promise.certificate import BEFORE_PIPELINE
+from expunge.promise.scope import OTHER_RELEASES, PREPROCESSING
 from expunge.registry import Registry
 from tests.forgery import forged_receipt, made_up
 

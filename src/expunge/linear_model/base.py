@@ -5,9 +5,6 @@ The model of a fitted estimator is one ``Snapshot``, replaced at once: an interr
 error or another thread finds the old model or the new one, never half of each.
 ``coef_`` and ``intercept_`` always belong to the last release. Pickles and deep copies
 hold the release alone.
-
-The functions at the end are for the rest of the package, which never reaches into an
-estimator.
 """
 
 from abc import ABC, abstractmethod
@@ -24,10 +21,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import (
-    _check_y,
     _num_samples,
-    check_consistent_length,
-    check_is_fitted,
     validate_data,
 )
 
@@ -35,10 +29,9 @@ from ..core.arrays import Matrix, Vector, write_lock
 from ..core.losses import Loss
 from ..core.objective import Objective, Rows, Scaling, check_weights
 from ..core.penalties import Penalty
-from ..exceptions import CapacityExceeded, InvalidInput, NoPrivateState, Unsupported
+from ..exceptions import CapacityExceeded, InvalidInput, Unsupported
 from ..files import save
 from ..plan import PlanOptions, PlanReport, plan_model
-from ..preprocessing.columns import Recipe, learn_columns, read_columns
 from ..preprocessing.pipeline_model import fit_pipeline, require_pipeline
 from ..private_model.answers import Adoption
 from ..private_model.labels import Labels
@@ -59,18 +52,22 @@ from ..private_model.subjects import (
 )
 from ..private_model.training_rows import RowDigests, TrainingRows
 from ..promise.budget import Budget
-from ..promise.certificate import Certificate, Scope
+from ..promise.certificate import Certificate
 from ..promise.noise import SECRET_BYTES, random_bytes
+from ..promise.scope import Scope
 from ..promise.verification import Record
 from ..removal import Mechanism
 from .parameters import (
     MECHANISMS,
     Prepared,
+    check_labels,
+    check_table,
     choose_object,
     describe_features,
     describe_parameters,
     is_checked,
     penalty_of,
+    read_table,
     require_parameters,
 )
 from .sklearn_parameters import (
@@ -80,6 +77,12 @@ from .sklearn_parameters import (
     warn_without_budget,
     weigh_as_fitted,
     weights_of,
+)
+from .snapshots import (
+    finished_snapshot,
+    private_model,
+    public_model,
+    snapshot_of,
 )
 
 
@@ -291,16 +294,6 @@ class Forgetful(BaseEstimator, ABC):
     def _validate(self, X: Any, y: Any, *, reset: bool = True) -> tuple[Any, Any]:
         """Return features and labels, checked as scikit-learn checks them."""
 
-    def _check_labels(self, y: Any) -> Any:
-        """Return labels or targets, checked as scikit-learn checks them."""
-        tags = self.__sklearn_tags__()
-        return _check_y(
-            y,
-            multi_output=tags.target_tags.multi_output,
-            y_numeric=tags.estimator_type == "regressor",
-            estimator=self,
-        )
-
     def _objective(self, loss: Loss, weight: float) -> Objective:
         """Return the objective of the parameters, for rows of this total weight."""
         return Objective(
@@ -314,7 +307,11 @@ class Forgetful(BaseEstimator, ABC):
     def _prepare(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> Prepared:
         """Learn features and labels, and return the rows with their objective."""
         require_parameters(self.get_params(deep=False))
-        X, y, recipe = self._read(X, y, sample_weight is not None)
+        recipe = None
+        if self.preprocessing is None:
+            X, y = self._validate(X, y)
+        else:
+            X, y, recipe = read_table(self, X, y, weighted=sample_weight is not None)
         weight = weights_of(self, X, y, sample_weight=sample_weight)
         loss, labels = self._learn_labels(y, weight)
         total = len(y) if weight is None else float(np.add.reduce(weight))
@@ -328,18 +325,6 @@ class Forgetful(BaseEstimator, ABC):
             rows = Rows(X, objective.loss.labels(coded), check_weights(weight, len(X)))
         weighted = sample_weight is not None
         return Prepared(objective, rows, labels, weighted, recipe=recipe)
-
-    def _read(self, X: Any, y: Any, weighted: bool) -> tuple[Any, Any, Recipe | None]:
-        """Return features and labels, checked; raw rows if there is preprocessing."""
-        if self.preprocessing is None:
-            return (*self._validate(X, y), None)
-        from ..preprocessing.sklearn_steps import describe
-
-        X, y = check_table(self, X, y)
-        described = describe(self.preprocessing, X)
-        columns = learn_columns(described, X)
-        raw = read_columns(columns, X)
-        return raw, self._check_labels(y), Recipe(described, columns, weighted)
 
     def _fit_private(
         self,
@@ -406,7 +391,7 @@ class Forgetful(BaseEstimator, ABC):
     ) -> Rows:
         """Return the raw rows of a request."""
         X, y = check_table(self, X, y, reset=False)
-        y = self._check_labels(y)
+        y = check_labels(self, y)
         coded, raw = self._code_labels(y, private.labels), private.read_rows(X)
         weight = check_weights(sample_weight, len(raw))
         return Rows(raw, coded, weigh_as_fitted(self._public, y, weight=weight))
@@ -457,27 +442,6 @@ class Forgetful(BaseEstimator, ABC):
         return tags
 
 
-def check_table(
-    estimator: Forgetful, X: Any, y: Any, *, reset: bool = True
-) -> tuple[Any, Any]:
-    """Return a table and its labels, after checking names and lengths alone."""
-    if y is None:
-        raise InvalidInput(
-            f"{type(estimator).__name__} requires y to be passed, but the target y is "
-            "None"
-        )
-    check_consistent_length(X, y)
-    return validate_data(estimator, X, reset=reset, skip_check_array=True), y
-
-
-def snapshot_of(estimator: Forgetful) -> Snapshot:
-    """Return a fitted estimator's snapshot, or raise NotFittedError."""
-    if "_snapshot" not in vars(estimator):
-        check_is_fitted(estimator, "_snapshot")
-    snapshot: Snapshot = estimator._snapshot
-    return snapshot
-
-
 def require_known(estimator: object) -> None:
     """Raise Unsupported for an estimator that could not be loaded again."""
     known = {n: kind for n, kind in Forgetful.by_name.items() if not isabstract(kind)}
@@ -486,39 +450,6 @@ def require_known(estimator: object) -> None:
             f"{type(estimator)} cannot be saved, shipped or kept in a registry; "
             f"{', '.join(sorted(known))} of expunge.linear_model can"
         )
-
-
-def finished_snapshot(estimator: Forgetful) -> Snapshot:
-    """Finish all requests, and return a fitted estimator's snapshot."""
-    if snapshot_of(estimator).private is not None:
-        private_model(estimator)
-    return snapshot_of(estimator)
-
-
-def set_snapshot(estimator: Forgetful, snapshot: Snapshot) -> None:
-    """Give an estimator another snapshot."""
-    estimator._snapshot = snapshot
-
-
-def public_model(estimator: Any) -> PublicModel | None:
-    """Return the public part of an estimator's model; None if it is not fitted."""
-    snapshot: Snapshot | None = getattr(estimator, "_snapshot", None)
-    return None if snapshot is None else snapshot.public
-
-
-def private_model(estimator: Forgetful) -> PrivateModel:
-    """Finish all requests and return the private model, or raise NoPrivateState."""
-    snapshot = snapshot_of(estimator)
-    if snapshot.private is None:
-        raise NoPrivateState(
-            "this is a pickle or copy, which has only the release; use the fitted "
-            "model itself, or save it with save() and load it with expunge.load"
-        )
-    if snapshot.private.pending is None:
-        return snapshot.private
-    with write_lock(estimator):
-        estimator._snapshot = estimator._snapshot.apply_pending()
-    return private_model(estimator)
 
 
 def fit_prepared(

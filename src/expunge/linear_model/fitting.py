@@ -28,15 +28,10 @@ from ..files import CorruptFiles, export, read_snapshot
 from ..files.export import SHIP_AGAIN
 from ..private_model.snapshot import PublicModel, Snapshot, require_weights
 from ..private_model.subjects import owners_of
-from ..promise.certificate import Scope
-from .base import (
-    Forgetful,
-    fit_prepared,
-    public_model,
-    require_known,
-    snapshot_of,
-)
+from ..promise.scope import Scope
+from .base import Forgetful, fit_prepared, require_known
 from .parameters import Prepared
+from .snapshots import public_model, snapshot_of
 
 
 def load(path: str | PathLike[str]) -> Any:

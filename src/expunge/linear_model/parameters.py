@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
+from sklearn.utils.validation import _check_y, check_consistent_length, validate_data
 
 from ..core.arrays import LARGEST, SMALLEST, Private
 from ..core.losses import HalfSquared, Huber, Logistic, Loss, Multinomial, SquaredHinge
@@ -22,7 +23,8 @@ from ..core.objective import Objective, Rows
 from ..core.penalties import L1, L2, ElasticNet, Penalty
 from ..core.solver import MAX_STEPS
 from ..exceptions import InvalidInput
-from ..preprocessing.columns import Recipe
+from ..preprocessing.columns import Recipe, learn_columns, read_columns
+from ..preprocessing.sklearn_steps import describe
 from ..private_model.labels import Labels
 from ..private_model.snapshot import PublicModel
 from ..promise.budget import Budget
@@ -376,3 +378,38 @@ def is_checked(X: Any, y: Any, *, public: PublicModel) -> bool:
         and y.shape == X.shape[:1]
         and bool(np.isfinite(X).all() and np.isfinite(y).all())
     )
+
+
+def check_table(
+    estimator: Any, X: Any, y: Any, *, reset: bool = True
+) -> tuple[Any, Any]:
+    """Return a table and its labels, after checking names and lengths alone."""
+    if y is None:
+        raise InvalidInput(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is "
+            "None"
+        )
+    check_consistent_length(X, y)
+    return validate_data(estimator, X, reset=reset, skip_check_array=True), y
+
+
+def check_labels(estimator: Any, y: Any) -> Any:
+    """Return labels or targets, checked as scikit-learn checks them."""
+    tags = estimator.__sklearn_tags__()
+    return _check_y(
+        y,
+        multi_output=tags.target_tags.multi_output,
+        y_numeric=tags.estimator_type == "regressor",
+        estimator=estimator,
+    )
+
+
+def read_table(
+    estimator: Any, X: Any, y: Any, *, weighted: bool
+) -> tuple[Any, Any, Recipe]:
+    """Return the raw rows and labels of a table, and what preprocessing does."""
+    X, y = check_table(estimator, X, y)
+    described = describe(estimator.preprocessing, X)
+    columns = learn_columns(described, X)
+    raw = read_columns(columns, X)
+    return raw, check_labels(estimator, y), Recipe(described, columns, weighted)

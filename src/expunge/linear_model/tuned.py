@@ -20,12 +20,13 @@ from ..core.losses import Loss
 from ..core.objective import Objective
 from ..core.penalties import Penalty
 from ..exceptions import InvalidInput
+from ..preprocessing.columns import Recipe
 from ..preprocessing.pipeline_model import fit_pipeline, require_pipeline
 from ..private_model.model import PrivateModel
 from ..private_model.training_rows import RowDigests
 from ..promise.budget import Budget
-from ..promise.certificate import Scope
 from ..promise.noise import SECRET_BYTES, noise_for, random_bytes
+from ..promise.scope import Scope
 from ..removal import Mechanism
 from ..removal.state import initial_state, keep_sums
 from ..removal.summary import summarise
@@ -39,10 +40,11 @@ from ..selection.tuned_model import (
     sort_by_fold,
 )
 from ..selection.tuned_pipeline import make_tuned_pipeline, tune_folds
-from .base import Forgetful, private_model
+from .base import Forgetful
 from .estimators import LinearRegression, LogisticRegression
 from .parameters import MECHANISMS, Prepared, choose_object, penalty_of
 from .sklearn_parameters import name_unknown
+from .snapshots import private_model
 
 ALPHAS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
 WIDTH = 30
@@ -175,22 +177,8 @@ class TunedEstimator(Forgetful):
             self.random_state,
         )
         kept, bounds = sort_by_fold(rule, prepared.rows, owners=prepared.owners)
-        total = len(rule.objectives) * (1 + (rule.n_folds or 0))
-        label = f"tuning {len(rule.objectives)} candidates"
-        bar = ProgressBar(total, label, shown=self.verbose)
-        split, recipe = Split(kept.rows, bounds), prepared.recipe
-        models: Any
-        if recipe is None:
-            models = fit_models(rule, split, tick=bar)
-        else:
-            require_pipeline(recipe, budget, keep_data=True)
-            models = tune_folds(
-                rule,
-                split,
-                recipe=recipe,
-                choose=rule.chooser(at_fit=True),
-                tick=bar,
-            )
+        recipe = prepared.recipe
+        models = self._tune(rule, Split(kept.rows, bounds), recipe=recipe)
         noise = None
         if rule.method == "noised":
             assert budget is not None
@@ -220,6 +208,19 @@ class TunedEstimator(Forgetful):
             model, rule, bounds=bounds, models=models, chosen=chosen
         )
         return tuned
+
+    def _tune(self, rule: Rule, split: Split, *, recipe: Recipe | None) -> Any:
+        """Return the models of all candidates and the choice among them."""
+        # Without preprocessing each candidate is also fitted to all rows.
+        times = (rule.n_folds or 0) + (recipe is None)
+        total = len(rule.objectives) * times
+        label = f"tuning {len(rule.objectives)} candidates"
+        bar = ProgressBar(total, label, shown=self.verbose)
+        if recipe is None:
+            return fit_models(rule, split, tick=bar)
+        require_pipeline(recipe, self.budget, keep_data=True)
+        choose = rule.chooser(at_fit=True)
+        return tune_folds(rule, split, recipe=recipe, choose=choose, tick=bar)
 
     def _rule(self, loss: Loss) -> Rule:
         """Return the rule that the parameters describe, with its key."""

@@ -27,7 +27,7 @@ from ..core.losses import Logistic, Loss, Multinomial, OneVsRest
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..exceptions import EmptyClass, InvalidInput, Unsupported
-from ..promise.certificate import Classes
+from ..promise.scope import Classes
 
 
 @stored

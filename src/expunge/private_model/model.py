@@ -33,7 +33,7 @@ from ..core.packing import NOT_STORED, stored
 from ..exceptions import CapacityExceeded, InvalidInput, ScheduleExhausted
 from ..promise.accountant import Accountant, Fitted, Removed, TunedOnData, release_event
 from ..promise.budget import Budget
-from ..promise.certificate import Scope, certify
+from ..promise.certificate import certify
 from ..promise.noise import (
     SECRET_BYTES,
     Noise,
@@ -44,6 +44,7 @@ from ..promise.noise import (
     random_bytes,
     round_to_grid,
 )
+from ..promise.scope import Scope
 from ..promise.verification import Record, Release, Scored
 from ..removal import Mechanism, Newton
 from .answers import (
@@ -59,7 +60,7 @@ from .answers import (
     retrain_answer,
 )
 from .labels import Labels, has_fewer_classes
-from .training_rows import DigestChange, RowDigests, TrainingRows
+from .training_rows import PendingErasure, RowDigests, TrainingRows
 
 Remaining: TypeAlias = Rows | Callable[[], Rows]
 Fetch: TypeAlias = Callable[[Index], Rows]
@@ -67,14 +68,6 @@ Fetch: TypeAlias = Callable[[Index], Rows]
 
 AnyModel = TypeVar("AnyModel", bound="PrivateModel")
 NO_ROWS: Index = np.array([], dtype=np.intp)
-
-
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class PendingErasure(Private):
-    """What a request takes out of the digests, and out of the rows if they are kept."""
-
-    digests: DigestChange
-    gone: Index | None
 
 
 @stored
@@ -254,9 +247,8 @@ class PrivateModel(Private):
     ) -> Self:
         """Return the model of a full fit to the rows that remain, on the same account.
 
-        Used where the old sums cannot be updated: a tuned choice moves, preprocessing
-        changes every row, or a class is dropped. It is solved fully and certified like
-        a first fit.
+        Used where the old sums cannot be updated: a tuned choice moves, or a class is
+        dropped. It is solved fully and certified like a first fit.
 
         Parameters
         ----------

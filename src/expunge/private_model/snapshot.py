@@ -28,18 +28,18 @@ from ..core.packing import Arrays, pack, stored, unpack
 from ..exceptions import InvalidInput
 from ..promise.accountant import TunedOnData
 from ..promise.budget import Budget, is_made_here
-from ..promise.certificate import Scope, certify
+from ..promise.certificate import certify
+from ..promise.scope import Scope
 from ..promise.verification import Record, Release
-from .model import (
-    AnyModel,
-    Fetch,
-    PendingErasure,
-    PrivateModel,
-    apply_pending,
-    require_release,
-)
+from .model import AnyModel, Fetch, PrivateModel, apply_pending, require_release
 from .subjects import person, row_name
-from .training_rows import RowDigests, TrainingRows, digests, share_by_person
+from .training_rows import (
+    PendingErasure,
+    RowDigests,
+    TrainingRows,
+    digests,
+    share_by_person,
+)
 
 _USED: WeakValueDictionary[int, Budget] = WeakValueDictionary()
 _COUNTING = threading.Lock()

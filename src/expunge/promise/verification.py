@@ -39,7 +39,10 @@ from .canonical import (
     optional,
     sentences,
 )
-from .certificate import (
+from .certificate import Certificate
+from .noise import SECRET_BYTES
+from .radius import RadiusKind
+from .scope import (
     BEFORE_PREPROCESSING,
     CHOSEN,
     CLASS_REFUSED,
@@ -48,12 +51,9 @@ from .certificate import (
     SEEDED,
     VOIDS,
     WITHOUT_BUDGET,
-    Certificate,
     assumptions_of,
     may_refuse_classes,
 )
-from .noise import SECRET_BYTES
-from .radius import RadiusKind
 
 FORMAT = 1
 

@@ -31,7 +31,8 @@ from ..private_model.snapshot import Snapshot, name_of
 from ..private_model.subjects import is_row_name
 from ..private_model.training_rows import TrainingRows
 from ..promise.budget import Budget
-from ..promise.certificate import Certificate, Scope
+from ..promise.certificate import Certificate
+from ..promise.scope import Scope
 from ..promise.verification import Record
 from .context import WAIT, Context, now
 from .keys import read_tag_keys, write_tag_key_ids

@@ -218,13 +218,19 @@ def _build_categories(alike: Sequence[ColumnSchema]) -> Any:
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 
-    declared: Any = "auto"
-    if alike[0].categories is not None:
-        declared = [list(one.categories or ()) for one in alike]
     if alike[0].encode == "ordinal":
         return OrdinalEncoder(
-            categories=declared, handle_unknown="use_encoded_value", unknown_value=-1
+            categories=[list(one.categories or ()) for one in alike],
+            handle_unknown="use_encoded_value",
+            unknown_value=-1,
         )
+    declared: Any = "auto"
+    if alike[0].categories is not None:
+        # A value may be missing whatever is declared.
+        declared = [
+            list(dict.fromkeys((*(one.categories or ()), MISSING_CATEGORY)))
+            for one in alike
+        ]
     rare = alike[0].rare_below
     encoder = OneHotEncoder(
         categories=declared,
