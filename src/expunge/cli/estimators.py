@@ -214,7 +214,7 @@ class EstimatorOptions:
         from ..linear_model.tuned import ALPHAS, TunedClassifier, TunedRegressor
 
         asked = "--search" if self.search else "--alphas"
-        others = {"--alpha": self.alpha, "--C": self.c}
+        others: dict[str, object] = {"--alpha": self.alpha, "--C": self.c}
         if self.search:
             others["--alphas"] = self.alphas
         for other, value in others.items():
