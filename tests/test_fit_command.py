@@ -274,6 +274,8 @@ class TestColumns:
         again = call(*about, "--replace", "--schema", schema).json
         assert again["columns"] == first["columns"]
         assert again["schema"] is None
+        plain = call("fit", "plain", path, *ABOUT, "--schema", schema)
+        assert plain.err == "left out: 1 row without a target, column 'outcome'\n"
 
     def test_edited_schema_is_obeyed_and_kept(self, folder: Path, path: Path) -> None:
         assert call("fit", "mixed", path, *ABOUT).code == DONE

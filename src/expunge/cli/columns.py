@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from ..tables.trial import TrialScore
 
 ENDING = ".schema.json"
-ON_REQUEST = "as you asked"
 
 
 @dataclass(frozen=True)
@@ -26,6 +25,8 @@ class FitReport:
         Which kind of model was fitted.
     table
         The table.
+    declared
+        Whether a schema was given, so that nothing was guessed.
     written
         Where its schema was written; None if nowhere.
     trial
@@ -34,6 +35,7 @@ class FitReport:
 
     kind: ModelKind
     table: "TrainingTable"
+    declared: bool
     written: Path | None
     trial: "TrialScore | str"
 
@@ -45,13 +47,16 @@ class FitReport:
 
     def print_notes(self) -> None:
         """Print what a person should look at, a line each."""
-        guessed = [one for one in self.table.schema.left_out if one.why != ON_REQUEST]
-        for one in guessed:
-            print_note(f"left out: column {one.name!r}, {one.describe()}")
+        from ..tables.training import ON_REQUEST
+
+        for one in self.table.schema.left_out:
+            if not self.declared and one.why != ON_REQUEST:
+                print_note(f"left out: column {one.name!r}, {one.why}")
         n_left = self.table.n_without_target
         if n_left:
             rows = format_count(n_left, "row")
-            print_note(f"left out: {rows} without a target, {self._target}")
+            target = self.table.schema.target
+            print_note(f"left out: {rows} without a target, column {target!r}")
         if self.written is not None:
             print_note(
                 f"{self.written} says what each column is, as guessed from the rows; "
@@ -85,10 +90,6 @@ class FitReport:
             "trial": trial,
         }
 
-    @property
-    def _target(self) -> str:
-        return f"column {self.table.schema.target!r}"
-
 
 def write_schema(schema: "Schema", table: Path, *, asked: Path | None) -> Path | None:
     """Write a schema where it was asked for, or beside its table; return where.
@@ -101,7 +102,7 @@ def write_schema(schema: "Schema", table: Path, *, asked: Path | None) -> Path |
     if asked is not None:
         asked.write_text(text, encoding="utf-8")
         return asked
-    path = table.with_name(table.name.split(".")[0] + ENDING)
+    path = table.with_name(_remove_suffix(table.name) + ENDING)
     try:
         if path.exists() and path.read_text(encoding="utf-8") != text:
             print_note(
@@ -114,3 +115,11 @@ def write_schema(schema: "Schema", table: Path, *, asked: Path | None) -> Path |
         print_note(f"{path} was not written ({error.strerror}); use --write-schema")
         return None
     return path
+
+
+def _remove_suffix(name: str) -> str:
+    """Return the name of a table without .csv, .csv.gz and the like."""
+    from ..tables.files import SUFFIXES
+
+    ends = [len(one) for one in SUFFIXES if name.lower().endswith(one)]
+    return name[: -max(ends)]

@@ -157,7 +157,13 @@ class FitCommand(RegistryOptions, EstimatorOptions):
             fitted = {one.name: one for one in registry.status().models}[self.name]
         if given is None or written is not None:
             written = write_schema(table.schema, self.file, asked=written)
-        report = FitReport(kind, table, written=written, trial=self._try(model, table))
+        report = FitReport(
+            kind,
+            table,
+            declared=given is not None,
+            written=written,
+            trial=self._try(model, table),
+        )
         if self.as_json:
             print_json(model_to_json(fitted) | report.to_json())
         else:

@@ -20,6 +20,7 @@ from .schema import LEFT_OUT, ColumnSchema, Schema, make_column
 
 # A target with more distinct values than this is not guessed to be classes.
 MOST_CLASSES = 50
+ON_REQUEST = "as you asked"
 ENCODE = (
     "mend it, declare the column a category in the schema, or leave it out with --drop"
 )
@@ -57,6 +58,11 @@ class Roles:
         """The columns that are read but are no features."""
         named = (self.target, self.subject, self.weight)
         return [name for name in named if name is not None]
+
+    @property
+    def spelled(self) -> set[str]:
+        """The columns of a CSV file to take as it spells them: 007 is no number."""
+        return {self.target, *self.category, *filter(None, [self.subject])}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,11 +112,11 @@ def read_table(
     """
     file = open_table(Path(path))
     features = _find_features(file, roles, schema=schema)
-    words = set(roles.category)
+    text = roles.spelled
     if schema is not None:
-        words |= {one.name for one in schema.used if not one.is_number}
+        text |= {one.name for one in schema.used if not one.is_number}
     names = [*features, *roles.named]
-    table = file.read_columns(names, words | set(roles.named[:2]))
+    table = file.read_columns(names, text)
     columns = {name: TableColumn.of(file, table, name=name) for name in names}
     targets = find_targets(columns[roles.target])
     keep = ~targets.find_missing()
@@ -121,7 +127,7 @@ def read_table(
     weight = None if roles.weight is None else take_weights(kept[roles.weight])
     _require_variety(file, roles, y=y, subjects=subjects)
     clean = {name: kept[name].clean() for name in features}
-    clean |= {name: clean[name].parse() for name in features if name not in words}
+    clean |= {name: clean[name].parse() for name in features if name not in text}
     if schema is None:
         schema = _infer_schema(file, roles, columns=clean, y=y, subjects=subjects)
     _require_task(targets.take(keep), schema, y=y)
@@ -223,7 +229,7 @@ def _infer_schema(
     found = []
     for name in dict.fromkeys(file.names):
         if name in roles.drop:
-            found.append(make_column(name, LEFT_OUT, why="as you asked"))
+            found.append(make_column(name, LEFT_OUT, why=ON_REQUEST))
         elif name in roles.category:
             found.append(infer_category(columns[name]))
         elif name in columns:

@@ -7,7 +7,9 @@ they have. The scores of the model and of a guess without features are means ove
 people of numbers between 0 and 1, so one of those people more or less moves the two
 scores by at most sqrt(2) / P together. Noise of standard deviation sqrt(2) / (P mu),
 with the mu of the budget, hides that (Dong, Roth and Su, Gaussian differential privacy,
-Theorem 1); what the trial model tells about the others is hidden by its own noise.
+Theorem 1). The trial model is a release under the budget like any other. The guess, the
+most common class or the median of those not held out, is exact: a score is for whoever
+holds the table, not for publication.
 """
 
 from dataclasses import dataclass, replace
