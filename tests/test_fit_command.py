@@ -197,6 +197,11 @@ class TestEstimator:
         assert found["fit_intercept"] is False
         assert found["class_weight"] == {"no": 1.0, "yes": 2.5}
 
+    def test_classes_may_be_balanced(self, folder: Path, table: Path) -> None:
+        found = self.fit(table, "--class-weight", "balanced")
+        assert found["class_weight"] == "balanced"
+        assert call("forget", "patient-0001").code == DONE
+
     def test_c_takes_the_place_of_alpha(self, folder: Path, table: Path) -> None:
         assert self.fit(table, "--C", "2")["C"] == 2.0
 

@@ -121,7 +121,7 @@ class Forgetful(BaseEstimator, ABC):
         classes: Sequence[Any] | None = None,
         preprocessing: Any = None,
         C: float | None = None,
-        class_weight: dict[Any, float] | None = None,
+        class_weight: dict[Any, float] | str | None = None,
         tol: float | None = None,
         max_iter: int | None = None,
     ) -> None:
@@ -310,7 +310,7 @@ class Forgetful(BaseEstimator, ABC):
         recipe = None
         if self.preprocessing is None:
             X, y = self._validate(X, y)
-        else:
+        if self.preprocessing is not None or self.class_weight == "balanced":
             X, y, recipe = read_table(self, X, y, weighted=sample_weight is not None)
         weight = weights_of(self, X, y, sample_weight=sample_weight)
         loss, labels = self._learn_labels(y, weight)
@@ -355,7 +355,7 @@ class Forgetful(BaseEstimator, ABC):
             start=start,
         )
         require_effort(model.answer, tol=self.tol, max_iter=self.max_iter)
-        preprocessed = prepared.recipe is not None
+        preprocessed = self.preprocessing is not None
         scope = replace(scope, rows_kept=self.keep_data, preprocessed=preprocessed)
         return replace(
             model.with_scope(scope),
@@ -373,7 +373,7 @@ class Forgetful(BaseEstimator, ABC):
             raise InvalidInput("X without y; pass the labels of the rows too")
         if not _num_samples(X):
             return Rows(np.empty((0, 0)), np.empty(0), np.empty(0))
-        if self._public.preprocessing is not None:
+        if private.keeps_raw_rows:
             return self._check_raw_request(private, X, y, sample_weight)
         if not is_checked(X, y, public=self._public):
             X, y = self._validate(X, y, reset=False)
@@ -478,11 +478,11 @@ def fit_prepared(
     labels = prepared.labels
     scope = carry_over(scope or Scope(), before, budget=estimator.budget)
     scope = replace(scope, classes="none" if labels is None else labels.stated)
-    scope = replace(scope, classes_weighted=estimator.class_weight is not None)
+    scope = replace(scope, classes_weighted=isinstance(estimator.class_weight, dict))
     private = estimator._fit_private(prepared, start=start, scope=scope)
     private, release, record = private.with_noise().release()
     parameters = deepcopy(estimator.get_params(deep=False)) | {"random_state": None}
-    if prepared.recipe is not None:
+    if prepared.recipe is not None and prepared.recipe.given:
         parameters["preprocessing"] = prepared.recipe.described
     if estimator.classes is not None:
         parameters["classes"] = list(estimator.classes)
@@ -494,6 +494,7 @@ def fit_prepared(
         n_targets=getattr(estimator, "_n_targets", None),
         pair=None if labels is None else labels.pair,
         weighted=prepared.weighted,
+        weighs_features=prepared.weighs_features,
         **private.public_parts,
     )
     estimator._snapshot = Snapshot(public, private, record)

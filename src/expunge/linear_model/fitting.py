@@ -25,7 +25,7 @@ from sklearn.svm import LinearSVC
 
 from ..core.arrays import Matrix, Vector, write_lock
 from ..files import CorruptFiles, export, read_snapshot
-from ..files.export import SHIP_AGAIN
+from ..files.export import LOG_ODDS, SHIP_AGAIN
 from ..private_model.snapshot import PublicModel, Snapshot, require_weights
 from ..private_model.subjects import owners_of
 from ..promise.scope import Scope
@@ -124,7 +124,10 @@ def fit_copy(
     require_weights(before, sample_weight)
     fresh = clone(estimator)
     prepared = prepare(fresh, X, y, sample_weight=sample_weight)
-    prepared = prepared.with_pair(None if before is None else before.pair)
+    if before is not None:
+        prepared = prepared.with_pair(before.pair)
+        if not before.weighs_features:
+            prepared = prepared.without_feature_weights()
     owners = owners_of(subjects, len(prepared.rows))
     prepared = replace(prepared, owners=owners)
     fit_prepared(fresh, prepared, scope=scope, before=before)
@@ -138,12 +141,12 @@ def make_linear(model: Any) -> Any:
 
 def make_logistic(model: Any) -> Any:
     """Return the linear classifier whose loss is the model's."""
+    if snapshot_of(model).public.loss not in LOG_ODDS:
+        # A linear classifier without probabilities, for any number of classes.
+        return _precede(_fill(LinearSVC(), model), model)
     if len(model.classes_) > 2:
         return _precede(_make_one_vs_rest(model), model)
-    logistic = model.certificate_.objective["loss"]["name"] == "Logistic"
-    # LinearSVC is a linear classifier without probabilities, which no other loss has.
-    plain = linear_model.LogisticRegression() if logistic else LinearSVC()
-    return _precede(_fill(plain, model), model)
+    return _precede(_fill(linear_model.LogisticRegression(), model), model)
 
 
 def make_softmax(model: Any) -> Any:

@@ -98,7 +98,7 @@ def _is_list(value: Any) -> bool:
 
 def _is_class_weight(value: Any) -> bool:
     if not isinstance(value, dict):
-        return value is None
+        return value is None or (isinstance(value, str) and value == "balanced")
     factors = value.values()
     return all(_is_number(one) and SMALLEST <= one <= LARGEST for one in factors)
 
@@ -232,12 +232,12 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
             "dropped.",
         ),
         "class_weight": Parameter(
-            "None or a dict of positive weights by label ('balanced' is not supported "
-            "yet: its weights would change with everyone who leaves)",
+            "None, 'balanced' or a dict of positive weights by label",
             _is_class_weight,
             "For a classifier: each row counts as often as its class says, times its "
             "own weight; 1 for a label that is not named. Fix them without looking at "
-            "the data.",
+            "the data. 'balanced' gives every class the same weight in all, and keeps "
+            "it so when people leave.",
         ),
         "tol": Parameter(
             "None or a positive number",
@@ -315,6 +315,17 @@ class Prepared(Private):
     weighted: bool
     owners: Sequence[str] = ()
     recipe: Recipe | None = None
+
+    @property
+    def weighs_features(self) -> bool:
+        """Whether weights count for what preprocessing learns, if there are any."""
+        return self.recipe is None or self.recipe.weighted == self.weighted
+
+    def without_feature_weights(self) -> "Prepared":
+        """Return the data with weights for the model alone, as a Pipeline has them."""
+        if self.recipe is None:
+            return self
+        return replace(self, recipe=replace(self.recipe, weighted=False))
 
     def with_pair(self, pair: Loss | None) -> "Prepared":
         """Return the data with this loss for two classes, if the model is softmax."""
@@ -409,7 +420,14 @@ def read_table(
 ) -> tuple[Any, Any, Recipe]:
     """Return the raw rows and labels of a table, and what preprocessing does."""
     X, y = check_table(estimator, X, y)
-    described = describe(estimator.preprocessing, X)
+    given = estimator.preprocessing is not None
+    described = describe(estimator.preprocessing if given else "passthrough", X)
     columns = learn_columns(described, X)
-    raw = read_columns(columns, X)
-    return raw, check_labels(estimator, y), Recipe(described, columns, weighted)
+    recipe = Recipe(
+        described,
+        columns,
+        weighted=weighted,
+        balanced=estimator.class_weight == "balanced",
+        given=given,
+    )
+    return read_columns(columns, X), check_labels(estimator, y), recipe

@@ -93,7 +93,7 @@ class TunedEstimator(Forgetful):
         verbose: bool = False,
         classes: Sequence[Any] | None = None,
         preprocessing: Any = None,
-        class_weight: dict[Any, float] | None = None,
+        class_weight: dict[Any, float] | str | None = None,
     ) -> None:
         self.alphas = alphas
         self.l1_ratios = l1_ratios
@@ -197,7 +197,9 @@ class TunedEstimator(Forgetful):
             start=start,
         )
         model = replace(
-            model.with_scope(replace(scope, preprocessed=recipe is not None)),
+            model.with_scope(
+                replace(scope, preprocessed=self.preprocessing is not None)
+            ),
             labels=prepared.labels,
             seed=seed,
             training_rows=kept,

@@ -111,14 +111,25 @@ class Column:
 @stored
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What preprocessing does, how columns are read for it, and whether weights count.
+    """What is learned from rows besides the model, fixed at the fit.
 
-    Weights count if the fit had any.
+    Attributes
+    ----------
+    described, columns
+        What preprocessing does, and how columns are read for it.
+    weighted
+        Whether the rows of the fit had weights.
+    balanced
+        Whether classes are weighed by how much weight they have left.
+    given
+        Whether preprocessing was asked for; without it columns pass as they are.
     """
 
     described: Preprocessing
     columns: tuple[Column, ...]
     weighted: bool = False
+    balanced: bool = False
+    given: bool = True
 
     @property
     def groups(self) -> list[Group]:

@@ -132,6 +132,7 @@ def _describe_column_transformer(
         raise Unsupported(
             "a ColumnTransformer inside another; name the columns in one of them"
         )
+    _require_defaults(table, transformer_weights=None)
     groups: list[Group] = []
     used: set[int] = set()
     for _, step, key in table.transformers:

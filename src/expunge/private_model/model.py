@@ -124,6 +124,7 @@ class PrivateModel(Private):
     process: int = field(default_factory=os.getpid, metadata=NOT_STORED)
 
     needs_training_rows: ClassVar[bool] = False
+    keeps_raw_rows: ClassVar[bool] = False
 
     @classmethod
     def fit(

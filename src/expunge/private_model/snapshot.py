@@ -74,8 +74,9 @@ class PublicModel:
         Number of targets of a regression; None if y is a vector.
     classes, pair
         The classes of a classifier, and its loss when two are left.
-    weighted
-        Whether the rows of the fit had weights.
+    weighted, weighs_features
+        Whether the rows of the fit had weights, and whether these count for what
+        preprocessing learns.
     declared
         Searches that made choices by looking at the data.
     preprocessing
@@ -91,6 +92,7 @@ class PublicModel:
     classes: NDArray[Any] | None = None
     pair: Loss | None = None
     weighted: bool = False
+    weighs_features: bool = True
     declared: tuple[str, ...] = ()
     preprocessing: Encoder | None = None
 
@@ -109,8 +111,13 @@ class PublicModel:
 
     @property
     def loss(self) -> str:
-        """The name of the loss that was fitted."""
-        return str(self.release.certificate.objective["loss"]["name"])
+        """The name of the loss that was fitted.
+
+        One-vs-rest goes by the name of its binary loss, unless that gives log-odds.
+        """
+        described = self.release.certificate.objective["loss"]
+        binary = described.get("binary", {"name": "Logistic"})["name"]
+        return str(described["name"] if binary == "Logistic" else binary)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
