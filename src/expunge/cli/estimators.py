@@ -97,8 +97,8 @@ class EstimatorOptions:
         typer.Option(
             metavar="A=1,B=5",
             help="How often a row of each class counts, fixed without looking at the "
-            "rows; or balanced, which makes all classes weigh the same and changes as "
-            "people leave.",
+            "rows; or balanced, which gives every class the same weight in all, whoever "
+            "leaves.",
         ),
     ] = None
     ridge: Annotated[
