@@ -11,6 +11,7 @@ import pytest
 
 from expunge.cli.common import DATA_MISSING, DONE, UNKNOWN, WRONG_INPUT
 from expunge.linear_model.tuned import ALPHAS
+from expunge.promise.scope import COLUMNS_GUESSED
 from expunge.registry import Registry
 from tests.calling import call, copied, make_registry, whole
 
@@ -207,6 +208,8 @@ class TestEstimator:
 
     def test_search_has_candidates_of_its_own(self, folder: Path, table: Path) -> None:
         assert tuple(self.fit(table, "--search")["alphas"]) == ALPHAS
+        models = {one["name"]: one for one in call("status", "--json").json["models"]}
+        assert COLUMNS_GUESSED in models["new"]["certificate"]["not_covered"]
 
     def test_tau_is_the_budget_s(self, folder: Path, table: Path) -> None:
         options = ("--no-trial", "--tau", "1e-3", "--sigma", "1", "--json")
@@ -276,7 +279,9 @@ class TestColumns:
         assert first["schema"] == "mixed.schema.json"
         assert first["n_without_target"] == 1
         schema = Path("mixed.schema.json")
+        assert COLUMNS_GUESSED in first["certificate"]["not_covered"]
         again = call(*about, "--replace", "--schema", schema).json
+        assert COLUMNS_GUESSED not in again["certificate"]["not_covered"]
         assert again["columns"] == first["columns"]
         assert again["schema"] is None
         plain = call("fit", "plain", path, *ABOUT, "--schema", schema)

@@ -25,8 +25,6 @@ class FitReport:
         Which kind of model was fitted.
     table
         The table.
-    declared
-        Whether a schema was given, so that nothing was guessed.
     written
         Where its schema was written; None if nowhere.
     trial
@@ -35,7 +33,6 @@ class FitReport:
 
     kind: ModelKind
     table: "TrainingTable"
-    declared: bool
     written: Path | None
     trial: "TrialScore | str"
 
@@ -50,7 +47,7 @@ class FitReport:
         from ..tables.training import ON_REQUEST
 
         for one in self.table.schema.left_out:
-            if not self.declared and one.why != ON_REQUEST:
+            if self.table.guessed and one.why != ON_REQUEST:
                 print_note(f"left out: column {one.name!r}, {one.why}")
         n_left = self.table.n_without_target
         if n_left:

@@ -97,8 +97,7 @@ class EstimatorOptions:
         typer.Option(
             metavar="A=1,B=5",
             help="How often a row of each class counts, fixed without looking at the "
-            "rows; or balanced, which gives every class the same weight in all, whoever "
-            "leaves.",
+            "rows; or balanced, for the same weight of every class, whoever leaves.",
         ),
     ] = None
     ridge: Annotated[

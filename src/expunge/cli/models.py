@@ -157,13 +157,7 @@ class FitCommand(RegistryOptions, EstimatorOptions):
             fitted = {one.name: one for one in registry.status().models}[self.name]
         if given is None or written is not None:
             written = write_schema(table.schema, self.file, asked=written)
-        report = FitReport(
-            kind,
-            table,
-            declared=given is not None,
-            written=written,
-            trial=self._try(model, table),
-        )
+        report = FitReport(kind, table, written=written, trial=self._try(model, table))
         if self.as_json:
             print_json(model_to_json(fitted) | report.to_json())
         else:
@@ -185,7 +179,7 @@ class FitCommand(RegistryOptions, EstimatorOptions):
 
     def _build_model(self, table: "TrainingTable") -> tuple[ModelKind, Any]:
         """Return the kind of model for a table, and the unfitted estimator."""
-        from ..tables import build_transformer
+        from ..tables import describe_preprocessing
 
         schema, classes = table.schema, table.schema.classes
         if self.classes is not None:
@@ -194,7 +188,7 @@ class FitCommand(RegistryOptions, EstimatorOptions):
             classes = tuple(parse_classes(self.classes, table.y))
         kind = self.choose_kind(schema, len(classes or set(table.y.tolist())))
         model = self.build_estimator(kind)
-        model.set_params(preprocessing=build_transformer(schema))
+        model.set_params(preprocessing=describe_preprocessing(table))
         if classes is not None:
             model.set_params(classes=list(classes))
         if self.class_weight is not None:

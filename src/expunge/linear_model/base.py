@@ -347,6 +347,7 @@ class Forgetful(BaseEstimator, ABC):
         if prepared.recipe is not None:
             require_pipeline(prepared.recipe, self.budget, keep_data=self.keep_data)
             fit = partial(fit_pipeline, recipe=prepared.recipe)
+            scope = prepared.recipe.state_in(scope)
         model: PrivateModel = fit(
             prepared.objective,
             rows,
@@ -355,8 +356,7 @@ class Forgetful(BaseEstimator, ABC):
             start=start,
         )
         require_effort(model.answer, tol=self.tol, max_iter=self.max_iter)
-        preprocessed = self.preprocessing is not None
-        scope = replace(scope, rows_kept=self.keep_data, preprocessed=preprocessed)
+        scope = replace(scope, rows_kept=self.keep_data)
         return replace(
             model.with_scope(scope),
             labels=prepared.labels,

@@ -8,7 +8,7 @@ code is its place among the sorted categories of the fit, and stays when others 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, Literal, TypeAlias
 
@@ -19,6 +19,7 @@ from scipy import sparse
 from ..core.arrays import Index, Matrix, Vector
 from ..core.packing import stored
 from ..exceptions import InvalidInput, Unsupported
+from ..promise.scope import Scope
 from .description import Group, OneHot, Ordinal, Preprocessing, Source
 
 ColumnKind: TypeAlias = Literal["number", "category", "ordinal"]
@@ -130,6 +131,11 @@ class Recipe:
     weighted: bool = False
     balanced: bool = False
     given: bool = True
+
+    def state_in(self, scope: Scope) -> Scope:
+        """Return the scope of a model, saying what this recipe does."""
+        guessed = self.described.guessed
+        return replace(scope, preprocessed=self.given, columns_guessed=guessed)
 
     @property
     def groups(self) -> list[Group]:

@@ -3,7 +3,7 @@
 
 from .roles import read_ids
 from .schema import ColumnSchema, Schema, build_transformer, read_schema
-from .training import Roles, TrainingTable, read_table
+from .training import Roles, TrainingTable, describe_preprocessing, read_table
 
 __all__ = [
     "ColumnSchema",
@@ -11,6 +11,7 @@ __all__ = [
     "Schema",
     "TrainingTable",
     "build_transformer",
+    "describe_preprocessing",
     "read_ids",
     "read_schema",
     "read_table",

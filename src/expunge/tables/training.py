@@ -2,7 +2,7 @@
 """Read the table that a model is fitted to: features, targets, people and weights."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from ..core.arrays import Index, Vector
 from ..exceptions import InvalidInput
+from ..preprocessing.description import Preprocessing
 from .columns import REPLACE, TableColumn
 from .files import INDEX, TableFile, format_names, open_table
 from .kinds import infer_category, infer_column
 from .roles import find_targets, take_ids, take_targets, take_weights
-from .schema import LEFT_OUT, ColumnSchema, Schema, make_column
+from .schema import LEFT_OUT, ColumnSchema, Schema, build_transformer, make_column
 
 # A target with more distinct values than this is not guessed to be classes.
 MOST_CLASSES = 50
@@ -83,6 +84,8 @@ class TrainingTable:
         What each column is.
     n_without_target
         How many rows were left out because their target is missing.
+    guessed
+        Whether the schema was guessed from the rows, not given.
     """
 
     X: Any
@@ -91,6 +94,7 @@ class TrainingTable:
     weight: Vector | None
     schema: Schema
     n_without_target: int = 0
+    guessed: bool = False
 
 
 def read_table(
@@ -128,11 +132,25 @@ def read_table(
     _require_variety(file, roles, y=y, subjects=subjects)
     clean = {name: kept[name].clean() for name in features}
     clean |= {name: clean[name].parse() for name in features if name not in text}
+    guessed = schema is None
     if schema is None:
         schema = _infer_schema(file, roles, columns=clean, y=y, subjects=subjects)
     _require_task(targets.take(keep), schema, y=y)
     X = file.arrow.table({one.name: _take(clean, one) for one in schema.used})
-    return TrainingTable(X, y, subjects, weight, schema, int((~keep).sum()))
+    n_left = int((~keep).sum())
+    return TrainingTable(X, y, subjects, weight, schema, n_left, guessed)
+
+
+def describe_preprocessing(table: TrainingTable) -> Preprocessing:
+    """Return what a model does with the columns of a table, for ``preprocessing=``.
+
+    Beside what ``build_transformer`` says it says whether that was guessed from the
+    rows, and certificates of the model say so too.
+    """
+    from ..preprocessing.sklearn_steps import describe
+
+    described = describe(build_transformer(table.schema), table.X)
+    return replace(described, guessed=table.guessed)
 
 
 def guess_task(y: NDArray[Any]) -> str:
