@@ -37,7 +37,7 @@ from ..linear_model.snapshots import private_model, set_snapshot, snapshot_of
 from ..private_model.answers import Adoption
 from ..private_model.subjects import owners_of
 from ..promise.budget import Budget
-from ..promise.scope import BALANCED, Scope
+from ..promise.scope import Scope
 from ..removal import Mechanism
 from ..selection.choice import Method
 from .objectives import (
@@ -133,9 +133,9 @@ def from_sklearn(
     prepared = _prepare(given, model, X, y, subjects=subjects)
     start = _starting_point(parts, prepared)
     names = tuple(one.name for one in parts.selections)
-    scope = Scope(declared=(*given.declared, *names))
+    scope = Scope(declared=tuple(names))
     fit_prepared(model, prepared, start=start, scope=scope)
-    adoption = _measure_adoption(model, prepared, start=start, X=X)
+    adoption = _measure_adoption(model, prepared, start=start)
     if adoption is not None:
         private = replace(private_model(model), adoption=adoption)
         set_snapshot(model, snapshot_of(model).keep(private))
@@ -156,8 +156,6 @@ class _Given:
     around
         The model's parameters for what is around the objective: preprocessing and
         weights of classes.
-    declared
-        What made choices by looking at the data.
     """
 
     parts: Parts
@@ -165,7 +163,6 @@ class _Given:
     weight: Vector | None
     total: float
     around: dict[str, Any]
-    declared: tuple[str, ...]
 
 
 def _read_rows(parts: Parts, y: Any, given: ArrayLike | None) -> _Given:
@@ -185,11 +182,10 @@ def _read_rows(parts: Parts, y: Any, given: ArrayLike | None) -> _Given:
     around: dict[str, Any] = {}
     if parts.preprocessing is not None:
         around["preprocessing"] = parts.preprocessing
-    if _is_kept(by_class) and (given is None or not around):
-        around["class_weight"] = dict(by_class)
+    if _is_kept(by_class):
+        around["class_weight"] = by_class
         both = None if given is None else np.asarray(given, dtype=np.float64)
-    declared = (BALANCED,) if isinstance(by_class, str) else ()
-    return _Given(parts, objective, both, total, around, declared)
+    return _Given(parts, objective, both, total, around)
 
 
 def _class_weight(settings: Any) -> Any:
@@ -198,7 +194,9 @@ def _class_weight(settings: Any) -> Any:
 
 
 def _is_kept(by_class: Any) -> bool:
-    """Whether a model here takes these weights of classes: positive numbers."""
+    """Whether a model here takes these weights of classes."""
+    if isinstance(by_class, str):
+        return True
     return isinstance(by_class, dict) and all(one > 0.0 for one in by_class.values())
 
 
@@ -229,7 +227,7 @@ def _retune(
     kind = TUNED[given.objective.estimator]
     model: Adopted = kind(**grid, folds=folds, **fixed, **given.around, **options)
     prepared = _prepare(given, model, X, y, subjects=subjects)
-    fit_prepared(model, prepared, scope=Scope(declared=given.declared))
+    fit_prepared(model, prepared)
     return model
 
 
@@ -246,7 +244,7 @@ def _prepare(
     prepared = prepare(model, X, y, sample_weight=given.weight).with_pair(Logistic())
     _require_same(given.parts, model, prepared=prepared)
     owners = owners_of(subjects, len(prepared.rows))
-    return replace(prepared.without_feature_weights(), owners=owners)
+    return replace(prepared, owners=owners)
 
 
 def _read_grid(
@@ -296,8 +294,8 @@ def _weights_of(
     balanced = isinstance(by_class, str)
     if given is not None and balanced:
         raise Unsupported(
-            f"{BALANCED} with sample_weight means different weights in different "
-            "versions of scikit-learn; fit with their product as sample_weight"
+            "class_weight='balanced' with sample_weight means different weights in "
+            "different versions of scikit-learn; fit with sample_weight alone"
         )
     ones = 1.0 if given is None else np.asarray(given, dtype=np.float64)
     weight: Vector = np.broadcast_to(ones, np.shape(y)[0])
@@ -351,15 +349,14 @@ def _starting_point(parts: Parts, prepared: Prepared) -> Vector:
 
 
 def _measure_adoption(
-    model: Adopted, prepared: Prepared, *, start: Vector, X: Any
+    model: Adopted, prepared: Prepared, *, start: Vector
 ) -> Adoption | None:
     """Return how far the start was from the minimiser; None if features differ."""
-    theta = private_model(model).answer.draft.theta
+    private = private_model(model)
+    theta = private.answer.draft.theta
     if theta.size != start.size:
         return None
-    rows, encoder = prepared.rows, snapshot_of(model).public.preprocessing
-    if encoder is not None:
-        rows = prepared.objective.rows(encoder.encode(X), rows.y, rows.weight)
+    rows = private.encode(prepared.rows)
     shift, size = norm(theta - start), norm(theta)
     relative = shift / size if size else inf * (shift > 0.0)
     residual = _measure_residual(prepared.objective, rows, theta=start)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options that choose an estimator and its budget, and what they build."""
 
+import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -189,6 +190,7 @@ class EstimatorOptions:
             "ridge": self.ridge,
             "fit_intercept": not self.no_intercept,
             "penalize_intercept": self.penalize_intercept,
+            "verbose": sys.stderr.isatty(),
         }
         if self.is_tuned:
             return self._build_tuned(kind, settings)

@@ -9,7 +9,7 @@ hold the release alone.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from copy import copy, deepcopy
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from inspect import isabstract
@@ -29,10 +29,16 @@ from ..core.arrays import Matrix, Vector, write_lock
 from ..core.losses import Loss
 from ..core.objective import Objective, Rows, Scaling, check_weights
 from ..core.penalties import Penalty
+from ..display.progress import ProgressBar
 from ..exceptions import CapacityExceeded, InvalidInput, Unsupported
 from ..files import save
 from ..plan import PlanOptions, PlanReport, plan_model
-from ..preprocessing.pipeline_model import fit_pipeline, require_pipeline
+from ..preprocessing.columns import read_columns
+from ..preprocessing.pipeline_model import (
+    fit_pipeline,
+    require_following,
+    require_pipeline,
+)
 from ..private_model.answers import Adoption
 from ..private_model.labels import Labels
 from ..private_model.model import PrivateModel
@@ -52,6 +58,7 @@ from ..private_model.subjects import (
 )
 from ..private_model.training_rows import RowDigests, TrainingRows
 from ..promise.budget import Budget
+from ..promise.card import ShowsPromise
 from ..promise.certificate import Certificate
 from ..promise.noise import SECRET_BYTES, random_bytes
 from ..promise.scope import Scope
@@ -63,7 +70,7 @@ from .parameters import (
     check_labels,
     check_table,
     choose_object,
-    describe_features,
+    describe_fitted,
     describe_parameters,
     is_checked,
     penalty_of,
@@ -86,7 +93,7 @@ from .snapshots import (
 )
 
 
-class Forgetful(BaseEstimator, ABC):
+class Forgetful(ShowsPromise, BaseEstimator, ABC):
     """An estimator that can forget the people it was fitted on.
 
     ``parameters.PARAMETERS`` describes what it takes, and completes the docstrings of
@@ -124,6 +131,7 @@ class Forgetful(BaseEstimator, ABC):
         class_weight: dict[Any, float] | str | None = None,
         tol: float | None = None,
         max_iter: int | None = None,
+        verbose: bool = False,
     ) -> None:
         self.alpha = alpha
         self.l1_ratio = l1_ratio
@@ -143,6 +151,7 @@ class Forgetful(BaseEstimator, ABC):
         self.class_weight = class_weight
         self.tol = tol
         self.max_iter = max_iter
+        self.verbose = verbose
 
     def fit(
         self,
@@ -202,7 +211,9 @@ class Forgetful(BaseEstimator, ABC):
                 "say what to forget in one way: subjects=..., rows=..., or X=... with "
                 "y=..."
             )
-        with write_lock(self):
+        # One step, whoever leaves: more would tell how the answer was reached.
+        bar = ProgressBar("forgetting", 1, shown=bool(self.verbose))
+        with bar, write_lock(self):
             private = private_model(self)
             if subjects is not None:
                 after = forget_people(private, list_of_ids(subjects))
@@ -213,6 +224,7 @@ class Forgetful(BaseEstimator, ABC):
                 after = forget_rows(private, removed)
             if after is not private:
                 self._release(after)
+            bar.count()
         return self
 
     @property
@@ -311,7 +323,7 @@ class Forgetful(BaseEstimator, ABC):
         if self.preprocessing is None:
             X, y = self._validate(X, y)
         if self.preprocessing is not None or self.class_weight == "balanced":
-            X, y, recipe = read_table(self, X, y, weighted=sample_weight is not None)
+            X, y, recipe = read_table(self, X, y)
         weight = weights_of(self, X, y, sample_weight=sample_weight)
         loss, labels = self._learn_labels(y, weight)
         total = len(y) if weight is None else float(np.add.reduce(weight))
@@ -346,15 +358,19 @@ class Forgetful(BaseEstimator, ABC):
         fit: Any = PrivateModel.fit
         if prepared.recipe is not None:
             require_pipeline(prepared.recipe, self.budget, keep_data=self.keep_data)
+            if not self.keep_data:
+                require_following(mechanism)
             fit = partial(fit_pipeline, recipe=prepared.recipe)
             scope = prepared.recipe.state_in(scope)
-        model: PrivateModel = fit(
-            prepared.objective,
-            rows,
-            mechanism=mechanism,
-            budget=self.budget,
-            start=start,
-        )
+        with ProgressBar("fitting", 1, shown=bool(self.verbose)) as bar:
+            model: PrivateModel = fit(
+                prepared.objective,
+                rows,
+                mechanism=mechanism,
+                budget=self.budget,
+                start=start,
+            )
+            bar.count()
         require_effort(model.answer, tol=self.tol, max_iter=self.max_iter)
         scope = replace(scope, rows_kept=self.keep_data)
         return replace(
@@ -387,12 +403,13 @@ class Forgetful(BaseEstimator, ABC):
         )
 
     def _check_raw_request(
-        self, private: PrivateModel, X: Any, y: Any, sample_weight: ArrayLike | None
+        self, private: Any, X: Any, y: Any, sample_weight: ArrayLike | None
     ) -> Rows:
         """Return the raw rows of a request."""
         X, y = check_table(self, X, y, reset=False)
         y = check_labels(self, y)
-        coded, raw = self._code_labels(y, private.labels), private.read_rows(X)
+        coded = self._code_labels(y, private.labels)
+        raw = read_columns(private.recipe.columns, X)
         weight = check_weights(sample_weight, len(raw))
         return Rows(raw, coded, weigh_as_fitted(self._public, y, weight=weight))
 
@@ -481,20 +498,11 @@ def fit_prepared(
     scope = replace(scope, classes_weighted=isinstance(estimator.class_weight, dict))
     private = estimator._fit_private(prepared, start=start, scope=scope)
     private, release, record = private.with_noise().release()
-    parameters = deepcopy(estimator.get_params(deep=False)) | {"random_state": None}
-    if prepared.recipe is not None and prepared.recipe.given:
-        parameters["preprocessing"] = prepared.recipe.described
-    if estimator.classes is not None:
-        parameters["classes"] = list(estimator.classes)
     public = PublicModel(
         release=release,
-        estimator=type(estimator).__name__,
-        parameters=parameters,
-        **describe_features(estimator),
         n_targets=getattr(estimator, "_n_targets", None),
         pair=None if labels is None else labels.pair,
-        weighted=prepared.weighted,
-        weighs_features=prepared.weighs_features,
+        **describe_fitted(estimator, prepared),
         **private.public_parts,
     )
     estimator._snapshot = Snapshot(public, private, record)

@@ -126,8 +126,6 @@ def fit_copy(
     prepared = prepare(fresh, X, y, sample_weight=sample_weight)
     if before is not None:
         prepared = prepared.with_pair(before.pair)
-        if not before.weighs_features:
-            prepared = prepared.without_feature_weights()
     owners = owners_of(subjects, len(prepared.rows))
     prepared = replace(prepared, owners=owners)
     fit_prepared(fresh, prepared, scope=scope, before=before)

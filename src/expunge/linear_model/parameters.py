@@ -8,6 +8,7 @@ be, which ``fit`` checks, and what it means, which ``help`` shows.
 import inspect
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from textwrap import fill
@@ -222,7 +223,7 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
         "verbose": Parameter(
             SWITCH,
             lambda value: _is_switch(value) or _is_integer(value),
-            "Whether to draw a progress bar while the candidates are fitted.",
+            "Whether to draw a progress bar, on standard error or in the notebook.",
         ),
         "classes": Parameter(
             "None or a list of labels",
@@ -316,17 +317,6 @@ class Prepared(Private):
     owners: Sequence[str] = ()
     recipe: Recipe | None = None
 
-    @property
-    def weighs_features(self) -> bool:
-        """Whether weights count for what preprocessing learns, if there are any."""
-        return self.recipe is None or self.recipe.weighted == self.weighted
-
-    def without_feature_weights(self) -> "Prepared":
-        """Return the data with weights for the model alone, as a Pipeline has them."""
-        if self.recipe is None:
-            return self
-        return replace(self, recipe=replace(self.recipe, weighted=False))
-
     def with_pair(self, pair: Loss | None) -> "Prepared":
         """Return the data with this loss for two classes, if the model is softmax."""
         if pair is None or not isinstance(self.objective.loss, Multinomial):
@@ -366,10 +356,22 @@ def penalty_of(penalty: Penalty | None, l1_ratio: float) -> Penalty:
     return ElasticNet(l1_ratio)
 
 
-def describe_features(estimator: Any) -> dict[str, Any]:
-    """Return the number and names of an estimator's features."""
-    names = getattr(estimator, "feature_names_in_", None)
-    return {"n_features": estimator.n_features_in_, "feature_names": names}
+def describe_fitted(estimator: Any, prepared: Prepared) -> dict[str, Any]:
+    """Return what the public model says of an estimator and of its features."""
+    # Seeds stay private, and progress is for whoever fitted the model.
+    left_out = {"random_state": None, "verbose": False}
+    parameters = deepcopy(estimator.get_params(deep=False)) | left_out
+    if prepared.recipe is not None and prepared.recipe.given:
+        parameters["preprocessing"] = prepared.recipe.described
+    if estimator.classes is not None:
+        parameters["classes"] = list(estimator.classes)
+    return {
+        "estimator": type(estimator).__name__,
+        "parameters": parameters,
+        "n_features": estimator.n_features_in_,
+        "feature_names": getattr(estimator, "feature_names_in_", None),
+        "weighted": prepared.weighted,
+    }
 
 
 def is_checked(X: Any, y: Any, *, public: PublicModel) -> bool:
@@ -415,18 +417,15 @@ def check_labels(estimator: Any, y: Any) -> Any:
     )
 
 
-def read_table(
-    estimator: Any, X: Any, y: Any, *, weighted: bool
-) -> tuple[Any, Any, Recipe]:
+def read_table(estimator: Any, X: Any, y: Any) -> tuple[Any, Any, Recipe]:
     """Return the raw rows and labels of a table, and what preprocessing does."""
-    X, y = check_table(estimator, X, y)
     given = estimator.preprocessing is not None
     described = describe(estimator.preprocessing if given else "passthrough", X)
+    X, y = check_table(estimator, X, y)
     columns = learn_columns(described, X)
     recipe = Recipe(
         described,
         columns,
-        weighted=weighted,
         balanced=estimator.class_weight == "balanced",
         given=given,
     )

@@ -201,14 +201,6 @@ def weights_of(
         raise InvalidInput(
             f"class_weight={class_weight!r}; a regression has none, leave it out"
         )
-    preprocessed = getattr(estimator, "preprocessing", None) is not None
-    named = isinstance(class_weight, Mapping)
-    if preprocessed and named and weight is not None:
-        # Their product would weigh the means of a scaler, which classes must not.
-        raise InvalidInput(
-            "class_weight and sample_weight with preprocessing are not supported "
-            "together; pass one of them"
-        )
     return _weigh(y, weight, class_weight=class_weight)
 
 

@@ -64,8 +64,8 @@ class Column:
             return self._read_numbers(values)
         keys, places = find_categories(values, self.source)
         known = dict(zip(self.categories, self.codes, strict=True))
-        codes = [self._code(key, known) for key in keys]
-        return np.array(codes, dtype=np.float64)[places]
+        codes = np.array([self._code(key, known) for key in keys], dtype=np.float64)
+        return self._require_filled(codes[places])
 
     def keep(self, codes: set[int]) -> "Column":
         """Return the column without the categories that have other codes."""
@@ -85,9 +85,8 @@ class Column:
         if key is None and self.filled is not None:
             key = self.filled
         if key in known:
-            return float(known[key])
-        if key is None and self.kind == "ordinal":
-            return float("nan")
+            missing = key is None and self.kind == "ordinal"
+            return float("nan") if missing else float(known[key])
         if self.unknown is None:
             raise InvalidInput(
                 f"column {self.source!r} holds {key!r}, which is none of its "
@@ -98,7 +97,10 @@ class Column:
 
     def _read_numbers(self, values: Any) -> Vector:
         """Return a column of numbers; refuse text, infinity and unexpected gaps."""
-        numbers = to_numbers(values, self.source)
+        return self._require_filled(to_numbers(values, self.source))
+
+    def _require_filled(self, numbers: Vector) -> Vector:
+        """Return numbers, or codes, after refusing gaps that nothing fills."""
         missing = np.isnan(numbers)
         if not self.gaps and missing.any():
             raise InvalidInput(
@@ -118,8 +120,6 @@ class Recipe:
     ----------
     described, columns
         What preprocessing does, and how columns are read for it.
-    weighted
-        Whether the rows of the fit had weights.
     balanced
         Whether classes are weighed by how much weight they have left.
     given
@@ -128,7 +128,6 @@ class Recipe:
 
     described: Preprocessing
     columns: tuple[Column, ...]
-    weighted: bool = False
     balanced: bool = False
     given: bool = True
 
@@ -168,7 +167,10 @@ def _learn_column(group: Group, place: int, *, X: Any) -> Column:
     if isinstance(encode, Ordinal):
         declared = encode.categories[place]
         codes = tuple(range(len(declared)))
-        return Column(source, "ordinal", declared, codes, unknown=encode.unknown)
+        gaps = group.fill is not None
+        return Column(
+            source, "ordinal", declared, codes, unknown=encode.unknown, gaps=gaps
+        )
     if encode is None:
         return Column(source, gaps=group.fill is not None)
     filled = None
@@ -182,18 +184,31 @@ def _learn_column(group: Group, place: int, *, X: Any) -> Column:
 
 def _find_all(group: Group, place: int, *, X: Any, encode: OneHot) -> tuple[Any, ...]:
     """Return the categories of a column, sorted, a missing value last."""
-    if encode.categories is not None:
-        return encode.categories[place]
-    source = group.columns[place]
-    keys, places = find_categories(take_column(X, source), source)
+    source, fill = group.columns[place], group.fill
+    keys, _ = find_categories(take_column(X, source), source)
     found: set[Any] = set(keys)
-    if group.fill is not None and group.fill.strategy == "most_frequent":
-        return sort_categories(found | {None}, source)
-    if not (places == len(keys) - 1).any():
-        found.discard(None)
-    elif group.fill is not None:
-        found = (found - {None}) | {group.fill.value}
-    return sort_categories(found, source)
+    if fill is not None and fill.strategy == "most_frequent":
+        found.add(None)  # counted by itself, since what fills it may change
+    elif fill is not None and None in found:
+        found = (found - {None}) | {fill.value}
+    if encode.categories is None:
+        return sort_categories(found, source)
+    return _require_declared(encode.categories[place], found, group=group, place=place)
+
+
+def _require_declared(
+    declared: tuple[Any, ...], found: set[Any], *, group: Group, place: int
+) -> tuple[Any, ...]:
+    """Return declared categories, and the missing one if that is filled later."""
+    filled = group.fill is not None and group.fill.strategy == "most_frequent"
+    strangers = found - set(declared) - ({None} if filled else set())
+    if strangers:
+        example = min(map(repr, strangers))
+        raise InvalidInput(
+            f"column {group.columns[place]!r} holds {example}, which is none of its "
+            f"{len(declared)} declared categories; declare it, or correct the table"
+        )
+    return (*declared, None) if filled and None not in declared else declared
 
 
 def sort_categories(found: set[Any], source: Source) -> tuple[Any, ...]:
@@ -280,8 +295,8 @@ def _to_numbers_slowly(values: Any, source: Source) -> Vector:
 def find_categories(column: Any, source: Source) -> tuple[list[Any], Index]:
     """Return the categories of a column, and for each row which one it has.
 
-    Any missing value becomes None. Equal numbers are one category, however they are
-    written.
+    Any missing value becomes None, the last category if there is one. Equal numbers are
+    one category, however they are written.
     """
     factorize: Callable[..., Any] | None = getattr(column, "factorize", None)
     if factorize is not None:  # a pandas column: faster, and text needs no sorting
@@ -307,7 +322,9 @@ def find_categories(column: Any, source: Source) -> tuple[list[Any], Index]:
         keys = [_plain(key) for key in found.tolist()]
         places = np.full(len(values), len(keys), dtype=np.intp)
         places[~missing] = inner
-    return [*keys, None], places.astype(np.intp)
+    if (places == len(keys)).any():
+        keys.append(None)
+    return keys, places.astype(np.intp)
 
 
 def _plain(value: Any) -> Any:

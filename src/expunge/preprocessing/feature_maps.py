@@ -19,7 +19,7 @@ feature has one of its own again, or scales differ by more than a thousand, wher
 rounding would show. Then the rows must be read again.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -65,7 +65,9 @@ class Reference(Private):
             and statistics.has_gaps(column)
             and column not in flagged
         ]
-        return cls(features, tuple(gaps), intercept)
+        # Names would keep the categories of those who leave.
+        nameless = replace(layout, names=("",) * len(layout))
+        return cls(replace(features, layout=nameless), tuple(gaps), intercept)
 
     @property
     def plain(self) -> bool:

@@ -6,7 +6,8 @@ what is learned after a removal is, to the last bit, what the remaining rows giv
 """
 
 from collections.abc import Iterator, Mapping
-from math import nan
+from math import isfinite, nan, sqrt
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,7 +112,7 @@ def _learn_number(spot: _Spot) -> list[Feature]:
     if fill is None and scale is None:
         return [Feature(name, place, None, 0.0, 1.0, 0.0, nan)]
     values = _Observed(statistics, place)
-    if not values.n_observed and not (fill and fill.strategy == "constant"):
+    if not values.n_observed:
         return []
     filled = nan if fill is None else values.fill(fill)
     if fill is not None and not group.scale_first:
@@ -120,10 +121,21 @@ def _learn_number(spot: _Spot) -> list[Feature]:
     if fill is None:
         missing = nan
     elif group.scale_first and fill.strategy == "constant":
-        missing = float(fill.value or 0.0)
+        missing = filled
     else:
         missing = (filled - centre) / size + offset
     return [Feature(name, place, None, centre, size, offset, missing)]
+
+
+def read_constant(fill: FillGaps) -> float:
+    """Return the number that fills gaps; zero if none is given."""
+    value = 0.0 if fill.value is None else fill.value
+    if not isinstance(value, Real) or not isfinite(value):
+        raise InvalidInput(
+            f"SimpleImputer(fill_value={fill.value!r}) for a column of numbers; give a "
+            "number"
+        )
+    return float(value)
 
 
 class _Observed:
@@ -134,16 +146,15 @@ class _Observed:
         j = statistics.sum_place(place)
         self.sums = tuple(powers[j] for powers in statistics.sums.powers)
         self.total = statistics.sums.total
-        plain = statistics.unweighted
-        self.n_observed = plain.powers[0][j] >> UNIT
-        self.mean = find_mean(plain.powers[0][j], plain.powers[1][j])
+        self.n_observed = self.sums[0] >> UNIT
+        self.mean = find_mean(self.sums[0], self.sums[1])
         self.ordered = statistics.ordered.get(str(place))
         self.value: float | None = None
 
     def fill(self, fill: FillGaps) -> float:
         """Return what fills the gaps."""
         if fill.strategy == "constant":
-            return float(fill.value or 0.0)
+            return read_constant(fill)
         if fill.strategy == "mean":
             return self.mean
         assert self.ordered is not None
@@ -187,7 +198,8 @@ def standardise(
     weight, first, _ = sums
     mean, deviation = find_mean(weight, first), find_deviation(sums)
     noise = weight / (1 << UNIT) * float(np.finfo(np.float64).eps)
-    if deviation**2 <= noise * deviation**2 + (noise * mean) ** 2:
+    # Not squared: that would overflow, or lose what is small.
+    if deviation * sqrt(max(1.0 - noise, 0.0)) <= noise * abs(mean):
         deviation = 1.0
     centre = mean if scale.with_mean else 0.0
     return centre, deviation if scale.with_std else 1.0, 0.0
@@ -254,6 +266,7 @@ def _name_flags(spot: _Spot) -> list[tuple[Any, tuple[int, ...]]]:
     codes: dict[Any, tuple[int, ...]] = {key: (code,) for key, code in pairs}
     if group.fill is not None and group.fill.strategy == "most_frequent":
         codes = _fill_most_frequent(codes, counts)
+        codes.pop(None, None)  # nothing is left to fill it with
     sizes = {key: int(counts[list(own)].sum()) for key, own in codes.items()}
     if encode.categories is None:
         codes = {key: own for key, own in codes.items() if sizes[key]}

@@ -11,13 +11,12 @@ does not fit the budget, or the features do not follow from those at the anchor.
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from time import perf_counter
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ..core.arrays import Index, Matrix, Vector, replace_fields
+from ..core.arrays import Index, Vector, replace_fields
 from ..core.linalg import threads_for
 from ..core.losses import Loss
 from ..core.objective import Objective, Rows
@@ -43,11 +42,11 @@ from ..private_model.model import (
     with_fewer_classes,
 )
 from ..promise.budget import Budget
-from ..removal import State
+from ..removal import Mechanism, State
 from ..removal.lift import lift_state
 from ..removal.summary import summarise
 from .balance import Balance, ClassSums, summarise_classes
-from .columns import Column, Recipe, read_columns
+from .columns import Column, Recipe
 from .feature_maps import Reference, drop_emptied, find_map
 from .features import Features
 from .fitted import FittedPreprocessing
@@ -123,7 +122,7 @@ class PipelineModel(PrivateModel):
             return after._keep(answer, base)._since(clock)
         rows, again = raw(), MEASURED in self.answer.decisions
         better = improve_answer(
-            self.agreement, answer, remaining=after._encode(rows), again=again
+            self.agreement, answer, remaining=after.encode(rows), again=again
         )
         if better.state.gradient is answer.state.gradient:  # measured, not anchored
             return after._keep(better, base)._since(clock)
@@ -154,7 +153,10 @@ class PipelineModel(PrivateModel):
 
     def reanchor(self, remaining: Rows) -> Self:
         """Return the model with its sums rebuilt from the remaining rows."""
-        present = replace(self.answer, state=self._present_state())
+        present = self.answer
+        if self.balance is not None:
+            state = present.state.replace(weight=self.balance.total)
+            present = replace(present, state=state)
         answer = anchor_answer(self.agreement, present, remaining=remaining)
         raw = PrivateModel.remaining_rows(self)
         assert raw is not None
@@ -163,11 +165,7 @@ class PipelineModel(PrivateModel):
     def remaining_rows(self, gone: Index = NO_ROWS) -> Rows | None:
         """Return the remaining rows but these, as the model sees them."""
         raw = PrivateModel.remaining_rows(self, gone)
-        return None if raw is None else self._encode(raw)
-
-    def read_rows(self, X: Any) -> Matrix:
-        """Return the rows of a table as they are kept: raw rows."""
-        return read_columns(self.recipe.columns, X)
+        return None if raw is None else self.encode(raw)
 
     @property
     def public_parts(self) -> dict[str, Any]:
@@ -176,7 +174,7 @@ class PipelineModel(PrivateModel):
         columns = publish_columns(self.recipe, self.statistics)
         fitted = None
         if self.recipe.given:
-            fitted = FittedPreprocessing(described, columns, self.features)
+            fitted = FittedPreprocessing.of(described, columns, self.features)
         classes = None if self.labels is None else self.labels.classes
         return {
             "classes": classes,
@@ -188,21 +186,22 @@ class PipelineModel(PrivateModel):
         """Return the model with the time its request took."""
         return replace_fields(self, seconds=perf_counter() - clock)
 
-    def _encode(self, raw: Rows) -> Rows:
+    def encode(self, rows: Rows) -> Rows:
         """Return raw rows as the model sees them."""
-        encoded = self.features.encode(np.asarray(raw.X))
+        raw, encoded = rows, self.features.encode(np.asarray(rows.X))
         if self.balance is not None:
             raw = self.balance.weigh(raw)
         return self.objective.rows(encoded, raw.y, raw.weight)
 
     def _learn_without(self, removed: Rows) -> Self:
         """Return the model with its preprocessing learned without these rows."""
-        statistics = self.statistics.without(np.asarray(removed.X), removed.weight)
+        statistics = self.statistics.without(np.asarray(removed.X))
         recipe = drop_categories(self.recipe, statistics)
         if recipe is self.recipe:
             features = learn_again(recipe, statistics, before=self.features)
         else:
             features = learn_features(recipe, statistics)
+        self.objective.require_columns(len(features) + self.objective.intercept)
         balance = self.balance
         if balance is not None:
             balance = balance.without(self._with_current_labels(removed))
@@ -222,7 +221,7 @@ class PipelineModel(PrivateModel):
         None if only the rows can tell.
         """
         mechanism = self.agreement.mechanism
-        if not getattr(mechanism, "follows_features", False):
+        if not _follows_features(mechanism):
             return None
         e = self.reference.encode(np.asarray(removed.X))
         rows, sums = replace(self._with_current_labels(removed), X=e), self.class_sums
@@ -249,20 +248,13 @@ class PipelineModel(PrivateModel):
         """Return the state of the present features, if they follow from the sums."""
         reference, statistics = self.reference, self.statistics
         outputs = self.objective.loss.outputs
-        settle = partial(_settle, reference, statistics=statistics, outputs=outputs)
-        base = base.replace(anchor=settle(base.anchor), last=settle(base.last))
+        base = _settle(base, reference, statistics=statistics)
         if reference.plain and self.features.equals(reference.features):
             return base
         found = find_map(
             reference, self.features, statistics=statistics, outputs=outputs
         )
         return None if found is None else lift_state(base, found)
-
-    def _present_state(self) -> State:
-        """Return the state of the present features."""
-        state = self._lift(self.answer.state)
-        assert state is not None
-        return state
 
     def _find_raw(self, gone: Index | None, remaining: Remaining | None) -> Raw | None:
         """Return how to get the remaining raw rows; None if nobody keeps them."""
@@ -280,7 +272,7 @@ class PipelineModel(PrivateModel):
 
     def _retrain(self, raw: Rows) -> Self:
         """Return the model of a full fit to these raw rows."""
-        rows, start = self._encode(raw), self.answer.draft.theta
+        rows, start = self.encode(raw), self.answer.draft.theta
         size = rows.X.shape[1] * self.objective.loss.outputs
         answer = retrain_answer(
             self.agreement, rows, start=start if start.size == size else None
@@ -331,6 +323,21 @@ def require_pipeline(recipe: Recipe, budget: Budget | None, *, keep_data: bool) 
             )
 
 
+def require_following(mechanism: Mechanism) -> None:
+    """Refuse a mechanism that cannot do without rows where features change."""
+    if not _follows_features(mechanism):
+        raise InvalidInput(
+            f"mechanism={type(mechanism).__name__.lower()!r} with preprocessing and "
+            "keep_data=False: every request changes what is learned, and without rows "
+            "only 'newton' can follow; set mechanism='newton', or keep_data=True"
+        )
+
+
+def _follows_features(mechanism: Mechanism) -> bool:
+    """Whether a mechanism can answer from the state of other features."""
+    return getattr(mechanism, "follows_features", False)
+
+
 def fit_pipeline(
     objective: Objective, raw: Rows, *, recipe: Recipe, **options: Any
 ) -> PipelineModel:
@@ -369,8 +376,7 @@ def balance_of(recipe: Recipe, raw: Rows, *, loss: Loss) -> Balance | None:
 
 def learn(recipe: Recipe, raw: Rows) -> tuple[Recipe, Statistics, Features]:
     """Return what preprocessing learns from raw rows."""
-    weight = raw.weight if recipe.weighted else None
-    statistics = count_rows(recipe, np.asarray(raw.X), weight=weight)
+    statistics = count_rows(recipe, np.asarray(raw.X))
     recipe = drop_categories(recipe, statistics)
     return recipe, statistics, learn_features(recipe, statistics)
 
@@ -447,9 +453,12 @@ def publish_columns(recipe: Recipe, statistics: Statistics) -> tuple[Column, ...
     return tuple(published)
 
 
-def _settle(
-    reference: Reference, theta: Vector, *, statistics: Statistics, outputs: int
-) -> Vector:
-    """Return parameters of e without those of emptied categories."""
-    matrix = theta.reshape(-1, outputs)
-    return drop_emptied(reference, matrix, statistics=statistics).ravel()
+def _settle(base: State, reference: Reference, *, statistics: Statistics) -> State:
+    """Return the state with an anchor without parameters of emptied categories."""
+    outputs = base.objective.loss.outputs
+    anchor, last = (
+        drop_emptied(reference, theta.reshape(-1, outputs), statistics=statistics)
+        for theta in (base.anchor, base.last)
+    )
+    pull = base.objective.quadratic_gradient(anchor.ravel())
+    return base.replace(anchor=anchor.ravel(), last=last.ravel(), pull=pull)

@@ -12,6 +12,7 @@ features in the same order, with nothing in it but what transforming needs.
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from numbers import Integral
 from types import MappingProxyType
 from typing import Any
 
@@ -43,6 +44,7 @@ from .description import (
 )
 
 Described = FillGaps | Standardise | FitRange | FitSize | OneHot | Ordinal
+MISSING = "missing_value"  # what scikit-learn fills text with, unless told otherwise
 WORKING = (
     "StandardScaler, MinMaxScaler, MaxAbsScaler, OneHotEncoder, OrdinalEncoder with "
     "declared categories and SimpleImputer, alone, in a Pipeline or in a "
@@ -62,6 +64,8 @@ def describe(preprocessing: Any, X: Any) -> Preprocessing:
     """
     if isinstance(preprocessing, Preprocessing):
         return preprocessing
+    if not hasattr(X, "shape"):
+        X = np.asarray(X, dtype=object)
     names = _column_names(X)
     groups = [
         group
@@ -171,7 +175,10 @@ def _add_step(group: Group, step: Described, *, given: Any) -> Group:
                 "SimpleImputer(add_indicator=True) before OneHotEncoder; leave "
                 "add_indicator out: missing values are a category of their own"
             )
-        return replace(group, encode=step)
+        fill = group.fill
+        if fill is not None and fill.strategy == "constant" and fill.value is None:
+            fill = replace(fill, value=MISSING)
+        return replace(group, encode=step, fill=fill)
     if isinstance(step, FillGaps):
         if group.fill is not None or isinstance(group.encode, OneHot):
             raise _wrong_order(name)
@@ -245,7 +252,7 @@ def _read_one_hot(step: Any, n_columns: int) -> OneHot:
     return OneHot(
         _read_categories(step, n_columns),
         step.handle_unknown,
-        None if least is None else least,
+        int(least) if isinstance(least, Integral) else least,
         None if most is None else int(most),
         step.drop,
     )

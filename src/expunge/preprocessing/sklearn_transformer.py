@@ -103,14 +103,13 @@ class _Part:
             strategy=fill.strategy,
             fill_value=fill.value,
             add_indicator=fill.indicator,
-            keep_empty_features=fill.strategy == "constant",
         )
 
     def _make_one_hot(self, encode: OneHot) -> OneHotEncoder:
         (place,) = self.places
         column = self.fitted.columns[place]
         rare = set(rare_codes(self.fitted.features, place)) & set(column.codes)
-        keys = [np.nan if key is None else key for key in column.categories]
+        keys = _with_nan(column.categories)
         least = None
         if rare:
             least = INFREQUENT if len(rare) < len(keys) else EVERYTHING
@@ -124,7 +123,7 @@ class _Part:
 
     def _make_ordinal(self, encode: Ordinal) -> OrdinalEncoder:
         declared = [
-            list(self.fitted.columns[place].categories) for place in self.places
+            _with_nan(self.fitted.columns[place].categories) for place in self.places
         ]
         if encode.unknown is None:
             return OrdinalEncoder(categories=declared)
@@ -167,7 +166,10 @@ class _Part:
         if not self.group.scale_first:
             scale, offset = features.scale[numbers], features.offset[numbers]
             filled = (filled - offset) * scale + features.centre[numbers]
-        step.statistics_ = filled
+        # A column without a number has nothing but its indicator.
+        step.statistics_ = np.full(len(self.places), np.nan)
+        at = np.searchsorted(self.places, features.layout.columns[numbers])
+        step.statistics_[at] = filled
 
     def _set_scale(self, step: Any, at: Index) -> None:
         """Set centre and scale of the features at these places."""
@@ -227,7 +229,7 @@ def _make_values(fitted: FittedPreprocessing, place: int) -> list[Any]:
         )
         return [0.0, 1.0, np.nan] if gap else [0.0, 1.0]
     if column.kind == "ordinal":
-        return list(column.categories)
+        return _with_nan(column.categories)
     rare = rare_codes(fitted.features, place)
     keys = zip(column.categories, column.codes, strict=True)
     # Those that may be repeated come first.
@@ -237,6 +239,11 @@ def _make_values(fitted: FittedPreprocessing, place: int) -> list[Any]:
         for key, code in ordered
         for _ in range(1 if code in rare else INFREQUENT)
     ]
+
+
+def _with_nan(categories: Sequence[Any]) -> list[Any]:
+    """Return categories as scikit-learn has them, NaN for a missing one."""
+    return [np.nan if key is None else key for key in categories]
 
 
 def _repeat(values: list[Any], length: int) -> list[Any]:

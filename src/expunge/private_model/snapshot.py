@@ -67,16 +67,15 @@ class PublicModel:
         The parameters with their noise, and their certificate.
     estimator, parameters
         Name of the estimator's class, and its parameters at the fit. The seed is left
-        out, because it would undo the noise.
+        out, because it would undo the noise, and so are progress bars.
     n_features, feature_names
         Number of columns of the rows, and their names if they have any.
     n_targets
         Number of targets of a regression; None if y is a vector.
     classes, pair
         The classes of a classifier, and its loss when two are left.
-    weighted, weighs_features
-        Whether the rows of the fit had weights, and whether these count for what
-        preprocessing learns.
+    weighted
+        Whether the rows of the fit had weights.
     declared
         Searches that made choices by looking at the data.
     preprocessing
@@ -92,7 +91,6 @@ class PublicModel:
     classes: NDArray[Any] | None = None
     pair: Loss | None = None
     weighted: bool = False
-    weighs_features: bool = True
     declared: tuple[str, ...] = ()
     preprocessing: Encoder | None = None
 

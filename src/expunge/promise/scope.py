@@ -88,9 +88,6 @@ NO_PEOPLE = (
     "the removal of anybody: the model was fitted without saying whose rows these are, "
     "so nobody can be found in it",
 )
-BALANCED = "class_weight='balanced'"
-# What certain declarations add.
-NOTES = {BALANCED: f"{BALANCED}: weights that were computed from everyone's labels"}
 
 # A certificate with one of these is "radius-only", and without them "certified".
 VOIDS = frozenset({WITHOUT_BUDGET, UNPROTECTED, CHOSEN})
@@ -161,7 +158,6 @@ class Scope:
         kept = REGISTRY if self.in_registry else ()
         return (
             *((NO_NOISE,) if self.preprocessed else ()),
-            *(NOTES[name] for name in self.declared if name in NOTES),
             *kept,
             *(NO_PEOPLE if self.in_registry and not self.has_people else ()),
         )

@@ -29,6 +29,7 @@ from sqlalchemy import Connection
 
 from ..core.arrays import Index, Private
 from ..core.objective import Rows
+from ..display.progress import OnProgress
 from ..exceptions import (
     Busy,
     ExpungeError,
@@ -64,9 +65,6 @@ from .statements import Statement, write_statement
 from .storage import people_table, releases_table, requests_table
 from .storage.ledger_table import LedgerBatch
 from .storage.people_table import Pages, RemainingKeys, SealedRows, sort_rows
-
-OnProgress: TypeAlias = Callable[[int, int], None]
-"""Called with how many steps are done, of how many."""
 
 # Requests in a batch at most: their receipts are written together.
 BATCH = 5000
@@ -491,7 +489,3 @@ def _apply_or_halve(
         # A model never has two releases that the ledger does not know of.
         finish_committed(context, wait)
         return first | _apply_or_halve(context, batch[middle:], wait=wait)
-
-
-def be_silent(done: int, total: int) -> None:
-    """Report no progress."""
