@@ -179,7 +179,7 @@ def test_commands_import_nothing_heavy() -> None:
     assert loaded("expunge.cli.app", heavy) == "[]"
 
 
-@pytest.mark.parametrize("module", ["ledger.export", "cli.tables"])
+@pytest.mark.parametrize("module", ["ledger.export", "tables"])
 def test_files_are_read_without_fitting_libraries(module: str) -> None:
     heavy = ["sklearn", "pandas", "pyarrow", "sqlalchemy"]
     assert loaded(f"expunge.{module}", heavy) == "[]"

@@ -21,12 +21,14 @@ from expunge.cli.common import (
     UNKNOWN,
     WRONG_INPUT,
 )
-from expunge.cli.models import ModelKind, guess_kind
+from expunge.cli.estimators import EstimatorOptions, ModelKind
 from expunge.cli.requests import split_into_batches
 from expunge.exceptions import InvalidInput, StoreFailed
 from expunge.ledger import Receipt
 from expunge.registry import ErasureRequest, Registry
 from expunge.registry.requests import RegistryRequests
+from expunge.tables import Schema
+from expunge.tables.training import guess_task
 from tests.calling import N_PEOPLE, call, copied, make_registry, person, whole
 from tests.cli_page import PAGE as MANUAL
 
@@ -127,7 +129,8 @@ class TestFit:
     def test_kind_follows_from_the_target(
         self, y: list[object], kind: ModelKind
     ) -> None:
-        assert guess_kind(np.array(y)) is kind
+        schema = Schema("y", guess_task(np.array(y)), ())
+        assert EstimatorOptions().choose_kind(schema, len(set(y))) is kind
 
     def test_budget_is_the_default(self, folder: Path) -> None:
         models = {one["name"]: one for one in call("status", "--json").json["models"]}
@@ -141,7 +144,10 @@ class TestFit:
         about = ("--target", "outcome", "--subject", "patient")
         done = call("fit", "three", table, *about)
         assert done.code == DONE
-        assert "logistic (guessed from the target; choose with --kind)" in done.words
+        assert (
+            "logistic (guessed from the target; choose with --task or --kind)"
+            in done.words
+        )
         assert "80 of 40 people, 3 features" in done.words
         assert (
             "epsilon 1, delta 1e-05 for each release, with noise of sigma 0.1"
@@ -171,7 +177,6 @@ class TestFit:
         ("options", "said"),
         [
             (("outcom", "--no-subject"), "did you mean 'outcome'?"),
-            (("outcome", "--no-subject"), "column 'patient', line 2: it is not a num"),
             (("outcome", "--subject", "x"), "no column 'x'"),
             (
                 ("outcome", "--no-subject", "--drop", "outcome"),
@@ -201,7 +206,16 @@ class TestFit:
             (("--no-budget", "--row-norm", "2"), "--no-budget with --row-norm"),
             (("--epsilon", "-1"), "epsilon=-1.0"),
             (("--releases", "0"), "releases=0"),
-            (("--kind", "linear"), "--kind linear, but the target holds words"),
+            (("--kind", "linear"), "column 'outcome': words, which a regression cann"),
+            (("--task", "regression"), "words, which a regression cannot predict"),
+            (("--task", "regression", "--kind", "softmax"), "--task regression with"),
+            (("--search", "--alpha", "1"), "--alpha with --search; give only one"),
+            (("--search", "--alphas", "1"), "--alphas with --search; give only one"),
+            (("--search", "--C", "1"), "--C with --search; give only one"),
+            (("--alpha", "1", "--C", "1"), "--alpha with --C; give only one"),
+            (("--class-weight", "no=1,yes"), "give classes and numbers, such as no=1"),
+            (("--tau", "-1"), "tau=-1.0"),
+            (("--write-schema", "no/where"), "there is no such folder"),
         ],
     )
     def test_options_that_do_not_fit_are_named(
@@ -219,7 +233,7 @@ class TestFit:
 
     def test_too_many_words_are_no_classes(self) -> None:
         with pytest.raises(InvalidInput, match="51 different words"):
-            guess_kind(np.array([f"word {number}" for number in range(51)]))
+            guess_task(np.array([f"word {number}" for number in range(51)]))
 
     def test_taken_name_is_refused(
         self, table: Path, unchanged: Callable[[], bool]

@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 from expunge import Budget, LogisticRegression, TunedClassifier, load
 from expunge.cli.common import show_named_progress, show_progress
-from expunge.cli.models import EstimatorOptions, ModelKind
+from expunge.cli.estimators import EstimatorOptions, ModelKind
 from expunge.display.progress import DrawnBar, ProgressBar
 from expunge.exceptions import ExpungeError
 

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from math import isfinite
 from pathlib import Path
 from textwrap import fill
@@ -20,7 +19,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..display.progress import OnNamedProgress, OnProgress, ProgressBar
-from ..exceptions import MissingExtra
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -166,24 +164,11 @@ def require_file(path: Path) -> None:
         raise CommandFailed(f"{path} does not exist; check the path", DATA_MISSING)
 
 
-def import_arrow() -> Any:
-    """Import and return pyarrow, which reads tables."""
-    try:
-        for part in ("compute", "csv", "parquet"):
-            import_module(f"pyarrow.{part}")
-    except ImportError as error:
-        raise MissingExtra(
-            "reading tables needs pyarrow, which is not installed; run "
-            "pip install expunge[cli]"
-        ) from error
-    return import_module("pyarrow")
-
-
 WIDTH = 80
 # Room for the longest heading of the demo.
 HEADING_WIDTH = 12
 # Enough of an id to recognise a typing error, and of a list to see what it holds.
-ID_LENGTH, N_SHOWN_IDS, N_SHOWN_NAMES = 40, 3, 20
+ID_LENGTH, N_SHOWN_IDS = 40, 3
 
 
 def print_text(*texts: str) -> None:
@@ -238,19 +223,6 @@ def format_ids(ids: Sequence[str]) -> str:
     ]
     rest = len(ids) - len(shown)
     return ", ".join(shown) + (f" and {rest} more" if rest else "")
-
-
-def format_names(names: Sequence[str]) -> str:
-    """Return names of columns in quotes, a limited number of them."""
-    shown = ", ".join(repr(name) for name in names[:N_SHOWN_NAMES])
-    more = len(names) - N_SHOWN_NAMES
-    return f"{shown} and {more} more" if more > 0 else shown
-
-
-def shorten(value: object, length: int = 40) -> str:
-    """Return the start of a value in quotes."""
-    text = str(value)
-    return repr(text if len(text) <= length else f"{text[:length]}...")
 
 
 def format_count(n: int, noun: str, *, plural: str = "") -> str:

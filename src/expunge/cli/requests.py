@@ -243,7 +243,7 @@ def take_people(ids: Sequence[str]) -> RequestedPeople:
 def read_people(path: Path, column: str | None) -> RequestedPeople:
     """Return the people listed in a file."""
     from ..private_model.subjects import people
-    from .tables import read_ids
+    from ..tables import read_ids
 
     ids = read_ids(path, column)
     return RequestedPeople(people(ids), tuple(ids))

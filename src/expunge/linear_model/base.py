@@ -357,6 +357,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             if not self.keep_data:
                 require_following(mechanism)
             fit = partial(fit_pipeline, recipe=prepared.recipe)
+            scope = prepared.recipe.state_in(scope)
         with ProgressBar("fitting", 1, shown=bool(self.verbose)) as bar:
             model: PrivateModel = fit(
                 prepared.objective,
@@ -367,8 +368,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             )
             bar.count()
         require_effort(model.answer, tol=self.tol, max_iter=self.max_iter)
-        preprocessed = self.preprocessing is not None
-        scope = replace(scope, rows_kept=self.keep_data, preprocessed=preprocessed)
+        scope = replace(scope, rows_kept=self.keep_data)
         return replace(
             model.with_scope(scope),
             labels=prepared.labels,

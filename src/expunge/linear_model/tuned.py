@@ -185,6 +185,7 @@ class TunedEstimator(Forgetful):
         fit: Any = PrivateModel.fit
         if recipe is not None:
             fit = partial(fit_pipeline, recipe=recipe)
+            scope = recipe.state_in(scope)
         else:
             start = models.full_fits[chosen].anchor
         model = fit(
@@ -195,9 +196,7 @@ class TunedEstimator(Forgetful):
             start=start,
         )
         model = replace(
-            model.with_scope(
-                replace(scope, preprocessed=self.preprocessing is not None)
-            ),
+            model.with_scope(scope),
             labels=prepared.labels,
             seed=seed,
             training_rows=kept,
