@@ -16,7 +16,7 @@ from .common import (
     print_text,
     require_file,
 )
-from .models import EstimatorOptions, name_columns
+from .estimators import EstimatorOptions
 
 if TYPE_CHECKING:
     from ..plan import Advice
@@ -104,14 +104,18 @@ class AdviseCommand(CommonOptions, EstimatorOptions):
 
     def _prepare(self) -> tuple[Any, Any, list[str] | None, Any]:
         """Return the features, the target, whose rows they are, and the estimator."""
-        from .tables import read_table
+        from ..tables import Roles, read_table
 
-        table = read_table(
-            self.file, self.target, subject=self.subject, drop=tuple(self.drop or ())
+        roles = Roles(
+            target=self.target,
+            subject=self.subject,
+            drop=tuple(self.drop or ()),
+            task=self.choose_task(),
         )
+        table = read_table(self.file, roles)
         # What is not promised here is chosen for as many people as there are.
-        model = self.build_estimator(self.choose_kind(table.y)).set_params(budget=None)
-        return name_columns(table), table.y, table.subjects, model
+        _, model = self.build_for_table(table, table.schema.classes)
+        return table.X, table.y, table.subjects, model.set_params(budget=None)
 
     def _choose_promise(self) -> dict[str, Any]:
         """Return what the options say of the budget."""

@@ -2,6 +2,7 @@
 """Options that choose an estimator and its budget, and what they build."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,7 @@ import typer
 from ..exceptions import InvalidInput, Unsupported
 
 if TYPE_CHECKING:
-    from ..tables import Schema
+    from ..tables import Schema, TrainingTable
 
 # Scaled columns need little: 1e-3 costs a point of accuracy on 300,000 flights.
 ALPHA = 1e-4
@@ -210,6 +211,26 @@ class EstimatorOptions:
         if self.c is None:
             settings["alpha"] = ALPHA if self.alpha is None else self.alpha
         return estimators[kind](C=self.c, l1_ratio=self.l1_ratio, **settings)
+
+    def build_for_table(
+        self, table: "TrainingTable", classes: Sequence[Any] | None
+    ) -> tuple[ModelKind, Any]:
+        """Return the kind of model for a table, and the unfitted estimator.
+
+        ``classes`` are those declared; None learns them.
+        """
+        from ..tables import describe_preprocessing
+
+        n_classes = len(classes or set(table.y.tolist()))
+        kind = self.choose_kind(table.schema, n_classes)
+        model = self.build_estimator(kind)
+        model.set_params(preprocessing=describe_preprocessing(table))
+        if classes is not None:
+            model.set_params(classes=list(classes))
+        if self.class_weight is not None:
+            weights = parse_class_weight(self.class_weight, table.y)
+            model.set_params(class_weight=weights)
+        return kind, model
 
     def _build_tuned(self, kind: ModelKind, settings: dict[str, Any]) -> Any:
         """Return the unfitted estimator that chooses among alphas."""

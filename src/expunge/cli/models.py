@@ -26,7 +26,6 @@ from .common import (
 from .estimators import (
     EstimatorOptions,
     ModelKind,
-    parse_class_weight,
     parse_classes,
 )
 
@@ -179,22 +178,12 @@ class FitCommand(RegistryOptions, EstimatorOptions):
 
     def _build_model(self, table: "TrainingTable") -> tuple[ModelKind, Any]:
         """Return the kind of model for a table, and the unfitted estimator."""
-        from ..tables import describe_preprocessing
-
-        schema, classes = table.schema, table.schema.classes
+        classes = table.schema.classes
         if self.classes is not None:
             if classes is not None:
                 raise InvalidInput("--classes, but the schema declares them; omit it")
             classes = tuple(parse_classes(self.classes, table.y))
-        kind = self.choose_kind(schema, len(classes or set(table.y.tolist())))
-        model = self.build_estimator(kind)
-        model.set_params(preprocessing=describe_preprocessing(table))
-        if classes is not None:
-            model.set_params(classes=list(classes))
-        if self.class_weight is not None:
-            weights = parse_class_weight(self.class_weight, table.y)
-            model.set_params(class_weight=weights)
-        return kind, model
+        return self.build_for_table(table, classes)
 
     def _require_folder(self) -> Path:
         """Return where the schema goes; raise if nothing can be written there."""
