@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from ..exceptions import MissingExtra
+from ..exceptions import needing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 
 FOLDER = Path("expunge-registry")
+# What the commands need together; one of them may need less.
+COMMAND_EXTRAS = "cli,registry,files"
 
 DONE = 0
 UNEXPECTED = 1
@@ -67,7 +69,6 @@ CODES: Mapping[str, int] = MappingProxyType(
         "NothingSaved": DATA_MISSING,
         "FileNotFoundError": DATA_MISSING,
         "MissingExtra": NOT_INSTALLED,
-        "ModuleNotFoundError": NOT_INSTALLED,
         "Busy": BUSY,
         "UnknownSubject": UNKNOWN,
         "UnknownRequest": UNKNOWN,
@@ -107,9 +108,6 @@ def explain(error: Exception) -> str:
         return f"{kind}: {text}; this is a bug in expunge, --debug shows where"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}; fix that and try again"
-    if isinstance(error, ModuleNotFoundError):
-        extras = "expunge[cli,registry,files]"
-        return f"{error.name} is not installed; run pip install {extras}"
     return text
 
 
@@ -167,14 +165,9 @@ def require_file(path: Path) -> None:
 
 def import_arrow() -> Any:
     """Import and return pyarrow, which reads tables."""
-    try:
+    with needing(COMMAND_EXTRAS, "reading tables"):
         for part in ("compute", "csv", "parquet"):
             import_module(f"pyarrow.{part}")
-    except ImportError as error:
-        raise MissingExtra(
-            "reading tables needs pyarrow, which is not installed; run "
-            "pip install expunge[cli]"
-        ) from error
     return import_module("pyarrow")
 
 
@@ -285,10 +278,11 @@ class TextTable:
         if console is None and not sys.stdout.isatty():
             print_text(self.to_text())
             return
-        from rich import box
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
+        with needing(COMMAND_EXTRAS, "a table on a terminal"):
+            from rich import box
+            from rich.console import Console
+            from rich.table import Table
+            from rich.text import Text
 
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
         widths = measure_columns((self.headings, *self.lines))
@@ -316,8 +310,14 @@ def show_named_progress(label: str) -> Iterator[ReportNamedProgress]:
     if not sys.stderr.isatty():
         yield lambda label, done, total: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+    with needing(COMMAND_EXTRAS, "progress on a terminal"):
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TimeElapsedColumn,
+        )
 
     columns = "{task.description}", BarColumn(), MofNCompleteColumn()
     with Progress(

@@ -13,10 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
+from ..exceptions import needing
 from . import values
 from .values import DemoResult, Step, TreeNode, format_milliseconds, format_ratio
+
+with needing("cli,registry,files", "the demo"):
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ..core.arrays import Vector
 from ..core.packing import LARGEST_INTEGER, dumps, pack, unpack
 from ..disk import discard, draft_file, store_failure, sync_folder
-from ..exceptions import InvalidInput, MissingExtra, NothingSaved, Unsupported
+from ..exceptions import InvalidInput, NothingSaved, Unsupported, needing
 from ..private_model.snapshot import PublicModel, note_use
 from ..promise.certificate import Certificate
 from ..promise.verification import Release
@@ -256,7 +256,8 @@ def _stack(
 
 def _safetensors_error() -> type[Exception]:
     """Return the error class for a file that is not in the safetensors format."""
-    error: type[Exception] = import_module("safetensors").SafetensorError
+    with needing("files", "reading .safetensors"):
+        error: type[Exception] = import_module("safetensors").SafetensorError
     return error
 
 
@@ -395,13 +396,8 @@ def _convert_classes(classes: NDArray[Any]) -> NDArray[Any]:
 
 def _import_onnx() -> Any:
     """Return the onnx library, or raise MissingExtra."""
-    try:
+    with needing("onnx", "shipping as .onnx"):
         return import_module("onnx")
-    except ImportError as error:
-        raise MissingExtra(
-            "shipping as .onnx needs onnx, which is not installed; run "
-            "pip install expunge[onnx]"
-        ) from error
 
 
 WRITERS = {".safetensors": _make_safetensors, ".onnx": _make_onnx}

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from ..core.arrays import Private
 from ..core.objective import Objective, Rows
 from ..core.sums import largest_norm
-from ..exceptions import InvalidInput, MissingExtra, Unsupported
+from ..exceptions import InvalidInput, Unsupported, needing
 from ..private_model.model import PrivateModel
 from ..promise.budget import Budget
 from ..promise.capacity import (
@@ -180,13 +180,8 @@ class PlanReport(Private):
 
         Needs matplotlib: install the extra ``plots``.
         """
-        try:
+        with needing("plots", "a plot"):
             from matplotlib.figure import Figure
-        except ImportError as error:
-            raise MissingExtra(
-                "a plot needs matplotlib, which is not installed; run "
-                "pip install expunge[plots], or read table()"
-            ) from error
         figure = Figure(figsize=(11.0, 4.6), layout="constrained")
         left, right = figure.subplots(1, 2)
         _draw_radii(left, self)

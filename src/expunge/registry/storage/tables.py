@@ -36,10 +36,10 @@ from sqlalchemy import (
 
 from ...exceptions import (
     Busy,
-    MissingExtra,
     NeedsRestore,
     OlderSchema,
     StoreFailed,
+    needing,
 )
 from .engine import Store, write_exactly
 from .marks import Mark
@@ -241,15 +241,10 @@ def upgrade_tables(store: Store) -> None:
     with store.read() as connection:
         if schema_version(connection) == NEWEST:
             return
-    try:
+    with needing("registry,files", "a registry"):
         from alembic.migration import MigrationContext  # only when a migration is due
         from alembic.operations import Operations
         from alembic.script import ScriptDirectory
-    except ImportError as error:
-        raise MissingExtra(
-            "a registry needs alembic, which is not installed; run "
-            "pip install expunge[registry]"
-        ) from error
     script = ScriptDirectory(str(MIGRATIONS))
     with store.write() as connection:
         migration = MigrationContext.configure(connection)

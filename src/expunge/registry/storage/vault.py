@@ -42,7 +42,7 @@ from ...disk import (
     replace_file,
     sync_folder,
 )
-from ...exceptions import MissingExtra, NeedsRestore, StoreFailed
+from ...exceptions import NeedsRestore, StoreFailed, needing
 from ...ledger.keys import UnusableKey, read_secret
 from ...promise.noise import random_bytes
 from .engine import translate_errors
@@ -102,13 +102,8 @@ def unseal(sealed: bytes, key: bytes, *, place: str) -> bytes:
 @lru_cache(maxsize=1)
 def _aead() -> Any:
     """Return the cipher."""
-    try:
+    with needing("registry,files", "a registry"):
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-    except ImportError as error:
-        raise MissingExtra(
-            "a registry needs cryptography, which is not installed; run "
-            "pip install expunge[registry]"
-        ) from error
     return AESGCM
 
 
