@@ -21,7 +21,7 @@ from benchmarks.data import DataNotFound
 from benchmarks.experiments.run import Outcome, Request
 from benchmarks.experiments.settings import WORDS
 from benchmarks.report import Section, Table, Target
-from expunge import exceptions
+from expunge import __version__, exceptions
 from expunge.cli import demo
 from expunge.cli.app import COMMANDS, app
 from expunge.cli.common import (
@@ -326,6 +326,12 @@ def test_the_package_runs_as_the_command(tmp_path: Path) -> None:
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == DATA_MISSING
     assert done.stderr.startswith(f"expunge: {tmp_path} holds no registry;")
+
+
+def test_version_is_that_of_the_package() -> None:
+    done = CliRunner().invoke(app, ["--version"])
+    assert done.exit_code == DONE
+    assert done.stdout == f"expunge {__version__}\n"
 
 
 class TestUsage:

@@ -9,11 +9,12 @@ needs when it runs, which keeps ``expunge --help`` quick.
 import json
 import sys
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import typer
 from typer.core import TyperGroup
 
+from .. import __version__
 from .admin import InitCommand, LogCommand, RestoreCommand, RotateCommand, StatusCommand
 from .common import INTERRUPTED, MEANINGS, WRONG_INPUT, explain, find_exit_code
 from .demo import BenchCommand, DemoCommand
@@ -109,8 +110,26 @@ app = typer.Typer(
 )
 
 
+def print_version(asked: bool) -> None:
+    """Print the version and end, if that was asked for."""
+    if asked:
+        typer.echo(f"expunge {__version__}")
+        raise typer.Exit
+
+
 @app.callback(help=HELP)
-def expunge() -> None:
+def expunge(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=print_version,
+            is_eager=True,
+            expose_value=False,  # or ``perform`` would be given it
+            help="Show the version and exit.",
+        ),
+    ] = False,
+) -> None:
     """Certified machine unlearning of regularised convex models."""
 
 
