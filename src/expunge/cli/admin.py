@@ -15,6 +15,7 @@ from .common import (
     CommandFailed,
     RegistryOptions,
     TextTable,
+    describe_deadline,
     describe_releases_left,
     format_count,
     format_day,
@@ -250,9 +251,11 @@ def describe_request(request: "RequestStatus") -> list[tuple[str, object]]:
         ("stage", request.stage),
         ("people", request.n_subjects),
         ("accepted", f"{format_day(request.accepted)} UTC"),
-        ("deadline", f"{format_day(request.deadline)} UTC"),
     ]
-    if request.completed is not None:
+    if request.completed is None:
+        lines.append(("deadline", describe_deadline(request.deadline)))
+    else:
+        lines.append(("deadline", f"{format_day(request.deadline)} UTC"))
         lines.append(("completed", f"{format_day(request.completed)} UTC"))
     if request.error:
         lines.append(("held up by", request.error))
@@ -319,12 +322,12 @@ def tabulate_pending(status: "RegistryStatus") -> TextTable:
     """Return the requests not completed as a table, the earliest deadline first."""
     pending = sorted(status.pending, key=lambda request: request.deadline)
     lines: list[tuple[str, ...]] = [
-        (one.request, one.stage, format_day(one.deadline), one.error)
+        (one.request, one.stage, describe_deadline(one.deadline), one.error)
         for one in pending[:MOST_PENDING]
     ]
     if len(pending) > MOST_PENDING:
         lines.append((f"and {len(pending) - MOST_PENDING} more", "", "", ""))
-    headings = ("request", "stage", "deadline (UTC)", "held up by")
+    headings = ("request", "stage", "deadline", "held up by")
     return TextTable(headings, tuple(lines))
 
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date
 from importlib import import_module
 from math import isfinite
 from pathlib import Path
@@ -343,6 +344,20 @@ def format_day(time: int) -> str:
     from ..ledger.documents import day_of
 
     return day_of(time)
+
+
+def describe_deadline(deadline: int) -> str:
+    """Return a deadline as people say it: the day, and how many days are left."""
+    from ..ledger.documents import days_between
+    from ..registry.context import now
+
+    today, day = format_day(now()), format_day(deadline)
+    left = days_between(today, day)
+    due = date.fromisoformat(day)
+    year = "" if day[:4] == today[:4] else f" {day[:4]}"
+    near = {0: "today", 1: "tomorrow"}.get(left, f"in {left} days")
+    late = f"overdue by {format_count(-left, 'day')}"
+    return f"by {due.day} {due:%B}{year}, {near if left >= 0 else late}"
 
 
 def _format_optional_day(time: int | None) -> str | None:
