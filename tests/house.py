@@ -35,7 +35,7 @@ SCRIPT_FUNCTION_LINES = 60
 PARAMETERS = 5
 POSITIONAL = 2
 METHODS = 12
-MODULES = 114
+MODULES = 115
 MODULES_A_PACKAGE = 13
 DATA = ("X", "y")
 # scikit-learn takes a second to import: only what offers its interface may need it. The

@@ -23,6 +23,7 @@ from expunge.cli.common import (
 )
 from expunge.cli.models import ModelKind, guess_kind
 from expunge.cli.requests import split_into_batches
+from expunge.core.packing import dumps
 from expunge.exceptions import InvalidInput, StoreFailed
 from expunge.ledger import Receipt
 from expunge.registry import ErasureRequest, Registry
@@ -74,7 +75,7 @@ def test_example_of_the_manual_runs(
         done = call(*words)
         assert done.code == DONE, (words, done.err)
         if words[0] == "forget":
-            answered = done.out.strip()
+            answered = done.out.strip().rpartition(" ")[2]
     assert call("status", "--json").json["outstanding"] == []
 
 
@@ -251,6 +252,7 @@ class TestForget:
         done = call("forget", person(1), person(2))
         assert done.code == DONE
         (line,) = done.out.splitlines()
+        assert done.err == "2 people removed from 2 models\n"
         receipt = Receipt.from_json(line)
         assert receipt.entry.n_subjects == 2
         assert set(receipt.certificates) == {"churn", "dose"}
@@ -265,7 +267,10 @@ class TestForget:
         Path("ids.txt").write_text("\n".join(people))
         done = call("forget", "--from", "ids.txt", "--receipts", "answers")
         assert done.code == DONE
-        assert "3 receipts in answers answers/index.csv says which" in done.words
+        assert (
+            "3 people removed from 2 models; 3 receipts in answers answers/index.csv "
+            "says which id became which request" in done.words
+        )
         heading, *lines = Path("answers/index.csv").read_text().splitlines()
         assert heading == "place,request"
         places, requests = zip(*(line.split(",") for line in lines), strict=True)
@@ -313,8 +318,11 @@ class TestForget:
         requests = [one["request"] for one in done.json["requests"]]
         assert done.json["listed"] == requests
         for one in done.json["requests"]:
-            assert Receipt.from_json(one["receipt"]).entry.request == one["request"]
-            assert Path(one["file"]).read_text() == one["receipt"]
+            # Nested, and by RFC 8785 the signed bytes again.
+            text = dumps(one["receipt"])
+            assert Receipt.from_json(text).entry.request == one["request"]
+            assert Path(one["file"]).read_text() == text
+        assert (done.json["n_people"], done.json["models"]) == (2, ["churn", "dose"])
         written = [path.read_text() for path in Path("answers").iterdir()]
         for text in (done.out, done.err, *written, call("log", "--json").out):
             assert "patient" not in text
@@ -363,7 +371,12 @@ class TestForget:
         assert "Ada" not in done.err
         again = call("forget", "--from", "ids.txt", "--skip-unknown", "--json")
         assert again.code == DONE
-        assert again.json == {"requests": [], "listed": []}
+        assert again.json == {
+            "n_people": 0,
+            "models": [],
+            "requests": [],
+            "listed": [],
+        }
         assert call("status", "--json").json["n_requests"] == 1
 
     @pytest.mark.parametrize(
@@ -450,7 +463,9 @@ class TestForget:
         for number in (1, 2):
             done = call("forget", person(number), "--receipts", "answers")
             assert done.code == DONE
-            assert Path(done.out.strip()).is_file()
+            said, _, file = done.out.strip().rpartition(" ")
+            assert said == "1 person removed from 2 models; receipt in"
+            assert Path(file).is_file()
         assert len(list(Path("answers").iterdir())) == 2
 
     def test_failure_names_what_is_kept_and_what_is_not(

@@ -29,6 +29,7 @@ from expunge.cli.common import (
     measure_columns,
     print_json,
 )
+from expunge.core.packing import dumps
 from expunge.ledger import read_entry
 from expunge.linear_model.fitting import read_shipped
 from expunge.registry import Registry
@@ -76,7 +77,7 @@ class TestStatus:
         key = folder / "public.pem"
         assert call("verify", "receipt.json", "--key", key).code == DONE
         told = call("status", "--request", REQUEST, "--json").json
-        assert told["receipt"] == Path("receipt.json").read_text()
+        assert dumps(told["receipt"]) == Path("receipt.json").read_text()
 
     @pytest.mark.parametrize(
         ("options", "code"),

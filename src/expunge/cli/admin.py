@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands that look after a registry: init, restore, rotate, status and log."""
 
+import json
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -238,7 +239,8 @@ class StatusCommand(RegistryOptions):
                 )
             self.receipt.write_text(receipt, encoding="utf-8")
         if self.as_json:
-            print_json(request_to_json(found) | {"receipt": receipt})
+            nested = None if receipt is None else json.loads(receipt)
+            print_json(request_to_json(found) | {"receipt": nested})
         else:
             print_text(format_pairs(describe_request(found)))
         return DONE

@@ -9,12 +9,12 @@ needs when it runs, which keeps ``expunge --help`` quick.
 import json
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import Annotated, Any, Protocol
 
 import typer
 from typer.core import TyperGroup
 
-from .. import __version__
 from .admin import InitCommand, LogCommand, RestoreCommand, RotateCommand, StatusCommand
 from .common import INTERRUPTED, MEANINGS, WRONG_INPUT, explain, find_exit_code
 from .demo import BenchCommand, DemoCommand
@@ -113,7 +113,7 @@ app = typer.Typer(
 def print_version(asked: bool) -> None:
     """Print the version and end, if that was asked for."""
     if asked:
-        typer.echo(f"expunge {__version__}")
+        typer.echo(f"expunge {import_module('expunge').__version__}")
         raise typer.Exit
 
 

@@ -7,7 +7,7 @@ are still handed out, and the error says which requests remain.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -33,12 +33,12 @@ from .common import (
     require_file,
     show_progress,
 )
+from .receipts import IssuedReceipts, ReceiptFolder
 
 if TYPE_CHECKING:
     from ..promise.certificate import Certificate
     from ..registry import ErasureRequest, Registry
 
-INDEX = "index.csv"
 # One transaction for each: few enough to show progress, many enough to be quick.
 BATCH_SIZE = 1000
 CONTINUE = "expunge forget --pending continues"
@@ -396,77 +396,3 @@ def split_into_batches(
     rest = iter(items)
     while batch := tuple(islice(rest, size)):
         yield batch
-
-
-@dataclass(frozen=True, slots=True)
-class ReceiptFolder:
-    """A folder of receipts, with one file for each, named after its request.
-
-    For a file of ids there is also an index, written before the first request is
-    accepted. It says which line of the file became which request, and names nobody.
-    """
-
-    path: Path
-
-    @property
-    def index(self) -> Path:
-        """The path of the index."""
-        return self.path / INDEX
-
-    def create(self, listed: Sequence[str | None]) -> None:
-        """Create the folder, and write the index if ids are from a file."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        if not listed:
-            return
-        lines = [f"{place},{one or ''}" for place, one in enumerate(listed, start=1)]
-        try:
-            with self.index.open("x", encoding="utf-8") as file:
-                file.write("\n".join(["place,request", *lines]) + "\n")
-        except FileExistsError:
-            raise InvalidInput(
-                f"{self.index} is the index of an earlier file; give another folder"
-            ) from None
-
-    def write(self, receipts: Mapping[str, str]) -> dict[str, Path]:
-        """Write the receipts, byte for byte, and return their paths by request."""
-        files = {request: self.path / f"{request}.json" for request in receipts}
-        for request, file in files.items():
-            file.write_text(receipts[request], encoding="utf-8")
-        return files
-
-
-@dataclass(frozen=True, slots=True)
-class IssuedReceipts:
-    """Receipts by request, and where they were written.
-
-    ``listed`` has the request of each line of a file, in order; None for lines that
-    were left out.
-    """
-
-    receipts: Mapping[str, str]
-    listed: Sequence[str | None] = ()
-    folder: ReceiptFolder | None = None
-    files: Mapping[str, Path] | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return them as JSON data; a receipt is text, since every byte is signed."""
-        files = self.files or {}
-        requests = [
-            {
-                "request": request,
-                "receipt": receipt,
-                "file": str(files[request]) if request in files else None,
-            }
-            for request, receipt in self.receipts.items()
-        ]
-        return {"requests": requests, "listed": self.listed}
-
-    def print(self) -> None:
-        """Print the receipts, or the paths of their files."""
-        if self.folder is None or self.files is None:
-            print_text(*self.receipts.values())
-        elif self.listed:
-            print_text(f"{len(self.files)} receipts in {self.folder.path}")
-            print_text(f"{self.folder.index} says which id became which request")
-        else:
-            print_text(*map(str, self.files.values()))
