@@ -5,12 +5,14 @@ import ast
 import builtins
 import json
 import os
+import pty
 import re
 import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
 from importlib import import_module
+from io import StringIO
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 
@@ -22,7 +24,7 @@ from benchmarks.experiments.run import Outcome, Request
 from benchmarks.experiments.settings import WORDS
 from benchmarks.report import Section, Table, Target
 from expunge import __version__, exceptions
-from expunge.cli import demo
+from expunge.cli import common, demo
 from expunge.cli.app import COMMANDS, app
 from expunge.cli.common import (
     CODES,
@@ -34,6 +36,7 @@ from expunge.cli.common import (
     UNEXPECTED,
     WRONG_INPUT,
     CommandFailed,
+    ConfirmOptions,
     ReportNamedProgress,
     explain,
     find_exit_code,
@@ -332,6 +335,52 @@ def test_version_is_that_of_the_package() -> None:
     done = CliRunner().invoke(app, ["--version"])
     assert done.exit_code == DONE
     assert done.stdout == f"expunge {__version__}\n"
+
+
+class TestConfirmation:
+    @pytest.mark.parametrize(
+        ("answer", "agreed"),
+        [("y\n", True), ("yes\n", True), ("n\n", False), ("\n", False), ("", False)],
+    )
+    def test_asks_on_a_terminal(
+        self, answer: str, agreed: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(common, "is_terminal", lambda: True)
+        monkeypatch.setattr(sys, "stdin", StringIO(answer))
+        if agreed:
+            ConfirmOptions().confirm("Go on?")
+            return
+        with pytest.raises(CommandFailed, match="nothing was changed") as refusal:
+            ConfirmOptions().confirm("Go on?")
+        assert refusal.value.code == INTERRUPTED
+
+    def test_asks_nothing_otherwise(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sys, "stdin", None)  # reading from it would fail
+        monkeypatch.setattr(common, "is_terminal", lambda: True)
+        ConfirmOptions(yes=True).confirm("Go on?")
+        monkeypatch.setattr(common, "is_terminal", lambda: False)
+        ConfirmOptions().confirm("Go on?")
+
+    def test_a_terminal_is_one_at_both_ends(self) -> None:
+        code = "from expunge.cli.common import is_terminal; print(is_terminal())"
+        ours, theirs = pty.openpty()
+        try:
+            for stdin, stderr, wanted in (
+                (theirs, theirs, "True"),
+                (theirs, subprocess.DEVNULL, "False"),
+                (subprocess.DEVNULL, theirs, "False"),
+            ):
+                done = subprocess.run(
+                    [sys.executable, "-c", code],
+                    stdin=stdin,
+                    stderr=stderr,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+                assert done.stdout.strip() == wanted
+        finally:
+            os.close(ours)
+            os.close(theirs)
 
 
 class TestUsage:

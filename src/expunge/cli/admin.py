@@ -14,6 +14,7 @@ from .common import (
     DONE,
     WRONG_INPUT,
     CommandFailed,
+    ConfirmOptions,
     RegistryOptions,
     TextTable,
     describe_deadline,
@@ -95,7 +96,7 @@ class InitCommand(RegistryOptions):
 
 
 @dataclass(frozen=True)
-class RestoreCommand(RegistryOptions):
+class RestoreCommand(RegistryOptions, ConfirmOptions):
     """Restore the store from a backup, and forget again.
 
     A backup contains people who were forgotten after it was made. The journal in the
@@ -122,6 +123,7 @@ class RestoreCommand(RegistryOptions):
         if self.backup is None:
             return self._rebuild_journal()
         require_file(self.backup)
+        self.confirm(f"Replace the store of {self.registry} by that of {self.backup}?")
         from ..registry import Registry
 
         with show_progress("forgetting again") as report:

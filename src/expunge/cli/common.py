@@ -57,7 +57,7 @@ MEANINGS: Mapping[int, str] = MappingProxyType(
         UNKNOWN: "unknown person or request",
         STORE_FAILED: "the store failed: full, read-only, gone, too old or damaged",
         SPENT: "the budget is exhausted",
-        INTERRUPTED: "interrupted; finished work is kept",
+        INTERRUPTED: "interrupted, or not confirmed; finished work is kept",
     }
 )
 
@@ -144,6 +144,35 @@ class RegistryOptions(CommonOptions):
         from ..registry import Registry
 
         return Registry.open(self.registry)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfirmOptions:
+    """The option of every command that destroys something for good."""
+
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Ask no question on a terminal.")
+    ] = False
+
+    def confirm(self, question: str) -> None:
+        """Ask on a terminal whether to go on, and raise if not.
+
+        Without a terminal nobody is there to answer, and the command goes on.
+        """
+        if self.yes or not is_terminal():
+            return
+        try:
+            agreed = typer.confirm(f"{question} This cannot be undone.", err=True)
+        except typer.Abort:
+            print_note("")  # the answer did not end the line
+            agreed = False
+        if not agreed:
+            raise CommandFailed("not confirmed; nothing was changed", INTERRUPTED)
+
+
+def is_terminal() -> bool:
+    """Return whether a person sees a question and can answer it."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def read_file(path: Path) -> bytes:

@@ -13,6 +13,7 @@ import typer
 from ..exceptions import InvalidInput, Unsupported
 from .common import (
     DONE,
+    ConfirmOptions,
     RegistryOptions,
     describe_promise,
     format_count,
@@ -226,7 +227,7 @@ def parse_classes(text: str, y: Any) -> list[Any]:
 
 
 @dataclass(frozen=True)
-class FitCommand(RegistryOptions, EstimatorOptions):
+class FitCommand(RegistryOptions, ConfirmOptions, EstimatorOptions):
     """Fit a model to a table, and keep it so that it can forget.
 
     The first release is made under a budget: what it promises, and the noise that pays
@@ -315,6 +316,8 @@ class FitCommand(RegistryOptions, EstimatorOptions):
         if self.classes is not None:
             model.set_params(classes=parse_classes(self.classes, table.y))
         with self.open_registry() as registry:
+            if self.replace:
+                self.confirm(f"Replace model {self.name}, and erase its rows?")
             if self.readmit and table.subjects:
                 registry.requests.readmit(table.subjects)
             fit = registry.models.refit if self.replace else registry.fit

@@ -17,7 +17,7 @@ unless they were readmitted.
 
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -162,6 +162,17 @@ class RegistryRequests:
             there = [tag for tag in tags.values() if tag]
             models = people_table.models_by_tag(connection, there)
         return {one: tuple(sorted(models.get(tags[one] or "", ()))) for one in ids}
+
+    def find_forgotten(self, subjects: Iterable[object]) -> tuple[str, ...]:
+        """Return those who were forgotten and did not come back since.
+
+        This is for the operator alone. Who may only send requests must not learn it,
+        nor how long it took: answer them alike. People whose lines were lost with a
+        journal are not found, see ``rebuild_journal``.
+        """
+        forgotten, _ = _read_forgotten_tags(self._context)
+        keys = read_tag_keys(self._context.paths)
+        return _select_tagged(people(subjects), forgotten, keys=keys)
 
     def readmit(self, subjects: Iterable[object]) -> None:
         """Record that people who were forgotten came back.
@@ -334,16 +345,22 @@ def require_nobody_returns(context: Context, subjects: Iterable[str]) -> None:
     if not forgotten:
         return
     keys = read_tag_keys(context.paths)
-    n_back = sum(
-        not forgotten.isdisjoint(subject_tags(one, keys))
-        for one in dict.fromkeys(subjects)
-    )
+    n_back = len(_select_tagged(tuple(dict.fromkeys(subjects)), forgotten, keys=keys))
     if n_back:
         raise InvalidInput(
             f"the data hold people who were forgotten ({n_back}), and a fit would "
             "bring them back; remove their rows, or readmit them if they came back "
             "(readmit, or --readmit)"
         )
+
+
+def _select_tagged(
+    subjects: Sequence[str], tags: Set[str], *, keys: Sequence[TagKey]
+) -> tuple[str, ...]:
+    """Return those people who have one of the tags."""
+    return tuple(
+        one for one in subjects if not tags.isdisjoint(subject_tags(one, keys))
+    )
 
 
 def _read_forgotten_tags(context: Context) -> tuple[set[str], int]:
