@@ -63,6 +63,22 @@ def interrupt(*arguments: object) -> None:
     raise KeyboardInterrupt
 
 
+def test_a_withdrawal_survives(folder: Path, tmp_path: Path) -> None:
+    """An entry has the day alone; the release left at some hour of that day."""
+    with Registry.open(folder) as registry:
+        left = registry.models.ship("all", tmp_path / "model.safetensors")
+        registry.forget(["person 3"])
+    later = shutil.copytree(folder, tmp_path / "later")
+    with Registry.open(folder) as registry:
+        assert [one.number for one in registry.status().outstanding] == [left.number]
+        registry.models.withdraw("all", left.number)
+    (folder / "journal").unlink()
+    rebuild_journal(folder)
+    with Registry.restore(folder, later) as registry:
+        assert registry.status().outstanding == ()
+        require_consistent(registry)
+
+
 class TestAnOlderDatabase:
     """Put back by hand after the journal was rebuilt."""
 

@@ -35,6 +35,7 @@ OF_COMMANDS: tuple[tuple[Any, str, str], ...] = (
     (models, "store_model", "taking a model in"),
     (PrivateModel, "reanchor", "reanchoring"),
     (export, "put_in_place", "writing what is shipped"),
+    (models, "write_statement", "stating a withdrawal"),
     (keys, "open_signing_key", "making a signing key"),
     (keys, "open_tag_key", "making a tag key"),
     (keys, "write_statement", "changing keys"),
@@ -54,7 +55,7 @@ OF_STEPS = {
     **dict.fromkeys(FITS, ("taking a model in", "writing the vault", *ENDING)),
     "reanchor": ("reanchoring", "writing a checkpoint", "writing the vault", "erasing"),
     "ship": ("writing the journal", "writing what is shipped"),
-    "withdraw": ("writing the journal",),
+    "withdraw": ("stating a withdrawal",),
     "rotate signing key": (
         "making a signing key",
         "changing keys",

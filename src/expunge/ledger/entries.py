@@ -241,6 +241,25 @@ class ReleasesSuperseded(Entry):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ReleaseWithdrawn(Entry):
+    """The operator states that no copy of a release is in use any more.
+
+    ``certificate`` is the digest of its certificate.
+    """
+
+    model: str
+    certificate: str
+    kind: str = "release withdrawn"
+
+    checks: ClassVar[Mapping[str, Check]] = {
+        **_STAMP,
+        "kind": one_of("release withdrawn"),
+        "model": model_name,
+        "certificate": digest,
+    }
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class KeyRotated(Entry, SignedDocument):
     """From here on another key signs; ``sign`` this with the key that did so far.
 
@@ -289,6 +308,7 @@ KINDS: Mapping[str, type[Entry]] = {
     "key rotated": KeyRotated,
     "model registered": ModelRegistered,
     "release made": ReleaseMade,
+    "release withdrawn": ReleaseWithdrawn,
     "releases superseded": ReleasesSuperseded,
     "request completed": RequestCompleted,
     "restored": Restored,

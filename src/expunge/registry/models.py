@@ -24,8 +24,8 @@ from numpy.typing import ArrayLike
 from sqlalchemy import Connection
 
 from ..exceptions import InvalidInput
-from ..ledger import TagKey, subject_tags
-from ..ledger.documents import model_name
+from ..ledger import ReleaseWithdrawn, TagKey, subject_tags
+from ..ledger.documents import day_of, model_name
 from ..private_model.model import require_rows
 from ..private_model.snapshot import Snapshot, name_of
 from ..private_model.subjects import is_row_name
@@ -33,12 +33,13 @@ from ..private_model.training_rows import TrainingRows
 from ..promise.budget import Budget
 from ..promise.certificate import Certificate, Scope
 from ..promise.verification import Record
-from .context import WAIT, Context, now
-from .keys import read_tag_keys, write_tag_key_ids
+from .context import WAIT, Context, next_entry_time, now, read_ledger
+from .keys import find_signing_key, read_tag_keys, write_tag_key_ids
 from .loaded_model import dump_by_person, dump_checkpoint, load_public
 from .requests import require_nobody_returns
-from .statements import append_line
+from .statements import Statement, append_line, write_statement
 from .storage import people_table, releases_table, requests_table
+from .storage.ledger_table import LedgerBatch
 from .storage.people_table import PageKeys
 from .storage.releases_table import ReleaseStatus
 from .worker import finish_committed, recover, write_release
@@ -214,6 +215,32 @@ def reanchor_model(context: Context, name: str) -> None:
     context.destroy_old_checkpoints()
 
 
+def state_withdrawal(context: Context, name: str, *, number: int) -> None:
+    """Enter in the ledger that no copy of a release is in use; the lock is held."""
+    with context.store.read() as connection:
+        line = releases_table.find_release(connection, name, number=number)  # or refuse
+        shipped = releases_table.shipped_releases(connection, name)
+        batch = LedgerBatch(read_ledger(context, connection))
+    left = [one for one in shipped if one.number == number]
+    if not left:
+        raise InvalidInput(
+            f"release {number} of model {name!r} was never shipped, so there is "
+            "nothing to withdraw; see status"
+        )
+    # No earlier than it left, even by a slow clock: it is back.
+    time = next_entry_time(batch.ledger, left[0].shipped[-1][0])
+    entry = ReleaseWithdrawn(
+        sequence=batch.ledger.size,
+        day=day_of(time),
+        model=name,
+        certificate=line.digest,
+    )
+    batch.append(entry)
+    key = find_signing_key(context.paths, batch.ledger.keys.current)
+    head = batch.ledger.head(key, entry.day)
+    write_statement(context, Statement(batch, head, time))
+
+
 def read_record(context: Context, name: str) -> Record:
     """Return the record behind the newest release of a model."""
     with context.hold_lock(WAIT):
@@ -363,25 +390,10 @@ class RegistryModels:
         return next(one for one in shipped if one.number == number)
 
     def withdraw(self, name: str, number: int) -> None:
-        """Record that every copy of a release was taken back."""
-        context = self._context
-        with context.hold_lock(WAIT):
-            with context.store.read() as connection:
-                releases_table.find_release(
-                    connection, name, number=number
-                )  # or refuse
-                shipped = releases_table.shipped_releases(connection, name)
-            left = [one for one in shipped if one.number == number]
-            if not left:
-                raise InvalidInput(
-                    f"release {number} of model {name!r} was never shipped, so there "
-                    "is nothing to withdraw; see status"
-                )
-            time = max(now(), left[0].shipped[-1][0])
-            line = {"model": name, "number": number, "time": time}
-            with context.write_in_turn() as connection:
-                releases_table.mark_withdrawn(connection, line)
-                append_line(context, connection, line={"withdrawn": line})
+        """State in the ledger that every copy of a release was taken back."""
+        with self._context.hold_lock(WAIT):
+            recover(self._context, WAIT)
+            state_withdrawal(self._context, name, number=number)
 
     def reanchor(self, name: str) -> None:
         """Rebuild the private state of a model from the remaining rows.

@@ -28,6 +28,7 @@ from ..ledger import (
     ModelRegistered,
     Receipt,
     ReleaseMade,
+    ReleaseWithdrawn,
     RequestCompleted,
     read_entry,
 )
@@ -107,6 +108,8 @@ class Statement:
         for entry in self.entries:
             if isinstance(entry, MADE):
                 releases_table.mark_in_ledger(connection, entry)
+            elif isinstance(entry, ReleaseWithdrawn):
+                releases_table.mark_withdrawal(connection, entry, time=self.time)
         requests_table.mark_completed(
             connection,
             [

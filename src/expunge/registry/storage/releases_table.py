@@ -10,10 +10,18 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    bindparam,
+    insert,
+    select,
+    update,
+)
 
 from ...exceptions import Busy, InvalidInput
-from ...ledger import ModelRegistered, ReleaseMade
+from ...ledger import ModelRegistered, ReleaseMade, ReleaseWithdrawn
 from .engine import write_exactly
 from .tables import models, releases, shipments
 
@@ -362,8 +370,27 @@ def shipped_releases(
 
 def mark_withdrawn(connection: Connection, said: Mapping[str, Any]) -> None:
     """Write down that every copy of a release was taken back: model, number, time."""
+    _mark_withdrawn(connection, releases.c.number == said["number"], said=said)
+
+
+def mark_withdrawal(
+    connection: Connection, entry: ReleaseWithdrawn, *, time: int
+) -> None:
+    """Write down what an entry says, that every copy of a release was taken back."""
+    said = {"model": entry.model, "time": time}
+    _mark_withdrawn(connection, releases.c.digest == entry.certificate, said=said)
+
+
+def _mark_withdrawn(
+    connection: Connection, which: ColumnElement[bool], *, said: Mapping[str, Any]
+) -> None:
+    """Write down when a release was taken back, unless a later time is written.
+
+    A journal that was rebuilt knows only the day of an entry, and beside it the time.
+    """
+    earlier = releases.c.withdrawn.is_(None) | (releases.c.withdrawn < said["time"])
     connection.execute(
         update(releases)
-        .where(releases.c.model == said["model"], releases.c.number == said["number"])
+        .where(releases.c.model == said["model"], which, earlier)
         .values(withdrawn=said["time"])
     )
