@@ -246,7 +246,18 @@ def test_forgotten_people_are_readmitted_only_on_request(
     assert call("forget", person(1), "-r", place).code == 0
     refused = call(*fit, "--replace", "-r", place)
     assert refused.code == WRONG_INPUT and "--readmit" in refused.err
+    assert f"{table}, lines 4, 5: rows of 1 person who were forgotten" in refused.err
     assert person(1) not in refused.err
+    both = call(*fit, "--replace", "--readmit", "--without-forgotten", "-r", place)
+    assert both.code == WRONG_INPUT and "give only one of them" in both.err
+    left = call(*fit, "--replace", "--without-forgotten", "-r", place)
+    assert left.code == 0
+    assert "left out: 2 rows of 1 person who left before" in left.err
+    assert "78 of 39 people" in left.words
+    other = ("fit", "other", *fit[2:], "--without-forgotten", "--json", "-r", place)
+    told = call(*other).json
+    assert told["left_out"] == {"n_rows": 2, "n_people": 1}
+    assert told["n_rows"] == 78
     assert call(*fit, "--replace", "--readmit", "-r", place).code == 0
 
 

@@ -94,7 +94,7 @@ class TestRequestsThatOnlyTheJournalHas:
     ) -> None:
         self.half_accept(folder, ErasureRequest(("person 2",), ONE))
         with Registry.open(folder) as registry:
-            steps: dict[str, Callable[[], None]] = {
+            steps: dict[str, Callable[[], object]] = {
                 "nothing": lambda: None,
                 "fit": lambda: registry.fit("third", estimator(), **by_name(REST)),
                 "refit": lambda: registry.models.refit(

@@ -18,7 +18,8 @@ from typer.core import TyperGroup
 from .admin import InitCommand, LogCommand, RestoreCommand, RotateCommand, StatusCommand
 from .common import INTERRUPTED, MEANINGS, WRONG_INPUT, explain, find_exit_code
 from .demo import BenchCommand, DemoCommand
-from .models import FitCommand, PlanCommand, ReanchorCommand, ReleaseCommand
+from .models import FitCommand, PlanCommand
+from .releases import ReanchorCommand, ReleaseCommand
 from .requests import ForgetCommand
 from .verify import AuditCommand, VerifyCommand
 

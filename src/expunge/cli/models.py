@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands on one model: fit, plan, release and reanchor."""
+"""Commands on the rows of one model: fit and plan."""
 
 import warnings
 from dataclasses import asdict, dataclass
@@ -22,12 +22,11 @@ from .common import (
     print_json,
     print_note,
     print_text,
-    release_to_json,
     require_file,
 )
 
 if TYPE_CHECKING:
-    from ..registry import ModelStatus
+    from ..registry import LeftOut, ModelStatus, Registry
     from .tables import TrainingTable
 
 ALPHA = 1e-3
@@ -296,6 +295,13 @@ class FitCommand(RegistryOptions, ConfirmOptions, EstimatorOptions):
             help="Accept people who were forgotten before, because they came back.",
         ),
     ] = False
+    without_forgotten: Annotated[
+        bool,
+        typer.Option(
+            "--without-forgotten",
+            help="Leave out the rows of people who were forgotten before.",
+        ),
+    ] = False
 
     def perform(self) -> int:
         """Read the table, fit, and print what is promised."""
@@ -320,8 +326,31 @@ class FitCommand(RegistryOptions, ConfirmOptions, EstimatorOptions):
                 self.confirm(f"Replace model {self.name}, and erase its rows?")
             if self.readmit and table.subjects:
                 registry.requests.readmit(table.subjects)
-            fit = registry.models.refit if self.replace else registry.fit
-            fit(
+            left_out = self._fit(registry, model, table=table)
+            fitted = {one.name: one for one in registry.status().models}[self.name]
+        if self.as_json:
+            n_rows = len(table.X) - left_out.n_rows
+            extra = {"kind": kind.value, "n_rows": n_rows}
+            left = {"left_out": left_out._asdict()}
+            print_json(model_to_json(fitted) | extra | left)
+        else:
+            self._print(fitted, kind, table=table, left_out=left_out)
+        if left_out.n_rows and not self.as_json:
+            rows = format_count(left_out.n_rows, "row")
+            people = format_count(left_out.n_people, "person", plural="people")
+            print_note(f"left out: {rows} of {people} who left before")
+        return DONE
+
+    def _fit(
+        self, registry: "Registry", model: Any, *, table: "TrainingTable"
+    ) -> "LeftOut":
+        """Fit and store the model; name the lines of people who were forgotten."""
+        from ..registry import ForgottenInData
+        from .tables import locate_rows
+
+        fit = registry.models.refit if self.replace else registry.fit
+        try:
+            return fit(
                 self.name,
                 model,
                 name_columns(table),
@@ -329,14 +358,15 @@ class FitCommand(RegistryOptions, ConfirmOptions, EstimatorOptions):
                 subjects=table.subjects,
                 sample_weight=table.weight,
                 search=self.tuned_by,
+                without_forgotten=self.without_forgotten,
             )
-            fitted = {one.name: one for one in registry.status().models}[self.name]
-        if self.as_json:
-            extra = {"kind": kind.value, "n_rows": len(table.X)}
-            print_json(model_to_json(fitted) | extra)
-        else:
-            self._print(fitted, kind, table=table)
-        return DONE
+        except ForgottenInData as error:
+            people = format_count(error.n_people, "person", plural="people")
+            raise InvalidInput(
+                f"{self.file}, {locate_rows(self.file, error.rows)}: rows of {people} "
+                "who were forgotten; a fit would bring them back: leave them out with "
+                "--without-forgotten, or state with --readmit that they came back"
+            ) from None
 
     def _require_subjects(self) -> None:
         """Raise unless the options say, once, whose rows these are."""
@@ -348,12 +378,23 @@ class FitCommand(RegistryOptions, ConfirmOptions, EstimatorOptions):
         if self.no_subject and (self.subject is not None or self.readmit):
             other = "--readmit" if self.subject is None else "--subject"
             raise InvalidInput(f"--no-subject with {other}; give only one of them")
+        if self.without_forgotten and (self.no_subject or self.readmit):
+            other = "--no-subject" if self.no_subject else "--readmit"
+            raise InvalidInput(
+                f"--without-forgotten with {other}; give only one of them"
+            )
 
     def _print(
-        self, fitted: "ModelStatus", kind: ModelKind, *, table: "TrainingTable"
+        self,
+        fitted: "ModelStatus",
+        kind: ModelKind,
+        *,
+        table: "TrainingTable",
+        left_out: "LeftOut",
     ) -> None:
         """Print what was fitted and what is promised."""
         n_rows, n_features = table.X.shape
+        n_rows -= left_out.n_rows
         guessed = " (guessed from the target; choose with --kind)"
         people = format_count(fitted.n_people, "person", plural="people")
         whose = "without owners" if table.subjects is None else f"of {people}"
@@ -408,69 +449,4 @@ class PlanCommand(RegistryOptions):
         else:
             print_note("this plan was made from the rows: keep it private")
             print_text(report.table().rstrip())
-        return DONE
-
-
-@dataclass(frozen=True)
-class ReleaseCommand(RegistryOptions):
-    """Write a release to a file, or withdraw one.
-
-    The file holds the noised parameters and their certificate, nothing private. The
-    registry remembers the file: status lists releases that are outdated and still in
-    use.
-    """
-
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
-    to: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="File to write: .safetensors or .onnx."),
-    ] = None
-    withdraw: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=1, help="State that no copy of release N is in use."
-        ),
-    ] = None
-
-    def perform(self) -> int:
-        """Write the release, or withdraw an earlier one."""
-        if (self.to is None) == (self.withdraw is None):
-            raise InvalidInput(
-                "give either --to FILE, to write the release to a file, or --withdraw "
-                "N, once no copy of release N is in use"
-            )
-        with self.open_registry() as registry:
-            if self.withdraw is not None:
-                registry.models.withdraw(self.name, self.withdraw)
-                answer = {"model": self.name, "withdrawn": self.withdraw}
-                text = f"release {self.withdraw} of {self.name} is withdrawn"
-            elif self.to is not None:
-                release = registry.models.ship(self.name, self.to)
-                answer = release_to_json(release)
-                text = f"wrote {self.to}: release {release.number} of {self.name}"
-        if self.as_json:
-            print_json(answer)
-        else:
-            print_text(text)
-        return DONE
-
-
-@dataclass(frozen=True)
-class ReanchorCommand(RegistryOptions):
-    """Rebuild a model's private state from the remaining rows.
-
-    The old state was fitted to everyone, so anyone who opens it could learn about
-    removed rows. This reads all rows once, and releases nothing.
-    """
-
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
-
-    def perform(self) -> int:
-        """Rebuild the state."""
-        with self.open_registry() as registry:
-            registry.models.reanchor(self.name)
-        if self.as_json:
-            print_json({"reanchored": self.name})
-        else:
-            print_text(f"{self.name}: private state rebuilt from the remaining rows")
         return DONE

@@ -29,6 +29,7 @@ from ..private_model.subjects import objection, person
 from .common import format_names, import_arrow, shorten
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
+N_SHOWN_ROWS = 10
 BLOCK_BYTES = 1 << 22  # no line of a CSV file may be longer
 # How pandas writes an unnamed row index.
 INDEX = re.compile(r"(Unnamed: \d+|__index_level_\d+__)?")
@@ -209,7 +210,7 @@ class _TableFile:
         """Return the error about a column, or about one of its rows."""
         place = f"{self.path}, column {name!r}"
         if row is not None:
-            place += f", {_locate_row(self.path, row)}"
+            place += f", {locate_rows(self.path, [row])}"
         return InvalidInput(f"{place}: {what}; {advice}")
 
 
@@ -429,14 +430,17 @@ def _refuse_separator(path: Path, names: list[str]) -> None:
             )
 
 
-def _locate_row(path: Path, row: int) -> str:
-    """Return where a row is: its line in a CSV file, blank lines counted."""
+def locate_rows(path: Path, rows: Sequence[int]) -> str:
+    """Return where rows are, the first few of them: their lines in a CSV file."""
+    shown = rows[:N_SHOWN_ROWS]
+    noun, places = "row", [row + 1 for row in shown]
     if not _is_parquet(path):
         with suppress(csv.Error):  # a value is too long for this slower reader
-            for place, (line, _) in enumerate(_read_records(path), start=-1):
-                if place == row:
-                    return f"line {line}"
-    return f"row {row + 1}"
+            records = enumerate(_read_records(path), start=-1)
+            noun, places = "line", [line for row, (line, _) in records if row in shown]
+    more = f" and {len(rows) - len(shown)} more" if len(rows) > len(shown) else ""
+    said = ", ".join(map(str, places))
+    return f"{noun}{'s' if len(rows) > 1 else ''} {said}{more}"
 
 
 def _read_records(path: Path) -> Iterator[tuple[int, list[str]]]:

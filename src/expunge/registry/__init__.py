@@ -7,13 +7,15 @@ Needs ``expunge[registry,files]`` and a POSIX system for its file locks.
 from ..exceptions import needing
 
 with needing("registry,files", "a registry"):
-    from .models import ModelStatus
+    from .models import LeftOut, ModelStatus
     from .registry import Registry, RegistryStatus, rebuild_journal
-    from .requests import ErasureRequest, RequestStatus
+    from .requests import ErasureRequest, ForgottenInData, RequestStatus
     from .storage.releases_table import ReleaseStatus
 
 __all__ = [
     "ErasureRequest",
+    "ForgottenInData",
+    "LeftOut",
     "ModelStatus",
     "Registry",
     "RegistryStatus",

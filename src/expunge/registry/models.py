@@ -28,7 +28,7 @@ from ..ledger import ReleaseWithdrawn, TagKey, subject_tags
 from ..ledger.documents import day_of, model_name
 from ..private_model.model import require_rows
 from ..private_model.snapshot import Snapshot, name_of
-from ..private_model.subjects import is_row_name
+from ..private_model.subjects import is_row_name, list_of_ids, person
 from ..private_model.training_rows import TrainingRows
 from ..promise.budget import Budget
 from ..promise.certificate import Certificate, Scope
@@ -36,7 +36,7 @@ from ..promise.verification import Record
 from .context import WAIT, Context, next_entry_time, now, read_ledger
 from .keys import find_signing_key, read_tag_keys, write_tag_key_ids
 from .loaded_model import dump_by_person, dump_checkpoint, load_public
-from .requests import require_nobody_returns
+from .requests import find_forgotten_rows, require_nobody_returns
 from .statements import Statement, append_line, write_statement
 from .storage import people_table, releases_table, requests_table
 from .storage.ledger_table import LedgerBatch
@@ -67,6 +67,51 @@ class FitOptions(NamedTuple):
     subjects: Iterable[object] | None
     sample_weight: ArrayLike | None
     search: object
+    without_forgotten: bool
+
+
+class LeftOut(NamedTuple):
+    """How many rows were left out of a fit, and of how many forgotten people."""
+
+    n_rows: int = 0
+    n_people: int = 0
+
+
+def leave_out_forgotten(
+    context: Context, X: Any, y: Any, given: FitOptions
+) -> tuple[Any, Any, FitOptions, LeftOut]:
+    """Return the data without the rows of people who were forgotten, and how many.
+
+    Raises ForgottenInData if there are some and they shall not be left out.
+    """
+    from ..linear_model.fitting import take_rows  # scikit-learn takes a second
+
+    if given.subjects is None:
+        return X, y, given, LeftOut()
+    owners = [person(subject) for subject in list_of_ids(given.subjects)]
+    given = given._replace(subjects=owners)
+    if not given.without_forgotten:
+        require_nobody_returns(context, owners)
+        return X, y, given, LeftOut()
+    rows, n_people = find_forgotten_rows(context, owners)
+    stay = np.delete(np.arange(len(owners)), rows)
+    if not rows or len(owners) != _count_rows(X):
+        return X, y, given, LeftOut()  # the fit says that the lengths differ
+    if not stay.size:
+        raise InvalidInput(
+            f"all rows ({len(rows)}) are of people who were forgotten; nothing is left "
+            "to fit"
+        )
+    weight = given.sample_weight
+    kept = given._replace(
+        subjects=[owners[row] for row in stay],
+        sample_weight=None if weight is None else take_rows(weight, stay),
+    )
+    return take_rows(X, stay), take_rows(y, stay), kept, LeftOut(len(rows), n_people)
+
+
+def _count_rows(X: Any) -> int:
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
 
 
 def fit_estimator(
@@ -87,7 +132,7 @@ def fit_estimator(
     """
     from ..linear_model.fitting import fit_copy  # scikit-learn takes a second to import
 
-    subjects, sample_weight, search = given
+    subjects, sample_weight, search, _ = given
     if not getattr(model, "keep_data", True):
         raise InvalidInput(
             "keep_data=False; a registry keeps the rows, sealed, since certified "
@@ -113,7 +158,7 @@ def fit_model(
     y: Any,
     options: FitOptions,
     replaces: bool,
-) -> None:
+) -> LeftOut:
     """Fit an estimator and store it, as a new model or in the place of one."""
     require_name(name)
     with context.hold_lock(WAIT):
@@ -127,8 +172,10 @@ def fit_model(
         if replaces and not exists:
             raise InvalidInput(f"there is no model {name!r} to replace; fit it")
         recover(context, WAIT)
+        X, y, options, left_out = leave_out_forgotten(context, X, y, options)
         fitted = fit_estimator(model, X, y, options, again=replaces)
         store_model(context, name, snapshot=fitted, wait=WAIT)
+    return left_out
 
 
 def store_model(
@@ -137,8 +184,6 @@ def store_model(
     """Write a fitted model into the store, in the place of one of that name."""
     assert snapshot.private is not None and snapshot.private.training_rows is not None
     kept = snapshot.private.training_rows
-    people = [owner for owner in kept.owners if not is_row_name(owner)]
-    require_nobody_returns(context, people)
     generation = context.checkpoints.vault.create_keys(name).generation + 1
     with context.write_in_turn() as connection:
         _clear_model(connection, name, generation=generation - 1)
@@ -348,14 +393,15 @@ class RegistryModels:
         subjects: Iterable[object] | None = None,
         sample_weight: ArrayLike | None = None,
         search: object = None,
-    ) -> None:
+        without_forgotten: bool = False,
+    ) -> LeftOut:
         """Fit an estimator in the place of a model, whose people are deleted.
 
-        The parameters are those of ``Registry.fit``. Waiting requests are applied to
-        the new model.
+        Parameters and result are those of ``Registry.fit``. Waiting requests are
+        applied to the new model.
         """
-        options = FitOptions(subjects, sample_weight, search)
-        fit_model(
+        options = FitOptions(subjects, sample_weight, search, without_forgotten)
+        return fit_model(
             self._context, name, model=model, X=X, y=y, options=options, replaces=True
         )
 

@@ -12,7 +12,7 @@ so how it was reached. What is shown to others carries days.
 
 The table that a model was fitted to usually still exists, with everybody in it. The
 journal knows who was forgotten, so a fit that would bring somebody back is refused,
-unless they were readmitted.
+unless they were readmitted or their rows are left out.
 """
 
 import re
@@ -40,10 +40,34 @@ from .worker import OnProgress, apply_waiting, be_silent
 Stage: TypeAlias = Literal["accepted", "applied", "completed"]
 
 _REQUEST = re.compile(r"[0-9a-f]{32}")
+SHOWN = 10  # rows in an error
 
 
 class JournalIncomplete(UserWarning):
     """The journal does not name everybody who was forgotten."""
+
+
+class ForgottenInData(InvalidInput):
+    """The data hold people who were forgotten; nothing was changed.
+
+    Attributes
+    ----------
+    rows
+        The positions of their rows, from 0.
+    n_people
+        How many they are.
+    """
+
+    def __init__(self, rows: Sequence[int], n_people: int) -> None:
+        shown = ", ".join(map(str, rows[:SHOWN]))
+        more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
+        super().__init__(
+            f"the data hold people who were forgotten ({n_people}), and a fit would "
+            f"bring them back: rows {shown}{more}, counted from 0; leave them out "
+            "(without_forgotten=True), or readmit these people if they came back "
+            "(requests.readmit)"
+        )
+        self.rows, self.n_people = tuple(rows), n_people
 
 
 def _new_id() -> str:
@@ -331,8 +355,21 @@ def _changed_error(request: str) -> InvalidInput:
     )
 
 
-def require_nobody_returns(context: Context, subjects: Iterable[str]) -> None:
-    """Refuse people who were forgotten and not readmitted since."""
+def require_nobody_returns(context: Context, owners: Iterable[str]) -> None:
+    """Refuse rows of people who were forgotten and not readmitted since."""
+    rows, n_people = find_forgotten_rows(context, list(owners))
+    if rows:
+        raise ForgottenInData(rows, n_people)
+
+
+def find_forgotten_rows(
+    context: Context, owners: Sequence[str]
+) -> tuple[list[int], int]:
+    """Return the positions of rows of forgotten people, and how many people.
+
+    ``owners`` has the id of the person whom each row belongs to. Warns if the journal
+    cannot name everybody.
+    """
     forgotten, n_unnamed = _read_forgotten_tags(context)
     if n_unnamed:
         warnings.warn(
@@ -343,15 +380,10 @@ def require_nobody_returns(context: Context, subjects: Iterable[str]) -> None:
             stacklevel=2,
         )
     if not forgotten:
-        return
+        return [], 0
     keys = read_tag_keys(context.paths)
-    n_back = len(_select_tagged(tuple(dict.fromkeys(subjects)), forgotten, keys=keys))
-    if n_back:
-        raise InvalidInput(
-            f"the data hold people who were forgotten ({n_back}), and a fit would "
-            "bring them back; remove their rows, or readmit them if they came back "
-            "(readmit, or --readmit)"
-        )
+    back = {*_select_tagged(tuple(dict.fromkeys(owners)), forgotten, keys=keys)}
+    return [row for row, owner in enumerate(owners) if owner in back], len(back)
 
 
 def _select_tagged(

@@ -34,7 +34,7 @@ from ..ledger import (
 )
 from ..promise.certificate import Certificate
 from .context import Context, Reached
-from .storage import releases_table, requests_table
+from .storage import ledger_table, releases_table, requests_table
 from .storage.engine import together
 from .storage.journal import STATEMENT, Line
 from .storage.ledger_table import LedgerBatch
@@ -49,6 +49,7 @@ from .storage.tables import (
 )
 
 POSITION = "journal end"
+PAGE = 500  # entries of the ledger read at once
 MADE = (ModelRegistered, ReleaseMade)
 """Entries that tell of a release."""
 WRITERS = {
@@ -361,3 +362,32 @@ def write_shipment(connection: Connection, line: dict[str, Any]) -> None:
             connection, said["model"], number=said["number"]
         ):
             write(connection, said)
+
+
+class RegistryLedger:
+    """The ledger of a registry, as ``Registry.ledger``.
+
+    Parameters
+    ----------
+    context
+        Of the registry.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def entries(self, start: int = 0) -> Iterator[Entry]:
+        """Yield the entries from one on."""
+        while True:
+            # A transaction for each page, so that a slow reader holds up nobody.
+            with self._context.store.read() as connection:
+                page = ledger_table.read_entries(connection, start, most=PAGE)
+            yield from page
+            if len(page) < PAGE:
+                return
+            start += PAGE
+
+    def export(self) -> bytes:
+        """Return the whole ledger, as ``ledger.check_export`` reads it."""
+        with self._context.store.read() as connection:
+            return ledger_table.export_lines(connection)
