@@ -467,7 +467,7 @@ class TestCompletion:
         return done.stdout.split()
 
     def test_commands(self) -> None:
-        assert self.complete("re") == ["release", "reanchor", "restore"]
+        assert self.complete("re") == ["release", "remove", "reanchor", "restore"]
 
     def test_options_and_their_words(self) -> None:
         assert {"--from", "--dry-run", "--registry"} <= {*self.complete("forget", "--")}

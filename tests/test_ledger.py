@@ -17,6 +17,7 @@ from expunge.ledger import (
     KeyRotated,
     Ledger,
     ModelRegistered,
+    ModelRemoved,
     ReleaseMade,
     ReleasesSuperseded,
     ReleaseWithdrawn,
@@ -78,10 +79,13 @@ def entry(sequence: int) -> Entry:
     return made
 
 
+RARER = (ModelRemoved, ReleaseWithdrawn)
+
+
 def rarer_entries() -> list[Entry]:
     """Return an entry of each kind that ``entry`` does not make."""
     stamp: dict[str, Any] = {"sequence": 0, "day": START, "model": "credit"}
-    return [ReleaseWithdrawn(**stamp, certificate=EACH.digest())]
+    return [kind(**stamp, certificate=EACH.digest()) for kind in RARER]
 
 
 def written(n: int, every: int = 5) -> Iterator[tuple[CanonicalDocument, Ledger]]:

@@ -20,7 +20,7 @@ from expunge.exceptions import (
     StoreFailed,
 )
 from expunge.ledger import UnusableKey, check_receipt
-from expunge.registry import ErasureRequest, Registry, statements, worker
+from expunge.registry import ErasureRequest, Registry, completion, statements, worker
 from expunge.registry import keys as keys_module
 from expunge.registry.backup import require_sound_backup
 from expunge.registry.context import Context
@@ -160,7 +160,7 @@ class TestRequestsThatOnlyTheJournalHas:
         with Registry.open(folder) as registry:
             registry.requests.accept(requests)
             monkeypatch.setattr(worker, "BATCH", 1)
-            monkeypatch.setattr(worker, "write_statement", state_before)
+            monkeypatch.setattr(completion, "write_statement", state_before)
             registry.requests.apply()
             registry.requests.apply()
             assert registry.requests.status(ONE).stage == "completed"

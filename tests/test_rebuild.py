@@ -19,7 +19,13 @@ from expunge.exceptions import (
     NeedsRestore,
     StoreFailed,
 )
-from expunge.registry import ErasureRequest, Registry, rebuild_journal, recovery, worker
+from expunge.registry import (
+    ErasureRequest,
+    Registry,
+    completion,
+    rebuild_journal,
+    recovery,
+)
 from expunge.registry import statements as statements_module
 from tests.registries import dump_of, put_back, registry_at, require_consistent
 from tests.users import killed_at
@@ -172,7 +178,7 @@ def test_a_request_that_is_not_completed_yet_counts(folder: Path) -> None:
     with Registry.open(folder) as registry:
         registry.requests.accept([ErasureRequest(("person 3",))])
         with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(worker, "write_statement", interrupt)
+            patch.setattr(completion, "write_statement", interrupt)
             registry.requests.apply()
     journal = folder / "journal"
     *lines, _ = journal.read_bytes().splitlines(keepends=True)

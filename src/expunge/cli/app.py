@@ -19,7 +19,7 @@ from .admin import InitCommand, LogCommand, RestoreCommand, RotateCommand, Statu
 from .common import INTERRUPTED, MEANINGS, WRONG_INPUT, explain, find_exit_code
 from .demo import BenchCommand, DemoCommand
 from .models import FitCommand, PlanCommand
-from .releases import ReanchorCommand, ReleaseCommand
+from .releases import ReanchorCommand, ReleaseCommand, RemoveCommand
 from .requests import ForgetCommand
 from .verify import AuditCommand, VerifyCommand
 
@@ -142,6 +142,7 @@ COMMANDS: dict[str, Callable[..., Command]] = {
     "status": StatusCommand,
     "log": LogCommand,
     "release": ReleaseCommand,
+    "remove": RemoveCommand,
     "verify": VerifyCommand,
     "audit": AuditCommand,
     "rotate": RotateCommand,

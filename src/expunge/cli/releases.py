@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands on a model that is there: release and reanchor."""
+"""Commands on a model that is there: release, reanchor and remove."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +8,16 @@ from typing import Annotated
 import typer
 
 from ..exceptions import InvalidInput
-from .common import DONE, RegistryOptions, print_json, print_text, release_to_json
+from .common import (
+    DONE,
+    ConfirmOptions,
+    RegistryOptions,
+    format_count,
+    print_json,
+    print_note,
+    print_text,
+    release_to_json,
+)
 
 
 @dataclass(frozen=True)
@@ -73,4 +82,34 @@ class ReanchorCommand(RegistryOptions):
             print_json({"reanchored": self.name})
         else:
             print_text(f"{self.name}: private state rebuilt from the remaining rows")
+        return DONE
+
+
+@dataclass(frozen=True)
+class RemoveCommand(RegistryOptions, ConfirmOptions):
+    """Retire a model, and destroy its rows and keys.
+
+    The ledger says so, and receipts stay valid. The name cannot be used again. Releases
+    that left stay listed in the status until you withdraw them.
+    """
+
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
+
+    def perform(self) -> int:
+        """Remove the model and print what is still out there."""
+        with self.open_registry() as registry:
+            self.confirm(f"Remove model {self.name}, and destroy its rows and keys?")
+            registry.models.remove(self.name)
+            outstanding = registry.status().outstanding
+        numbers = [one.number for one in outstanding if one.model == self.name]
+        if self.as_json:
+            print_json({"removed": self.name, "outstanding": numbers})
+            return DONE
+        print_text(f"{self.name} removed; its rows and keys are destroyed")
+        if numbers:
+            releases = format_count(len(numbers), "release")
+            print_note(
+                f"{releases} left and may be in use: take back every copy, then run "
+                f"expunge release {self.name} --withdraw {numbers[0]}"
+            )
         return DONE

@@ -33,16 +33,17 @@ from ..private_model.training_rows import TrainingRows
 from ..promise.budget import Budget
 from ..promise.certificate import Certificate, Scope
 from ..promise.verification import Record
+from .completion import finish_committed
 from .context import WAIT, Context, next_entry_time, now, read_ledger
 from .keys import find_signing_key, read_tag_keys, write_tag_key_ids
 from .loaded_model import dump_by_person, dump_checkpoint, load_public
 from .requests import find_forgotten_rows, require_nobody_returns
-from .statements import Statement, append_line, write_statement
+from .statements import Statement, append_line, delete_model, write_statement
 from .storage import people_table, releases_table, requests_table
 from .storage.ledger_table import LedgerBatch
 from .storage.people_table import PageKeys
 from .storage.releases_table import ReleaseStatus
-from .worker import finish_committed, recover, write_release
+from .worker import recover, write_release
 
 if TYPE_CHECKING:  # they take half a second to import
     from ..audit import Case
@@ -164,6 +165,11 @@ def fit_model(
     with context.hold_lock(WAIT):
         with context.store.read() as connection:
             exists = name in releases_table.model_names(connection)
+            if releases_table.is_removed(connection, name):
+                raise InvalidInput(
+                    f"there was a model {name!r}, and it was removed: the ledger says "
+                    "that nothing follows it; give this one another name"
+                )
         if exists and not replaces:
             raise InvalidInput(
                 f"there is already a model {name!r}; give this one another name, or "
@@ -258,6 +264,16 @@ def reanchor_model(context: Context, name: str) -> None:
         )
     context.store.erase_deleted(WAIT)
     context.destroy_old_checkpoints()
+
+
+def remove_model(context: Context, name: str) -> None:
+    """Retire a model; the lock is held."""
+    with context.store.read() as connection:
+        releases_table.newest_number(connection, name)  # or refuse
+    context.cache.pop(name, None)
+    with context.write_in_turn() as connection:
+        delete_model(connection, name, time=now())
+    finish_committed(context, WAIT)
 
 
 def state_withdrawal(context: Context, name: str, *, number: int) -> None:
@@ -440,6 +456,17 @@ class RegistryModels:
         with self._context.hold_lock(WAIT):
             recover(self._context, WAIT)
             state_withdrawal(self._context, name, number=number)
+
+    def remove(self, name: str) -> None:
+        """Retire a model: destroy its rows, keys and parameters, and state that.
+
+        Its certificates stay, since receipts refer to them. Copies of its releases that
+        left are listed in the status until they are withdrawn. Requests that wait are
+        applied to the other models. The name cannot be used again.
+        """
+        with self._context.hold_lock(WAIT):
+            recover(self._context, WAIT)
+            remove_model(self._context, name)
 
     def reanchor(self, name: str) -> None:
         """Rebuild the private state of a model from the remaining rows.

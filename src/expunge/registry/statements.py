@@ -26,6 +26,7 @@ from ..ledger import (
     Head,
     Ledger,
     ModelRegistered,
+    ModelRemoved,
     Receipt,
     ReleaseMade,
     ReleaseWithdrawn,
@@ -34,7 +35,7 @@ from ..ledger import (
 )
 from ..promise.certificate import Certificate
 from .context import Context, Reached
-from .storage import ledger_table, releases_table, requests_table
+from .storage import ledger_table, people_table, releases_table, requests_table
 from .storage.engine import together
 from .storage.journal import STATEMENT, Line
 from .storage.ledger_table import LedgerBatch
@@ -111,6 +112,9 @@ class Statement:
                 releases_table.mark_in_ledger(connection, entry)
             elif isinstance(entry, ReleaseWithdrawn):
                 releases_table.mark_withdrawal(connection, entry, time=self.time)
+            elif isinstance(entry, ModelRemoved):
+                delete_model(connection, entry.model, time=self.time)
+                releases_table.mark_removal(connection, entry)
         requests_table.mark_completed(
             connection,
             [
@@ -349,6 +353,16 @@ def insert_accepted(connection: Connection, lines: Sequence[dict[str, Any]]) -> 
     tags = [(line["id"], tag) for line in lines for tag in line["tags"]]
     with together(connection):
         requests_table.insert_requests(connection, accepted, tags=tags)
+
+
+def delete_model(connection: Connection, name: str, *, time: int) -> None:
+    """Delete a model's people, and everything of it that the ledger does not need.
+
+    What was deleted before stays as it is: a store that was put back from a backup
+    holds them again, and the statement of the removal deletes them again.
+    """
+    people_table.delete_all_people(connection, name)
+    releases_table.mark_removed(connection, name, time=time)
 
 
 def write_shipment(connection: Connection, line: dict[str, Any]) -> None:

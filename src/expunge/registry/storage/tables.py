@@ -44,7 +44,7 @@ from ...exceptions import (
 from .engine import Store, write_exactly
 from .marks import Mark
 
-NEWEST = "0001"
+NEWEST = "0002"
 MIGRATIONS = Path(__file__).parent / "migrations"
 TURN, MARK = "turn", "journal mark"
 NAMING = {
@@ -64,6 +64,9 @@ models = Table(
     Column("number", Integer, nullable=False),
     Column("generation", BigInteger, nullable=False),
     Column("checkpoint", Text, nullable=False),
+    # When it was removed, if it was, and its entry in the ledger, once it has one.
+    Column("removed", BigInteger),
+    Column("sequence", BigInteger),
 )
 
 subjects = Table(
