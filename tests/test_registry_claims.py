@@ -105,8 +105,17 @@ class TestWhoeverWasForgotten:
         }
         given: dict[str, Any] = {"subjects": owners, "sample_weight": weight}
         with Registry.create(tmp_path / "registry") as registry:
-            left = registry.fit("model", estimator(), make[kind](X), y, **given)
+            told: list[tuple[int, int]] = []
+            left = registry.fit(
+                "model",
+                estimator(),
+                make[kind](X),
+                y,
+                on_progress=lambda *step: told.append(step),
+                **given,
+            )
             assert left == (0, 0)
+            assert told == [(step, 4) for step in range(5)]
             registry.forget(["person 1", "person 2"])
             registry.requests.accept([ErasureRequest(("person 3",))])
             with pytest.raises(ForgottenInData, match="rows 2, 3, 4, 5, counted") as no:

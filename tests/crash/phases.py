@@ -36,7 +36,6 @@ OF_COMMANDS: tuple[tuple[Any, str, str], ...] = (
     (models, "delete_model", "removing a model"),
     (PrivateModel, "reanchor", "reanchoring"),
     (export, "put_in_place", "writing what is shipped"),
-    (models, "write_statement", "stating a withdrawal"),
     (keys, "open_signing_key", "making a signing key"),
     (keys, "open_tag_key", "making a tag key"),
     (keys, "write_statement", "changing keys"),
@@ -57,7 +56,7 @@ OF_STEPS = {
     "remove": ("removing a model", "writing the vault", *ENDING),
     "reanchor": ("reanchoring", "writing a checkpoint", "writing the vault", "erasing"),
     "ship": ("writing the journal", "writing what is shipped"),
-    "withdraw": ("stating a withdrawal",),
+    "withdraw": ("entering the ledger",),
     "rotate signing key": (
         "making a signing key",
         "changing keys",

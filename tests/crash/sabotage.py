@@ -151,9 +151,9 @@ def compare_lengths(line: Line) -> None:
 def charge_who_forgets(line: Line) -> None:
     """Charge releases to models that forget somebody again, and to no others."""
 
-    def forget_again(context: Context, ahead: restore.Continuation) -> Any:
+    def forget_again(context: Context, ahead: restore.Continuation, **rest: Any) -> Any:
         lost = {one: ahead.lost.get(one, []) for one in ahead.again}
-        return real(context, replace(ahead, lost=lost))
+        return real(context, replace(ahead, lost=lost), **rest)
 
     real = restore._forget_again
     put(restore, "_forget_again", forget_again)

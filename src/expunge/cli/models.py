@@ -23,6 +23,7 @@ from .common import (
     print_note,
     print_text,
     require_file,
+    show_named_progress,
 )
 
 if TYPE_CHECKING:
@@ -346,20 +347,25 @@ class FitCommand(RegistryOptions, ConfirmOptions, EstimatorOptions):
     ) -> "LeftOut":
         """Fit and store the model; name the lines of people who were forgotten."""
         from ..registry import ForgottenInData
+        from ..registry.models import FIT_STEPS
         from .tables import locate_rows
 
         fit = registry.models.refit if self.replace else registry.fit
         try:
-            return fit(
-                self.name,
-                model,
-                name_columns(table),
-                table.y,
-                subjects=table.subjects,
-                sample_weight=table.weight,
-                search=self.tuned_by,
-                without_forgotten=self.without_forgotten,
-            )
+            with show_named_progress(FIT_STEPS[0]) as report:
+                return fit(
+                    self.name,
+                    model,
+                    name_columns(table),
+                    table.y,
+                    subjects=table.subjects,
+                    sample_weight=table.weight,
+                    search=self.tuned_by,
+                    without_forgotten=self.without_forgotten,
+                    on_progress=lambda done, total: report(
+                        (*FIT_STEPS, "done")[done], done, total
+                    ),
+                )
         except ForgottenInData as error:
             people = format_count(error.n_people, "person", plural="people")
             raise InvalidInput(

@@ -17,6 +17,7 @@ from .common import (
     print_note,
     print_text,
     release_to_json,
+    show_progress,
 )
 
 
@@ -77,7 +78,8 @@ class ReanchorCommand(RegistryOptions):
     def perform(self) -> int:
         """Rebuild the state."""
         with self.open_registry() as registry:
-            registry.models.reanchor(self.name)
+            with show_progress("reading all rows"):
+                registry.models.reanchor(self.name)
         if self.as_json:
             print_json({"reanchored": self.name})
         else:
@@ -99,7 +101,8 @@ class RemoveCommand(RegistryOptions, ConfirmOptions):
         """Remove the model and print what is still out there."""
         with self.open_registry() as registry:
             self.confirm(f"Remove model {self.name}, and destroy its rows and keys?")
-            registry.models.remove(self.name)
+            with show_progress("erasing"):
+                registry.models.remove(self.name)
             outstanding = registry.status().outstanding
         numbers = [one.number for one in outstanding if one.model == self.name]
         if self.as_json:

@@ -4,6 +4,8 @@
 The write-ahead log is truncated, old keys are destroyed, then entries, head and
 receipts go into the journal and, in one transaction, into the store. Each step can be
 repeated, and the next worker begins with what is left of them.
+
+That copies of a release were taken back changes nothing else: it is stated at once.
 """
 
 import json
@@ -13,12 +15,14 @@ from typing import Any, TypeAlias
 
 from sqlalchemy import Connection
 
+from ..exceptions import InvalidInput
 from ..ledger import (
     Ledger,
     ModelRegistered,
     ModelRemoved,
     ReleaseMade,
     ReleasesSuperseded,
+    ReleaseWithdrawn,
     RequestCompleted,
     issue_receipt,
 )
@@ -173,3 +177,29 @@ def _append_request(
     )
     batch.append(entry)
     return entry, {name: certificate for name, (certificate, _) in named.items()}
+
+
+def state_withdrawal(context: Context, name: str, *, number: int) -> None:
+    """Enter in the ledger that no copy of a release is in use; the lock is held."""
+    with context.store.read() as connection:
+        line = releases_table.find_release(connection, name, number=number)  # or refuse
+        shipped = releases_table.shipped_releases(connection, name)
+        batch = LedgerBatch(read_ledger(context, connection))
+    left = [one for one in shipped if one.number == number]
+    if not left:
+        raise InvalidInput(
+            f"release {number} of model {name!r} was never shipped, so there is "
+            "nothing to withdraw; see status"
+        )
+    # No earlier than it left, even by a slow clock: it is back.
+    time = next_entry_time(batch.ledger, left[0].shipped[-1][0])
+    entry = ReleaseWithdrawn(
+        sequence=batch.ledger.size,
+        day=day_of(time),
+        model=name,
+        certificate=line.digest,
+    )
+    batch.append(entry)
+    key = find_signing_key(context.paths, batch.ledger.keys.current)
+    head = batch.ledger.head(key, entry.day)
+    write_statement(context, Statement(batch, head, time))

@@ -24,8 +24,8 @@ from numpy.typing import ArrayLike
 from sqlalchemy import Connection
 
 from ..exceptions import InvalidInput
-from ..ledger import ReleaseWithdrawn, TagKey, subject_tags
-from ..ledger.documents import day_of, model_name
+from ..ledger import TagKey, subject_tags
+from ..ledger.documents import model_name
 from ..private_model.model import require_rows
 from ..private_model.snapshot import Snapshot, name_of
 from ..private_model.subjects import is_row_name, list_of_ids, person
@@ -33,17 +33,16 @@ from ..private_model.training_rows import TrainingRows
 from ..promise.budget import Budget
 from ..promise.certificate import Certificate, Scope
 from ..promise.verification import Record
-from .completion import finish_committed
-from .context import WAIT, Context, next_entry_time, now, read_ledger
-from .keys import find_signing_key, read_tag_keys, write_tag_key_ids
+from .completion import finish_committed, state_withdrawal
+from .context import WAIT, Context, now
+from .keys import read_tag_keys, write_tag_key_ids
 from .loaded_model import dump_by_person, dump_checkpoint, load_public
 from .requests import find_forgotten_rows, require_nobody_returns
-from .statements import Statement, append_line, delete_model, write_statement
+from .statements import append_line, delete_model
 from .storage import people_table, releases_table, requests_table
-from .storage.ledger_table import LedgerBatch
 from .storage.people_table import PageKeys
 from .storage.releases_table import ReleaseStatus
-from .worker import recover, write_release
+from .worker import OnProgress, be_silent, recover, write_release
 
 if TYPE_CHECKING:  # they take half a second to import
     from ..audit import Case
@@ -69,6 +68,11 @@ class FitOptions(NamedTuple):
     sample_weight: ArrayLike | None
     search: object
     without_forgotten: bool
+    on_progress: OnProgress
+
+
+FIT_STEPS = ("looking for people who left", "fitting", "storing", "erasing")
+"""What ``Registry.fit`` does, in order; it reports how many of them are done."""
 
 
 class LeftOut(NamedTuple):
@@ -133,7 +137,7 @@ def fit_estimator(
     """
     from ..linear_model.fitting import fit_copy  # scikit-learn takes a second to import
 
-    subjects, sample_weight, search, _ = given
+    subjects, sample_weight, search = given[:3]
     if not getattr(model, "keep_data", True):
         raise InvalidInput(
             "keep_data=False; a registry keeps the rows, sealed, since certified "
@@ -178,15 +182,20 @@ def fit_model(
         if replaces and not exists:
             raise InvalidInput(f"there is no model {name!r} to replace; fit it")
         recover(context, WAIT)
+        steps, n_steps = options.on_progress, len(FIT_STEPS)
+        steps(0, n_steps)
         X, y, options, left_out = leave_out_forgotten(context, X, y, options)
+        steps(1, n_steps)
         fitted = fit_estimator(model, X, y, options, again=replaces)
-        store_model(context, name, snapshot=fitted, wait=WAIT)
+        steps(2, n_steps)
+        store_model(context, name, snapshot=fitted)
+        steps(3, n_steps)
+        finish_committed(context, WAIT)
+        steps(n_steps, n_steps)
     return left_out
 
 
-def store_model(
-    context: Context, name: str, *, snapshot: Snapshot, wait: float
-) -> None:
+def store_model(context: Context, name: str, *, snapshot: Snapshot) -> None:
     """Write a fitted model into the store, in the place of one of that name."""
     assert snapshot.private is not None and snapshot.private.training_rows is not None
     kept = snapshot.private.training_rows
@@ -205,7 +214,6 @@ def store_model(
         )
         write_release(connection, name, number=number, public=snapshot.public)
     context.cache.pop(name, None)
-    finish_committed(context, wait)
 
 
 def _clear_model(connection: Connection, name: str, *, generation: int) -> None:
@@ -274,32 +282,6 @@ def remove_model(context: Context, name: str) -> None:
     with context.write_in_turn() as connection:
         delete_model(connection, name, time=now())
     finish_committed(context, WAIT)
-
-
-def state_withdrawal(context: Context, name: str, *, number: int) -> None:
-    """Enter in the ledger that no copy of a release is in use; the lock is held."""
-    with context.store.read() as connection:
-        line = releases_table.find_release(connection, name, number=number)  # or refuse
-        shipped = releases_table.shipped_releases(connection, name)
-        batch = LedgerBatch(read_ledger(context, connection))
-    left = [one for one in shipped if one.number == number]
-    if not left:
-        raise InvalidInput(
-            f"release {number} of model {name!r} was never shipped, so there is "
-            "nothing to withdraw; see status"
-        )
-    # No earlier than it left, even by a slow clock: it is back.
-    time = next_entry_time(batch.ledger, left[0].shipped[-1][0])
-    entry = ReleaseWithdrawn(
-        sequence=batch.ledger.size,
-        day=day_of(time),
-        model=name,
-        certificate=line.digest,
-    )
-    batch.append(entry)
-    key = find_signing_key(context.paths, batch.ledger.keys.current)
-    head = batch.ledger.head(key, entry.day)
-    write_statement(context, Statement(batch, head, time))
 
 
 def read_record(context: Context, name: str) -> Record:
@@ -410,13 +392,15 @@ class RegistryModels:
         sample_weight: ArrayLike | None = None,
         search: object = None,
         without_forgotten: bool = False,
+        on_progress: OnProgress = be_silent,
     ) -> LeftOut:
         """Fit an estimator in the place of a model, whose people are deleted.
 
         Parameters and result are those of ``Registry.fit``. Waiting requests are
         applied to the new model.
         """
-        options = FitOptions(subjects, sample_weight, search, without_forgotten)
+        choices = search, without_forgotten, on_progress
+        options = FitOptions(subjects, sample_weight, *choices)
         return fit_model(
             self._context, name, model=model, X=X, y=y, options=options, replaces=True
         )

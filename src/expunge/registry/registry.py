@@ -216,6 +216,7 @@ class Registry:
         sample_weight: ArrayLike | None = None,
         search: object = None,
         without_forgotten: bool = False,
+        on_progress: OnProgress = be_silent,
     ) -> LeftOut:
         """Fit an estimator and store it, with the rows of its people.
 
@@ -240,8 +241,11 @@ class Registry:
         without_forgotten
             Leave out the rows of people who were forgotten. Otherwise such data are
             refused, unless these people came back (``requests.readmit``).
+        on_progress
+            Called with how many steps are done, of how many.
         """
-        options = FitOptions(subjects, sample_weight, search, without_forgotten)
+        choices = search, without_forgotten, on_progress
+        options = FitOptions(subjects, sample_weight, *choices)
         return fit_model(
             self._context, name, model=model, X=X, y=y, options=options, replaces=False
         )

@@ -8,7 +8,7 @@ in one transaction. Until that is committed the store is refused, and the comman
 run again.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -129,6 +129,11 @@ class Continuation(Private):
     again: dict[str, list[str]]
 
     @property
+    def changed(self) -> list[str]:
+        """Models that must forget, or be released, again."""
+        return sorted({*self.again, *self.lost} - self.removed)
+
+    @property
     def times(self) -> dict[int, int]:
         """When each entry of the statements was written, by sequence."""
         return {
@@ -161,20 +166,23 @@ def restore_registry(
             _require_keys(context, copy, ledger=ahead.ledger)
             files = read_checkpoint_files(backup)
         context.reached = copy.reached
-        on_progress(1, STEPS)
+        n_steps = STEPS + len(ahead.changed)
+        on_progress(1, n_steps)
         replace_database(context)
         for file in files:
             replace_file(context.paths.checkpoints / file.name, file.read_bytes())
         context.checkpoints.vault.replace(vault)
-        on_progress(2, STEPS)
+        on_progress(2, n_steps)
         with context.take_turns():
             context.destroy_old_checkpoints()  # a backup from the middle of a request
-            _write_continuation(context, ahead)
-            on_progress(3, STEPS)
+            _write_continuation(
+                context, ahead, on_model=lambda n: on_progress(2 + n, n_steps)
+            )
+            on_progress(n_steps - 1, n_steps)
             context.store.erase_deleted(WAIT)
             context.destroy_old_checkpoints()
             recover(context, WAIT)  # what was accepted meanwhile, too
-        on_progress(STEPS, STEPS)
+        on_progress(n_steps, n_steps)
 
 
 @contextmanager
@@ -237,8 +245,13 @@ def _require_known_head(context: Context, ahead: Continuation, *, head: str) -> 
     )
 
 
-def _write_continuation(context: Context, ahead: Continuation) -> None:
-    """Bring a store up to date with the journal, in one transaction."""
+def _write_continuation(
+    context: Context, ahead: Continuation, *, on_model: Callable[[int], None]
+) -> None:
+    """Bring a store up to date with the journal, in one transaction.
+
+    ``on_model`` is called with how many models have been changed.
+    """
     batch = LedgerBatch(ahead.ledger)
     time = next_entry_time(batch.ledger)
     restored = Restored(
@@ -252,7 +265,7 @@ def _write_continuation(context: Context, ahead: Continuation) -> None:
         find_signing_key(context.paths, batch.ledger.keys.current), restored.day
     )
     statement = Statement(batch, head, time)
-    changes, spent = _forget_again(context, ahead)
+    changes, spent = _forget_again(context, ahead, on_model=on_model)
 
     def bring_up(connection: Connection) -> None:
         _write_missing(connection, ahead)
@@ -344,7 +357,7 @@ def _forget_people(context: Context, name: str, *, tags: Sequence[str]) -> Chang
 
 
 def _forget_again(
-    context: Context, ahead: Continuation
+    context: Context, ahead: Continuation, *, on_model: Callable[[int], None]
 ) -> tuple[list[Change], dict[str, dict[str, Any]]]:
     """Return models without people, and those whose budget allows no more releases.
 
@@ -355,7 +368,8 @@ def _forget_again(
     """
     changes, spent = [], {}
     again, lost = ahead.again, ahead.lost
-    for name in sorted({*again, *lost} - ahead.removed):
+    for place, name in enumerate(ahead.changed):
+        on_model(place)
         loaded = _charge_model(context, name, n_releases=len(lost.get(name, ())))
         try:
             changes.append(

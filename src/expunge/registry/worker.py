@@ -86,11 +86,18 @@ class Change(Private):
         )
 
 
-def apply_batch(context: Context, waiting: Sequence[str]) -> dict[str, ExpungeError]:
+def be_silent(done: int, total: int) -> None:
+    """Report no progress."""
+
+
+def apply_batch(
+    context: Context, waiting: Sequence[str], *, on_progress: OnProgress = be_silent
+) -> dict[str, ExpungeError]:
     """Apply requests as one batch, all of them or none.
 
-    Returns those that were left out because a model that they concern may not be
-    released any more: that is known before anything is computed.
+    Each model is a step, and so is the rest. Returns those that were left out because a
+    model that they concern may not be released any more: that is known before anything
+    is computed.
     """
     with context.store.read() as connection:
         asked = people_table.find_asked_rows(connection, waiting)
@@ -113,7 +120,11 @@ def apply_batch(context: Context, waiting: Sequence[str]) -> dict[str, ExpungeEr
             read_removal(context, name, found=[*members[name].values()])
             for name in sorted(members)
         ]
-    changes = [change_model(context, removal) for removal in removals]
+    changes: list[Change] = []
+    for removal in removals:
+        on_progress(len(changes), len(removals) + 1)
+        changes.append(change_model(context, removal))
+    on_progress(len(changes), len(removals) + 1)
     numbers = {change.name: change.after.number for change in changes}
     made = {
         request: {name: numbers[name] for name in sorted(models)}
@@ -305,12 +316,13 @@ def apply_waiting(
     if not waiting:
         context.require_turn()  # or another process may have applied them
     failed: dict[str, ExpungeError] = {}
-    for start in range(0, len(waiting), BATCH):
-        on_progress(start, len(waiting))
+    starts = range(0, len(waiting), BATCH)
+    for place, start in enumerate(starts):
+        report = _report_batch(on_progress, place, n_batches=len(starts))
         batch = [line.id for line in waiting[start : start + BATCH]]
-        failed |= _apply_or_halve(context, batch, wait=wait)
+        failed |= _apply_or_halve(context, batch, wait=wait, on_progress=report)
         finish_committed(context, wait)
-    on_progress(len(waiting), len(waiting))
+    on_progress(max(1, len(starts)), max(1, len(starts)))
     known = {line.id: line.error for line in waiting}
     said = {request: str(error) for request, error in failed.items()}
     changed_errors = {
@@ -320,6 +332,11 @@ def apply_waiting(
         with context.write_in_turn() as connection:
             requests_table.write_errors(connection, changed_errors)
     return failed
+
+
+def _report_batch(on_progress: OnProgress, place: int, *, n_batches: int) -> OnProgress:
+    """Return how to report one batch, as if every batch had as many steps."""
+    return lambda done, total: on_progress(place * total + done, n_batches * total)
 
 
 def recover(context: Context, wait: float) -> Sequence[Any]:
@@ -334,11 +351,15 @@ def recover(context: Context, wait: float) -> Sequence[Any]:
 
 
 def _apply_or_halve(
-    context: Context, batch: Sequence[str], *, wait: float
+    context: Context,
+    batch: Sequence[str],
+    *,
+    wait: float,
+    on_progress: OnProgress = be_silent,
 ) -> dict[str, ExpungeError]:
     """Apply a batch, or its halves; return what could not be applied."""
     try:
-        return apply_batch(context, batch)
+        return apply_batch(context, batch, on_progress=on_progress)
     except OF_THE_STORE:
         raise
     except ExpungeError as error:
@@ -349,7 +370,3 @@ def _apply_or_halve(
         # A model never has two releases that the ledger does not know of.
         finish_committed(context, wait)
         return first | _apply_or_halve(context, batch[middle:], wait=wait)
-
-
-def be_silent(done: int, total: int) -> None:
-    """Report no progress."""
