@@ -53,7 +53,7 @@ RESTORING = tuple(phase for place, _, phase in PHASES if place is restore)
 OF_STEPS = {
     **dict.fromkeys(REQUESTS, NAMES),
     **dict.fromkeys(FITS, ("taking a model in", "writing the vault", *ENDING)),
-    "remove": ("removing a model", "writing the vault", *ENDING),
+    "remove": ("removing a model", "writing the vault", *ENDING[:3]),
     "reanchor": ("reanchoring", "writing a checkpoint", "writing the vault", "erasing"),
     "ship": ("writing the journal", "writing what is shipped"),
     "withdraw": ("entering the ledger",),
