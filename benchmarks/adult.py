@@ -15,7 +15,7 @@ import numpy as np
 from sklearn import linear_model as rivals
 
 from expunge.linear_model import LogisticRegression
-from expunge.linear_model.base import private_model
+from expunge.linear_model.snapshots import private_model
 from expunge.promise.budget import Budget
 from expunge.promise.verification import verify
 

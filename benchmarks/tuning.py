@@ -26,7 +26,7 @@ from sklearn.model_selection import GridSearchCV, PredefinedSplit
 from expunge import L1, L2, Budget, Logistic, Objective, Rows
 from expunge.core.solver import minimise
 from expunge.core.sums import predict
-from expunge.linear_model.base import private_model
+from expunge.linear_model.snapshots import private_model
 from expunge.linear_model.tuned import TunedClassifier
 from expunge.removal import state_size
 from expunge.selection.choice import Choice, Split, choose, folds_of

@@ -14,8 +14,9 @@ from expunge.promise.accountant import (
     release_event,
 )
 from expunge.promise.budget import Budget
-from expunge.promise.certificate import Certificate, Scope, certify
+from expunge.promise.certificate import Certificate, certify
 from expunge.promise.noise import Source
+from expunge.promise.scope import Scope
 from expunge.promise.verification import Record
 
 OBJECTIVE = Objective(Logistic(), L2(), alpha=1e-3, intercept=True)

@@ -18,10 +18,10 @@ from functools import cached_property
 from pathlib import PurePosixPath
 
 LAYERS = {
-    "ground": "exceptions disk",
+    "ground": "exceptions disk display",
     "mathematics": "core removal promise",
     "secrets": "private_model",
-    "models": "plan audit selection files linear_model adopt preprocessing",
+    "models": "preprocessing plan audit selection files linear_model adopt",
     "record": "ledger registry",
     "outside": "demo cli service __main__",
 }
@@ -35,7 +35,7 @@ SCRIPT_FUNCTION_LINES = 60
 PARAMETERS = 5
 POSITIONAL = 2
 METHODS = 12
-MODULES = 118
+MODULES = 143
 MODULES_A_PACKAGE = 13
 DATA = ("X", "y")
 # Data too, with a value for each row; these are passed by name.

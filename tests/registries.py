@@ -10,7 +10,7 @@ from sqlalchemy import delete, insert, select
 
 from expunge import Budget, LogisticRegression
 from expunge.ledger import RequestCompleted, check_export, check_receipt
-from expunge.linear_model.base import private_model
+from expunge.linear_model.snapshots import private_model
 from expunge.private_model.model import PrivateModel
 from expunge.registry import Registry
 from expunge.registry.storage import Store

@@ -16,19 +16,16 @@ from expunge.exceptions import InvalidInput, Unsupported
 from expunge.promise.accountant import TunedOnData
 from expunge.promise.budget import Budget
 from expunge.promise.canonical import load_schema
-from expunge.promise.certificate import (
-    BUDGET_FIELDS,
+from expunge.promise.certificate import BUDGET_FIELDS, Certificate, certify, describe
+from expunge.promise.scope import (
     CHOSEN,
     NOT_COVERED,
     PREPROCESSING,
     SEEDED,
     UNPROTECTED,
     WITHOUT_BUDGET,
-    Certificate,
     Scope,
     assumptions_of,
-    certify,
-    describe,
 )
 from tests import certificates
 from tests.certificates import ALL, BARE, EACH, JOINT, N_PARAMETERS, OBJECTIVE
@@ -234,8 +231,10 @@ def test_every_objective_is_described(loss: str, penalty: str) -> None:
     described = describe(objective)
     assert described["loss"]["name"] == type(objective.loss).__name__
     assert described["penalty"]["name"] == type(objective.penalty).__name__
-    names = {field.name for field in fields(objective)}
+    names = {field.name for field in fields(objective)} - {"C"}
     assert {*described} == names | {"needs_every_class"}
+    given_c = describe(replace(objective, scaling="sum", C=2.0))
+    assert {*given_c} == {*described} - {"alpha"} | {"C"}
     assert replace(EACH, objective=described).to_json()
 
 

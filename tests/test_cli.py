@@ -37,10 +37,10 @@ from expunge.cli.common import (
     WRONG_INPUT,
     CommandFailed,
     ConfirmOptions,
-    ReportNamedProgress,
     explain,
     find_exit_code,
 )
+from expunge.display.progress import OnNamedProgress
 from expunge.exceptions import ExpungeError, MissingExtra
 from expunge.ledger import UnusableKey
 from tests.cli_page import PAGE as MANUAL
@@ -49,10 +49,10 @@ from tests.house import Source
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/bench.md").read_text()
-RUN = Callable[[Request, ReportNamedProgress], Outcome]
+RUN = Callable[[Request, OnNamedProgress], Outcome]
 
 
-def found(request: Request, watch: ReportNamedProgress) -> Outcome:
+def found(request: Request, watch: OnNamedProgress) -> Outcome:
     """Return an outcome with one target missed."""
     watch("a piece", 0, 1)
     table = Table(("setting", "asked"), [(request.word, request.scale)])
@@ -103,7 +103,7 @@ def test_json_is_all_that_is_printed(call: Call) -> None:
 def test_options_reach_the_experiments(call: Call, tmp_path: Path) -> None:
     asked: list[Request] = []
 
-    def run(request: Request, watch: ReportNamedProgress) -> Outcome:
+    def run(request: Request, watch: OnNamedProgress) -> Outcome:
         asked.append(request)
         return found(request, watch)
 
@@ -113,7 +113,7 @@ def test_options_reach_the_experiments(call: Call, tmp_path: Path) -> None:
 
 
 def test_missing_data_are_named_without_a_traceback(call: Call) -> None:
-    def run(request: Request, watch: ReportNamedProgress) -> Outcome:
+    def run(request: Request, watch: OnNamedProgress) -> Outcome:
         raise DataNotFound("mnist/x.gz is wanted")
 
     done = call("mnist", run=run)
@@ -126,7 +126,7 @@ def test_missing_data_are_named_without_a_traceback(call: Call) -> None:
 
 
 def test_part_that_could_not_run_is_reported(call: Call) -> None:
-    def run(request: Request, watch: ReportNamedProgress) -> Outcome:
+    def run(request: Request, watch: OnNamedProgress) -> Outcome:
         return Outcome([], ["svhn-dp: torch is not installed"], [])
 
     done = call("all", run=run)
@@ -145,7 +145,7 @@ def test_part_that_could_not_run_is_reported(call: Call) -> None:
 def test_failures_end_in_their_codes(
     call: Call, error: BaseException, code: int, said: str
 ) -> None:
-    def run(request: Request, watch: ReportNamedProgress) -> Outcome:
+    def run(request: Request, watch: OnNamedProgress) -> Outcome:
         raise error
 
     done = call("mnist", run=run)

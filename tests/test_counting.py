@@ -13,15 +13,11 @@ from sklearn.base import clone
 
 from expunge import Budget, LogisticRegression, load, verify
 from expunge.exceptions import InvalidInput, UnknownSubject
-from expunge.linear_model.base import private_model, snapshot_of
 from expunge.linear_model.fitting import read_shipped, ship
+from expunge.linear_model.snapshots import private_model, snapshot_of
 from expunge.preprocessing import StandardScaler, forgettable_pipeline
-from expunge.promise.certificate import (
-    BEFORE_PIPELINE,
-    OTHER_RELEASES,
-    PREPROCESSING,
-    ROWS_NOT_KEPT,
-)
+from expunge.promise.certificate import BEFORE_PIPELINE
+from expunge.promise.scope import OTHER_RELEASES, PREPROCESSING, ROWS_NOT_KEPT
 
 N_ROWS = 40
 

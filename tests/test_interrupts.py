@@ -11,7 +11,7 @@ import pytest
 
 from expunge import Budget, LinearRegression, LogisticRegression
 from expunge.exceptions import ExpungeError, InvalidInput
-from expunge.linear_model.base import private_model
+from expunge.linear_model.snapshots import private_model
 from expunge.linear_model.tuned import TunedClassifier
 from expunge.preprocessing import OneHotEncoder, StandardScaler, forgettable_pipeline
 from tests.interrupts import count_lines, interrupt

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from expunge.preprocessing.transformers import NO_NOISE, apply_steps, classify_step
 from numpy.typing import NDArray
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.compose import ColumnTransformer, make_column_transformer
@@ -44,8 +45,7 @@ from expunge.preprocessing import (
     StandardScaler,
     forgettable_pipeline,
 )
-from expunge.preprocessing.transformers import NO_NOISE, apply_steps, classify_step
-from expunge.promise.certificate import ASSUMPTIONS, CHOSEN
+from expunge.promise.scope import ASSUMPTIONS, CHOSEN
 
 N_ROWS = 120
 MARK = 4321.0987654321

@@ -28,7 +28,8 @@ from expunge.ledger import (
 from expunge.ledger.ledger import hash_entry
 from expunge.ledger.merkle import build_nodes, inclusion_proof
 from expunge.ledger.receipts import schema
-from expunge.promise.certificate import NOT_COVERED, Certificate
+from expunge.promise.certificate import Certificate
+from expunge.promise.scope import NOT_COVERED
 from expunge.promise.verification import verify
 from tests import certificates
 from tests.test_ledger import (

@@ -8,7 +8,7 @@ import pytest
 from sklearn.base import clone
 
 from expunge import Budget, LogisticRegression
-from expunge.linear_model.base import private_model
+from expunge.linear_model.snapshots import private_model
 from expunge.preprocessing import OneHotEncoder, forgettable_pipeline
 
 N_ROWS = 90

@@ -28,7 +28,7 @@ from expunge.ledger import (
     RequestCompleted,
     check_receipt,
 )
-from expunge.linear_model.base import private_model
+from expunge.linear_model.snapshots import private_model
 from expunge.linear_model.tuned import TunedClassifier
 from expunge.registry import ErasureRequest, Registry
 from tests.registries import (

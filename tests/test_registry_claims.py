@@ -22,7 +22,7 @@ from expunge.exceptions import (
     Unsupported,
 )
 from expunge.ledger import ReleaseMade
-from expunge.linear_model.base import private_model, snapshot_of
+from expunge.linear_model.snapshots import private_model, snapshot_of
 from expunge.linear_model.tuned import TunedClassifier
 from expunge.registry import ErasureRequest, ForgottenInData, Registry, worker
 from expunge.registry.requests import require_nobody_returns

@@ -16,10 +16,10 @@ from sklearn.utils.class_weight import compute_sample_weight
 
 from expunge import from_sklearn, load, verify
 from expunge.exceptions import InvalidInput
-from expunge.linear_model.base import private_model
 from expunge.linear_model.fitting import read_shipped, ship
+from expunge.linear_model.snapshots import private_model
 from expunge.linear_model.tuned import TunedClassifier
-from expunge.promise.certificate import CHOSEN, OTHER_RELEASES
+from expunge.promise.scope import CHOSEN, OTHER_RELEASES
 from expunge.registry import Registry
 from tests.registries import BUDGET, by_name, data, estimator, private_model_of
 
@@ -45,6 +45,7 @@ class TestWeights:
         registry.forget(["person 50"])
         stay = np.array(owners) != "person 50"
         share = weight[stay].sum() / weight.sum()
+        assert model.alpha is not None
         alpha = model.alpha / (1.0 if scaling == "mean" else share)
         retrained = estimator(alpha=alpha, budget=None)
         retrained.fit(X[stay], y[stay], sample_weight=weight[stay])

@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from expunge.exceptions import InvalidInput, UnknownRequest, UnknownSubject
 from expunge.ledger import RequestCompleted, check_export
-from expunge.linear_model.base import private_model
+from expunge.linear_model.snapshots import private_model
 from expunge.registry import ErasureRequest, Registry
 from expunge.registry.storage import Checkpoints, Journal, Store, Vault
 from tests.registries import estimator, private_model_of

@@ -14,7 +14,7 @@ from expunge.exceptions import InvalidInput, StoreFailed, UnknownSubject
 from expunge.ledger import Receipt
 from expunge.linear_model.tuned import TunedClassifier
 from expunge.private_model.subjects import SPELLING
-from expunge.promise.certificate import NO_PEOPLE
+from expunge.promise.scope import NO_PEOPLE
 from expunge.registry import ErasureRequest, Registry
 from expunge.registry.requests import require_nobody_returns
 from tests.registries import (

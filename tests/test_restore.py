@@ -31,7 +31,7 @@ from expunge.exceptions import (
 )
 from expunge.ledger import ModelRegistered, ReleaseMade, Restored, check_export
 from expunge.linear_model.tuned import TunedClassifier
-from expunge.promise.certificate import OTHER_RELEASES
+from expunge.promise.scope import OTHER_RELEASES
 from expunge.registry import ErasureRequest, Registry, backup, rebuild_journal
 from tests.registries import (
     BUDGET,

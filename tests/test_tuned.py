@@ -30,10 +30,10 @@ from expunge.exceptions import (
     ScheduleExhausted,
     UnknownSubject,
 )
-from expunge.linear_model.base import private_model
+from expunge.linear_model.snapshots import private_model
 from expunge.linear_model.tuned import TunedClassifier, TunedRegressor
 from expunge.private_model import snapshot
-from expunge.promise.certificate import CHOSEN, TUNED
+from expunge.promise.scope import CHOSEN, TUNED
 from expunge.selection.tuned_model import TunedModel
 
 ALPHAS = (1.0, 0.1, 1e-2, 1e-3)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from expunge.exceptions import InvalidInput
 from expunge.promise.accountant import Selection, TunedOnData
 from expunge.promise.budget import Budget
-from expunge.promise.certificate import (
+from expunge.promise.certificate import Certificate
+from expunge.promise.scope import (
     ASSUMPTIONS,
     CHOSEN,
     CLASS_REFUSED,
@@ -20,9 +21,8 @@ from expunge.promise.certificate import (
     SEEDED,
     UNPROTECTED,
     WITHOUT_BUDGET,
-    Certificate,
 )
-from expunge.promise.certificate import NOT_COVERED as ALWAYS
+from expunge.promise.scope import NOT_COVERED as ALWAYS
 from expunge.promise.verification import UNDERIVED, Record, Verdict, verify
 from tests import certificates
 from tests.certificates import ALL, BARE, EACH, JOINT, certificate, record

@@ -21,6 +21,7 @@ from .linear_model import LogisticRegression as LogisticRegression
 from .linear_model import SoftmaxRegression as SoftmaxRegression
 from .linear_model import TunedClassifier as TunedClassifier
 from .linear_model import TunedRegressor as TunedRegressor
+from .linear_model.comparison import compare_releases as compare_releases
 from .linear_model.fitting import load as load
 from .linear_model.fitting import read_shipped as read_shipped
 from .linear_model.fitting import ship as ship

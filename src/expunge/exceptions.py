@@ -97,8 +97,12 @@ class UnknownRows(ExpungeError, ValueError):
     """Rows that are not, or no longer, in the model; nothing was removed."""
 
 
-class NoPrivateState(ExpungeError, RuntimeError):
-    """The copy has only the release; removal needs the private state."""
+class NoPrivateState(ExpungeError, RuntimeError, AttributeError):
+    """The copy has only the release; removal needs the private state.
+
+    An AttributeError too: a copy has no ``record_``, and a notebook that shows it goes
+    through its attributes.
+    """
 
 
 class UnknownRequest(ExpungeError, KeyError):

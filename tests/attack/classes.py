@@ -11,8 +11,7 @@ from math import inf
 from typing import Any
 
 import numpy as np
-
-from expunge.preprocessing import StandardScaler, forgettable_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from . import draws
 from .adopted import READERS, Given, adopt_model
@@ -124,7 +123,7 @@ def assign_owners(rng: Generator, words: Array, owners: Array) -> Array:
 def make_model(
     rng: Generator, task: Task, maker: RequestMaker, *, declared: bool, scaled: bool
 ) -> Any:
-    """Return an estimator, with its classes declared or not, in a pipeline or not."""
+    """Return an estimator, with its classes declared or not, with a scaler or not."""
     keep = maker.way == "person" or chance(rng, 0.3)
     model = estimator(rng, task, keep_data=keep)
     if not keep and model.mechanism.needs_rows:
@@ -132,7 +131,7 @@ def make_model(
     if declared:
         model.set_params(classes=WORDS[: task.classes].tolist())
     if scaled:
-        return forgettable_pipeline(StandardScaler(), estimator=model)
+        model.set_params(preprocessing=StandardScaler())
     return model
 
 
@@ -160,7 +159,7 @@ class ModelCase:
     declared
         Whether the classes are stated in advance.
     scaled
-        Whether a scaler comes first, and the model is a pipeline.
+        Whether a scaler comes first.
     """
 
     def __init__(
@@ -168,11 +167,6 @@ class ModelCase:
     ) -> None:
         self.checker, self.task, self.model = checker, task, model
         self.declared, self.scaled = declared, scaled
-
-    @property
-    def inner(self) -> Any:
-        """The estimator itself."""
-        return self.model.model_ if self.scaled else self.model
 
     def request_removal(self, there: Array, refusal: Refusal) -> None:
         """Make a request; check whether it should have been refused, and how."""
@@ -186,7 +180,7 @@ class ModelCase:
             return
         if n_left < 2:
             self.checker.check(bool(refusal), "one class is left, yet it answered")
-        elif emptied and not self.inner.keep_data:
+        elif emptied and not self.model.keep_data:
             self.checker.check(bool(refusal), "no rows are kept, yet a class is gone")
 
     def check_release(self, stay: Array) -> None:
@@ -205,12 +199,12 @@ class ModelCase:
         if self.scaled:
             Z = standardise(rest.X, rest.weight)
             rest = Sample(Z, rest.y, rest.weight)
-        theta, record = draft_of(self.inner), model.record_
+        theta, record = draft_of(model), model.record_
         truth = minimise(aim, rest, task.sample.total, theta)
         checker.note_decisions(record.decisions)
         checker.check_radius(
             inf if record.radius is None else record.radius, theta, truth, ""
         )
         if model.certificate_.status == "certified":
-            room = self.inner.budget.radius_budget(theta.size)
+            room = model.budget.radius_budget(theta.size)
             checker.check_radius(room, theta, truth, "certified")

@@ -164,17 +164,15 @@ def make_request(
     exhausted: then the rows are removed and no release follows.
     """
     task, people, stay = request
-    inner = getattr(model, "model_", model)
-    before = np.array(inner.coef_)
+    before = np.array(model.coef_)
     with checker.note_refusals() as refusal:
         maker.forget(model, task, people, stay)
     if not refusal:
         return stay & ~task.rows_of(people), refusal
     checker.check(bool(people), "an empty request was refused")
-    if isinstance(refusal.error, CannotRemove) and getattr(inner, "keep_data", True):
+    if isinstance(refusal.error, CannotRemove) and model.keep_data:
         checker.check(False, "CannotRemove though rows are kept and weight is left")
-    same = getattr(model, "model_", model) is inner
-    same = same and np.array_equal(inner.coef_, before)
+    same = np.array_equal(model.coef_, before)
     checker.check(same, "a refused request moved the release")
     if isinstance(refusal.error, CapacityExceeded):
         return stay & ~task.rows_of(people), refusal

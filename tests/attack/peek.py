@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from expunge.linear_model.base import private_model
+from expunge.linear_model.snapshots import private_model
 
 from .losses import Array
 

@@ -1,36 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attack pipelines: steps that change, columns that become empty, polishing."""
+"""Attack preprocessing: scales that move, extremes that leave, columns that empty."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.compose import ColumnTransformer
 
-from expunge.preprocessing import (
-    MeanImputer,
-    OneHotEncoder,
-    StandardScaler,
-    forgettable_pipeline,
-)
+from expunge.exceptions import CapacityExceeded
+from expunge.linear_model.snapshots import public_model
 
 from . import draws
-from .arithmetic import fill_missing, indicators, standardise
 from .draws import Generator, Task, chance, pick
-from .estimators import empties_a_class, estimator, labels_of, retraining_problem
+from .estimators import (
+    RequestMaker,
+    check_against_fit,
+    empties_a_class,
+    estimator,
+    labels_of,
+    make_request,
+    retraining_problem,
+)
 from .judge import Checker
 from .losses import Array
-from .oracle import Sample, minimise
-from .peek import draft_of
+from .oracle import Sample
+from .raw_tables import RawTable, awkward_rows, draw_table
+from .streams import reload_model
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
-    """Steps, and how they transform raw rows with weights."""
+class Piped:
+    """A problem whose rows are raw, with the table that they come from."""
 
-    steps: tuple[Any, ...]
-    made: Callable[[Array, Array], Array]
+    task: Task
+    table: RawTable
+
+    def sample(self, stay: Array) -> Sample:
+        """Return the remaining rows as the whole pipeline, fitted to them, has them."""
+        sample = self.task.sample
+        Z = self.table.made(stay, sample.weight)
+        return Sample(Z, sample.y[stay], sample.weight[stay])
 
 
 def attack_mean(rng: Generator, checker: Checker) -> None:
@@ -44,109 +53,100 @@ def attack_sum(rng: Generator, checker: Checker) -> None:
 
 
 def attack(rng: Generator, checker: Checker, scaling: Literal["mean", "sum"]) -> None:
-    """Fit a pipeline, remove people, and check every release."""
-    task, line = draw_pipeline(rng)
-    task = replace(task, aim=replace(task.aim, scaling=scaling))
-    pipeline = forgettable_pipeline(*line.steps, estimator=estimator(rng, task))
+    """Fit a model with preprocessing, remove people, and check every release."""
+    maker = RequestMaker(pick(rng, "person", "content", "position", p=[0.5, 0.4, 0.1]))
+    keep = maker.way != "content" or chance(rng, 0.3)
+    piped = draw_piped(rng, scaling, sums_only=not keep)
+    if piped is None:
+        return
+    model, task = draw_model(rng, piped, keep=keep), piped.task
     weight = None if (task.sample.weight == 1.0).all() else task.sample.weight
     with checker.note_refusals() as refusal:
-        pipeline.fit(task.sample.X, labels_of(task), task.owners.tolist(), weight)
+        model.fit(task.sample.X, labels_of(task), maker.subjects(task), weight)
     if refusal:
         return
     stay = np.ones(len(task.owners), dtype=bool)
-    check_release(checker, pipeline, (task, line), stay, "fit ")
-    for people in draws.requests(rng, task, 6):
+    check_release(checker, model, piped, stay)
+    behind = False  # whether the release is older than the state
+    for people in requests(rng, piped):
         after = stay & ~task.rows_of(people)
         if not task.sample.weight[after].any() or empties_a_class(task, after):
             continue
-        with checker.note_refusals() as refusal:
-            pipeline.forget(people)
-        if not refusal:
-            stay = after
-        check_release(checker, pipeline, (task, line), stay)
+        if chance(rng, 0.1):
+            model = reload_model(model)
+        stay, refusal = make_request(checker, model, maker, (task, people, stay))
+        if isinstance(refusal.error, CapacityExceeded):
+            behind = True
+        elif people and not refusal:
+            behind = False
+        if not refusal and not behind:
+            check_release(checker, model, piped, stay)
 
 
-def check_release(
-    checker: Checker,
-    pipeline: Any,
-    drawn_as: tuple[Task, Line],
-    stay: Array,
-    what: str = "",
-) -> None:
-    """Compare a release with the whole pipeline fitted to the remaining rows."""
-    task, line = drawn_as
-    aim, rest, classes = retraining_problem(task, stay)
-    if len(classes) and not np.array_equal(pipeline.classes_, classes):
-        checker.check(False, f"{what}classes {pipeline.classes_}, a fit has {classes}")
-        return
-    Z = line.made(rest.X, rest.weight)
-    model, record = pipeline.model_, pipeline.record_
-    theta = draft_of(model)
-    truth = minimise(aim, Sample(Z, rest.y, rest.weight), task.sample.total, theta)
-    checker.note_decisions(record.decisions)
-    if record.radius is None:
-        return
-    checker.check_radius(record.radius, theta, truth, f"{what}{Z.shape[1]} columns")
-    if pipeline.certificate_.status == "certified":
-        room = model.budget.radius_budget(theta.size)
-        checker.check_radius(room, theta, truth, f"{what}certified")
+def draw_piped(
+    rng: Generator, scaling: Literal["mean", "sum"], *, sums_only: bool
+) -> Piped | None:
+    """Return a random problem with raw rows; None if nothing can be fitted."""
+    n = int(rng.integers(12, 100))
+    table = draw_table(rng, n, sums_only=sums_only)
+    weight = draws.weights(rng, n)
+    Z = table.made(np.ones(n, dtype=bool), weight)
+    if not Z.shape[1]:
+        return None
+    aim = draws.aim(rng, draws.LOSSES, Z.shape[1])
+    aim = replace(aim, scaling=scaling)
+    if aim.l1_ratio == 1.0 and not aim.ridge:  # flags of a column add up to one
+        aim = replace(aim, l1_ratio=0.8)
+    if aim.groups is not None and not aim.ridge:
+        aim = replace(aim, ridge=1e-3)
+    y = draws.labels(rng, aim.loss, Z)
+    return Piped(Task(aim, Sample(table.rows, y, weight), draws.owners(rng, n)), table)
 
 
-def draw_pipeline(rng: Generator) -> tuple[Task, Line]:
-    """Return a problem with raw rows, and the steps for them."""
-    task = draws.task(rng)
-    if task.aim.groups is not None:  # columns change, and groups cannot follow
-        task = replace(task, aim=replace(task.aim, groups=None))
-    if task.aim.l1_ratio == 1.0:  # indicators of a feature add up to one
-        task = replace(task, aim=replace(task.aim, l1_ratio=0.8))
-    n = len(task.owners)
-    kind = pick(rng, "scaler", "encoder", "both", "imputer", p=[0.25, 0.4, 0.2, 0.15])
-    if kind == "scaler":
-        return task, Line((StandardScaler(),), standardise)
-    if kind == "imputer":
-        X = np.where(rng.random(task.sample.X.shape) < 0.2, np.nan, task.sample.X)
-        line = Line((MeanImputer(), StandardScaler()), _fill_and_scale)
-        return replace(task, sample=replace(task.sample, X=X)), line
-    least = float(rng.integers(1, 4)) if chance(rng, 0.4) else 1.0
-    words = categories(rng, task)
-    if kind == "encoder":
-        line = Line(
-            (OneHotEncoder(min_count=least, sparse_output=chance(rng, 0.5)),),
-            lambda X, weight: indicators(X, weight, least),
+def draw_model(rng: Generator, piped: Piped, *, keep: bool) -> Any:
+    """Return an estimator with the table's preprocessing."""
+    steps = piped.table.preprocessing()
+    model = estimator(rng, piped.task, keep_data=keep, preprocessing=steps)
+    if not keep or chance(rng, 0.7):  # the mechanism that follows without rows
+        model.set_params(mechanism="newton")
+    return model
+
+
+def requests(rng: Generator, piped: Piped) -> Iterator[list[str]]:
+    """Yield requests: few people, many, or those who change what is learned."""
+    task, n = piped.task, len(piped.task.owners)
+    everyone = np.ones(n, dtype=bool)
+    Z = piped.sample(everyone)
+    plain = draws.requests(rng, replace(task, sample=Z), 7)
+    gone: set[str] = set()
+    for people in plain:
+        there = ~np.isin(task.owners, list(gone))
+        if chance(rng, 0.4) and there.sum() > 4:
+            mask = next(awkward_rows(rng, piped.table, there))
+            named = sorted(set(task.owners[mask].tolist()))
+            if len(named) <= 0.6 * len(np.unique(task.owners[there])):
+                people = named
+        people = [person for person in people if person not in gone]
+        gone |= set(people)
+        yield people
+
+
+def check_release(checker: Checker, model: Any, piped: Piped, stay: Array) -> None:
+    """Compare features and release with the whole pipeline fitted to the rest."""
+    aim, rest, classes = retraining_problem(piped.task, stay)
+    sample = replace(piped.sample(stay), y=rest.y)
+    public = public_model(model)
+    assert public is not None and public.preprocessing is not None
+    encoded = public.preprocessing.encode(piped.task.sample.X[stay])
+    same = encoded.shape == sample.X.shape and is_near(encoded, sample.X)
+    checker.check(same, f"other features than those of a fit to the rest {stay.sum()}")
+    if same:
+        check_against_fit(
+            checker, model, (aim, sample, classes), piped.task.sample.total
         )
-        return replace(task, sample=replace(task.sample, X=words)), line
-    X = np.hstack([task.sample.X, words])
-    sample = Sample(X, task.sample.y, np.ones(n))  # no weight reaches the inner steps
-    width = task.sample.X.shape[1]
-    return replace(task, sample=sample), _both(width, words.shape[1], least)
 
 
-def _both(width: int, n_words: int, least: float) -> Line:
-    """Return a scaler for some columns and an encoder for the others."""
-    encoder = OneHotEncoder(min_count=least, sparse_output=False)
-    numbers, words = list(range(width)), list(range(width, width + n_words))
-    step = ColumnTransformer(
-        [("numbers", StandardScaler(), numbers), ("words", encoder, words)]
-    )
-
-    def made(X: Array, weight: Array) -> Array:
-        left = standardise(X[:, :width], weight)
-        return np.hstack([left, indicators(X[:, width:], weight, least)])
-
-    return Line((step,), made)
-
-
-def _fill_and_scale(X: Array, weight: Array) -> Array:
-    return standardise(fill_missing(X, weight), weight)
-
-
-def categories(rng: Generator, task: Task) -> Array:
-    """Return features with few values each, some of which one person alone has."""
-    n = len(task.owners)
-    columns = []
-    for _ in range(int(rng.integers(1, 3))):
-        column = rng.integers(0, 3, n).astype(float)
-        for code, person in enumerate(rng.choice(task.people, 2, replace=False)):
-            column[task.owners == person] = 10.0 + code
-        columns.append(column)
-    return np.column_stack(columns)
+def is_near(found: Array, expected: Array) -> bool:
+    """Whether features agree but for rounding."""
+    size = np.maximum(1.0, np.abs(expected).max(axis=0, initial=0.0))
+    return bool((np.abs(found - expected) <= 1e-11 * size).all())

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge.core.linalg import Symmetric
-from expunge.linear_model.base import private_model
+from expunge.linear_model.snapshots import private_model
 from expunge.private_model.model import PrivateModel
 from expunge.registry import Registry
 from expunge.registry.context import Context, Paths, read_settings

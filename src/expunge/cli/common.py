@@ -7,7 +7,7 @@ and have one line per row in a pipe.
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -16,10 +16,11 @@ from math import isfinite
 from pathlib import Path
 from textwrap import fill
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..display.progress import OnNamedProgress, OnProgress, ProgressBar
 from ..exceptions import needing
 
 if TYPE_CHECKING:
@@ -201,11 +202,6 @@ def import_arrow() -> Any:
     return import_module("pyarrow")
 
 
-# Called with how many steps are done, and out of how many.
-ReportProgress: TypeAlias = Callable[[int, int], None]
-# The same, after the name of the step that comes next.
-ReportNamedProgress: TypeAlias = Callable[[str, int, int], None]
-
 WIDTH = 80
 # Room for the longest heading of the demo.
 HEADING_WIDTH = 12
@@ -328,35 +324,17 @@ class TextTable:
 
 
 @contextmanager
-def show_progress(label: str) -> Iterator[ReportProgress]:
-    """Show a progress bar on stderr, if that is a terminal."""
-    with show_named_progress(label) as report:
-        yield lambda done, total: report(label, done, total)
+def show_progress(label: str) -> Iterator[OnProgress]:
+    """Show a progress bar on stderr, if that is a terminal, until all is done."""
+    with ProgressBar(label, shown=sys.stderr.isatty(), stays=False) as bar:
+        yield bar.report
 
 
 @contextmanager
-def show_named_progress(label: str) -> Iterator[ReportNamedProgress]:
+def show_named_progress(label: str) -> Iterator[OnNamedProgress]:
     """Show a progress bar whose label changes from step to step."""
-    if not sys.stderr.isatty():
-        yield lambda label, done, total: None
-        return
-    with needing(COMMAND_EXTRAS, "progress on a terminal"):
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TimeElapsedColumn,
-        )
-
-    columns = "{task.description}", BarColumn(), MofNCompleteColumn()
-    with Progress(
-        *columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True
-    ) as bar:
-        task = bar.add_task(label, total=None)
-        yield lambda label, done, total: bar.update(
-            task, description=label, completed=done, total=total
-        )
+    with ProgressBar(label, shown=sys.stderr.isatty(), stays=False) as bar:
+        yield lambda label, done, total: bar.report(done, total, label=label)
 
 
 def _replace_infinities(value: Any) -> Any:

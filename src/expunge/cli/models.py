@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands on the rows of one model: fit and plan."""
 
+import sys
 import warnings
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -23,7 +24,6 @@ from .common import (
     print_note,
     print_text,
     require_file,
-    show_named_progress,
 )
 
 if TYPE_CHECKING:
@@ -128,7 +128,11 @@ class EstimatorOptions:
 
     def build_estimator(self, kind: ModelKind) -> Any:
         """Return the unfitted estimator."""
-        settings = {"mechanism": self.mechanism.value, "budget": self.build_budget()}
+        settings = {
+            "mechanism": self.mechanism.value,
+            "budget": self.build_budget(),
+            "verbose": sys.stderr.isatty(),
+        }
         if self.alphas is not None:
             return self._build_tuned(kind, settings)
         from ..linear_model import (
@@ -347,25 +351,20 @@ class FitCommand(RegistryOptions, ConfirmOptions, EstimatorOptions):
     ) -> "LeftOut":
         """Fit and store the model; name the lines of people who were forgotten."""
         from ..registry import ForgottenInData
-        from ..registry.models import FIT_STEPS
         from .tables import locate_rows
 
         fit = registry.models.refit if self.replace else registry.fit
         try:
-            with show_named_progress(FIT_STEPS[0]) as report:
-                return fit(
-                    self.name,
-                    model,
-                    name_columns(table),
-                    table.y,
-                    subjects=table.subjects,
-                    sample_weight=table.weight,
-                    search=self.tuned_by,
-                    without_forgotten=self.without_forgotten,
-                    on_progress=lambda done, total: report(
-                        (*FIT_STEPS, "done")[done], done, total
-                    ),
-                )
+            return fit(
+                self.name,
+                model,
+                name_columns(table),
+                table.y,
+                subjects=table.subjects,
+                sample_weight=table.weight,
+                search=self.tuned_by,
+                without_forgotten=self.without_forgotten,
+            )
         except ForgottenInData as error:
             people = format_count(error.n_people, "person", plural="people")
             raise InvalidInput(

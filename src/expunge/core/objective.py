@@ -14,7 +14,7 @@ quadratic; the kink of the penalty enters through ``shrink`` alone.
 
 The target of a removal is what fitting the remaining rows gives. ``scaling``
 says which objective that fit minimises: "mean" keeps alpha and ridge, "sum"
-keeps alpha W and ridge W, as scikit-learn does at a constant C.
+keeps alpha W and ridge W, as scikit-learn does at a constant C = 1/(alpha W).
 
 ``Rows`` is the only container of training rows: a checked design matrix with labels and
 weights. ``Objective.rows`` makes it, checks the values and appends the intercept's
@@ -124,6 +124,9 @@ class Objective:
         Whether a column of ones is appended to every design.
     penalize_intercept
         Whether penalty and ridge act on the intercept too.
+    C
+        1/(alpha W), if alpha follows from it. Certificates then state C: it is the same
+        whoever leaves, and alpha would tell W.
     """
 
     loss: Loss
@@ -133,6 +136,7 @@ class Objective:
     scaling: Scaling = "mean"
     intercept: bool = False
     penalize_intercept: bool = False
+    C: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse factors and switches outside their domain."""
@@ -150,6 +154,11 @@ class Objective:
             require_magnitude("ridge", self.ridge)
         if self.scaling not in ("mean", "sum"):
             raise InvalidInput(f"scaling={self.scaling!r}; choose 'mean' or 'sum'")
+        if self.C is not None and (self.scaling != "sum" or self.ridge):
+            raise InvalidInput(
+                f"C={self.C} with scaling={self.scaling!r}, ridge={self.ridge}; it "
+                "needs 'sum' and no ridge"
+            )
         if self.penalize_intercept and not self.intercept:
             raise InvalidInput("penalize_intercept=True needs intercept=True")
         for name in ("intercept", "penalize_intercept"):
@@ -242,7 +251,7 @@ class Objective:
                 "give one label for each row"
             )
         self.require_columns(n_columns)
-        return Rows(design, labels, _weights(sample_weight, n_samples))
+        return Rows(design, labels, check_weights(sample_weight, n_samples))
 
     def require_columns(self, n_columns: int) -> None:
         """Raise InvalidInput unless the penalty fits designs so wide."""
@@ -317,7 +326,7 @@ def _require_representable(X: Design, intercept: bool) -> None:
         )
 
 
-def _weights(sample_weight: ArrayLike | None, n_samples: int) -> Vector:
+def check_weights(sample_weight: ArrayLike | None, n_samples: int) -> Vector:
     """Return one finite non-negative weight for each row."""
     if sample_weight is None:
         return np.ones(n_samples)

@@ -72,7 +72,10 @@ def pack(value: Any, place: str, *, arrays: Arrays) -> Any:
             kind: [pack(v, f"{place}.{i}", arrays=arrays) for i, v in enumerate(value)]
         }
     if isinstance(value, Mapping):
-        return {"mapping": _pack_items(value, place, arrays=arrays)}
+        if all(isinstance(name, str) for name in value):
+            return {"mapping": _pack_items(value, place, arrays=arrays)}
+        # Names of JSON are words, and the labels of classes may be numbers.
+        return {"pairs": pack(list(value.items()), place, arrays=arrays)}
     if isinstance(value, np.ndarray | Symmetric) or sparse.issparse(value):
         return _pack_array(value, place, arrays=arrays)
     return _pack_object(value, place, arrays=arrays)
@@ -167,6 +170,7 @@ _READERS: Mapping[str, Any] = {
     "mapping": lambda data, arrays: {
         name: unpack(part, arrays) for name, part in data["mapping"].items()
     },
+    "pairs": lambda data, arrays: dict(unpack(data["pairs"], arrays)),
     "document": _read_document,
     "class": _read_object,
     "triangle": _read_triangle,

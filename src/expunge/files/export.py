@@ -299,7 +299,7 @@ def _make_graph(public: PublicModel, onnx: Any) -> Any:
         steps += _label_steps(len(coef), onnx) + _score_steps(public.loss, len(coef))
         last = steps[-1][2]
         shapes = {"label": [None], last: [None]}
-        if last == "probabilities":
+        if last == "probabilities" or len(coef) > 1:
             shapes[last].append(len(public.classes))
     return _assemble_graph(onnx, steps, constants=constants, shapes=shapes)
 
@@ -322,7 +322,7 @@ def _score_steps(loss: str, n_outputs: int) -> list[Step]:
     if loss == "Multinomial":
         return [("Softmax", ("eta",), "probabilities", {"axis": 1})]
     if loss not in LOG_ODDS:
-        return [_squeeze_eta("scores")]
+        return [_squeeze_eta("scores") if n_outputs == 1 else _copy_eta("scores")]
     sigmoid: Step = ("Sigmoid", ("eta",), "second", {})
     if n_outputs == 1:
         return [

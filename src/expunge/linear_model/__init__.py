@@ -2,12 +2,14 @@
 """Estimators that scikit-learn users know, and that can forget people."""
 
 from .estimators import LinearRegression, LogisticRegression, SoftmaxRegression
+from .sklearn_parameters import NoPromiseWarning
 from .tuned import Curve, TunedClassifier, TunedRegressor, loo_error
 
 __all__ = [
     "Curve",
     "LinearRegression",
     "LogisticRegression",
+    "NoPromiseWarning",
     "SoftmaxRegression",
     "TunedClassifier",
     "TunedRegressor",

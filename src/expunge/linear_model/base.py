@@ -5,15 +5,13 @@ The model of a fitted estimator is one ``Snapshot``, replaced at once: an interr
 error or another thread finds the old model or the new one, never half of each.
 ``coef_`` and ``intercept_`` always belong to the last release. Pickles and deep copies
 hold the release alone.
-
-The functions at the end are for the rest of the package, which never reaches into an
-estimator.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from copy import copy, deepcopy
+from copy import copy
 from dataclasses import replace
+from functools import partial
 from inspect import isabstract
 from os import PathLike
 from typing import Any, ClassVar, Self
@@ -23,19 +21,24 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import (
-    _check_sample_weight,
     _num_samples,
-    check_is_fitted,
     validate_data,
 )
 
 from ..core.arrays import Matrix, Vector, write_lock
 from ..core.losses import Loss
-from ..core.objective import Objective, Rows, Scaling
+from ..core.objective import Objective, Rows, Scaling, check_weights
 from ..core.penalties import Penalty
-from ..exceptions import CapacityExceeded, InvalidInput, NoPrivateState, Unsupported
+from ..display.progress import ProgressBar
+from ..exceptions import CapacityExceeded, InvalidInput, Unsupported
 from ..files import save
 from ..plan import PlanOptions, PlanReport, plan_model
+from ..preprocessing.columns import read_columns
+from ..preprocessing.pipeline_model import (
+    fit_pipeline,
+    require_following,
+    require_pipeline,
+)
 from ..private_model.answers import Adoption
 from ..private_model.labels import Labels
 from ..private_model.model import PrivateModel
@@ -55,23 +58,42 @@ from ..private_model.subjects import (
 )
 from ..private_model.training_rows import RowDigests, TrainingRows
 from ..promise.budget import Budget
-from ..promise.certificate import Certificate, Scope
+from ..promise.card import ShowsPromise
+from ..promise.certificate import Certificate
 from ..promise.noise import SECRET_BYTES, random_bytes
+from ..promise.scope import Scope
 from ..promise.verification import Record
 from ..removal import Mechanism
 from .parameters import (
     MECHANISMS,
     Prepared,
+    check_labels,
+    check_table,
     choose_object,
-    describe_features,
+    describe_fitted,
     describe_parameters,
     is_checked,
     penalty_of,
+    read_table,
     require_parameters,
+)
+from .sklearn_parameters import (
+    factors_of,
+    name_unknown,
+    require_effort,
+    warn_without_budget,
+    weigh_as_fitted,
+    weights_of,
+)
+from .snapshots import (
+    finished_snapshot,
+    private_model,
+    public_model,
+    snapshot_of,
 )
 
 
-class Forgetful(BaseEstimator, ABC):
+class Forgetful(ShowsPromise, BaseEstimator, ABC):
     """An estimator that can forget the people it was fitted on.
 
     ``parameters.PARAMETERS`` describes what it takes, and completes the docstrings of
@@ -88,13 +110,14 @@ class Forgetful(BaseEstimator, ABC):
             cls.by_name[cls.__name__] = cls
             cls.__doc__ = describe_parameters(cls)
 
+    @name_unknown
     def __init__(
         self,
-        alpha: float = 1e-3,
+        alpha: float | None = None,
         l1_ratio: float = 0.0,
         penalty: Penalty | None = None,
         ridge: float = 0.0,
-        scaling: Scaling = "mean",
+        scaling: Scaling | None = None,
         fit_intercept: bool = True,
         penalize_intercept: bool = False,
         mechanism: str | Mechanism = "newton",
@@ -103,6 +126,12 @@ class Forgetful(BaseEstimator, ABC):
         random_state: int | None = None,
         loss: str | Loss | None = None,
         classes: Sequence[Any] | None = None,
+        preprocessing: Any = None,
+        C: float | None = None,
+        class_weight: dict[Any, float] | str | None = None,
+        tol: float | None = None,
+        max_iter: int | None = None,
+        verbose: bool = False,
     ) -> None:
         self.alpha = alpha
         self.l1_ratio = l1_ratio
@@ -117,6 +146,12 @@ class Forgetful(BaseEstimator, ABC):
         self.random_state = random_state
         self.loss = loss
         self.classes = classes
+        self.preprocessing = preprocessing
+        self.C = C
+        self.class_weight = class_weight
+        self.tol = tol
+        self.max_iter = max_iter
+        self.verbose = verbose
 
     def fit(
         self,
@@ -130,13 +165,16 @@ class Forgetful(BaseEstimator, ABC):
         Parameters
         ----------
         X, y
-            Features, dense or sparse, and labels or targets.
+            Features, dense or sparse, and labels or targets. With ``preprocessing``, X
+            is a table as you have it: a data frame, or an array.
         subjects
             The owner of each row. Without it nobody in the model has an id, and you
             forget rows by their position or their content.
         sample_weight
             Weights; integer weights count rows.
         """
+        if self.budget is None:
+            warn_without_budget()
         with write_lock(self):
             fresh = copy(self)  # a fit that fails changes nothing
             prepared = fresh._prepare(X, y, sample_weight)
@@ -173,13 +211,10 @@ class Forgetful(BaseEstimator, ABC):
                 "say what to forget in one way: subjects=..., rows=..., or X=... with "
                 "y=..."
             )
-        with write_lock(self):
+        # One step, whoever leaves: more would tell how the answer was reached.
+        bar = ProgressBar("forgetting", 1, shown=bool(self.verbose))
+        with bar, write_lock(self):
             private = private_model(self)
-            if private.scope.in_pipeline:
-                raise InvalidInput(
-                    "this model is part of a forgettable pipeline, whose steps must "
-                    "forget too; call forget on the pipeline"
-                )
             if subjects is not None:
                 after = forget_people(private, list_of_ids(subjects))
             elif rows is not None:
@@ -189,6 +224,7 @@ class Forgetful(BaseEstimator, ABC):
                 after = forget_rows(private, removed)
             if after is not private:
                 self._release(after)
+            bar.count()
         return self
 
     @property
@@ -211,6 +247,11 @@ class Forgetful(BaseEstimator, ABC):
         if private is None or private.adoption is None:
             raise AttributeError("the model was not adopted, or this is a copy")
         return private.adoption
+
+    @property
+    def n_iter_(self) -> int:
+        """Steps of the solver at the last fit or request. Private."""
+        return private_model(self).answer.n_steps
 
     @property
     def coef_(self) -> Matrix:
@@ -265,14 +306,12 @@ class Forgetful(BaseEstimator, ABC):
     def _validate(self, X: Any, y: Any, *, reset: bool = True) -> tuple[Any, Any]:
         """Return features and labels, checked as scikit-learn checks them."""
 
-    def _objective(self, loss: Loss) -> Objective:
-        """Return the objective that the parameters describe."""
+    def _objective(self, loss: Loss, weight: float) -> Objective:
+        """Return the objective of the parameters, for rows of this total weight."""
         return Objective(
             loss,
             penalty_of(self.penalty, self.l1_ratio),
-            self.alpha,
-            ridge=self.ridge,
-            scaling=self.scaling,
+            **factors_of(self.get_params(deep=False), weight),
             intercept=self.fit_intercept,
             penalize_intercept=self.penalize_intercept and self.fit_intercept,
         )
@@ -280,16 +319,24 @@ class Forgetful(BaseEstimator, ABC):
     def _prepare(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> Prepared:
         """Learn features and labels, and return the rows with their objective."""
         require_parameters(self.get_params(deep=False))
-        X, y = self._validate(X, y)
-        weight = None
-        if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        recipe = None
+        if self.preprocessing is None:
+            X, y = self._validate(X, y)
+        if self.preprocessing is not None or self.class_weight == "balanced":
+            X, y, recipe = read_table(self, X, y)
+        weight = weights_of(self, X, y, sample_weight=sample_weight)
         loss, labels = self._learn_labels(y, weight)
-        objective = self._objective(loss)
+        total = len(y) if weight is None else float(np.add.reduce(weight))
+        objective = self._objective(loss, total)
         if labels is not None:
             labels.require_minimiser(objective)
-        rows = objective.rows(X, self._code_labels(y, labels), weight)
-        return Prepared(objective, rows, labels, weight is not None)
+        coded = self._code_labels(y, labels)
+        if recipe is None:
+            rows = objective.rows(X, coded, weight)
+        else:
+            rows = Rows(X, objective.loss.labels(coded), check_weights(weight, len(X)))
+        weighted = sample_weight is not None
+        return Prepared(objective, rows, labels, weighted, recipe=recipe)
 
     def _fit_private(
         self,
@@ -308,15 +355,26 @@ class Forgetful(BaseEstimator, ABC):
         rows, owners = prepared.rows, prepared.owners
         # Where every row is a person, digests need no owners.
         named = None if self.keep_data or is_row_name(owners[0]) else owners
-        model = PrivateModel.fit(
-            prepared.objective,
-            rows,
-            mechanism=mechanism,
-            budget=self.budget,
-            start=start,
-        )
+        fit: Any = PrivateModel.fit
+        if prepared.recipe is not None:
+            require_pipeline(prepared.recipe, self.budget, keep_data=self.keep_data)
+            if not self.keep_data:
+                require_following(mechanism)
+            fit = partial(fit_pipeline, recipe=prepared.recipe)
+        with ProgressBar("fitting", 1, shown=bool(self.verbose)) as bar:
+            model: PrivateModel = fit(
+                prepared.objective,
+                rows,
+                mechanism=mechanism,
+                budget=self.budget,
+                start=start,
+            )
+            bar.count()
+        require_effort(model.answer, tol=self.tol, max_iter=self.max_iter)
+        preprocessed = self.preprocessing is not None
+        scope = replace(scope, rows_kept=self.keep_data, preprocessed=preprocessed)
         return replace(
-            model.with_scope(replace(scope, rows_kept=self.keep_data)),
+            model.with_scope(scope),
             labels=prepared.labels,
             seed=self.random_state,
             training_rows=TrainingRows(rows, owners) if self.keep_data else None,
@@ -331,13 +389,29 @@ class Forgetful(BaseEstimator, ABC):
             raise InvalidInput("X without y; pass the labels of the rows too")
         if not _num_samples(X):
             return Rows(np.empty((0, 0)), np.empty(0), np.empty(0))
+        if private.keeps_raw_rows:
+            return self._check_raw_request(private, X, y, sample_weight)
         if not is_checked(X, y, public=self._public):
             X, y = self._validate(X, y, reset=False)
         coded, labels = self._code_labels(y, private.labels), private.labels
         if labels is None:
             return private.objective.rows(X, coded, sample_weight)
         current = labels.recode(coded, private.objective.loss)
-        return replace(private.objective.rows(X, current, sample_weight), y=coded)
+        rows = private.objective.rows(X, current, sample_weight)
+        return replace(
+            rows, y=coded, weight=weigh_as_fitted(self._public, y, weight=rows.weight)
+        )
+
+    def _check_raw_request(
+        self, private: Any, X: Any, y: Any, sample_weight: ArrayLike | None
+    ) -> Rows:
+        """Return the raw rows of a request."""
+        X, y = check_table(self, X, y, reset=False)
+        y = check_labels(self, y)
+        coded = self._code_labels(y, private.labels)
+        raw = read_columns(private.recipe.columns, X)
+        weight = check_weights(sample_weight, len(raw))
+        return Rows(raw, coded, weigh_as_fitted(self._public, y, weight=weight))
 
     def _release(self, after: PrivateModel) -> None:
         """Release the model after a request, and finish the request."""
@@ -354,7 +428,13 @@ class Forgetful(BaseEstimator, ABC):
     def _predictor(self, X: Any, public: PublicModel | None = None) -> Matrix:
         """Return X coef' + intercept, both of one release, (n, k)."""
         public = self._public if public is None else public
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        if public.preprocessing is None:
+            X = validate_data(
+                self, X, accept_sparse="csr", dtype=np.float64, reset=False
+            )
+        else:
+            X = validate_data(self, X, skip_check_array=True, reset=False)
+            X = public.preprocessing.encode(X)
         coef, intercept = public.coefficients
         eta: Matrix = X @ coef.T + intercept
         return eta
@@ -379,14 +459,6 @@ class Forgetful(BaseEstimator, ABC):
         return tags
 
 
-def snapshot_of(estimator: Forgetful) -> Snapshot:
-    """Return a fitted estimator's snapshot, or raise NotFittedError."""
-    if "_snapshot" not in vars(estimator):
-        check_is_fitted(estimator, "_snapshot")
-    snapshot: Snapshot = estimator._snapshot
-    return snapshot
-
-
 def require_known(estimator: object) -> None:
     """Raise Unsupported for an estimator that could not be loaded again."""
     known = {n: kind for n, kind in Forgetful.by_name.items() if not isabstract(kind)}
@@ -395,39 +467,6 @@ def require_known(estimator: object) -> None:
             f"{type(estimator)} cannot be saved, shipped or kept in a registry; "
             f"{', '.join(sorted(known))} of expunge.linear_model can"
         )
-
-
-def finished_snapshot(estimator: Forgetful) -> Snapshot:
-    """Finish all requests, and return a fitted estimator's snapshot."""
-    if snapshot_of(estimator).private is not None:
-        private_model(estimator)
-    return snapshot_of(estimator)
-
-
-def set_snapshot(estimator: Forgetful, snapshot: Snapshot) -> None:
-    """Give an estimator another snapshot."""
-    estimator._snapshot = snapshot
-
-
-def public_model(estimator: Any) -> PublicModel | None:
-    """Return the public part of an estimator's model; None if it is not fitted."""
-    snapshot: Snapshot | None = getattr(estimator, "_snapshot", None)
-    return None if snapshot is None else snapshot.public
-
-
-def private_model(estimator: Forgetful) -> PrivateModel:
-    """Finish all requests and return the private model, or raise NoPrivateState."""
-    snapshot = snapshot_of(estimator)
-    if snapshot.private is None:
-        raise NoPrivateState(
-            "this is a pickle or copy, which has only the release; use the fitted "
-            "model itself, or save it with save() and load it with expunge.load"
-        )
-    if snapshot.private.pending is None:
-        return snapshot.private
-    with write_lock(estimator):
-        estimator._snapshot = estimator._snapshot.apply_pending()
-    return private_model(estimator)
 
 
 def fit_prepared(
@@ -456,20 +495,14 @@ def fit_prepared(
     labels = prepared.labels
     scope = carry_over(scope or Scope(), before, budget=estimator.budget)
     scope = replace(scope, classes="none" if labels is None else labels.stated)
+    scope = replace(scope, classes_weighted=isinstance(estimator.class_weight, dict))
     private = estimator._fit_private(prepared, start=start, scope=scope)
     private, release, record = private.with_noise().release()
-    parameters = deepcopy(estimator.get_params(deep=False)) | {"random_state": None}
-    if estimator.classes is not None:
-        parameters["classes"] = list(estimator.classes)
     public = PublicModel(
         release=release,
-        estimator=type(estimator).__name__,
-        parameters=parameters,
-        **describe_features(estimator),
         n_targets=getattr(estimator, "_n_targets", None),
-        classes=None if labels is None else labels.classes,
         pair=None if labels is None else labels.pair,
-        weighted=prepared.weighted,
-        declared=private.scope.declared,
+        **describe_fitted(estimator, prepared),
+        **private.public_parts,
     )
     estimator._snapshot = Snapshot(public, private, record)

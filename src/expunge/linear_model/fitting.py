@@ -19,26 +19,19 @@ from numpy.typing import ArrayLike
 from sklearn import linear_model
 from sklearn.base import clone
 from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import LabelBinarizer
 from sklearn.svm import LinearSVC
 
 from ..core.arrays import Index, Matrix, Vector, write_lock
 from ..files import CorruptFiles, export, read_snapshot
-from ..files.export import SHIP_AGAIN
-from ..private_model.model import PrivateModel, require_release
+from ..files.export import LOG_ODDS, SHIP_AGAIN
 from ..private_model.snapshot import PublicModel, Snapshot, require_weights
 from ..private_model.subjects import owners_of
-from ..private_model.training_rows import RowDigests, TrainingRows
-from ..promise.certificate import Scope
-from .base import (
-    Forgetful,
-    fit_prepared,
-    public_model,
-    require_known,
-    set_snapshot,
-    snapshot_of,
-)
-from .parameters import Prepared, describe_features
+from ..promise.scope import Scope
+from .base import Forgetful, fit_prepared, require_known
+from .parameters import Prepared
+from .snapshots import public_model, snapshot_of
 
 
 def load(path: str | PathLike[str]) -> Any:
@@ -144,75 +137,27 @@ def fit_copy(
     require_weights(before, sample_weight)
     fresh = clone(estimator)
     prepared = prepare(fresh, X, y, sample_weight=sample_weight)
-    prepared = prepared.with_pair(None if before is None else before.pair)
+    if before is not None:
+        prepared = prepared.with_pair(before.pair)
     owners = owners_of(subjects, len(prepared.rows))
     prepared = replace(prepared, owners=owners)
     fit_prepared(fresh, prepared, scope=scope, before=before)
     return snapshot_of(fresh)
 
 
-def refit_on(
-    estimator: Forgetful, left: Any, *, private: PrivateModel, n_subjects: int
-) -> PrivateModel:
-    """Return a private model fitted to the rows that are left, with other columns.
-
-    The target is that of every removal: the same alpha under "mean" scaling, the same
-    alpha W as at the first fit under "sum", and the classes that are left.
-
-    Parameters
-    ----------
-    estimator
-        Learns the features again.
-    left
-        X, y, weight and owners of the remaining rows, transformed.
-    private
-        The model before.
-    n_subjects
-        How many people were removed.
-    """
-    require_release(private)
-    X, y = estimator._validate(left.X, left.y)
-    labels, objective = private.labels, private.objective
-    if labels is not None:
-        labels, loss = labels.learn_again(y, left.weight, objective.loss)
-        objective = replace(objective, loss=loss)
-        labels.require_minimiser(objective)
-    rows = objective.rows(X, estimator._code_labels(y, labels), left.weight)
-    start: Vector | None = private.answer.draft.theta
-    if start is not None and start.size != rows.X.shape[1] * objective.loss.outputs:
-        start = None
-    assert private.digests is not None
-    after = private.refit(objective, rows, n_subjects=n_subjects, start=start)
-    return replace(
-        after,
-        digests=RowDigests.of(rows, private.digests.key),
-        training_rows=TrainingRows(rows, left.owners),
-        labels=labels,
-    )
-
-
-def release_snapshot(
-    estimator: Forgetful, before: Snapshot, *, after: PrivateModel
-) -> None:
-    """Release a private model, and make it the model of an estimator."""
-    snapshot = before.release(after)
-    public = replace(snapshot.public, **describe_features(estimator))
-    set_snapshot(estimator, replace(snapshot, public=public))
-
-
 def make_linear(model: Any) -> Any:
     """Return linear regression."""
-    return _fill(linear_model.LinearRegression(), model)
+    return _precede(_fill(linear_model.LinearRegression(), model), model)
 
 
 def make_logistic(model: Any) -> Any:
     """Return the linear classifier whose loss is the model's."""
+    if snapshot_of(model).public.loss not in LOG_ODDS:
+        # A linear classifier without probabilities, for any number of classes.
+        return _precede(_fill(LinearSVC(), model), model)
     if len(model.classes_) > 2:
-        return _make_one_vs_rest(model)
-    logistic = model.certificate_.objective["loss"]["name"] == "Logistic"
-    # LinearSVC is a linear classifier without probabilities, which no other loss has.
-    plain = linear_model.LogisticRegression() if logistic else LinearSVC()
-    return _fill(plain, model)
+        return _precede(_make_one_vs_rest(model), model)
+    return _precede(_fill(linear_model.LogisticRegression(), model), model)
 
 
 def make_softmax(model: Any) -> Any:
@@ -221,7 +166,22 @@ def make_softmax(model: Any) -> Any:
     if len(plain.coef_) == 2:
         plain.coef_ = plain.coef_[1:] - plain.coef_[:1]
         plain.intercept_ = plain.intercept_[1:] - plain.intercept_[:1]
-    return plain
+    return _precede(plain, model)
+
+
+def _precede(plain: Any, model: Any) -> Any:
+    """Return the estimator behind the model's preprocessing, if it has any."""
+    public = snapshot_of(model).public
+    fitted: Any = public.preprocessing
+    if fitted is None:
+        return plain
+    from ..preprocessing.sklearn_transformer import make_transformer
+
+    names: list[Any] = list(range(public.n_features))
+    if public.feature_names is not None:
+        names = public.feature_names.tolist()
+    table = make_transformer(fitted, names, named=public.feature_names is not None)
+    return Pipeline([("preprocessing", table), ("model", plain)])
 
 
 def _make(snapshot: Snapshot) -> Any:
@@ -274,6 +234,10 @@ def _set_coefficients(plain: Any, coef: Matrix, *, intercept: Vector) -> Any:
 
 def _describe(plain: Any, model: Any) -> Any:
     """Return the estimator with the features it expects."""
+    fitted = snapshot_of(model).public.preprocessing
+    if fitted is not None:
+        plain.n_features_in_ = len(fitted.names)
+        return plain
     plain.n_features_in_ = model.n_features_in_
     if hasattr(model, "feature_names_in_"):
         plain.feature_names_in_ = model.feature_names_in_.copy()

@@ -8,6 +8,7 @@ be, which ``fit`` checks, and what it means, which ``help`` shows.
 import inspect
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from textwrap import fill
@@ -15,18 +16,24 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
+from sklearn.utils.validation import _check_y, check_consistent_length, validate_data
 
-from ..core.arrays import Private
+from ..core.arrays import LARGEST, SMALLEST, Private
 from ..core.losses import HalfSquared, Huber, Logistic, Loss, Multinomial, SquaredHinge
 from ..core.objective import Objective, Rows
 from ..core.penalties import L1, L2, ElasticNet, Penalty
+from ..core.solver import MAX_STEPS
 from ..exceptions import InvalidInput
+from ..preprocessing.columns import Recipe, learn_columns, read_columns
+from ..preprocessing.sklearn_steps import describe
 from ..private_model.labels import Labels
 from ..private_model.snapshot import PublicModel
 from ..promise.budget import Budget
 from ..removal import Jackknife, Mechanism, Newton, Rescaled, Retrain
 
 Choice = TypeVar("Choice")
+
+ALPHA = 1e-3  # where neither alpha nor C is given
 
 MECHANISMS: Mapping[str, Mechanism] = MappingProxyType(
     {
@@ -74,6 +81,10 @@ def _is_number(value: Any) -> bool:
     return True
 
 
+def _is_maybe_number(value: Any) -> bool:
+    return value is None or _is_number(value)
+
+
 def _is_integer(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
@@ -86,16 +97,34 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, str | bytes)
 
 
+def _is_class_weight(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return value is None or (isinstance(value, str) and value == "balanced")
+    factors = value.values()
+    return all(_is_number(one) and SMALLEST <= one <= LARGEST for one in factors)
+
+
 def _offers(value: Any, protocol: Any) -> bool:
     """Return whether an object, and not a class, has all that a protocol names."""
     members = [name for name in vars(protocol) if not name.startswith("_")]
     return not isinstance(value, type) and all(hasattr(value, name) for name in members)
 
 
-NUMBER, SWITCH = "a number", "True or False"
+NUMBER, MAYBE_NUMBER, SWITCH = "a number", "None or a number", "True or False"
 PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
     {
-        "alpha": Parameter(NUMBER, _is_number, "Positive factor of the penalty."),
+        "alpha": Parameter(
+            MAYBE_NUMBER,
+            _is_maybe_number,
+            f"Positive factor of the penalty. None is {ALPHA:g}, unless C is given.",
+        ),
+        "C": Parameter(
+            MAYBE_NUMBER,
+            _is_maybe_number,
+            "In place of alpha, as scikit-learn has it: the sum of the losses counts C "
+            "times, so that alpha = 1/(C W) with W the sum of the weights, and C stays "
+            "fixed when rows are removed.",
+        ),
         "l1_ratio": Parameter(
             NUMBER,
             _is_number,
@@ -144,10 +173,11 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
             "Factor of |coefficients|^2 / 2, added to the penalty; zero or positive.",
         ),
         "scaling": Parameter(
-            "'mean' or 'sum'",
-            lambda value: isinstance(value, str),
+            "None, 'mean' or 'sum'",
+            lambda value: isinstance(value, str | None),
             "What stays fixed when rows are removed: alpha under 'mean', alpha times "
-            "the sum of the weights under 'sum'.",
+            "the sum of the weights under 'sum'. None is 'mean', or 'sum' if C is "
+            "given.",
         ),
         "fit_intercept": Parameter(
             SWITCH, _is_switch, "Whether there is an intercept."
@@ -165,6 +195,13 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
             "None or a Budget, such as Budget(epsilon=1, delta=1e-5, sigma=0.3)",
             lambda value: isinstance(value, Budget | None),
             "What releases promise. None promises nothing and adds no noise.",
+        ),
+        "preprocessing": Parameter(
+            "None or a transformer of scikit-learn, such as StandardScaler(), a "
+            "Pipeline or a ColumnTransformer",
+            lambda value: value is None or not isinstance(value, str | int | float),
+            "What happens to the rows before the model sees them. It is fitted with "
+            "the model and forgets with it; the transformer itself stays unfitted.",
         ),
         "keep_data": Parameter(
             SWITCH,
@@ -186,7 +223,7 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
         "verbose": Parameter(
             SWITCH,
             lambda value: _is_switch(value) or _is_integer(value),
-            "Whether to draw a progress bar while the candidates are fitted.",
+            "Whether to draw a progress bar, on standard error or in the notebook.",
         ),
         "classes": Parameter(
             "None or a list of labels",
@@ -194,6 +231,29 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
             "For a classifier: every label that rows may have, fixed in advance. None "
             "learns them from the rows; then a class that loses its last row is "
             "dropped.",
+        ),
+        "class_weight": Parameter(
+            "None, 'balanced' or a dict of positive weights by label",
+            _is_class_weight,
+            "For a classifier: each row counts as often as its class says, times its "
+            "own weight; 1 for a label that is not named. Fix them without looking at "
+            "the data. 'balanced' gives every class the same weight in all, and keeps "
+            "it so when people leave.",
+        ),
+        "tol": Parameter(
+            "None or a positive number",
+            lambda value: value is None or (_is_number(value) and value > 0.0),
+            "The largest gradient (Euclidean norm, of the mean loss with its penalty) "
+            "that you accept at the end of a fit. The solver always goes on until only "
+            "rounding is left, so tol changes no model; a fit that cannot meet it "
+            "raises NotConverged.",
+        ),
+        "max_iter": Parameter(
+            "None or a positive integer",
+            lambda value: value is None or (_is_integer(value) and value > 0),
+            "The most steps of the solver that you accept in a fit. It changes no "
+            f"model; a fit that needs more, or more than {MAX_STEPS}, raises "
+            "NotConverged.",
         ),
     }
 )
@@ -246,6 +306,8 @@ class Prepared(Private):
         Whether weights were given.
     owners
         The owner of each row.
+    recipe
+        What preprocessing does with the rows, which are raw then; None without it.
     """
 
     objective: Objective
@@ -253,6 +315,7 @@ class Prepared(Private):
     labels: Labels | None
     weighted: bool
     owners: Sequence[str] = ()
+    recipe: Recipe | None = None
 
     def with_pair(self, pair: Loss | None) -> "Prepared":
         """Return the data with this loss for two classes, if the model is softmax."""
@@ -293,10 +356,22 @@ def penalty_of(penalty: Penalty | None, l1_ratio: float) -> Penalty:
     return ElasticNet(l1_ratio)
 
 
-def describe_features(estimator: Any) -> dict[str, Any]:
-    """Return the number and names of an estimator's features."""
-    names = getattr(estimator, "feature_names_in_", None)
-    return {"n_features": estimator.n_features_in_, "feature_names": names}
+def describe_fitted(estimator: Any, prepared: Prepared) -> dict[str, Any]:
+    """Return what the public model says of an estimator and of its features."""
+    # Seeds stay private, and progress is for whoever fitted the model.
+    left_out = {"random_state": None, "verbose": False}
+    parameters = deepcopy(estimator.get_params(deep=False)) | left_out
+    if prepared.recipe is not None and prepared.recipe.given:
+        parameters["preprocessing"] = prepared.recipe.described
+    if estimator.classes is not None:
+        parameters["classes"] = list(estimator.classes)
+    return {
+        "estimator": type(estimator).__name__,
+        "parameters": parameters,
+        "n_features": estimator.n_features_in_,
+        "feature_names": getattr(estimator, "feature_names_in_", None),
+        "weighted": prepared.weighted,
+    }
 
 
 def is_checked(X: Any, y: Any, *, public: PublicModel) -> bool:
@@ -310,8 +385,48 @@ def is_checked(X: Any, y: Any, *, public: PublicModel) -> bool:
         and X.ndim == 2
         and X.shape[1] == public.n_features
         and public.feature_names is None
+        and public.preprocessing is None
         and type(y) is np.ndarray
         and y.dtype.kind in "biuf"
         and y.shape == X.shape[:1]
         and bool(np.isfinite(X).all() and np.isfinite(y).all())
     )
+
+
+def check_table(
+    estimator: Any, X: Any, y: Any, *, reset: bool = True
+) -> tuple[Any, Any]:
+    """Return a table and its labels, after checking names and lengths alone."""
+    if y is None:
+        raise InvalidInput(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is "
+            "None"
+        )
+    check_consistent_length(X, y)
+    return validate_data(estimator, X, reset=reset, skip_check_array=True), y
+
+
+def check_labels(estimator: Any, y: Any) -> Any:
+    """Return labels or targets, checked as scikit-learn checks them."""
+    tags = estimator.__sklearn_tags__()
+    return _check_y(
+        y,
+        multi_output=tags.target_tags.multi_output,
+        y_numeric=tags.estimator_type == "regressor",
+        estimator=estimator,
+    )
+
+
+def read_table(estimator: Any, X: Any, y: Any) -> tuple[Any, Any, Recipe]:
+    """Return the raw rows and labels of a table, and what preprocessing does."""
+    given = estimator.preprocessing is not None
+    described = describe(estimator.preprocessing if given else "passthrough", X)
+    X, y = check_table(estimator, X, y)
+    columns = learn_columns(described, X)
+    recipe = Recipe(
+        described,
+        columns,
+        balanced=estimator.class_weight == "balanced",
+        given=given,
+    )
+    return read_columns(columns, X), check_labels(estimator, y), recipe

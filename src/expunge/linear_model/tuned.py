@@ -6,11 +6,10 @@ paper's Proposition 1). These estimators keep a removable model for every candid
 fold, so that the choice after a request is the one that tuning again would make.
 """
 
-import sys
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TextIO
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,31 +17,35 @@ from ..core.arrays import Private, Vector
 from ..core.losses import Loss
 from ..core.objective import Objective
 from ..core.penalties import Penalty
+from ..display.progress import ProgressBar
 from ..exceptions import InvalidInput
+from ..preprocessing.columns import Recipe
+from ..preprocessing.pipeline_model import fit_pipeline, require_pipeline
 from ..private_model.model import PrivateModel
 from ..private_model.training_rows import RowDigests
 from ..promise.budget import Budget
-from ..promise.certificate import Scope
 from ..promise.noise import SECRET_BYTES, noise_for, random_bytes
+from ..promise.scope import Scope
 from ..removal import Mechanism
 from ..removal.state import initial_state, keep_sums
 from ..removal.summary import summarise
 from ..selection.choice import Method, Rule, Split, grid
 from ..selection.loo import LooResult, leave_one_out
 from ..selection.tuned_model import (
-    TunedModel,
     choose_with_noise,
     fit_models,
     make_choice_noise,
     make_tuned,
     sort_by_fold,
 )
-from .base import Forgetful, private_model
+from ..selection.tuned_pipeline import make_tuned_pipeline, tune_folds
+from .base import Forgetful
 from .estimators import LinearRegression, LogisticRegression
 from .parameters import MECHANISMS, Prepared, choose_object, penalty_of
+from .sklearn_parameters import name_unknown
+from .snapshots import private_model
 
 ALPHAS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
-WIDTH = 30
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -69,6 +72,7 @@ class Curve(Private):
 class TunedEstimator(Forgetful):
     """An estimator that chooses among candidates by cross-validation."""
 
+    @name_unknown
     def __init__(
         self,
         alphas: Sequence[float] = ALPHAS,
@@ -86,6 +90,8 @@ class TunedEstimator(Forgetful):
         loss: str | Loss | None = None,
         verbose: bool = False,
         classes: Sequence[Any] | None = None,
+        preprocessing: Any = None,
+        class_weight: dict[Any, float] | str | None = None,
     ) -> None:
         self.alphas = alphas
         self.l1_ratios = l1_ratios
@@ -102,6 +108,8 @@ class TunedEstimator(Forgetful):
         self.loss = loss
         self.verbose = verbose
         self.classes = classes
+        self.preprocessing = preprocessing
+        self.class_weight = class_weight
 
     @property
     def alpha_(self) -> float:
@@ -148,8 +156,9 @@ class TunedEstimator(Forgetful):
             for alpha, ratio in self._grid()
         )
 
-    def _objective(self, loss: Loss) -> Objective:
+    def _objective(self, loss: Loss, weight: float) -> Objective:
         """Return the first candidate; all candidates share the same rows."""
+        del weight
         return self._candidates(loss)[0]
 
     def _fit_private(
@@ -158,7 +167,7 @@ class TunedEstimator(Forgetful):
         *,
         start: Vector | None,
         scope: Scope,
-    ) -> TunedModel:
+    ) -> PrivateModel:
         """Tune on these rows and return the private model."""
         rule, budget, seed = (
             self._rule(prepared.objective.loss),
@@ -166,30 +175,53 @@ class TunedEstimator(Forgetful):
             self.random_state,
         )
         kept, bounds = sort_by_fold(rule, prepared.rows, owners=prepared.owners)
-        total = len(rule.objectives) * (1 + (rule.n_folds or 0))
-        label = f"tuning {len(rule.objectives)} candidates"
-        bar = ProgressBar(total, label, shown=self.verbose)
-        models = fit_models(rule, Split(kept.rows, bounds), tick=bar)
+        recipe = prepared.recipe
+        models = self._tune(rule, Split(kept.rows, bounds), recipe=recipe)
         noise = None
         if rule.method == "noised":
             assert budget is not None
             noise = noise_for(make_choice_noise(budget, seed), 1)
         chosen = choose_with_noise(models.choice, noise, rule=rule)
-        model = PrivateModel.fit(
+        fit: Any = PrivateModel.fit
+        if recipe is not None:
+            fit = partial(fit_pipeline, recipe=recipe)
+        else:
+            start = models.full_fits[chosen].anchor
+        model = fit(
             rule.objectives[chosen],
             kept.rows,
             mechanism=choose_object("mechanism", self.mechanism, choices=MECHANISMS),
             budget=budget,
-            start=models.full_fits[chosen].anchor,
+            start=start,
         )
         model = replace(
-            model.with_scope(scope),
+            model.with_scope(
+                replace(scope, preprocessed=self.preprocessing is not None)
+            ),
             labels=prepared.labels,
             seed=seed,
             training_rows=kept,
             digests=RowDigests.of(kept.rows, random_bytes(SECRET_BYTES)),
         )
-        return make_tuned(model, rule, bounds=bounds, models=models, chosen=chosen)
+        make: Any = make_tuned if recipe is None else make_tuned_pipeline
+        tuned: PrivateModel = make(
+            model, rule, bounds=bounds, models=models, chosen=chosen
+        )
+        return tuned
+
+    def _tune(self, rule: Rule, split: Split, *, recipe: Recipe | None) -> Any:
+        """Return the models of all candidates and the choice among them."""
+        # Without preprocessing each candidate is also fitted to all rows.
+        times = (rule.n_folds or 0) + (recipe is None)
+        total = len(rule.objectives) * times
+        label = f"tuning {len(rule.objectives)} candidates"
+        if recipe is not None:
+            require_pipeline(recipe, self.budget, keep_data=True)
+        with ProgressBar(label, total, shown=bool(self.verbose)) as bar:
+            if recipe is None:
+                return fit_models(rule, split, tick=bar.count)
+            choose, tick = rule.chooser(at_fit=True), bar.count
+            return tune_folds(rule, split, recipe=recipe, choose=choose, tick=tick)
 
     def _rule(self, loss: Loss) -> Rule:
         """Return the rule that the parameters describe, with its key."""
@@ -235,33 +267,6 @@ def loo_error(model: Forgetful) -> LooResult:
             "every row; fit with keep_data=True, or call leave_one_out(state, rows)"
         )
     summary = summarise(
-        private.objective_for(rows), rows, theta=private.answer.draft.theta
+        private.agreement.objective_for(rows), rows, theta=private.answer.draft.theta
     )
     return leave_one_out(keep_sums(initial_state(summary), summary, moment=True), rows)
-
-
-class ProgressBar:
-    """Counts what is done and, if shown, draws a bar on standard error.
-
-    Safe to call from several threads.
-    """
-
-    def __init__(self, total: int, label: str, *, shown: bool) -> None:
-        self.total, self.label, self.shown = total, label, shown
-        self.done = 0
-        self.lock = threading.Lock()
-
-    def __call__(self) -> None:
-        """Count one more, and draw."""
-        with self.lock:
-            self.done += 1
-            if self.shown:
-                self._draw(sys.stderr)
-
-    def _draw(self, stream: TextIO) -> None:
-        """Draw the bar over the last one; end the line when all is done."""
-        filled = WIDTH * self.done // self.total
-        bar = "#" * filled + "." * (WIDTH - filled)
-        end = "\n" if self.done == self.total else ""
-        stream.write(f"\r{self.label} [{bar}] {self.done}/{self.total}{end}")
-        stream.flush()

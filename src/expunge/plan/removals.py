@@ -37,7 +37,6 @@ from ..removal import measure_gradient
 Kind: TypeAlias = Literal["typical", "worst", "clustered"]
 Accepts: TypeAlias = Callable[[float], bool]
 """Whether a radius fits the budget."""
-Progress: TypeAlias = Callable[[str], None]
 
 KINDS: tuple[Kind, ...] = ("typical", "worst", "clustered")
 # Share of the mean curvature that keeps a Hessian definite where nothing else does.
@@ -136,15 +135,12 @@ class RemovalSequence(Private):
         return _last_fitting(self.on_rows, accepts, low=low, most=self.most)
 
 
-def follow_order(
-    model: PrivateModel, rows: Rows, *, order: Index, tell: Progress
-) -> RemovalSequence:
+def follow_order(model: PrivateModel, rows: Rows, *, order: Index) -> RemovalSequence:
     """Return the sequence that removes rows in this order."""
     agreement = replace(model.agreement, smallest_radii=True)
     measured = replace(model, agreement=agreement)
 
     def remove(count: int) -> PrivateModel | None:
-        tell(f"{count} of {len(rows)} rows removed")
         try:
             return measured.forget(rows.take(order[:count]))
         except (NotPositiveDefinite, CannotRemove):  # no answer from the state alone
@@ -167,7 +163,6 @@ def follow_order(
         ).value
 
     def describe_answer(count: int) -> str:
-        tell(f"{count} of {len(rows)} rows removed, the others at hand")
         gone = order[:count]
         try:
             return model.forget(

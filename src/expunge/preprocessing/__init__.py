@@ -1,15 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Preprocessing that can forget, and pipelines that forget through it."""
+"""Preprocessing that forgets: statistics that rows can be taken out of, exactly."""
 
-from .encoder import OneHotEncoder
-from .pipeline import ForgettablePipeline, forgettable_pipeline
-from .transformers import Changes, MeanImputer, StandardScaler
+from .description import Preprocessing
+from .fitted import FittedPreprocessing
 
-__all__ = [
-    "Changes",
-    "ForgettablePipeline",
-    "MeanImputer",
-    "OneHotEncoder",
-    "StandardScaler",
-    "forgettable_pipeline",
-]
+__all__ = ["FittedPreprocessing", "Preprocessing"]

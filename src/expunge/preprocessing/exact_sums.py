@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ..core.arrays import Design, Index, Private, Vector
+from ..core.packing import stored
 from ..exceptions import CannotRemove, UnknownRows
 
 MANTISSA_BITS = 53
@@ -35,7 +36,8 @@ LIMB_BITS = 14
 N_LIMBS = 4
 BLOCK = 2**16
 CHUNK = 2**20  # entries of a dense design that are laid out at a time
-GUARD_BITS = 64  # of a square root, beyond its last whole bit
+ROOT_BITS = 256  # of what a square root is taken of, at least
+FEW = 8  # rows that are summed faster one by one
 
 STRANGERS = (
     "these rows cannot all have been fitted, or not with these weights; pass the rows "
@@ -44,6 +46,7 @@ STRANGERS = (
 NOBODY_LEFT = "no row with positive weight would be left; nothing was removed"
 
 
+@stored
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ColumnSums(Private):
     """Exact sums over the observed entries of each column.
@@ -63,6 +66,8 @@ class ColumnSums(Private):
     @classmethod
     def of(cls, X: Design, weight: Vector | None, highest: int) -> "ColumnSums":
         """Return the sums of these rows up to the ``highest`` power; NaN is missing."""
+        if X.shape[0] <= FEW and not sparse.issparse(X):
+            return _sum_few(X, weight, highest)
         total = total_weight(weight, X.shape[0])
         powers: list[list[int]] = [[] for _ in range(highest + 1)]
         for entries in _columns(X, weight):
@@ -90,21 +95,6 @@ class ColumnSums(Private):
         if left.total == 0:
             raise CannotRemove(NOBODY_LEFT)
         return left
-
-    def means(self) -> Vector:
-        """Return S_1 / S_0 of each column, correctly rounded; NaN where S_0 = 0."""
-        pairs = zip(self.powers[0], self.powers[1], strict=True)
-        return np.array([s / (w << UNIT) if w else nan for w, s in pairs])
-
-    def deviations(self) -> Vector:
-        """Return sqrt(S_0 S_2 - S_1^2) / S_0 of each column; NaN where S_0 = 0.
-
-        The difference is exact: however far the mean is from zero, nothing is lost.
-        """
-        columns = zip(*self.powers, strict=True)
-        return np.array(
-            [_deviation(w, s, second=q) if w else nan for w, s, q in columns]
-        )
 
     def _possible(self, column: tuple[int, ...]) -> bool:
         """Whether some rows have these sums: S_0 >= 0 and S_0 S_2 >= S_1^2."""
@@ -138,6 +128,25 @@ class Entries(Private):
             counts = np.bincount(self.bins, minlength=self.n_bins)
             return [count << UNIT for count in counts.tolist()]
         return [s << UNIT for s in exact_sums(factors, self.bins, n_bins=self.n_bins)]
+
+
+def _sum_few(X: Design, weight: Vector | None, highest: int) -> ColumnSums:
+    """Return the sums of a few rows, one entry after the other."""
+    weights = [1 << UNIT] * X.shape[0]
+    if weight is not None:
+        weights = [to_units(w) for w in weight.tolist()]
+    columns = []
+    for column in np.asarray(X).T.tolist():
+        sums = [0] * (highest + 1)
+        for x, w in zip(column, weights, strict=True):
+            if x == x:
+                unit, term = to_units(x), w
+                for p in range(highest + 1):
+                    sums[p] += term
+                    term *= unit
+        columns.append(sums)
+    powers = tuple(tuple(sums[p] for sums in columns) for p in range(highest + 1))
+    return ColumnSums(sum(weights), powers)
 
 
 def total_weight(weight: Vector | None, n_rows: int) -> int:
@@ -217,7 +226,42 @@ def _columns(X: Design, weight: Vector | None) -> Iterator[Entries]:
         yield Entries(part.ravel(order="F"), bins, width, own)
 
 
-def _deviation(weight: int, first: int, *, second: int) -> float:
-    """Return sqrt(weight second - first^2) / weight to the last bit."""
-    square = (weight * second - first**2) << (2 * GUARD_BITS)
-    return isqrt(square) / (weight << (UNIT + GUARD_BITS))
+def find_mean(weight: int, first: int) -> float:
+    """Return S_1 / S_0, correctly rounded; NaN if nothing was summed."""
+    if not weight:
+        return nan
+    zeros = (weight & -weight).bit_length() - 1
+    return _scale(first, weight >> zeros, exponent=-UNIT - zeros)
+
+
+def find_deviation(sums: Sequence[int]) -> float:
+    """Return sqrt(S_0 S_2 - S_1^2) / S_0, rounded once; NaN if nothing was summed.
+
+    The difference is exact: however far the mean is from zero, nothing is lost.
+    """
+    weight, first, second = sums
+    if not weight:
+        return nan
+    square = weight * second - first**2
+    if not square:
+        return 0.0
+    # Zeros at the end say nothing: a short number has the same root.
+    zeros = ((square & -square).bit_length() - 1) // 2 * 2
+    square >>= zeros
+    more = max(0, ROOT_BITS - square.bit_length() + 1) // 2 * 2
+    root, exponent = isqrt(square << more), (zeros - more) // 2 - UNIT
+    zeros = (weight & -weight).bit_length() - 1
+    return _scale(root, weight >> zeros, exponent=exponent - zeros)
+
+
+def _scale(numerator: int, denominator: int, *, exponent: int) -> float:
+    """Return 2^exponent numerator / denominator, correctly rounded."""
+    if exponent >= 0:
+        return (numerator << exponent) / denominator
+    return numerator / (denominator << -exponent)
+
+
+def to_units(value: float) -> int:
+    """Return a double in units of 2^-UNIT."""
+    numerator, denominator = value.as_integer_ratio()
+    return (numerator << UNIT) // denominator

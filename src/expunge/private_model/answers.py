@@ -99,12 +99,15 @@ class Answer(Private):
         The removal's state, its draft, and how far that may be from retraining.
     decisions
         What was done to get it.
+    n_steps
+        Steps of the solver on the way; one for a mechanism's own answer.
     """
 
     state: State
     draft: Draft
     radius: Radius
     decisions: tuple[str, ...]
+    n_steps: int = 1
 
     def fits(self, budget: Budget | None) -> bool:
         """Whether radius + tau is within the budget; true without one."""
@@ -190,10 +193,10 @@ def remove_rows(
     # Passes over rows may use every core.
     with nullcontext() if mechanism.needs_rows else threads_for(size):
         state = mechanism.update(before.state, removed, spend=spend)
-        return _answer_removal(agreement, state, rows=rows)
+        return answer_removal(agreement, state, rows=rows)
 
 
-def _answer_removal(agreement: Agreement, state: State, *, rows: Rows | None) -> Answer:
+def answer_removal(agreement: Agreement, state: State, *, rows: Rows | None) -> Answer:
     """Return the mechanism's answer in this state, solved as far as need be."""
     room = agreement.room(state)
 
@@ -272,7 +275,7 @@ def _answer_at(
     whole = keep_sums(initial_state(summary), summary, moment=True)
     radius = best_radius(whole, draft, remaining=rows, row_norm=agreement.row_norm)
     state = agreement.mechanism.init(summary)
-    return Answer(state, draft, radius, (decision,))
+    return Answer(state, draft, radius, (decision,), solution.n_steps)
 
 
 def _require_within_tau(answer: Answer, budget: Budget | None) -> Answer:

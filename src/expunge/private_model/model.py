@@ -13,9 +13,9 @@ changes nothing, and noise is added in one place only:
 Without the remaining rows an answer that does not fit stays as it is, and ``release``
 refuses it. People can see that refusal, and it promises nothing.
 
-Tuned models (``selection.tuned_model``) are another implementation. Training rows and
-digests are too large to copy for each request: what a request takes out of them is
-noted in ``pending``, and ``apply_pending`` does it once the new model counts.
+Tuned models and models with preprocessing are other implementations. Training rows and
+digests are too large to copy for each request: ``pending`` notes what a request takes
+out of them, and ``apply_pending`` does it once the new model counts.
 """
 
 import os
@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
-from typing import ClassVar, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from ..core.packing import NOT_STORED, stored
 from ..exceptions import CapacityExceeded, InvalidInput, ScheduleExhausted
 from ..promise.accountant import Accountant, Fitted, Removed, TunedOnData, release_event
 from ..promise.budget import Budget
-from ..promise.certificate import Scope, certify
+from ..promise.certificate import certify
 from ..promise.noise import (
     SECRET_BYTES,
     Noise,
@@ -44,6 +44,7 @@ from ..promise.noise import (
     random_bytes,
     round_to_grid,
 )
+from ..promise.scope import Scope
 from ..promise.verification import Record, Release, Scored
 from ..removal import Mechanism, Newton
 from .answers import (
@@ -59,22 +60,13 @@ from .answers import (
     retrain_answer,
 )
 from .labels import Labels, has_fewer_classes
-from .training_rows import DigestChange, RowDigests, TrainingRows
+from .training_rows import PendingErasure, RowDigests, TrainingRows
 
 Remaining: TypeAlias = Rows | Callable[[], Rows]
 Fetch: TypeAlias = Callable[[Index], Rows]
 """Takes the positions of rows to remove, and returns all the others."""
-
 AnyModel = TypeVar("AnyModel", bound="PrivateModel")
 NO_ROWS: Index = np.array([], dtype=np.intp)
-
-
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class PendingErasure(Private):
-    """What a request takes out of the digests, and out of the rows if they are kept."""
-
-    digests: DigestChange
-    gone: Index | None
 
 
 @stored
@@ -131,6 +123,7 @@ class PrivateModel(Private):
     process: int = field(default_factory=os.getpid, metadata=NOT_STORED)
 
     needs_training_rows: ClassVar[bool] = False
+    keeps_raw_rows: ClassVar[bool] = False
 
     @classmethod
     def fit(
@@ -166,7 +159,7 @@ class PrivateModel(Private):
     def with_scope(self, scope: Scope) -> Self:
         """Return the fitted model with more for its certificates to state."""
         account = self.accountant
-        for name in (*scope.declared, *scope.foreign):
+        for name in scope.declared:
             account = account.compose(TunedOnData(name))
         scope = replace(scope, mechanism=self.scope.mechanism)
         return replace(self, accountant=account, certified=account, scope=scope)
@@ -180,10 +173,6 @@ class PrivateModel(Private):
     def budget(self) -> Budget | None:
         """What is promised; None promises nothing."""
         return self.agreement.budget
-
-    def objective_for(self, rows: Rows) -> Objective:
-        """Return what a fit to these remaining rows minimises: the removal's target."""
-        return self.agreement.objective_for(rows)
 
     def forget(
         self,
@@ -218,11 +207,13 @@ class PrivateModel(Private):
         labels = self._labels_without(removed, gone)
         if has_fewer_classes(labels, self.labels):
             assert gone is not None
-            return replace(self, labels=labels)._refit_fewer_classes(gone, n_subjects)
+            fewer = with_fewer_classes(replace(self, labels=labels))
+            left = require_rows(fewer, gone)
+            return fewer.refit(fewer.objective, left, n_subjects=n_subjects)
         if remaining is None and gone is not None:
             remaining = partial(require_rows, self, gone)
         clock = perf_counter()
-        counted = self._count_request(len(removed), n_subjects)
+        counted = count_request(self, len(removed), n_subjects=n_subjects)
         rows = None if remaining is None else partial(counted._fetch, remaining)
         try:
             answer = remove_rows(
@@ -256,9 +247,8 @@ class PrivateModel(Private):
     ) -> Self:
         """Return the model of a full fit to the rows that remain, on the same account.
 
-        Used where the old sums cannot be updated: a tuned choice moves, preprocessing
-        changes every row, or a class is dropped. It is solved fully and certified like
-        a first fit.
+        Used where the old sums cannot be updated: a tuned choice moves, or a class is
+        dropped. It is solved fully and certified like a first fit.
 
         Parameters
         ----------
@@ -275,19 +265,13 @@ class PrivateModel(Private):
         objective.require_columns(remaining.X.shape[1])
         n_removed = self.n_samples - self.n_removed - len(remaining)
         size = remaining.X.shape[1] * objective.loss.outputs
-        counted = self._count_request(n_removed, n_subjects)
-        account = counted.accountant
-        if account.n_parameters != size:
-            account = account.compose(Fitted(size)).compose(
-                Removed(account.n_subjects_removed)
-            )
+        counted = count_request(self, n_removed, n_subjects=n_subjects)
         agreement = replace(self.agreement, objective=objective)
         counted._require_count(remaining)
         return replace(
-            counted,
+            resize_account(counted, size),
             agreement=agreement,
             answer=retrain_answer(agreement, remaining, start=start),
-            accountant=account,
             seconds=perf_counter() - clock,
         )
 
@@ -378,6 +362,16 @@ class PrivateModel(Private):
         fetch = self.fetch if kept is None else kept.remaining
         return None if fetch is None else self._with_current_labels(fetch(gone))
 
+    def encode(self, rows: Rows) -> Rows:
+        """Return kept rows as the model sees them."""
+        return rows
+
+    @property
+    def public_parts(self) -> dict[str, Any]:
+        """What the public model shows of this one, besides the release."""
+        classes = None if self.labels is None else self.labels.classes
+        return {"classes": classes, "declared": self.scope.declared}
+
     def interchangeable(self, places: Sequence[int]) -> bool:
         """Whether removing any one of the equal rows at these places does the same."""
         del places
@@ -406,26 +400,8 @@ class PrivateModel(Private):
         """Return the classes without these rows, or refuse the request."""
         if self.labels is None:
             return None
-        at_hand = gone is not None and (self.training_rows or self.fetch) is not None
-        return self.labels.after(removed, self.objective, kept=at_hand)
-
-    def _refit_fewer_classes(self, gone: Index, n_subjects: int) -> Self:
-        """Return the fit to the remaining rows, whose classes are fewer."""
-        assert self.labels is not None
-        loss = self.labels.loss_like(self.objective.loss)
-        objective = replace(self.objective, loss=loss)
-        agreement = replace(self.agreement, objective=objective)
-        rows = require_rows(replace(self, agreement=agreement), gone)
-        return self.refit(objective, rows, n_subjects=n_subjects)
-
-    def _count_request(self, n_removed: int, n_subjects: int) -> Self:
-        """Return the model with a request counted, before anything is removed."""
-        return replace_fields(
-            self,
-            n_removed=self.n_removed + n_removed,
-            accountant=self.accountant.compose(Removed(n_subjects)),
-            released=None,
-        )
+        kept = gone is not None and (self.training_rows or self.fetch) is not None
+        return self.labels.after(removed, self.objective, kept=kept)
 
     def _fetch(self, remaining: Remaining) -> Rows:
         """Return the remaining rows, after checking how many there are."""
@@ -463,6 +439,35 @@ class PrivateModel(Private):
         if isinstance(noise, SecureNoise):
             noise.prepare(self.accountant.n_parameters)
         return noise
+
+
+def count_request(model: AnyModel, n_removed: int, *, n_subjects: int) -> AnyModel:
+    """Return the model with a request counted, before anything is removed."""
+    return replace_fields(
+        model,
+        n_removed=model.n_removed + n_removed,
+        accountant=model.accountant.compose(Removed(n_subjects)),
+        released=None,
+    )
+
+
+def resize_account(model: AnyModel, n_parameters: int) -> AnyModel:
+    """Return the model with its account told of a release of another length."""
+    account = model.accountant
+    if account.n_parameters == n_parameters:
+        return model
+    account = account.compose(Fitted(n_parameters)).compose(
+        Removed(account.n_subjects_removed)
+    )
+    return replace_fields(model, accountant=account)
+
+
+def with_fewer_classes(model: AnyModel) -> AnyModel:
+    """Return the model with the objective for the classes that are left."""
+    assert model.labels is not None
+    loss = model.labels.loss_like(model.objective.loss)
+    objective = replace(model.objective, loss=loss)
+    return replace(model, agreement=replace(model.agreement, objective=objective))
 
 
 def require_release(model: PrivateModel) -> None:

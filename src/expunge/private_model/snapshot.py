@@ -15,7 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -28,21 +28,32 @@ from ..core.packing import Arrays, pack, stored, unpack
 from ..exceptions import InvalidInput
 from ..promise.accountant import TunedOnData
 from ..promise.budget import Budget, is_made_here
-from ..promise.certificate import Scope, certify
+from ..promise.certificate import certify
+from ..promise.scope import Scope
 from ..promise.verification import Record, Release
-from .model import (
-    AnyModel,
-    Fetch,
-    PendingErasure,
-    PrivateModel,
-    apply_pending,
-    require_release,
-)
+from .model import AnyModel, Fetch, PrivateModel, apply_pending, require_release
 from .subjects import person, row_name
-from .training_rows import RowDigests, TrainingRows, digests, share_by_person
+from .training_rows import (
+    PendingErasure,
+    RowDigests,
+    TrainingRows,
+    digests,
+    share_by_person,
+)
 
 _USED: WeakValueDictionary[int, Budget] = WeakValueDictionary()
 _COUNTING = threading.Lock()
+
+
+class Encoder(Protocol):
+    """Fitted preprocessing, as the public model sees it."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the features."""
+
+    def encode(self, X: Any) -> Matrix:
+        """Return the rows of a table as the model sees them."""
 
 
 @stored
@@ -56,7 +67,7 @@ class PublicModel:
         The parameters with their noise, and their certificate.
     estimator, parameters
         Name of the estimator's class, and its parameters at the fit. The seed is left
-        out, because it would undo the noise.
+        out, because it would undo the noise, and so are progress bars.
     n_features, feature_names
         Number of columns of the rows, and their names if they have any.
     n_targets
@@ -67,6 +78,8 @@ class PublicModel:
         Whether the rows of the fit had weights.
     declared
         Searches that made choices by looking at the data.
+    preprocessing
+        How rows are encoded before the model sees them; None if they are not.
     """
 
     release: Release
@@ -79,21 +92,30 @@ class PublicModel:
     pair: Loss | None = None
     weighted: bool = False
     declared: tuple[str, ...] = ()
+    preprocessing: Encoder | None = None
 
     @property
     def coefficients(self) -> tuple[Matrix, Vector]:
         """The release as coefficients (k, d) and intercepts (k,)."""
         # As fitted; parameters may have been set since.
         intercept = bool(self.release.certificate.objective["intercept"])
-        columns = self.release.theta.reshape(self.n_features + intercept, -1)
+        width = self.n_features
+        if self.preprocessing is not None:
+            width = len(self.preprocessing.names)
+        columns = self.release.theta.reshape(width + intercept, -1)
         if not intercept:
             return columns.T, np.zeros(columns.shape[1])
         return columns[:-1].T, columns[-1]
 
     @property
     def loss(self) -> str:
-        """The name of the loss that was fitted."""
-        return str(self.release.certificate.objective["loss"]["name"])
+        """The name of the loss that was fitted.
+
+        One-vs-rest goes by the name of its binary loss, unless that gives log-odds.
+        """
+        described = self.release.certificate.objective["loss"]
+        binary = described.get("binary", {"name": "Logistic"})["name"]
+        return str(described["name"] if binary == "Logistic" else binary)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -118,13 +140,7 @@ class Snapshot:
     def release(self, private: PrivateModel) -> "Snapshot":
         """Return the snapshot with a release of this private model."""
         private, public, record = private.release()
-        classes = None if private.labels is None else private.labels.classes
-        shown = replace_fields(
-            self.public,
-            release=public,
-            classes=classes,
-            declared=private.scope.declared,
-        )
+        shown = replace_fields(self.public, release=public, **private.public_parts)
         return Snapshot(shown, private, record)
 
     def keep(self, private: PrivateModel) -> "Snapshot":

@@ -290,6 +290,14 @@ class DigestChange(Private):
     left: Mapping[int, int]
 
 
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class PendingErasure(Private):
+    """What a request takes out of the digests, and out of the rows if they are kept."""
+
+    digests: DigestChange
+    gone: Index | None
+
+
 def share_by_person(
     wanted: Counter[bytes], owners: Mapping[bytes, Sequence[Person]]
 ) -> Counter[Person]:

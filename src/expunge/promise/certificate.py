@@ -6,8 +6,7 @@ log. What depends on rows (radius, decisions, row counts, timings) stays in the 
 record, of which the certificate holds a salted hash. ``verification`` checks one
 against the other.
 
-The standard sentences live here. A certificate may say more, never less. Each sentence
-completes "This holds provided that ..." or "It says nothing about ...".
+The standard sentences are in ``scope``. A certificate may say more, never less.
 """
 
 from collections.abc import Mapping
@@ -34,11 +33,22 @@ from .canonical import (
     sentence,
     sentences,
 )
+from .card import PromiseCard
 from .noise import Source
+from .scope import (
+    CHOSEN,
+    NOT_COVERED,
+    SEEDED,
+    UNPROTECTED,
+    VOIDS,
+    WITHOUT_BUDGET,
+    Classes,
+    Scope,
+    assumptions_of,
+)
 
 Status: TypeAlias = Literal["certified", "radius-only"]
 RowNorm: TypeAlias = Literal["declared", "measured"]
-Classes: TypeAlias = Literal["none", "declared", "learnt"]
 
 FORMAT = 1
 NO_COMMITMENT = "00" * 32
@@ -55,71 +65,6 @@ BUDGET_FIELDS = (
 )
 # Stated only beside the others, where they apply.
 OPTIONAL_FIELDS = ("releases", "choice_sigma", "choice_share")
-
-ASSUMPTIONS = (
-    "the budget, the objective, the schedule and the features were fixed without "
-    "looking at the data",
-    "the rows handed over for removal are all the rows of the people who asked",
-    "requests depend on what was released, never on private state",
-    "the noise comes from uniform random bits that nobody who sees the release can "
-    "read or predict; what tables of its law cost, (1 + e^epsilon) 2^-200 a release, "
-    "is taken off delta",
-    "sums are rounded as IEEE 754 double precision requires",
-)
-# A certificate with a selection says this too.
-TUNED = "the candidates, the folds and their key were fixed without looking at the data"
-NOT_COVERED = (
-    "what the private state could reveal to someone who reads the operator's memory",
-    "earlier releases, which contained the removed people: the comparison is with an "
-    "operator who retrains on the same requests",
-)
-# Every certificate says one of these two.
-PREPROCESSING = (
-    "preprocessing fitted outside expunge, in a scikit-learn Pipeline for example: it "
-    "does not forget with this model"
-)
-BEFORE_PIPELINE = "anything fitted to the data before they entered this pipeline"
-# What the circumstances of a model add.
-ROWS_NOT_KEPT = (
-    "a refusal because the remaining rows are needed and not kept: it is itself visible"
-)
-CLASS_REFUSED = (
-    "a refusal of a request that would leave a class without rows, where retraining "
-    "fails too or cannot be followed: it is itself visible"
-)
-OTHER_RELEASES = (
-    "other releases of this model, from an earlier fit, another process or a saved "
-    "copy: each counts its own releases"
-)
-WITHOUT_BUDGET = "any promise: without a budget the release carries no noise"
-UNPROTECTED = (
-    "a release under this budget that promised nothing: its noise came from a seed, "
-    "which the budget does not allow"
-)
-CHOSEN = (
-    "a choice made by looking at the data, for example of alpha or of features, which "
-    "removal does not undo"
-)
-SEEDED = "anyone who knows or guesses the seed of the noise: they can subtract it"
-
-# What a registry adds.
-REGISTRY = (
-    "copies of earlier releases that left the registry: they are marked as superseded, "
-    "and anyone who holds one must stop using it",
-    "backups, replicas and archived logs of the database, and copies of the key file",
-    "the keyed hash of a person's id that the journal keeps, so that a restored backup "
-    "brings nobody back",
-)
-NO_PEOPLE = (
-    "the removal of anybody: the model was fitted without saying whose rows these are, "
-    "so nobody can be found in it",
-)
-BALANCED = "class_weight='balanced'"
-# What certain declarations add.
-NOTES = {BALANCED: f"{BALANCED}: weights that were computed from everyone's labels"}
-
-# A certificate with one of these is "radius-only", and without them "certified".
-VOIDS = frozenset({WITHOUT_BUDGET, UNPROTECTED, CHOSEN})
 
 
 def _freeze_objective(value: Any) -> Any:
@@ -145,82 +90,8 @@ _DESCRIPTION = {
 
 
 @stored
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """What certificates of a model state besides its budget and its objective.
-
-    Fixed by how the model was made, never by who left.
-
-    Attributes
-    ----------
-    mechanism
-        Name of what answers removals.
-    classes
-        Whether the classes were "declared", "learnt" from the rows, or there are
-        "none".
-    rows_kept
-        Whether the remaining rows are at hand when a request needs them.
-    in_pipeline
-        Whether the preprocessing is fitted, and forgets, with the model.
-    counted_apart
-        Whether releases may exist that this model's account does not count.
-    declared
-        What made choices by looking at the data, as the operator declared.
-    foreign
-        Preprocessing steps that learned from the data and cannot be certified.
-    in_registry, has_people
-        Whether a registry keeps the model, and whether the rows have owners.
-    assumptions, not_covered
-        Further sentences, on the steps of a pipeline.
-    """
-
-    mechanism: str = "newton"
-    classes: Classes = "none"
-    rows_kept: bool = True
-    in_pipeline: bool = False
-    counted_apart: bool = False
-    declared: tuple[str, ...] = ()
-    foreign: tuple[str, ...] = ()
-    in_registry: bool = False
-    has_people: bool = True
-    assumptions: tuple[str, ...] = ()
-    not_covered: tuple[str, ...] = ()
-
-    def exclusions(self, description: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return what certificates under this objective do not cover."""
-        reasons = {
-            BEFORE_PIPELINE if self.in_pipeline else PREPROCESSING: True,
-            ROWS_NOT_KEPT: not self.rows_kept,
-            CLASS_REFUSED: may_refuse_classes(self.classes, description),
-            OTHER_RELEASES: self.counted_apart,
-        }
-        return tuple(text for text, applies in reasons.items() if applies)
-
-    def circumstances(self) -> tuple[str, ...]:
-        """Return what else they do not cover: by steps, declarations and place."""
-        kept = REGISTRY if self.in_registry else ()
-        return (
-            *self.not_covered,
-            *(NOTES[name] for name in self.declared if name in NOTES),
-            *kept,
-            *(NO_PEOPLE if self.in_registry and not self.has_people else ()),
-        )
-
-
-def may_refuse_classes(classes: Classes, description: Mapping[str, Any]) -> bool:
-    """Return whether a request that empties a class may be refused.
-
-    Learnt classes: where rows are not kept, or one class would be left. Declared ones:
-    where there is no minimiser without rows of every class.
-    """
-    if classes == "declared":
-        return bool(description.get("needs_every_class", True))
-    return classes == "learnt"
-
-
-@stored
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Certificate(Document):
+class Certificate(PromiseCard, Document):
     """The public half of a release: budget, request log, and a commitment.
 
     Parameters
@@ -443,12 +314,6 @@ def _state_budget(accountant: Accountant) -> dict[str, Any]:
     }
 
 
-def assumptions_of(selection: Selection) -> tuple[str, ...]:
-    """Return the standard assumptions of a certificate with this selection."""
-    tuned = selection in ("certified", "recomputed", "noised")
-    return (*ASSUMPTIONS, TUNED) if tuned else ASSUMPTIONS
-
-
 def _exclusions(accountant: Accountant, noise_source: Source | None) -> tuple[str, ...]:
     """Return what this release does not cover besides the standard sentences."""
     chosen = accountant.selection == "not covered"
@@ -469,11 +334,13 @@ def _exclusions(accountant: Accountant, noise_source: Source | None) -> tuple[st
 def describe(objective: Objective) -> dict[str, Any]:
     """Return an objective as plain JSON data.
 
-    Its fields by name, and whether it needs rows of every class. A loss or a penalty
-    becomes its own fields and its class as "name"; being a dataclass is all that a new
-    one needs.
+    Its fields by name, and whether it needs rows of every class. It states alpha or, if
+    alpha follows from it, C. A loss or a penalty becomes its own fields and its class
+    as "name"; being a dataclass is all that a new one needs.
     """
-    return _fields(objective) | {"needs_every_class": objective.needs_every_class}
+    stated = _fields(objective)
+    del stated["C" if objective.C is None else "alpha"]
+    return stated | {"needs_every_class": objective.needs_every_class}
 
 
 def _fields(part: Any) -> dict[str, Any]:

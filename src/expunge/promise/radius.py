@@ -14,9 +14,10 @@ two-step        |s2| + the radius of theta_bar + s2, s2 a further Newton step.
 
 (The sixth kind, a-priori, knows constants alone: see ``capacity``.)
 
-The ingredients come first: the curvature floor, the third-order term and what rounding
-can add. All are computed from a certified state and err on the safe side: floors are
-bounded from below, norms and errors from above. Notation as in ``removal.state``.
+The ingredients come first: the curvature floor and the third-order term; ``rounding``
+has what their computation can add. All are computed from a certified state and err on
+the safe side: floors are bounded from below, norms and errors from above. Notation as
+in ``removal.state``.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,19 +29,27 @@ import numpy as np
 
 from ..core.arrays import (
     SAFETY,
-    SMALLEST,
     UNDERFLOW,
     UNIT_ROUNDOFF,
     Private,
     Vector,
     norm,
 )
-from ..core.linalg import MOST_RECENT, Symmetric, conjugate_gradients
+from ..core.linalg import Symmetric, conjugate_gradients
 from ..core.objective import Rows
 from ..core.packing import stored
 from ..core.sums import KINK_EDGES, largest_move
 from ..exceptions import NotPositiveDefinite
 from ..removal import Draft, State, residual
+from .rounding import (
+    gradient_error,
+    hessian_error,
+    prediction_error,
+    product_error,
+    residual_error,
+    sum_error,
+    underflow_error,
+)
 
 RadiusKind: TypeAlias = Literal[
     "measured", "measured-local", "residual", "residual-local", "two-step", "a-priori"
@@ -55,14 +64,6 @@ def strong_convexity(state: State) -> float:
     if objective.n_free:
         return 0.0
     return max(0.0, state.scale - sum_error(state)) * objective.quadratic
-
-
-def sum_error(state: State) -> float:
-    """Return the rounding of a sum over the rows, over the sum of its terms' sizes.
-
-    That of f too, whose weights are found by subtraction.
-    """
-    return 2.0 * UNIT_ROUNDOFF * _rounding_count(state)
 
 
 def curvature_floor(state: State) -> float:
@@ -113,41 +114,49 @@ def third_order_bound(state: State, s: Vector) -> float:
     """Return a bound on |T(s)|, the gradient that the quadratic model misses.
 
     (k3/2) s'K_U s for a Lipschitz curvature, summed over outputs; where it jumps by
-    J, J sum w |x|^2 (|s| - distance/|x|)_+ / W0 over the remaining rows.
+    J, J sum w |x|^2 (|s| - distance/|x|)_+ / W0 over the remaining rows. Both are about
+    the features that were summed, times kappa if the features have changed.
     """
-    loss = state.objective.loss
+    loss, lifted = state.objective.loss, state.lift(s)
     if loss.curvature_jump > 0.0:
         assert state.kinks is not None
-        size = norm(s)
+        size = norm(lifted)
         # Rounding may have counted a row one bin too far, and a bin's mass is a sum
         # that rows were subtracted from, like every other.
         edges = KINK_EDGES * (1.0 - 1e-12) - prediction_error(state, state.anchor)
         mass = float(state.kinks @ np.maximum(size - np.maximum(edges, 0.0), 0.0))
         rounding = sum_error(state) * state.scales.square_norm
         rounding += underflow_error(state)
-        return loss.curvature_jump * (mass + rounding * size) * SAFETY
+        return loss.curvature_jump * state.stretch * (mass + rounding * size) * SAFETY
     if loss.third_bound == 0.0:
         return 0.0
-    form = moment_form(state, s)
+    form = moment_form(state, lifted)
     return 0.5 * loss.third_bound * form * form
 
 
 def moment_form(state: State, s: Vector) -> float:
-    """Return sqrt(s'K_U s), its rounding included."""
+    """Return sqrt(kappa s'K_U s), its rounding included, s a step as it was summed."""
     assert state.moment is not None
     size, s = split_length(s)
     outputs = s.reshape(-1, state.objective.loss.outputs).T
     form = sum(float(output @ (state.moment @ output)) for output in outputs)
     error = sum_error(state) * state.scales.moment
     error += (1.0 + state.scales.row_norm) * underflow_error(state)
-    return size * sqrt(max(form, 0.0) + error)
+    return size * sqrt(state.stretch * (max(form, 0.0) + error))
 
 
 def hessian_form(state: State, s: Vector) -> float:
-    """Return |s| in the norm of the loss's part of H_U, its rounding included."""
+    """Return |s| in the norm of the loss's part of H_U, its rounding included.
+
+    If the features have changed, |A s + offset| <= |A s| + |offset|, each in the norm
+    of the Hessian that was summed.
+    """
     size, s = split_length(s)
     form = float(s @ (state.loss_hessian @ s))
-    return size * sqrt(max(form, 0.0) + hessian_error(state))
+    length = size * sqrt(max(form, 0.0) + hessian_error(state))
+    if state.offset is None:
+        return length
+    return length + sqrt(state.scales.hessian) * norm(state.offset)
 
 
 def split_length(v: Vector) -> tuple[float, Vector]:
@@ -195,82 +204,6 @@ def approximate_solution(state: State, v: Vector) -> Vector:
         start=np.zeros_like(v),
         max_steps=30,
     ).x
-
-
-def _rounding_count(state: State) -> float:
-    """Return how many roundings a sum over the rows, then downdated, may hold.
-
-    n terms are added at the anchor and those of the removed rows subtracted again;
-    every update rounds the whole array once. n additions bound every order of
-    summation: the tree of ``core.sums``, and sums over folds on top of it.
-    """
-    scales = state.scales
-    n_removed = scales.n_rows - state.n_rows
-    return float(
-        scales.n_rows + 2 * n_removed + state.n_updates + 2 * state.anchor.size + 16
-    )
-
-
-def underflow_error(state: State) -> float:
-    """Return what products below the smallest normal number can hide from a sum.
-
-    Of gradients, Hessians and masses near kinks alike: in each term a factor of at most
-    |x|^2 is multiplied by what was lost, and the sum is divided by W0.
-    """
-    reach = 1.0 + state.scales.row_norm
-    shares = 1.0 + 1.0 / state.anchor_weight
-    return UNDERFLOW * _rounding_count(state) * reach * reach * shares
-
-
-def prediction_error(state: State, theta: Vector) -> float:
-    """Return by how much rounding may move a predictor, over |x|.
-
-    Products that underflow move it too, if x is not zero: then |x| is not tiny.
-    """
-    width = theta.size // state.objective.loss.outputs
-    return (width + 2) * (UNIT_ROUNDOFF * norm(theta) + UNDERFLOW / SMALLEST)
-
-
-def hessian_error(state: State) -> float:
-    """Return a bound on the error of the kept Hessian, by rounding alone."""
-    loss, scales = state.objective.loss, state.scales
-    error = sum_error(state) * scales.hessian + underflow_error(state)
-    moved = prediction_error(state, state.anchor)
-    if loss.curvature_jump > 0.0:
-        # Rows that rounding moves across a kink lie in the first bin, whose
-        # distance counts as zero; if it moves them further, nothing is known.
-        return error if moved < KINK_EDGES[1] else inf
-    return error + loss.third_bound * moved * scales.moment
-
-
-def product_error(state: State) -> float:
-    """Return the error of a product with H_U, over the vector's norm."""
-    objective, size = state.objective, state.anchor.size
-    norm = state.scales.hessian + state.scale * (objective.quadratic + 1.0) * sqrt(size)
-    # Twice, for the triangle and for the recent rows beside it.
-    return 2.0 * (size + MOST_RECENT + 4) * UNIT_ROUNDOFF * norm
-
-
-def gradient_error(state: State, draft: Draft, *, step: float) -> float:
-    """Return the rounding of a gradient over the rows at a step from the anchor."""
-    objective, scales, theta = state.objective, state.scales, draft.theta
-    bound = objective.loss.curvature_bound * scales.square_norm
-    error = sum_error(state) * (scales.slope + bound * step) + underflow_error(state)
-    error += bound * prediction_error(state, theta)
-    error += bound * prediction_error(state, state.anchor)
-    kink = 0.0 if objective.smooth else norm(draft.subgradient)
-    rest = kink + norm(state.pull)
-    rest += (scales.hessian + objective.quadratic) * norm(theta)
-    pull = norm(objective.quadratic_gradient(theta))
-    drift = sum_error(state) * (pull + kink / state.scale)
-    return error + 16.0 * UNIT_ROUNDOFF * rest + drift
-
-
-def residual_error(state: State, draft: Draft, *, s: Vector) -> float:
-    """Return the rounding in q(s) and in the bound on T(s)."""
-    size = norm(s)
-    matrix = hessian_error(state) + product_error(state)
-    return gradient_error(state, draft, step=0.0) + matrix * size
 
 
 def growth(b: float) -> float:
@@ -348,7 +281,7 @@ def measured_local_radius(state: State, draft: Draft, *, row_norm: float) -> flo
     if not isfinite(concordance):
         return inf
     s, R = draft.theta - state.anchor, concordance * row_norm
-    b, floor = R * norm(s), curvature_floor(state)
+    b, floor = R * norm(state.lift(s)), curvature_floor(state)
     if floor <= 0.0:
         return inf
     rounding = residual_error(state, draft, s=s) / sqrt(floor)
@@ -398,6 +331,8 @@ def two_step_radius(state: State, draft: Draft) -> float:
     objective, floor = state.objective, strong_convexity(state)
     k3 = objective.loss.third_bound
     if draft.measured is None or not objective.smooth or not isfinite(k3):
+        return inf
+    if state.features is not None:  # measured on rows: anchoring there costs as little
         return inf
     s2 = -approximate_solution(state, draft.measured)
     left = draft.measured + state.hessian_operator()(s2)
@@ -458,7 +393,7 @@ def _bounds(
             lambda: measured_local_radius(state, draft, row_norm=row_norm),
         )
         yield "two-step", lambda: two_step_radius(state, draft)
-    if remaining is not None and state.hessian is not None:
+    if remaining is not None and state.hessian is not None and state.features is None:
         step = draft.theta - state.anchor
         move = largest_move(state.objective.loss, remaining, step=step)
         yield (

@@ -39,8 +39,11 @@ from .canonical import (
     optional,
     sentences,
 )
-from .certificate import (
-    BEFORE_PIPELINE,
+from .certificate import Certificate
+from .noise import SECRET_BYTES
+from .radius import RadiusKind
+from .scope import (
+    BEFORE_PREPROCESSING,
     CHOSEN,
     CLASS_REFUSED,
     NOT_COVERED,
@@ -48,12 +51,9 @@ from .certificate import (
     SEEDED,
     VOIDS,
     WITHOUT_BUDGET,
-    Certificate,
     assumptions_of,
     may_refuse_classes,
 )
-from .noise import SECRET_BYTES
-from .radius import RadiusKind
 
 FORMAT = 1
 
@@ -183,6 +183,9 @@ class Release:
 
     def __repr__(self) -> str:
         return f"Release({self.certificate.status}, {self.theta.size} parameters)"
+
+    def _repr_html_(self) -> str:
+        return self.certificate.make_card("Release").to_html()
 
 
 # Special functions differ in their last bits between machines.
@@ -433,7 +436,7 @@ def _check_sentences(certificate: Certificate) -> str:
     standard = assumptions_of(certificate.selection)
     missing = [text for text in standard if text not in certificate.assumptions]
     missing += [text for text in NOT_COVERED if text not in certificate.not_covered]
-    if not {PREPROCESSING, BEFORE_PIPELINE}.intersection(certificate.not_covered):
+    if not {PREPROCESSING, BEFORE_PREPROCESSING}.intersection(certificate.not_covered):
         missing.append(PREPROCESSING)
     return f"not stated: {'; '.join(missing)}" if missing else ""
 

@@ -25,14 +25,20 @@ from ..files.folder import (
     unframe,
     unframe_public,
 )
+from ..preprocessing import pipeline_model
 from ..private_model.model import Fetch, PrivateModel
 from ..private_model.snapshot import PublicModel, Snapshot
 from ..private_model.training_rows import TrainingRows
-from ..selection import tuned_model
+from ..selection import tuned_model, tuned_pipeline
 from .storage.people_table import PageKeys
 
 # Checkpoints hold models of these kinds; importing a kind lets it be read.
-KINDS = (PrivateModel, tuned_model.TunedModel)
+KINDS = (
+    PrivateModel,
+    pipeline_model.PipelineModel,
+    tuned_model.TunedModel,
+    tuned_pipeline.TunedPipelineModel,
+)
 HASH_BYTES = 32
 
 ReadRows = Callable[[PageKeys], Iterable[bytes]]

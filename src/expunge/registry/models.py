@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sqlalchemy import Connection
 
+from ..display.progress import OnProgress
 from ..exceptions import InvalidInput
 from ..ledger import TagKey, subject_tags
 from ..ledger.documents import model_name
@@ -31,7 +32,8 @@ from ..private_model.snapshot import Snapshot, name_of
 from ..private_model.subjects import is_row_name, list_of_ids, person
 from ..private_model.training_rows import TrainingRows
 from ..promise.budget import Budget
-from ..promise.certificate import Certificate, Scope
+from ..promise.certificate import Certificate
+from ..promise.scope import Scope
 from ..promise.verification import Record
 from .completion import finish_committed, state_withdrawal
 from .context import WAIT, Context, now
@@ -42,7 +44,7 @@ from .statements import append_line, delete_model
 from .storage import people_table, releases_table, requests_table
 from .storage.people_table import PageKeys
 from .storage.releases_table import ReleaseStatus
-from .worker import OnProgress, be_silent, recover, write_release
+from .worker import be_silent, recover, write_release
 
 if TYPE_CHECKING:  # they take half a second to import
     from ..audit import Case

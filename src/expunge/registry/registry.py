@@ -31,6 +31,7 @@ from ..disk import (
     is_allowed,
     write_new_file,
 )
+from ..display.progress import OnProgress, be_silent
 from ..exceptions import (
     Busy,
     InvalidInput,
@@ -82,7 +83,7 @@ from .storage import (
 from .storage.engine import translate_errors
 from .storage.releases_table import ReleaseStatus
 from .storage.tables import overtaken_error, read_metadata, write_metadata
-from .worker import OnProgress, apply_waiting, be_silent, recover
+from .worker import apply_waiting, recover
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from typing import Any, Literal, TypeAlias
 
 from sqlalchemy import Connection
 
+from ..display.progress import OnProgress, be_silent
 from ..exceptions import InvalidInput, UnknownRequest, UnknownSubject
 from ..ledger import TagKey, subject_tags
 from ..ledger.documents import DAY, day_of
@@ -35,7 +36,7 @@ from .keys import read_tag_keys
 from .statements import append_line, insert_accepted
 from .storage import people_table, requests_table
 from .storage.engine import Collision
-from .worker import OnProgress, apply_waiting, be_silent
+from .worker import apply_waiting
 
 Stage: TypeAlias = Literal["accepted", "applied", "completed"]
 

@@ -18,6 +18,7 @@ from sqlalchemy import Connection
 
 from ..core.arrays import Private
 from ..disk import replace_file, store_failure
+from ..display.progress import OnProgress
 from ..exceptions import InvalidInput, LedgerCorrupt, ScheduleExhausted, StoreFailed
 from ..ledger import Ledger, ModelRegistered, ModelRemoved, ReleaseMade, Restored
 from ..ledger.documents import day_of
@@ -64,7 +65,6 @@ from .storage.tables import (
 )
 from .worker import (
     Change,
-    OnProgress,
     change_model,
     commit_changes,
     read_removal,

@@ -20,12 +20,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from sqlalchemy import Connection
 
 from ..core.arrays import Index, Private
 from ..core.objective import Rows
+from ..display.progress import OnProgress
 from ..exceptions import (
     Busy,
     ExpungeError,
@@ -52,9 +53,6 @@ from .loaded_model import (
 from .recovery import replay_journal
 from .storage import people_table, releases_table, requests_table
 from .storage.people_table import Pages, RemainingKeys, SealedRows, sort_rows
-
-OnProgress: TypeAlias = Callable[[int, int], None]
-"""Called with how many steps are done, of how many."""
 
 # Requests in a batch at most: their receipts are written together.
 BATCH = 5000

@@ -59,6 +59,7 @@ class Newton:
 
     certified: bool = True
     needs_rows: ClassVar[bool] = False
+    follows_features: ClassVar[bool] = True
 
     def init(self, summary: Summary) -> State:
         """Keep the Hessian, and its inverse as the first preconditioner."""

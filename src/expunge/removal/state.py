@@ -39,6 +39,7 @@ from ..core.arrays import (
     norm,
     replace_fields,
 )
+from ..core.feature_map import FeatureMap
 from ..core.linalg import NOT_IN_TRAINING_DATA, Symmetric
 from ..core.objective import Objective, Rows
 from ..core.packing import NOT_STORED, stored
@@ -108,6 +109,10 @@ class State(Private):
         often they were updated.
     tilted
         Rescaled's own version of ``gradient``.
+    features, offset
+        Where the features are not those of the sums: how they follow from them, and
+        A anchor less the anchor of the sums. ``moment`` and ``kinks`` stay as they
+        are then. None in a state that rows are subtracted from.
     """
 
     objective: Objective
@@ -127,6 +132,8 @@ class State(Private):
     kinks: Vector | None = None
     n_updates: int = 0
     unsolved: Vector | None = None
+    features: FeatureMap | None = field(default=None, metadata=NOT_STORED)
+    offset: Vector | None = field(default=None, metadata=NOT_STORED)
 
     def replace(self, **changes: object) -> "State":
         """Return the state with these attributes changed."""
@@ -144,6 +151,18 @@ class State(Private):
                 "update returned"
             )
         raise AttributeError(name)
+
+    @property
+    def stretch(self) -> float:
+        """kappa: how much longer a row may be than the row that was summed."""
+        return 1.0 if self.features is None else self.features.stretch
+
+    def lift(self, s: Vector) -> Vector:
+        """Return a step from the anchor as one of the features that were summed."""
+        if self.features is None:
+            return s
+        assert self.offset is not None
+        return self.features.lift(s) + self.offset
 
     @property
     def kept(self) -> float:

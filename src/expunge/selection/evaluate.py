@@ -38,7 +38,8 @@ from ..core.losses import Loss
 from ..core.objective import Rows
 from ..core.sums import largest_moves, slopes_at_each
 from ..private_model.answers import REFUSALS
-from ..promise.radius import inverse_norm, prediction_error, strong_convexity
+from ..promise.radius import inverse_norm, strong_convexity
+from ..promise.rounding import prediction_error
 from ..removal import Draft, State
 from .choice import ErrorInterval, Split
 from .fold_models import (

@@ -28,7 +28,7 @@ from ..core.prox import Minimum, anderson_mixture
 from ..core.solver import Model, minimise, require_converged
 from ..core.sums import BLOCK_ROWS, curvature_rows_at_each, slopes_at_each
 from ..private_model.answers import REFUSALS
-from ..promise.radius import gradient_error
+from ..promise.rounding import gradient_error
 from ..removal import Draft, State
 from ..removal.state import (
     count_remaining,

@@ -44,16 +44,14 @@ from ..core.sums import BLOCK_ROWS
 from ..exceptions import NotPositiveDefinite
 from ..promise.radius import (
     curvature_floor,
-    gradient_error,
     half_exponential,
-    hessian_error,
     inverse_norm,
     local_distance,
-    prediction_error,
     residual_radius,
     split_length,
     strong_convexity,
 )
+from ..promise.rounding import gradient_error, hessian_error, prediction_error
 from ..removal import Draft, State
 
 # Values tried for kappa. Only logarithms depend on it, so coarse steps will do.

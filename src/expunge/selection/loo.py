@@ -39,7 +39,7 @@ from ..core.objective import Rows
 from ..core.sums import BLOCK_ROWS, largest_norm
 from ..exceptions import InvalidInput
 from ..private_model.answers import REFUSALS
-from ..promise.radius import gradient_error, prediction_error
+from ..promise.rounding import gradient_error, prediction_error
 from ..removal import Draft, State
 from ..removal.mechanisms import retrain
 from ..removal.state import initial_state, keep_sums

@@ -44,10 +44,9 @@ from ..core.arrays import (
 from ..core.linalg import Symmetric
 from ..core.objective import Rows
 from ..core.sums import BLOCK_ROWS, KINK_EDGES, loss_hessian, predict
-from ..promise.radius import (
-    curvature_floor,
+from ..promise.radius import curvature_floor, local_distances
+from ..promise.rounding import (
     hessian_error,
-    local_distances,
     prediction_error,
     product_error,
     sum_error,

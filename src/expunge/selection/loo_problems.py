@@ -31,7 +31,7 @@ from ..core.objective import Rows
 from ..core.prox import FLAT, Minimum
 from ..core.sums import predict
 from ..exceptions import NotPositiveDefinite, Unsupported
-from ..promise.radius import gradient_error, hessian_error, product_error
+from ..promise.rounding import gradient_error, hessian_error, product_error
 from ..removal import Draft, Newton, State
 from ..removal.mechanisms import measure_weight, require_rows, support_inverse
 from ..removal.state import count_remaining, invert, smooth_minimum

@@ -9,7 +9,7 @@ is solved on the rows that remain.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,9 +31,53 @@ from .tune import LooTuning, Tuning, loo_retune, loo_tune, retune, tune
 Models = Tuning | LooTuning
 
 
+class ChoosingModel:
+    """What models with a choice behind them share; a mixin without fields."""
+
+    __slots__ = ()
+
+    def with_noise(self: Any) -> Any:
+        """Return the model with noise that no release of its account has had."""
+        choices = None
+        if self.rule.method == "noised":
+            assert self.budget is not None
+            choices = make_choice_noise(self.budget, self.seed)
+        return replace(self, noise=self._fresh_noise(), choice_noise=choices)
+
+    def compact(self: Any) -> Any:
+        """Return the model with its training rows gathered, without gaps."""
+        assert self.training_rows is not None
+        bounds = bounds_among(self.training_rows.alive, self.bounds)
+        return replace(PrivateModel.compact(self), bounds=bounds)
+
+    def interchangeable(self: Any, places: Sequence[int]) -> bool:
+        """Whether it does not matter which of these equal rows goes: in one fold."""
+        assert self.training_rows is not None
+        split = Split(self.training_rows.rows, self.bounds)
+        return len(set(split.folds_at(np.array(places)))) == 1
+
+    def _charge_choice(self: Any, account: Accountant) -> Accountant:
+        """Return the account after a choice like the last one."""
+        charged: Accountant = self.rule.account(account, self.models.choice)
+        return charged
+
+    def _scores(self: Any) -> tuple[Scored, ...]:
+        """Return each candidate's alpha and the ends of its interval, chosen first."""
+        choice, objectives = self.models.choice, self.rule.objectives
+        return tuple(
+            (objectives[p].alpha, choice.intervals[p].low, choice.intervals[p].high)
+            for p in choice.distinct(self.chosen)
+        )
+
+    def _with_choice(self: Any, models: Any, chosen: int) -> Any:
+        """Return the model with a choice, and its account told of it."""
+        account = self.rule.account(self.accountant, models.choice)
+        return replace(self, accountant=account, models=models, chosen=chosen)
+
+
 @stored
 @dataclass(frozen=True, slots=True, repr=False, eq=False, kw_only=True)
-class TunedModel(PrivateModel):
+class TunedModel(ChoosingModel, PrivateModel):
     """A model with every candidate's models, and the choice among them. Private.
 
     Attributes
@@ -92,45 +136,14 @@ class TunedModel(PrivateModel):
                 n_subjects=n_subjects,
                 start=models.full_fits[chosen].anchor,
             )
-        return replace(after, labels=labels)._with_choice(models, chosen)
+        chosen_model: Self = replace(after, labels=labels)._with_choice(models, chosen)
+        return chosen_model
 
     def reanchor(self, remaining: Rows) -> Self:
         """Refuse: there is a state for every candidate and fold."""
         raise Unsupported(
             "a tuned model keeps a state for every candidate and fold; fit it again to "
             "get rid of their anchors"
-        )
-
-    def with_noise(self) -> Self:
-        """Return the model with noise that no release of its account has had."""
-        choices = None
-        if self.rule.method == "noised":
-            assert self.budget is not None
-            choices = make_choice_noise(self.budget, self.seed)
-        return replace(self, noise=self._fresh_noise(), choice_noise=choices)
-
-    def compact(self) -> Self:
-        """Return the model with its training rows gathered, without gaps."""
-        assert self.training_rows is not None
-        bounds = bounds_among(self.training_rows.alive, self.bounds)
-        return replace(PrivateModel.compact(self), bounds=bounds)
-
-    def interchangeable(self, places: Sequence[int]) -> bool:
-        """Whether it does not matter which of these equal rows goes: in one fold."""
-        assert self.training_rows is not None
-        split = Split(self.training_rows.rows, self.bounds)
-        return len(set(split.folds_at(np.array(places)))) == 1
-
-    def _charge_choice(self, account: Accountant) -> Accountant:
-        """Return the account after a choice like the last one."""
-        return self.rule.account(account, self.models.choice)
-
-    def _scores(self) -> tuple[Scored, ...]:
-        """Return each candidate's alpha and the ends of its interval, chosen first."""
-        choice, objectives = self.models.choice, self.rule.objectives
-        return tuple(
-            (objectives[p].alpha, choice.intervals[p].low, choice.intervals[p].high)
-            for p in choice.distinct(self.chosen)
         )
 
     def _tune_again(self, gone: Index, n_subjects: int) -> Self:
@@ -149,17 +162,13 @@ class TunedModel(PrivateModel):
             n_subjects=n_subjects,
             start=models.full_fits[chosen].anchor,
         )
-        return after._with_choice(models, chosen)
+        chosen_model: Self = after._with_choice(models, chosen)
+        return chosen_model
 
     def _split(self) -> Split:
         """Return the training rows by fold, with labels for the objective."""
         assert self.training_rows is not None
         return Split(self._with_current_labels(self.training_rows.rows), self.bounds)
-
-    def _with_choice(self, models: Models, chosen: int) -> Self:
-        """Return the model with a choice, and its account told of it."""
-        account = self.rule.account(self.accountant, models.choice)
-        return replace(self, accountant=account, models=models, chosen=chosen)
 
     def _update_models(self, split: Split, gone: Index) -> Models:
         """Return the candidates' models without these rows."""
@@ -200,7 +209,7 @@ def fit_models(
     return tune(rule.objectives, split, choose=choose, on_solved=tick)
 
 
-def choose_for_release(choice: Choice, model: TunedModel, *, rule: Rule) -> int:
+def choose_for_release(choice: Choice, model: Any, *, rule: Rule) -> int:
     """Return what the next release chooses, by noised scores if the rule says so."""
     number = model.accountant.n_releases + 1
     return choose_with_noise(choice, noise_for(model.choice_noise, number), rule=rule)

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What preprocessing is to do, as plain values that files and certificates can hold.
+
+A ``Preprocessing`` is a list of groups of columns. Each group goes through the same
+steps: fill gaps, encode categories, scale. scikit-learn's transformers are read into
+these values (``expunge.preprocessing.sklearn_steps``); nothing here is learned yet.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from ..core.packing import stored
+
+Source: TypeAlias = str | int
+"""How a column of X is found: by its name, or by its position."""
+
+Strategy: TypeAlias = Literal["mean", "median", "most_frequent", "constant"]
+Unknown: TypeAlias = Literal["error", "ignore", "infrequent_if_exist", "warn"]
+
+
+@stored
+@dataclass(frozen=True, slots=True)
+class FillGaps:
+    """Fill missing values (scikit-learn's SimpleImputer).
+
+    Parameters
+    ----------
+    strategy
+        What to fill in: a statistic of the observed values of the column, or
+        "constant".
+    value
+        The constant.
+    indicator
+        Whether to add a feature that says where a value was missing, for columns in
+        which one is.
+    """
+
+    strategy: Strategy = "mean"
+    value: Any = None
+    indicator: bool = False
+
+
+@stored
+@dataclass(frozen=True, slots=True)
+class Standardise:
+    """Subtract the mean, divide by the standard deviation (StandardScaler)."""
+
+    with_mean: bool = True
+    with_std: bool = True
+
+
+@stored
+@dataclass(frozen=True, slots=True)
+class FitRange:
+    """Map the smallest value to ``low`` and the largest to ``high`` (MinMaxScaler)."""
+
+    low: float = 0.0
+    high: float = 1.0
+
+
+@stored
+@dataclass(frozen=True, slots=True)
+class FitSize:
+    """Divide by the largest absolute value (MaxAbsScaler)."""
+
+
+@stored
+@dataclass(frozen=True, slots=True)
+class OneHot:
+    """One feature for each category (OneHotEncoder).
+
+    Parameters
+    ----------
+    categories
+        The declared categories of each column, which stay no matter who leaves; None
+        learns them from the rows.
+    unknown
+        What to do with a category that was not learned.
+    least
+        Categories with fewer rows share a feature: a number of rows, or a share of
+        them.
+    most
+        At most so many features for a column.
+    drop
+        "first", "if_binary", or None.
+    """
+
+    categories: tuple[tuple[Any, ...], ...] | None = None
+    unknown: Unknown = "error"
+    least: int | float | None = None
+    most: int | None = None
+    drop: Literal["first", "if_binary"] | None = None
+
+
+@stored
+@dataclass(frozen=True, slots=True)
+class Ordinal:
+    """Number the declared categories 0, 1, ... (OrdinalEncoder).
+
+    Parameters
+    ----------
+    categories
+        The declared categories of each column, in order.
+    unknown
+        The number for any other; None refuses it.
+    """
+
+    categories: tuple[tuple[Any, ...], ...]
+    unknown: float | None = None
+
+
+Scale: TypeAlias = Standardise | FitRange | FitSize
+
+
+@stored
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Columns that go through the same steps.
+
+    Attributes
+    ----------
+    columns
+        Where to find them.
+    fill, encode, scale
+        The steps, in this order; None leaves one out.
+    scale_first
+        Whether gaps are filled after scaling.
+    """
+
+    columns: tuple[Source, ...]
+    fill: FillGaps | None = None
+    encode: OneHot | Ordinal | None = None
+    scale: Scale | None = None
+    scale_first: bool = False
+
+
+@stored
+@dataclass(frozen=True, slots=True)
+class Preprocessing:
+    """What preprocessing is to do with each column.
+
+    Attributes
+    ----------
+    groups
+        In the order of their features. Columns in none of them are left out.
+    """
+
+    groups: tuple[Group, ...]

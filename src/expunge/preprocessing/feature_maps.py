@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""How the features of the remaining rows follow from those at the anchor.
+
+A ``Reference`` has the features at the anchor. Sums are kept over its rows
+
+    e = (features at the anchor, a flag for each column with gaps, 1),
+
+the flags for columns in which a number was missing without an indicator among the
+features. With centre c, scale s and offset o, then (0) and now, a number is now
+
+    r e_j + t,    r = s_0 / s,    t = o + (c_0 - c) / s - r o_0,
+
+and where it is missing, what fills it now: that is off by a constant times the flag. A
+flag of categories is now the sum of flags at the anchor that it is made of, so scaled.
+Categories that nobody has left are dropped by their exact count, never by value.
+
+``find_map`` returns None where the features do not follow so: a category that shared a
+feature has one of its own again, or scales differ by more than a thousand, where
+rounding would show. Then the rows must be read again.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..core.arrays import Index, Matrix, Private, Vector
+from ..core.feature_map import FeatureMap
+from ..core.packing import stored
+from .features import Features, Layout
+from .statistics import Statistics
+
+MOST_STRETCH = 1e3
+
+
+@stored
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Reference(Private):
+    """The features at the anchor, and what else the sums are over.
+
+    Attributes
+    ----------
+    features
+        At the anchor.
+    gaps
+        Columns of numbers with a flag of their own for missing values.
+    intercept
+        Whether the model has an intercept; the constant is there in any case, last.
+    """
+
+    features: Features
+    gaps: tuple[int, ...]
+    intercept: bool
+
+    @classmethod
+    def of(
+        cls, features: Features, statistics: Statistics, *, intercept: bool
+    ) -> "Reference":
+        """Return the reference for features that these rows have now."""
+        layout = features.layout
+        flagged = set(layout.columns[layout.indicators].tolist())
+        gaps = [
+            column
+            for column in dict.fromkeys(layout.columns[layout.numbers].tolist())
+            if column in statistics.summed
+            and statistics.has_gaps(column)
+            and column not in flagged
+        ]
+        # Names would keep the categories of those who leave.
+        nameless = replace(layout, names=("",) * len(layout))
+        return cls(replace(features, layout=nameless), tuple(gaps), intercept)
+
+    @property
+    def plain(self) -> bool:
+        """Whether the sums are over the model's own rows."""
+        return self.intercept and not self.gaps
+
+    @property
+    def constant(self) -> int:
+        """Where the constant is."""
+        return len(self.features) + len(self.gaps)
+
+    def encode(self, raw: Matrix) -> Matrix:
+        """Return the rows e."""
+        flags = np.isnan(raw[:, list(self.gaps)]).astype(np.float64)
+        ones = np.ones((len(raw), 1))
+        return np.hstack([self.features.encode(raw), flags, ones])
+
+    def extend(self, theta: Matrix) -> Matrix:
+        """Return parameters of the model, (features, outputs), as those of e."""
+        n_features = len(self.features)
+        extended = np.zeros((self.constant + 1, theta.shape[1]))
+        extended[:n_features] = theta[:n_features]
+        if self.intercept:
+            extended[-1] = theta[-1]
+        return extended
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class _Pieces(Private):
+    """Which features at the anchor the present ones are made of, one line each.
+
+    Attributes
+    ----------
+    then, now
+        Position of a feature at the anchor, and of one that it is part of now.
+    share
+        One over the number of parts of the latter.
+    """
+
+    then: Index
+    now: Index
+    share: Vector
+
+
+def find_map(
+    reference: Reference, now: Features, *, statistics: Statistics, outputs: int
+) -> FeatureMap | None:
+    """Return how rows of the present features follow from those at the anchor.
+
+    Parameters
+    ----------
+    reference, now
+        The features then and now.
+    statistics
+        Of the remaining rows.
+    outputs
+        Of the loss.
+    """
+    pieces = _find_pieces(reference.features.layout, now.layout, statistics=statistics)
+    if pieces is None:
+        return None
+    then, constant, width = reference.features, reference.constant, len(now)
+    ratio = then.scale[pieces.then] / now.scale[pieces.now]
+    shift = now.offset + (_centre_then(then, pieces) - now.centre) / now.scale
+    shift -= np.bincount(pieces.now, ratio * then.offset[pieces.then], width)
+    at, to, entries = _correct_gaps(reference, now, pieces=pieces, shift=shift)
+    # A gap's flag may itself be a scaled feature: its offset counts to the constant.
+    scaled = at < len(then)
+    extra = entries[scaled] * then.offset[at[scaled]]
+    shift -= np.bincount(to[scaled], extra, width)
+    last = [width] if reference.intercept else []
+    columns = np.concatenate([pieces.now, to, last]).astype(np.intp)
+    order = np.argsort(columns, kind="stable")
+    ones = np.ones(len(last))
+    found = FeatureMap(
+        rows=np.concatenate([pieces.then, at, [constant] * len(last)])[order].astype(
+            np.intp
+        ),
+        columns=columns[order],
+        values=np.concatenate([ratio, entries, ones])[order],
+        shift=shift,
+        size=constant + 1,
+        intercept=reference.intercept,
+        main=np.concatenate([ratio > 0.0, np.zeros(len(at)), ones])[order] > 0.0,
+        share=np.concatenate([pieces.share, np.zeros(len(at)), ones])[order],
+        outputs=outputs,
+    )
+    return found if found.stretch < MOST_STRETCH else None
+
+
+def drop_emptied(
+    reference: Reference, theta: Matrix, *, statistics: Statistics
+) -> Matrix:
+    """Return parameters of e without those of categories that no row has any more.
+
+    Such a feature is the same in all remaining rows, its offset: moved to the constant,
+    nothing changes for any of them.
+    """
+    then = reference.features
+    emptied = _find_emptied(then.layout, statistics)
+    if not emptied:
+        return theta
+    settled = theta.copy()
+    settled[-1] += then.offset[emptied] @ theta[emptied]
+    settled[emptied] = 0.0
+    return settled
+
+
+def _find_emptied(layout: Layout, statistics: Statistics) -> list[int]:
+    """Return the places of flags and indicators that no row has any more."""
+    emptied = [
+        int(place)
+        for place in layout.indicators
+        if not statistics.has_gaps(int(layout.columns[place]))
+    ]
+    table = layout.flags
+    for column, first, last in zip(
+        table.columns.tolist(), table.first, table.last, strict=True
+    ):
+        places = table.places[first + 1 : last]
+        hits = statistics.counts[str(column)][: len(places)]
+        if not hits[places[: len(hits)] >= 0].all():
+            present = set(places[: len(hits)][hits > 0].tolist())
+            emptied += sorted(set(places.tolist()) - present - {-1})
+    return emptied
+
+
+def _find_pieces(
+    then: Layout, now: Layout, *, statistics: Statistics
+) -> _Pieces | None:
+    """Return the parts of every feature; None if one is not made of features then."""
+    if now.equals(then):
+        every = np.arange(len(now))
+        return _Pieces(every, every, np.ones(len(now)))
+    parts: list[int] = []
+    whole: list[int] = []
+    share: list[float] = []
+    for (column, codes), place in now.keys.items():
+        same = then.keys.get((column, codes))
+        found = [same] if same is not None else []
+        if same is None and codes:
+            present = np.flatnonzero(statistics.counts[str(column)]).tolist()
+            found = _find_union(then, column, codes=codes, alive=set(present))
+        if not found:
+            return None
+        parts += found
+        whole += [place] * len(found)
+        share += [1.0 / len(found)] * len(found)
+    return _Pieces(np.array(parts), np.array(whole), np.array(share))
+
+
+def _find_union(
+    then: Layout, column: int, *, codes: tuple[int, ...], alive: set[int]
+) -> list[int]:
+    """Return the flags at the anchor that a flag is the sum of; none if there are not.
+
+    Codes that no row has any more do not count.
+    """
+    wanted, found, covered = set(codes) & alive, [], set()
+    for place in np.flatnonzero(then.columns == column).tolist():
+        theirs = set(then.codes[place] or ()) & alive
+        if theirs and theirs <= wanted:
+            found.append(place)
+            covered |= theirs
+    return found if covered == wanted else []
+
+
+def _centre_then(then: Features, pieces: _Pieces) -> Vector:
+    """Return the centre that each present feature's number had; zero for flags."""
+    centre = np.zeros(int(pieces.now.max()) + 1)
+    centre[pieces.now] = then.centre[pieces.then]
+    return centre
+
+
+def _correct_gaps(
+    reference: Reference, now: Features, *, pieces: _Pieces, shift: Vector
+) -> tuple[Index, Index, Vector]:
+    """Return entries of A for gaps: where, of which feature, how much.
+
+    A gap is now filled with ``missing``; r e + t would give another number there.
+    """
+    then = reference.features
+    places = {column: len(then) + k for k, column in enumerate(reference.gaps)}
+    for place in then.layout.indicators.tolist():
+        places[int(then.layout.columns[place])] = place
+    at: list[int] = []
+    to: list[int] = []
+    entries: list[float] = []
+    source = dict(zip(pieces.now.tolist(), pieces.then.tolist(), strict=True))
+    for place in now.layout.numbers.tolist():
+        flag = places.get(int(now.layout.columns[place]))
+        if flag is None:
+            continue
+        part = source[place]
+        ratio = then.scale[part] / now.scale[place]
+        entry = now.missing[place] - (ratio * then.missing[part] + shift[place])
+        # The flag itself, or a feature that is it over a scale.
+        entry *= then.scale[flag] if flag < len(then) else 1.0
+        at.append(flag)
+        to.append(place)
+        entries.append(float(entry))
+    return np.array(at, np.intp), np.array(to, np.intp), np.array(entries)

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Features: what preprocessing has learned, and the rows that a model sees.
+
+Every feature is affine in one quantity of a raw row; what was learned is rounded once:
+
+    number      (x - centre) / scale + offset,  or ``missing`` where x is missing
+    flag        [code is one of the feature's codes] / scale + offset
+    indicator   [x is missing] / scale + offset
+
+A ``Layout`` says which features there are, ``Features`` what their numbers are. Most
+requests change the numbers alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from ..core.arrays import Index, Matrix, Vector
+from ..core.packing import stored
+from ..exceptions import InvalidInput
+
+GAP: tuple[int, ...] = ()
+"""In place of codes: the feature says where a number is missing."""
+
+
+class Feature(NamedTuple):
+    """One feature; ``codes`` is None for a number."""
+
+    name: str
+    column: int
+    codes: tuple[int, ...] | None
+    centre: float
+    scale: float
+    offset: float
+    missing: float
+
+
+class FlagTable(NamedTuple):
+    """Where a code finds its feature, for all columns of categories at once.
+
+    Attributes
+    ----------
+    columns
+        The columns.
+    first, last
+        Where the codes of each begin and end in ``places``.
+    places
+        The feature of each code, that of code -1 first; -1 for none.
+    """
+
+    columns: Index
+    first: Index
+    last: Index
+    places: Index
+
+
+@stored
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Which features there are: name, column and codes of each."""
+
+    names: tuple[str, ...]
+    columns: Index
+    codes: tuple[tuple[int, ...] | None, ...]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def equals(self, other: "Layout") -> bool:
+        """Whether these features are about the same."""
+        return self is other or self.keys == other.keys
+
+    @cached_property
+    def keys(self) -> dict[tuple[int, tuple[int, ...] | None], int]:
+        """The place of each feature by its column and codes, in order."""
+        pairs = zip(self.columns.tolist(), self.codes, strict=True)
+        return {key: place for place, key in enumerate(pairs)}
+
+    @cached_property
+    def numbers(self) -> Index:
+        """Places of the features that are numbers."""
+        return np.flatnonzero([codes is None for codes in self.codes])
+
+    @cached_property
+    def indicators(self) -> Index:
+        """Places of the features that say where a number is missing."""
+        return np.flatnonzero([codes == GAP for codes in self.codes])
+
+    @cached_property
+    def flags(self) -> FlagTable:
+        """Where the codes of categories find their features."""
+        tables: dict[int, dict[int, int]] = {}
+        for place, (column, codes) in enumerate(
+            zip(self.columns.tolist(), self.codes, strict=True)
+        ):
+            if codes:
+                tables.setdefault(column, {}).update(dict.fromkeys(codes, place))
+        # A code beyond those of the features has none of them: the last entry.
+        sizes = [max(table) + 3 for table in tables.values()]
+        first = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
+        places = np.full(first[-1], -1, dtype=np.intp)
+        for begin, table in zip(first, tables.values(), strict=False):
+            for code, place in table.items():
+                places[begin + code + 1] = place
+        columns = np.array(list(tables), dtype=np.intp)
+        return FlagTable(columns, first[:-1], first[1:] - 1, places)
+
+
+@stored
+@dataclass(frozen=True, eq=False)
+class Features:
+    """All features in order, attribute by attribute; see the module docstring."""
+
+    layout: Layout
+    centre: Vector
+    scale: Vector
+    offset: Vector
+    missing: Vector
+
+    @classmethod
+    def of(cls, features: Sequence[Feature]) -> "Features":
+        """Return these features."""
+        names, columns, codes, *rest = zip(*features, strict=True)
+        layout = Layout(names, np.array(columns, dtype=np.intp), codes)
+        return cls(layout, *[np.array(values, dtype=np.float64) for values in rest])
+
+    def __len__(self) -> int:
+        return len(self.layout)
+
+    def equals(self, other: "Features") -> bool:
+        """Whether these features are the same function of a raw row."""
+        return self is other or (
+            self.layout.equals(other.layout)
+            and np.array_equal(self.centre, other.centre)
+            and np.array_equal(self.scale, other.scale)
+            and np.array_equal(self.offset, other.offset)
+            and np.array_equal(self.missing, other.missing, equal_nan=True)
+        )
+
+    def replace_numbers(self, features: Sequence[Feature]) -> "Features":
+        """Return the features with the numbers of these in place of the old ones."""
+        keys = self.layout.keys
+        places = [keys[one.column, one.codes] for one in features]
+        changed = []
+        for name in ("centre", "scale", "offset", "missing"):
+            values = getattr(self, name).copy()
+            values[places] = [getattr(one, name) for one in features]
+            changed.append(values)
+        return Features(self.layout, *changed)
+
+    def encode(self, raw: Matrix) -> Matrix:
+        """Return the rows that a model sees, (rows, features), in new memory."""
+        layout = self.layout
+        encoded = np.empty((len(raw), len(self)))
+        encoded[:] = self.offset
+        at = layout.numbers
+        if at.size:
+            encoded[:, at] = self._encode_numbers(raw[:, layout.columns[at]], at)
+        at = layout.indicators
+        if at.size:
+            gaps = np.isnan(raw[:, layout.columns[at]])
+            encoded[:, at] += gaps / self.scale[at]
+        table = layout.flags
+        if table.columns.size:
+            codes = raw[:, table.columns].astype(np.intp)
+            places = table.places[np.minimum(table.first + codes + 1, table.last)]
+            rows, found = np.nonzero(places >= 0)
+            hit = places[rows, found]
+            encoded[rows, hit] += 1.0 / self.scale[hit]
+        return encoded
+
+    def _encode_numbers(self, x: Matrix, at: Index) -> Matrix:
+        """Return the features of numbers, gaps filled."""
+        z = (x - self.centre[at]) / self.scale[at] + self.offset[at]
+        gaps = np.isnan(x)
+        if not gaps.any():
+            return np.asarray(z)
+        filled = np.where(gaps, self.missing[at], z)
+        if np.isnan(filled).any():
+            raise InvalidInput(
+                "a value is missing in a column that had no missing values when the "
+                "model was fitted; fill it, or put SimpleImputer() into the "
+                "preprocessing"
+            )
+        return filled

@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What preprocessing learns: features from statistics, as scikit-learn defines them.
+
+A function of exact sums, counts and sorted values alone, each number rounded once. So
+what is learned after a removal is, to the last bit, what the remaining rows give.
+"""
+
+from collections.abc import Iterator, Mapping
+from math import isfinite, nan, sqrt
+from numbers import Real
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.arrays import Vector
+from ..exceptions import InvalidInput
+from .columns import UNKNOWN, Column, Recipe
+from .description import (
+    FillGaps,
+    FitRange,
+    Group,
+    OneHot,
+    Scale,
+    Standardise,
+)
+from .exact_sums import UNIT, find_deviation, find_mean, to_units
+from .features import GAP, Feature, Features
+from .statistics import Statistics
+
+# Below this scikit-learn takes a range for zero.
+NO_RANGE = 10.0 * float(np.finfo(np.float64).eps)
+
+
+class _Spot(NamedTuple):
+    """One column: its group, its place, how it is read, and what is known of it."""
+
+    group: Group
+    place: int
+    column: Column
+    statistics: Statistics
+
+
+def learn_features(recipe: Recipe, statistics: Statistics) -> Features:
+    """Return what fitting the preprocessing to the counted rows gives."""
+    features: list[Feature] = []
+    for group, spots in _spots_by_group(recipe, statistics):
+        if isinstance(group.encode, OneHot):
+            features += [one for spot in spots for one in _learn_flags(spot)]
+        else:
+            features += [one for spot in spots for one in _learn_number(spot)]
+            features += [one for spot in spots for one in _learn_indicator(spot)]
+    if not features:
+        raise InvalidInput(
+            "preprocessing leaves no column; check the groups, or declare categories"
+        )
+    return Features.of(features)
+
+
+def learn_again(
+    recipe: Recipe, statistics: Statistics, *, before: Features
+) -> Features:
+    """Return the same as ``learn_features``, for a recipe that has not changed.
+
+    Numbers alone are learned again where nothing else can have changed.
+    """
+    changed: list[Feature] = []
+    keys = before.layout.keys
+    for group, spots in _spots_by_group(recipe, statistics):
+        if isinstance(group.encode, OneHot):
+            if not _is_settled(group):
+                return learn_features(recipe, statistics)
+            continue
+        if group.fill is None and group.scale is None:
+            continue
+        for spot in spots:
+            found = [*_learn_number(spot), *_learn_indicator(spot)]
+            possible = ((spot.place, None), (spot.place, GAP))
+            old = [key for key in possible if key in keys]
+            if [(one.column, one.codes) for one in found] != old:
+                return learn_features(recipe, statistics)
+            changed += found
+    return before.replace_numbers(changed) if changed else before
+
+
+def _spots_by_group(
+    recipe: Recipe, statistics: Statistics
+) -> Iterator[tuple[Group, list[_Spot]]]:
+    """Yield each group with its columns."""
+    place = 0
+    for group in recipe.described.groups:
+        spots = []
+        for _ in group.columns:
+            spots.append(_Spot(group, place, recipe.columns[place], statistics))
+            place += 1
+        yield group, spots
+
+
+def _is_settled(group: Group) -> bool:
+    """Whether flags depend on nothing but which categories there are."""
+    encode = group.encode
+    assert isinstance(encode, OneHot)
+    filled = group.fill is not None and group.fill.strategy == "most_frequent"
+    grouped = encode.least is not None or encode.most is not None
+    return group.scale is None and not filled and not grouped
+
+
+def _learn_number(spot: _Spot) -> list[Feature]:
+    """Return the feature of a number; none if nothing of it is observed."""
+    group, place, column, statistics = spot
+    name, fill, scale = str(column.source), group.fill, group.scale
+    if fill is None and scale is None:
+        return [Feature(name, place, None, 0.0, 1.0, 0.0, nan)]
+    values = _Observed(statistics, place)
+    if not values.n_observed:
+        return []
+    filled = nan if fill is None else values.fill(fill)
+    if fill is not None and not group.scale_first:
+        values = values.filled(filled)
+    centre, size, offset = values.learn_scale(scale)
+    if fill is None:
+        missing = nan
+    elif group.scale_first and fill.strategy == "constant":
+        missing = filled
+    else:
+        missing = (filled - centre) / size + offset
+    return [Feature(name, place, None, centre, size, offset, missing)]
+
+
+def read_constant(fill: FillGaps) -> float:
+    """Return the number that fills gaps; zero if none is given."""
+    value = 0.0 if fill.value is None else fill.value
+    if not isinstance(value, Real) or not isfinite(value):
+        raise InvalidInput(
+            f"SimpleImputer(fill_value={fill.value!r}) for a column of numbers; give a "
+            "number"
+        )
+    return float(value)
+
+
+class _Observed:
+    """The values of one column of numbers: their sums, and in order if kept."""
+
+    def __init__(self, statistics: Statistics, place: int) -> None:
+        self.statistics = statistics
+        j = statistics.sum_place(place)
+        self.sums = tuple(powers[j] for powers in statistics.sums.powers)
+        self.total = statistics.sums.total
+        self.n_observed = self.sums[0] >> UNIT
+        self.mean = find_mean(self.sums[0], self.sums[1])
+        self.ordered = statistics.ordered.get(str(place))
+        self.value: float | None = None
+
+    def fill(self, fill: FillGaps) -> float:
+        """Return what fills the gaps."""
+        if fill.strategy == "constant":
+            return read_constant(fill)
+        if fill.strategy == "mean":
+            return self.mean
+        assert self.ordered is not None
+        if fill.strategy == "median":
+            low, high = (len(self.ordered) - 1) // 2, len(self.ordered) // 2
+            return float(np.mean(self.ordered[[low, high]]))
+        found, counts = np.unique(self.ordered, return_counts=True)
+        return float(found[np.argmax(counts)])
+
+    def filled(self, value: float) -> "_Observed":
+        """Return the column with its gaps filled."""
+        weight, first, second = self.sums
+        gaps, unit = self.total - weight, to_units(value)
+        new = object.__new__(_Observed)
+        new.statistics, new.total = self.statistics, self.total
+        new.sums = (self.total, first + gaps * unit, second + gaps * unit * unit)
+        new.n_observed, new.mean = self.statistics.n_rows, self.mean
+        new.ordered = self.ordered
+        new.value = value if self.n_observed < self.statistics.n_rows else None
+        return new
+
+    def learn_scale(self, scale: Scale | None) -> tuple[float, float, float]:
+        """Return centre, scale and offset."""
+        if scale is None:
+            return 0.0, 1.0, 0.0
+        if isinstance(scale, Standardise):
+            return standardise(scale, self.sums)
+        assert self.ordered is not None
+        ends = self.ordered[[0, -1]] if self.ordered.size else np.empty(0)
+        more = [] if self.value is None else [self.value]
+        return fit_ends(scale, np.array([*ends, *more]))
+
+
+def standardise(
+    scale: Standardise, sums: tuple[int, ...]
+) -> tuple[float, float, float]:
+    """Return mean and deviation from exact sums, rounded once; the offset is zero.
+
+    A deviation that rounding alone explains counts as zero, by scikit-learn's test.
+    """
+    weight, first, _ = sums
+    mean, deviation = find_mean(weight, first), find_deviation(sums)
+    noise = weight / (1 << UNIT) * float(np.finfo(np.float64).eps)
+    # Not squared: that would overflow, or lose what is small.
+    if deviation * sqrt(max(1.0 - noise, 0.0)) <= noise * abs(mean):
+        deviation = 1.0
+    centre = mean if scale.with_mean else 0.0
+    return centre, deviation if scale.with_std else 1.0, 0.0
+
+
+def fit_ends(scale: Scale, ends: Vector) -> tuple[float, float, float]:
+    """Return centre, scale and offset from values that include both extremes."""
+    if isinstance(scale, FitRange):
+        width = float(ends.max() - ends.min())
+        width = 1.0 if width < NO_RANGE else width
+        return float(ends.min()), width / (scale.high - scale.low), scale.low
+    size = float(np.abs(ends).max())
+    return 0.0, 1.0 if size < NO_RANGE else size, 0.0
+
+
+def _learn_flag_scale(
+    scale: Scale | None, hits: int, *, total: int
+) -> tuple[float, float]:
+    """Return scale and offset of a column of zeros and ones, by its exact weights."""
+    if scale is None:
+        return 1.0, 0.0
+    if isinstance(scale, Standardise):
+        sums = (total, hits << UNIT, hits << (2 * UNIT))
+        centre, size, offset = standardise(scale, sums)
+    else:
+        ends = np.array([0.0] * (hits < total) + [1.0] * (hits > 0))
+        centre, size, offset = fit_ends(scale, ends)
+    return size, offset - centre / size
+
+
+def _learn_indicator(spot: _Spot) -> list[Feature]:
+    """Return the indicator of a column's gaps; none if it has no gap."""
+    group, place, column, statistics = spot
+    wanted = group.fill is not None and group.fill.indicator
+    if not wanted or not statistics.has_gaps(place):
+        return []
+    sums = statistics.sums
+    hits = sums.total - sums.powers[0][statistics.sum_place(place)]
+    scale = None if group.scale_first else group.scale
+    size, offset = _learn_flag_scale(scale, hits, total=sums.total)
+    name = f"missingindicator_{column.source}"
+    return [Feature(name, place, GAP, 0.0, size, offset, nan)]
+
+
+def _learn_flags(spot: _Spot) -> list[Feature]:
+    """Return the flags of a column of categories."""
+    group, place, column, statistics = spot
+    total, features = statistics.sums.total, []
+    for key, codes in _name_flags(spot):
+        real = [code for code in codes if code != UNKNOWN]
+        hits = statistics.weight_of(place, real)
+        size, offset = _learn_flag_scale(group.scale, hits, total=total)
+        name = f"{column.source}_{'nan' if key is None else key}"
+        features.append(Feature(name, place, codes, 0.0, size, offset, nan))
+    return features
+
+
+def _name_flags(spot: _Spot) -> list[tuple[Any, tuple[int, ...]]]:
+    """Return the category and the codes of each flag of a column."""
+    group, place, column, statistics = spot
+    encode, counts = group.encode, statistics.counts[str(place)]
+    assert isinstance(encode, OneHot)
+    pairs = zip(column.categories, column.codes, strict=True)
+    codes: dict[Any, tuple[int, ...]] = {key: (code,) for key, code in pairs}
+    if group.fill is not None and group.fill.strategy == "most_frequent":
+        codes = _fill_most_frequent(codes, counts)
+        codes.pop(None, None)  # nothing is left to fill it with
+    sizes = {key: int(counts[list(own)].sum()) for key, own in codes.items()}
+    if encode.categories is None:
+        codes = {key: own for key, own in codes.items() if sizes[key]}
+    kept = np.array([sizes[key] for key in codes], dtype=np.int64)
+    rare = find_infrequent(encode, kept, n_rows=statistics.n_rows)
+    named = [pair for pair, few in zip(codes.items(), rare, strict=True) if not few]
+    if rare.any():
+        few = [own for own, few in zip(codes.values(), rare, strict=True) if few]
+        shared = [code for own in few for code in own]
+        if encode.unknown in ("infrequent_if_exist", "warn"):
+            shared.append(UNKNOWN)
+        named.append(("infrequent_sklearn", tuple(shared)))
+    if encode.drop == "first" or (encode.drop == "if_binary" and len(named) == 2):
+        named = named[1:]
+    return named
+
+
+def _fill_most_frequent(
+    codes: dict[Any, tuple[int, ...]], counts: NDArray[np.int64]
+) -> dict[Any, tuple[int, ...]]:
+    """Return the codes of each category, gaps counted to the most frequent one."""
+    most = find_most_frequent(codes, counts)
+    if most is None or None not in codes:
+        return codes
+    known = {key: own for key, own in codes.items() if key is not None}
+    return {**known, most: (*known[most], *codes[None])}
+
+
+def find_most_frequent(
+    codes: Mapping[Any, tuple[int, ...]], counts: NDArray[np.int64]
+) -> Any:
+    """Return the most frequent category, of equals the first; None if there is none."""
+    known = {key: counts[own[0]] for key, own in codes.items() if key is not None}
+    most = max(known, key=known.__getitem__, default=None)
+    return most if most is not None and known[most] else None
+
+
+def find_infrequent(
+    encode: OneHot, counts: NDArray[np.int64], *, n_rows: int
+) -> NDArray[np.bool]:
+    """Return which categories share a feature, as scikit-learn decides."""
+    rare = np.zeros(len(counts), dtype=bool)
+    if encode.least is not None:
+        whole = isinstance(encode.least, int)
+        rare = counts < (encode.least if whole else encode.least * n_rows)
+    if encode.most is not None:
+        # scikit-learn counts the shared feature in any case.
+        n_features = len(counts) - int(rare.sum()) + 1
+        if n_features > encode.most:
+            order = np.argsort(counts, kind="stable")
+            rare[order[: len(order) - (encode.most - 1)]] = True
+    return rare

@@ -1,0 +1,464 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PipelineModel: a private model whose preprocessing forgets with it.
+
+Its training rows are raw rows. A request subtracts them from exact statistics, so that
+what is learned is to the last bit what the remaining rows give; then from sums over the
+features as they were at the anchor, of which the present features are a linear map
+(``feature_maps``). The answer, its radius and its release are about the present
+features: those of fitting the whole pipeline again. Rows are read only where the answer
+does not fit the budget, or the features do not follow from those at the anchor.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from time import perf_counter
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from ..core.arrays import Index, Vector, replace_fields
+from ..core.linalg import threads_for
+from ..core.losses import Loss
+from ..core.objective import Objective, Rows
+from ..core.packing import stored
+from ..exceptions import CannotRemove, InvalidInput
+from ..private_model.answers import (
+    MEASURED,
+    REFUSALS,
+    Agreement,
+    Answer,
+    anchor_answer,
+    answer_removal,
+    improve_answer,
+    retrain_answer,
+)
+from ..private_model.labels import has_fewer_classes
+from ..private_model.model import (
+    NO_ROWS,
+    PrivateModel,
+    Remaining,
+    count_request,
+    resize_account,
+    with_fewer_classes,
+)
+from ..promise.budget import Budget
+from ..removal import Mechanism, State
+from ..removal.lift import lift_state
+from ..removal.summary import summarise
+from .balance import Balance, ClassSums, summarise_classes
+from .columns import Column, Recipe
+from .feature_maps import Reference, drop_emptied, find_map
+from .features import Features
+from .fitted import FittedPreprocessing
+from .learning import find_most_frequent, learn_again, learn_features
+from .statistics import Statistics, count_rows, needs_order
+
+Raw = Callable[[], Rows]
+
+
+@stored
+@dataclass(frozen=True, slots=True, repr=False, eq=False, kw_only=True)
+class PipelineModel(PrivateModel):
+    """A model with its preprocessing. Private.
+
+    ``answer.state`` is about the features at the anchor, ``answer.draft`` about the
+    present ones.
+
+    Attributes
+    ----------
+    recipe, statistics, features
+        What preprocessing does, what it learns from, and what it has learned.
+    reference
+        The features at the anchor.
+    balance, class_sums
+        With balanced classes, their weights and the sums over each; otherwise None.
+    """
+
+    recipe: Recipe
+    statistics: Statistics
+    features: Features
+    reference: Reference
+    balance: Balance | None = None
+    class_sums: ClassSums | None = None
+
+    keeps_raw_rows: ClassVar[bool] = True
+
+    def forget(
+        self,
+        removed: Rows,
+        *,
+        gone: Index | None = None,
+        remaining: Remaining | None = None,
+        n_subjects: int = 1,
+        spend: bool = False,
+    ) -> Self:
+        """Return the model without these raw rows, its preprocessing included."""
+        if not len(removed):
+            return self
+        clock = perf_counter()
+        labels = self._labels_without(removed, gone)
+        if has_fewer_classes(labels, self.labels):
+            fewer = with_fewer_classes(replace(self, labels=labels))
+            left = fewer._find_raw(gone, remaining)
+            assert left is not None
+            return fewer.refit(fewer.objective, left(), n_subjects=n_subjects)
+        after = count_request(
+            self._learn_without(removed), len(removed), n_subjects=n_subjects
+        )
+        after = replace_fields(after, labels=labels)
+        raw = after._find_raw(gone, remaining)
+        found = self._remove(after, removed, at_hand=raw is not None, spend=spend)
+        if found is None:
+            if raw is None:
+                raise CannotRemove(
+                    "without these rows a column changes so much that the remaining "
+                    "rows must be read again, and they are not kept; fit with "
+                    "keep_data=True, or declare categories"
+                )
+            return after._retrain(raw())._since(clock)
+        base, sums, answer = found
+        after = replace_fields(after, class_sums=sums)
+        if raw is None or answer.fits(self.budget):
+            return after._keep(answer, base)._since(clock)
+        rows, again = raw(), MEASURED in self.answer.decisions
+        better = improve_answer(
+            self.agreement, answer, remaining=after.encode(rows), again=again
+        )
+        if better.state.gradient is answer.state.gradient:  # measured, not anchored
+            return after._keep(better, base)._since(clock)
+        return after._anchor(better, rows)._since(clock)
+
+    def refit(
+        self,
+        objective: Objective,
+        remaining: Rows,
+        *,
+        n_subjects: int,
+        start: Vector | None = None,
+    ) -> Self:
+        """Return the model of a full fit to the raw rows that remain."""
+        del start  # the features may be others
+        clock = perf_counter()
+        n_removed = self.n_samples - self.n_removed - len(remaining)
+        recipe, statistics, features = learn(self.recipe, remaining)
+        model = replace(
+            count_request(self, n_removed, n_subjects=n_subjects),
+            agreement=replace(self.agreement, objective=objective),
+            recipe=recipe,
+            statistics=statistics,
+            features=features,
+            balance=balance_of(recipe, remaining, loss=objective.loss),
+        )
+        return model._retrain(remaining)._since(clock)
+
+    def reanchor(self, remaining: Rows) -> Self:
+        """Return the model with its sums rebuilt from the remaining rows."""
+        present = self.answer
+        if self.balance is not None:
+            state = present.state.replace(weight=self.balance.total)
+            present = replace(present, state=state)
+        answer = anchor_answer(self.agreement, present, remaining=remaining)
+        raw = PrivateModel.remaining_rows(self)
+        assert raw is not None
+        return self._anchor(answer, raw)
+
+    def remaining_rows(self, gone: Index = NO_ROWS) -> Rows | None:
+        """Return the remaining rows but these, as the model sees them."""
+        raw = PrivateModel.remaining_rows(self, gone)
+        return None if raw is None else self.encode(raw)
+
+    @property
+    def public_parts(self) -> dict[str, Any]:
+        """What predictions need besides the release."""
+        described = self.recipe.described
+        columns = publish_columns(self.recipe, self.statistics)
+        fitted = None
+        if self.recipe.given:
+            fitted = FittedPreprocessing.of(described, columns, self.features)
+        classes = None if self.labels is None else self.labels.classes
+        return {
+            "classes": classes,
+            "declared": self.scope.declared,
+            "preprocessing": fitted,
+        }
+
+    def _since(self, clock: float) -> Self:
+        """Return the model with the time its request took."""
+        return replace_fields(self, seconds=perf_counter() - clock)
+
+    def encode(self, rows: Rows) -> Rows:
+        """Return raw rows as the model sees them."""
+        raw, encoded = rows, self.features.encode(np.asarray(rows.X))
+        if self.balance is not None:
+            raw = self.balance.weigh(raw)
+        return self.objective.rows(encoded, raw.y, raw.weight)
+
+    def _learn_without(self, removed: Rows) -> Self:
+        """Return the model with its preprocessing learned without these rows."""
+        statistics = self.statistics.without(np.asarray(removed.X))
+        recipe = drop_categories(self.recipe, statistics)
+        if recipe is self.recipe:
+            features = learn_again(recipe, statistics, before=self.features)
+        else:
+            features = learn_features(recipe, statistics)
+        self.objective.require_columns(len(features) + self.objective.intercept)
+        balance = self.balance
+        if balance is not None:
+            balance = balance.without(self._with_current_labels(removed))
+        return replace_fields(
+            self,
+            recipe=recipe,
+            statistics=statistics,
+            features=features,
+            balance=balance,
+        )
+
+    def _remove(
+        self, after: Self, removed: Rows, *, at_hand: bool, spend: bool
+    ) -> tuple[State, ClassSums | None, Answer] | None:
+        """Return the sums without these rows, and the mechanism's answer.
+
+        None if only the rows can tell.
+        """
+        mechanism = self.agreement.mechanism
+        if not _follows_features(mechanism):
+            return None
+        e = self.reference.encode(np.asarray(removed.X))
+        rows, sums = replace(self._with_current_labels(removed), X=e), self.class_sums
+        weighed = rows if sums is None else sums.then.weigh(rows)
+        try:
+            with threads_for(self.answer.state.anchor.size):
+                base = mechanism.update(self.answer.state, weighed, spend=spend)
+                present = base
+                if sums is not None:
+                    assert after.balance is not None
+                    sums = sums.without(rows)
+                    present = sums.combine(base, after.balance)
+                state = after._lift(present)
+                if state is None:
+                    return None
+                answer = answer_removal(self.agreement, state, rows=None)
+                return base, sums, answer
+        except REFUSALS:
+            if spend or not at_hand:
+                raise
+            return None
+
+    def _lift(self, base: State) -> State | None:
+        """Return the state of the present features, if they follow from the sums."""
+        reference, statistics = self.reference, self.statistics
+        outputs = self.objective.loss.outputs
+        base = _settle(base, reference, statistics=statistics)
+        if reference.plain and self.features.equals(reference.features):
+            return base
+        found = find_map(
+            reference, self.features, statistics=statistics, outputs=outputs
+        )
+        return None if found is None else lift_state(base, found)
+
+    def _find_raw(self, gone: Index | None, remaining: Remaining | None) -> Raw | None:
+        """Return how to get the remaining raw rows; None if nobody keeps them."""
+        if remaining is not None:
+            return lambda: self._with_current_labels(self._fetch(remaining))
+        if gone is None or (self.training_rows or self.fetch) is None:
+            return None
+
+        def raw() -> Rows:
+            rows = PrivateModel.remaining_rows(self, gone)
+            assert rows is not None
+            return rows
+
+        return raw
+
+    def _retrain(self, raw: Rows) -> Self:
+        """Return the model of a full fit to these raw rows."""
+        rows, start = self.encode(raw), self.answer.draft.theta
+        size = rows.X.shape[1] * self.objective.loss.outputs
+        answer = retrain_answer(
+            self.agreement, rows, start=start if start.size == size else None
+        )
+        return self._anchor(answer, raw)
+
+    def _keep(self, answer: Answer, base: State) -> Self:
+        """Return the model with an answer that was derived from these sums."""
+        model, kept = resize_account(self, answer.draft.theta.size), answer.state
+        if kept.features is not None:
+            last = kept.features.lift(answer.draft.theta)
+            kept = base.replace(weight=kept.weight).answered(last)
+        elif self.balance is not None:
+            kept = base.answered(answer.draft.theta)
+        return replace_fields(model, answer=replace(answer, state=kept))
+
+    def _anchor(self, answer: Answer, raw: Rows) -> Self:
+        """Return the model with an answer made from the remaining raw rows.
+
+        Its features are those at the anchor from now on.
+        """
+        model = resize_account(self, answer.draft.theta.size)
+        reference = Reference.of(
+            self.features, self.statistics, intercept=self.objective.intercept
+        )
+        answer, sums = anchor_at(
+            self.agreement, answer, reference=reference, raw=raw, balance=self.balance
+        )
+        return replace_fields(
+            model, answer=answer, reference=reference, class_sums=sums
+        )
+
+
+def require_pipeline(recipe: Recipe, budget: Budget | None, *, keep_data: bool) -> None:
+    """Refuse what cannot be promised of a model with preprocessing."""
+    if budget is not None and budget.row_norm is not None:
+        raise InvalidInput(
+            f"row_norm={budget.row_norm:g} with preprocessing: how long a row is "
+            "depends on what is learned; leave row_norm out"
+        )
+    for group in recipe.described.groups:
+        if not keep_data and needs_order(group):
+            raise InvalidInput(
+                "keep_data=False, and the preprocessing of "
+                f"{', '.join(map(repr, group.columns[:4]))} needs extremes, a median "
+                "or the most frequent value, which take the values themselves; set "
+                "keep_data=True, or use StandardScaler and the mean"
+            )
+
+
+def require_following(mechanism: Mechanism) -> None:
+    """Refuse a mechanism that cannot do without rows where features change."""
+    if not _follows_features(mechanism):
+        raise InvalidInput(
+            f"mechanism={type(mechanism).__name__.lower()!r} with preprocessing and "
+            "keep_data=False: every request changes what is learned, and without rows "
+            "only 'newton' can follow; set mechanism='newton', or keep_data=True"
+        )
+
+
+def _follows_features(mechanism: Mechanism) -> bool:
+    """Whether a mechanism can answer from the state of other features."""
+    return getattr(mechanism, "follows_features", False)
+
+
+def fit_pipeline(
+    objective: Objective, raw: Rows, *, recipe: Recipe, **options: Any
+) -> PipelineModel:
+    """Fit preprocessing and model to raw rows; options as ``PrivateModel.fit``.
+
+    A start is used if it has as many parameters as the features call for.
+    """
+    recipe, statistics, features = learn(recipe, raw)
+    balance = balance_of(recipe, raw, loss=objective.loss)
+    weight = raw.weight if balance is None else balance.weigh(raw).weight
+    rows = objective.rows(features.encode(np.asarray(raw.X)), raw.y, weight)
+    start = options.pop("start", None)
+    if start is not None and start.size != rows.X.shape[1] * objective.loss.outputs:
+        start = None
+    model = PrivateModel.fit(objective, rows, start=start, **options)
+    reference = Reference.of(features, statistics, intercept=objective.intercept)
+    answer, sums = anchor_at(
+        model.agreement, model.answer, reference=reference, raw=raw, balance=balance
+    )
+    plain = {one.name: getattr(model, one.name) for one in fields(PrivateModel)}
+    return PipelineModel(
+        **plain | {"answer": answer},
+        recipe=recipe,
+        statistics=statistics,
+        features=features,
+        reference=reference,
+        balance=balance,
+        class_sums=sums,
+    )
+
+
+def balance_of(recipe: Recipe, raw: Rows, *, loss: Loss) -> Balance | None:
+    """Return the weights of balanced classes; None if classes are not balanced."""
+    return Balance.of(raw, max(2, loss.outputs)) if recipe.balanced else None
+
+
+def learn(recipe: Recipe, raw: Rows) -> tuple[Recipe, Statistics, Features]:
+    """Return what preprocessing learns from raw rows."""
+    statistics = count_rows(recipe, np.asarray(raw.X))
+    recipe = drop_categories(recipe, statistics)
+    return recipe, statistics, learn_features(recipe, statistics)
+
+
+def anchor_at(
+    agreement: Agreement,
+    answer: Answer,
+    *,
+    reference: Reference,
+    raw: Rows,
+    balance: Balance | None,
+) -> tuple[Answer, ClassSums | None]:
+    """Return the answer with its sums over the rows e of a reference.
+
+    And, with balanced classes, the sums over each class.
+    """
+    if reference.plain and balance is None:
+        return answer, None
+    outputs = agreement.objective.loss.outputs
+    theta = reference.extend(answer.draft.theta.reshape(-1, outputs)).ravel()
+    rows = Rows(reference.encode(np.asarray(raw.X)), raw.y, raw.weight)
+    weighed = rows if balance is None else balance.weigh(rows)
+    objective = agreement.objective_for(weighed)
+    summary = summarise(objective, weighed, theta=theta)
+    sums = None
+    if balance is not None:
+        weight = weighed.total_weight
+        parts = summarise_classes(objective, rows, theta=theta, weight=weight)
+        sums = ClassSums(parts, balance)
+    return replace(answer, state=agreement.mechanism.init(summary)), sums
+
+
+def drop_categories(recipe: Recipe, statistics: Statistics) -> Recipe:
+    """Return the recipe without categories that nobody has any more.
+
+    A missing value is a category too; declared ones stay. The same recipe is returned
+    if nothing changes.
+    """
+    columns = list(recipe.columns)
+    for place, group in enumerate(recipe.groups):
+        column, counts = columns[place], statistics.counts.get(str(place))
+        declared = getattr(group.encode, "categories", None) is not None
+        if counts is None or declared or counts[list(column.codes)].all():
+            continue
+        present = set(np.flatnonzero(counts).tolist())
+        if group.fill is not None and None in column.categories:
+            # What is missing later has the code of the most frequent category.
+            present.add(column.codes[column.categories.index(None)])
+        if present < set(column.codes):
+            columns[place] = column.keep(present)
+    if all(new is old for new, old in zip(columns, recipe.columns, strict=True)):
+        return recipe
+    return replace(recipe, columns=tuple(columns))
+
+
+def publish_columns(recipe: Recipe, statistics: Statistics) -> tuple[Column, ...]:
+    """Return the columns as predictions read them.
+
+    A missing category is read as the most frequent one, if that fills it: then nothing
+    says whether one was missing in the rows.
+    """
+    published = []
+    for place, (group, column) in enumerate(
+        zip(recipe.groups, recipe.columns, strict=True)
+    ):
+        fill = None if group.fill is None else group.fill.strategy
+        if column.kind == "category" and fill == "most_frequent":
+            pairs = zip(column.categories, column.codes, strict=True)
+            codes = {key: (code,) for key, code in pairs}
+            most = find_most_frequent(codes, statistics.counts[str(place)])
+            known = {code for key, (code,) in codes.items() if key is not None}
+            column = replace(column.keep(known), filled=most)
+        published.append(column)
+    return tuple(published)
+
+
+def _settle(base: State, reference: Reference, *, statistics: Statistics) -> State:
+    """Return the state with an anchor without parameters of emptied categories."""
+    outputs = base.objective.loss.outputs
+    anchor, last = (
+        drop_emptied(reference, theta.reshape(-1, outputs), statistics=statistics)
+        for theta in (base.anchor, base.last)
+    )
+    pull = base.objective.quadratic_gradient(anchor.ravel())
+    return base.replace(anchor=anchor.ravel(), last=last.ravel(), pull=pull)

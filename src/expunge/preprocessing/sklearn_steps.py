@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""scikit-learn's transformers as descriptions, and back as fitted transformers.
+
+``describe`` reads an unfitted transformer: a single one, a Pipeline, or a
+ColumnTransformer of them. Transformers are recognised by their exact class, because a
+subclass may do something else; a setting without a counterpart is refused, never
+approximated.
+
+``make_transformer`` goes the other way: a fitted ColumnTransformer that gives the same
+features in the same order, with nothing in it but what transforming needs.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from numbers import Integral
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import (
+    MaxAbsScaler,
+    MinMaxScaler,
+    OneHotEncoder,
+    OrdinalEncoder,
+    StandardScaler,
+)
+from sklearn.utils._indexing import _get_column_indices
+
+from ..exceptions import InvalidInput, Unsupported
+from .description import (
+    FillGaps,
+    FitRange,
+    FitSize,
+    Group,
+    OneHot,
+    Ordinal,
+    Preprocessing,
+    Source,
+    Standardise,
+)
+
+Described = FillGaps | Standardise | FitRange | FitSize | OneHot | Ordinal
+MISSING = "missing_value"  # what scikit-learn fills text with, unless told otherwise
+WORKING = (
+    "StandardScaler, MinMaxScaler, MaxAbsScaler, OneHotEncoder, OrdinalEncoder with "
+    "declared categories and SimpleImputer, alone, in a Pipeline or in a "
+    "ColumnTransformer"
+)
+
+
+def describe(preprocessing: Any, X: Any) -> Preprocessing:
+    """Return what a transformer does with the columns of X.
+
+    Parameters
+    ----------
+    preprocessing
+        A transformer, which is not fitted here, or a description, which is returned.
+    X
+        The table, for its columns.
+    """
+    if isinstance(preprocessing, Preprocessing):
+        return preprocessing
+    if not hasattr(X, "shape"):
+        X = np.asarray(X, dtype=object)
+    names = _column_names(X)
+    groups = [
+        group
+        for group in _describe_groups(preprocessing, X, columns=tuple(names))
+        if group.columns
+    ]
+    if not groups:
+        raise InvalidInput("preprocessing uses no column; name some, or leave it out")
+    return Preprocessing(tuple(groups))
+
+
+def _column_names(X: Any) -> list[Source]:
+    """Return how the columns of a table are found: by name if they have names."""
+    if hasattr(X, "columns"):
+        names = list(X.columns)
+        if all(isinstance(name, str) for name in names):
+            if len(set(names)) < len(names):
+                twice = next(name for name in names if names.count(name) > 1)
+                raise InvalidInput(
+                    f"the table has two columns named {twice!r}; rename one"
+                )
+            return names
+        return list(range(len(names)))
+    if np.ndim(X) != 2:
+        raise InvalidInput(
+            f"X has shape {np.shape(X)}; it must be (rows, columns), even for one row"
+        )
+    return list(range(np.shape(X)[1]))
+
+
+def _describe_groups(step: Any, X: Any, *, columns: tuple[Source, ...]) -> list[Group]:
+    """Return the groups of a transformer of these columns."""
+    if isinstance(step, str):
+        return [] if step == "drop" else [Group(columns)]
+    if type(step) is Pipeline:
+        return _describe_pipeline(step, X, columns=columns)
+    if type(step) is ColumnTransformer:
+        return _describe_column_transformer(step, X, columns=columns)
+    return [_add_step(Group(columns), _describe_step(step, len(columns)), given=step)]
+
+
+def _describe_pipeline(
+    pipeline: Pipeline, X: Any, *, columns: tuple[Source, ...]
+) -> list[Group]:
+    """Return the groups of the first step, with the later ones added to each."""
+    steps = [step for _, step in pipeline.steps if step not in (None, "passthrough")]
+    if not steps:
+        return [Group(columns)]
+    groups = _describe_groups(steps[0], X, columns=columns)
+    for step in steps[1:]:
+        if type(step) in (Pipeline, ColumnTransformer):
+            raise Unsupported(
+                f"{type(step).__name__} after another step; put the ColumnTransformer "
+                "first, with what its columns go through inside it"
+            )
+        groups = [
+            _add_step(group, _describe_step(step, len(group.columns)), given=step)
+            for group in groups
+        ]
+    return groups
+
+
+def _describe_column_transformer(
+    table: ColumnTransformer, X: Any, *, columns: tuple[Source, ...]
+) -> list[Group]:
+    """Return the groups of a ColumnTransformer of all columns."""
+    if columns != tuple(_column_names(X)):
+        raise Unsupported(
+            "a ColumnTransformer inside another; name the columns in one of them"
+        )
+    _require_defaults(table, transformer_weights=None)
+    groups: list[Group] = []
+    used: set[int] = set()
+    for _, step, key in table.transformers:
+        places = _get_column_indices(X, key(X) if callable(key) else key)
+        used |= set(places)
+        chosen = tuple(columns[place] for place in places)
+        if chosen:
+            groups += _describe_groups(step, X, columns=chosen)
+    rest = tuple(c for place, c in enumerate(columns) if place not in used)
+    if rest:
+        groups += _describe_groups(table.remainder, X, columns=rest)
+    return groups
+
+
+def _describe_step(step: Any, n_columns: int) -> Described:
+    """Return what one transformer does."""
+    reader = READERS.get(type(step))
+    if reader is None:
+        raise Unsupported(
+            f"{type(step).__name__} as preprocessing: what it learns from the rows "
+            f"cannot be unlearned; use {WORKING}"
+        )
+    described: Described = reader(step, n_columns)
+    return described
+
+
+def _add_step(group: Group, step: Described, *, given: Any) -> Group:
+    """Return the group with one more step, if the order is one we can follow."""
+    name = type(given).__name__
+    if isinstance(step, OneHot | Ordinal):
+        first = group.encode is None and group.scale is None
+        if not first or (group.fill is not None and isinstance(step, Ordinal)):
+            raise _wrong_order(name)
+        if group.fill is not None and group.fill.indicator:
+            raise Unsupported(
+                "SimpleImputer(add_indicator=True) before OneHotEncoder; leave "
+                "add_indicator out: missing values are a category of their own"
+            )
+        fill = group.fill
+        if fill is not None and fill.strategy == "constant" and fill.value is None:
+            fill = replace(fill, value=MISSING)
+        return replace(group, encode=step, fill=fill)
+    if isinstance(step, FillGaps):
+        if group.fill is not None or isinstance(group.encode, OneHot):
+            raise _wrong_order(name)
+        return replace(group, fill=step, scale_first=group.scale is not None)
+    if group.scale is not None or group.scale_first:
+        raise _wrong_order(name)
+    return replace(group, scale=step)
+
+
+def _wrong_order(name: str) -> Unsupported:
+    return Unsupported(
+        f"{name} at this place; columns may be filled (SimpleImputer), then encoded "
+        "(OneHotEncoder, OrdinalEncoder first), then scaled, each once"
+    )
+
+
+def _require_defaults(step: Any, **wanted: Any) -> None:
+    """Refuse settings that are not what is given here."""
+    for name, value in wanted.items():
+        given = getattr(step, name)
+        same = given is value or given == value
+        if not same and not (given != given and value != value):
+            raise Unsupported(
+                f"{type(step).__name__}({name}={given!r}) has no counterpart that can "
+                f"forget; leave {name} at its default"
+            )
+
+
+def _read_imputer(step: Any, n_columns: int) -> FillGaps:
+    del n_columns
+    _require_defaults(step, missing_values=np.nan, keep_empty_features=False)
+    if step.strategy not in ("mean", "median", "most_frequent", "constant"):
+        raise Unsupported(
+            f"SimpleImputer(strategy={step.strategy!r}); use 'mean', 'median', "
+            "'most_frequent' or 'constant'"
+        )
+    value = step.fill_value if step.strategy == "constant" else None
+    return FillGaps(step.strategy, value, bool(step.add_indicator))
+
+
+def _read_standard(step: Any, n_columns: int) -> Standardise:
+    del n_columns
+    return Standardise(bool(step.with_mean), bool(step.with_std))
+
+
+def _read_min_max(step: Any, n_columns: int) -> FitRange:
+    del n_columns
+    _require_defaults(step, clip=False)
+    low, high = map(float, step.feature_range)
+    if not low < high:
+        raise InvalidInput(
+            f"MinMaxScaler(feature_range={step.feature_range}); the first must be "
+            "below the second"
+        )
+    return FitRange(low, high)
+
+
+def _read_max_abs(step: Any, n_columns: int) -> FitSize:
+    del n_columns
+    if hasattr(step, "clip"):
+        _require_defaults(step, clip=False)
+    return FitSize()
+
+
+def _read_one_hot(step: Any, n_columns: int) -> OneHot:
+    if not (step.drop is None or step.drop in ("first", "if_binary")):
+        raise Unsupported(
+            f"OneHotEncoder(drop={step.drop!r}); use None, 'first' or 'if_binary'"
+        )
+    least, most = step.min_frequency, step.max_categories
+    return OneHot(
+        _read_categories(step, n_columns),
+        step.handle_unknown,
+        int(least) if isinstance(least, Integral) else least,
+        None if most is None else int(most),
+        step.drop,
+    )
+
+
+def _read_ordinal(step: Any, n_columns: int) -> Ordinal:
+    _require_defaults(step, min_frequency=None, max_categories=None)
+    declared = _read_categories(step, n_columns)
+    if declared is None:
+        raise Unsupported(
+            "OrdinalEncoder() without categories: an order learned from the rows would "
+            "change when somebody leaves; declare it: OrdinalEncoder(categories=[...])"
+        )
+    _require_defaults(step, encoded_missing_value=np.nan)
+    unknown = None
+    if step.handle_unknown == "use_encoded_value":
+        unknown = float(step.unknown_value)
+    return Ordinal(declared, unknown)
+
+
+def _read_categories(step: Any, n_columns: int) -> tuple[tuple[Any, ...], ...] | None:
+    """Return the declared categories of each column; None if they are learned."""
+    if isinstance(step.categories, str):
+        return None
+    declared = tuple(
+        tuple(None if value != value else _plain(value) for value in one)
+        for one in step.categories
+    )
+    if len(declared) != n_columns:
+        raise InvalidInput(
+            f"{type(step).__name__}: categories of {len(declared)} columns for "
+            f"{n_columns} columns; give one list for each"
+        )
+    return declared
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+READERS: Mapping[type, Callable[[Any, int], Described]] = MappingProxyType(
+    {
+        SimpleImputer: _read_imputer,
+        StandardScaler: _read_standard,
+        MinMaxScaler: _read_min_max,
+        MaxAbsScaler: _read_max_abs,
+        OneHotEncoder: _read_one_hot,
+        OrdinalEncoder: _read_ordinal,
+    }
+)

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plain, fitted ColumnTransformer from what preprocessing has learned.
+
+scikit-learn has no way to make a fitted transformer from numbers, so one is fitted to a
+few made-up rows, which show it every category and where values may be missing; then
+what it learned from them is replaced by what was learned from the real ones. Counts and
+extremes that transforming does not need are left out of it.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import (
+    MaxAbsScaler,
+    MinMaxScaler,
+    OneHotEncoder,
+    OrdinalEncoder,
+    StandardScaler,
+)
+
+from ..core.arrays import Index
+from .description import FitRange, Group, OneHot, Ordinal, Source, Standardise
+from .features import GAP, Features
+from .fitted import FittedPreprocessing
+
+# Rows that make a category frequent among the made-up ones, or none of them.
+INFREQUENT, EVERYTHING = 2, 10**9
+
+
+def make_transformer(
+    fitted: FittedPreprocessing, names: Sequence[Source], *, named: bool
+) -> ColumnTransformer:
+    """Return a fitted ColumnTransformer that gives the same features.
+
+    Parameters
+    ----------
+    fitted
+        What was learned.
+    names
+        All columns of the table, in order.
+    named
+        Whether columns have names, so that a data frame is expected.
+    """
+    parts = [(f"part{n}", part) for n, part in enumerate(_find_parts(fitted))]
+    table = ColumnTransformer(
+        [(name, part.make_steps(), part.sources) for name, part in parts],
+        remainder="drop",
+        sparse_threshold=0.0,
+    )
+    table.fit(_make_rows(fitted, names, named=named))
+    for name, part in parts:
+        part.set_learned(table.named_transformers_[name])
+    return table
+
+
+def _find_parts(fitted: FittedPreprocessing) -> list["_Part"]:
+    """Return what is transformed together: a group of numbers, or one category."""
+    parts, first = [], 0
+    for group in fitted.described.groups:
+        own = range(first, first + len(group.columns))
+        first += len(group.columns)
+        # Nothing is left of a column that has no feature.
+        places = [p for p in own if (fitted.features.layout.columns == p).any()]
+        if isinstance(group.encode, OneHot):
+            parts += [_Part(group, [place], fitted) for place in places]
+        elif places:
+            parts.append(_Part(group, places, fitted))
+    return parts
+
+
+class _Part:
+    """Columns of a group that are transformed together."""
+
+    def __init__(
+        self, group: Group, places: list[int], fitted: FittedPreprocessing
+    ) -> None:
+        self.group, self.places, self.fitted = group, places, fitted
+        self.sources = [fitted.columns[place].source for place in places]
+
+    def make_steps(self) -> Any:
+        """Return the steps, not fitted."""
+        group, steps = self.group, []
+        if group.fill is not None and not group.scale_first:
+            steps.append(("fill", self._make_imputer()))
+        if isinstance(group.encode, OneHot):
+            steps.append(("encode", self._make_one_hot(group.encode)))
+        elif isinstance(group.encode, Ordinal):
+            steps.insert(0, ("encode", self._make_ordinal(group.encode)))
+        if group.scale is not None:
+            steps.append(("scale", self._make_scaler()))
+        if group.fill is not None and group.scale_first:
+            steps.append(("fill", self._make_imputer()))
+        return Pipeline(steps) if steps else "passthrough"
+
+    def _make_imputer(self) -> SimpleImputer:
+        fill = self.group.fill
+        assert fill is not None
+        return SimpleImputer(
+            strategy=fill.strategy,
+            fill_value=fill.value,
+            add_indicator=fill.indicator,
+        )
+
+    def _make_one_hot(self, encode: OneHot) -> OneHotEncoder:
+        (place,) = self.places
+        column = self.fitted.columns[place]
+        rare = set(rare_codes(self.fitted.features, place)) & set(column.codes)
+        keys = _with_nan(column.categories)
+        least = None
+        if rare:
+            least = INFREQUENT if len(rare) < len(keys) else EVERYTHING
+        return OneHotEncoder(
+            categories=[keys],
+            handle_unknown=encode.unknown,
+            min_frequency=least,
+            drop=encode.drop,
+            sparse_output=False,
+        )
+
+    def _make_ordinal(self, encode: Ordinal) -> OrdinalEncoder:
+        declared = [
+            _with_nan(self.fitted.columns[place].categories) for place in self.places
+        ]
+        if encode.unknown is None:
+            return OrdinalEncoder(categories=declared)
+        return OrdinalEncoder(
+            categories=declared,
+            handle_unknown="use_encoded_value",
+            unknown_value=encode.unknown,
+        )
+
+    def _make_scaler(self) -> Any:
+        scale = self.group.scale
+        if isinstance(scale, Standardise):
+            return StandardScaler(with_mean=scale.with_mean, with_std=scale.with_std)
+        if isinstance(scale, FitRange):
+            return MinMaxScaler(feature_range=(scale.low, scale.high))
+        return MaxAbsScaler()
+
+    def set_learned(self, steps: Any) -> None:
+        """Replace what fitted steps have learned from made-up rows."""
+        if isinstance(steps, str) or not isinstance(steps, Pipeline):
+            return
+        features = self.fitted.features
+        at = np.flatnonzero(np.isin(features.layout.columns, self.places))
+        numbers = np.array(
+            [j for j in at if features.layout.codes[j] is None], dtype=np.intp
+        )
+        for name, step in steps.steps:
+            if name == "fill" and numbers.size:
+                self._set_fill(step, numbers)
+            elif name == "fill":
+                filled = self.fitted.columns[self.places[0]].filled
+                step.statistics_ = np.array([filled], dtype=object)
+            elif name == "scale":
+                self._set_scale(step, numbers if self.group.scale_first else at)
+
+    def _set_fill(self, step: SimpleImputer, numbers: Index) -> None:
+        """Set what fills the gaps: as the column is, or scaled if that comes first."""
+        features = self.fitted.features
+        filled = features.missing[numbers]
+        if not self.group.scale_first:
+            scale, offset = features.scale[numbers], features.offset[numbers]
+            filled = (filled - offset) * scale + features.centre[numbers]
+        # A column without a number has nothing but its indicator.
+        step.statistics_ = np.full(len(self.places), np.nan)
+        at = np.searchsorted(self.places, features.layout.columns[numbers])
+        step.statistics_[at] = filled
+
+    def _set_scale(self, step: Any, at: Index) -> None:
+        """Set centre and scale of the features at these places."""
+        features = self.fitted.features
+        scale = features.scale[at]
+        # A flag over its scale plus an offset is a flag less a mean, over the scale.
+        shift = features.offset[at] - features.centre[at] / scale
+        if isinstance(step, StandardScaler):
+            centre = features.centre[at]
+            step.mean_ = np.where(centre != 0.0, centre, -shift * scale)
+            step.var_, step.scale_ = scale**2, scale
+            if not step.with_std:
+                step.scale_ = step.var_ = None
+            if not step.with_mean and not step.with_std:
+                step.mean_ = None
+        elif isinstance(step, MinMaxScaler):
+            step.scale_, step.min_ = 1.0 / scale, shift
+            for name in ("data_min_", "data_max_", "data_range_"):
+                vars(step).pop(name, None)
+        else:
+            step.scale_ = step.max_abs_ = scale
+        vars(step).pop("n_samples_seen_", None)
+
+
+def rare_codes(features: Features, place: int) -> tuple[int, ...]:
+    """Return the codes of a column's infrequent categories, which share a feature."""
+    for j in np.flatnonzero(features.layout.columns == place):
+        if features.layout.names[j].endswith("_infrequent_sklearn"):
+            return features.layout.codes[j] or ()
+    return ()
+
+
+def _make_rows(
+    fitted: FittedPreprocessing, names: Sequence[Source], *, named: bool
+) -> Any:
+    """Return made-up rows that show every category and where values may be missing."""
+    columns = {
+        column.source: _make_values(fitted, place)
+        for place, column in enumerate(fitted.columns)
+    }
+    length = max(map(len, columns.values()), default=2)
+    filled = {name: _repeat(columns.get(name, [0.0]), length) for name in names}
+    if named:
+        from pandas import DataFrame
+
+        return DataFrame(filled)
+    return np.column_stack([np.array(filled[name], dtype=object) for name in names])
+
+
+def _make_values(fitted: FittedPreprocessing, place: int) -> list[Any]:
+    """Return values of a column: each frequent category twice, the others once."""
+    column = fitted.columns[place]
+    if column.kind == "number":
+        features = fitted.features
+        gap = (place, GAP) in zip(
+            features.layout.columns.tolist(), features.layout.codes, strict=True
+        )
+        return [0.0, 1.0, np.nan] if gap else [0.0, 1.0]
+    if column.kind == "ordinal":
+        return _with_nan(column.categories)
+    rare = rare_codes(fitted.features, place)
+    keys = zip(column.categories, column.codes, strict=True)
+    # Those that may be repeated come first.
+    ordered = sorted(keys, key=lambda pair: pair[1] in rare)
+    return [
+        np.nan if key is None else key
+        for key, code in ordered
+        for _ in range(1 if code in rare else INFREQUENT)
+    ]
+
+
+def _with_nan(categories: Sequence[Any]) -> list[Any]:
+    """Return categories as scikit-learn has them, NaN for a missing one."""
+    return [np.nan if key is None else key for key in categories]
+
+
+def _repeat(values: list[Any], length: int) -> list[Any]:
+    """Return the values, the first of them repeated to the end."""
+    return values + [values[0]] * (length - len(values))

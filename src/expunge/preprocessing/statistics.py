@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Statistics: what preprocessing learns from, kept so that rows can be taken out.
+
+Sums are exact integers, so that a removal gives to the last bit what counting the
+remaining rows gives. Extremes, medians and the most frequent number are no function of
+sums: for the columns that need one, the observed values are kept, sorted, without their
+owners. Categories are counted.
+
+Every row counts once: weights are for the model alone, as in a Pipeline of
+scikit-learn.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.arrays import Index, Matrix, Private, Vector
+from ..core.packing import stored
+from ..exceptions import CannotRemove, UnknownRows
+from .columns import Recipe
+from .description import FitRange, FitSize, Group, OneHot
+from .exact_sums import NOBODY_LEFT, STRANGERS, UNIT, ColumnSums
+
+Counts = NDArray[np.int64]
+
+
+@stored
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Statistics(Private):
+    """Sums, counts and sorted values over raw rows.
+
+    Attributes
+    ----------
+    n_rows
+        Number of rows.
+    summed
+        Positions of the columns that are summed.
+    sums
+        Their exact sums.
+    ordered
+        Sorted observed values of the columns that need them, by position.
+    counts
+        Rows of each code of a column of categories, by position.
+    """
+
+    n_rows: int
+    summed: tuple[int, ...]
+    sums: ColumnSums
+    ordered: Mapping[str, Vector]
+    counts: Mapping[str, Counts]
+
+    def sum_place(self, column: int) -> int:
+        """Return where the sums of a column are."""
+        return self.summed.index(column)
+
+    def has_gaps(self, column: int) -> bool:
+        """Whether a value of this column is missing in some row."""
+        return self.sums.powers[0][self.sum_place(column)] < self.sums.total
+
+    def weight_of(self, column: int, codes: Sequence[int]) -> int:
+        """Return the number of rows with these codes, in units of 2^-UNIT."""
+        counts = self.counts[str(column)]
+        return int(sum(counts[code] for code in codes)) << UNIT
+
+    def without(self, raw: Matrix) -> "Statistics":
+        """Return the statistics without these rows.
+
+        Raises UnknownRows if they cannot all have been there, and CannotRemove if no
+        row would be left.
+        """
+        if len(raw) >= self.n_rows:
+            raise CannotRemove(NOBODY_LEFT)
+        gone = self._count_like(raw)
+        counts = {name: self.counts[name] - gone.counts[name] for name in self.counts}
+        if any((left < 0).any() for left in counts.values()):
+            raise UnknownRows(STRANGERS)
+        return replace(
+            self,
+            n_rows=self.n_rows - len(raw),
+            sums=self.sums.subtract(gone.sums),
+            ordered={
+                name: _delete(values, gone.ordered[name])
+                for name, values in self.ordered.items()
+            },
+            counts=counts,
+        )
+
+    def _count_like(self, raw: Matrix) -> "Statistics":
+        """Return the same statistics of other rows."""
+        sizes = {name: len(counts) for name, counts in self.counts.items()}
+        return _count(raw, summed=self.summed, ordered=tuple(self.ordered), sizes=sizes)
+
+
+def count_rows(recipe: Recipe, raw: Matrix) -> Statistics:
+    """Return the statistics of raw rows that this preprocessing learns from."""
+    summed, ordered, sizes = [], [], {}
+    pairs = zip(recipe.groups, recipe.columns, strict=True)
+    for place, (group, column) in enumerate(pairs):
+        if column.kind == "category":
+            sizes[str(place)] = max(column.codes, default=-1) + 1
+            continue
+        if group.fill is not None or group.scale is not None:
+            summed.append(place)
+        if needs_order(group):
+            ordered.append(str(place))
+    return _count(raw, summed=tuple(summed), ordered=tuple(ordered), sizes=sizes)
+
+
+def needs_order(group: Group) -> bool:
+    """Whether sums do not tell what is learned of these columns of numbers."""
+    if isinstance(group.encode, OneHot):
+        return False
+    fill = None if group.fill is None else group.fill.strategy
+    extremes = isinstance(group.scale, FitRange | FitSize)
+    return extremes or fill in ("median", "most_frequent")
+
+
+def _count(
+    raw: Matrix,
+    *,
+    summed: tuple[int, ...],
+    ordered: tuple[str, ...],
+    sizes: Mapping[str, int],
+) -> Statistics:
+    """Return sums, sorted values and counts of raw rows."""
+    numbers = raw[:, list(summed)]
+    codes = {name: _codes(raw[:, int(name)], sizes[name]) for name in sizes}
+    return Statistics(
+        n_rows=len(raw),
+        summed=summed,
+        sums=ColumnSums.of(numbers, None, highest=2),
+        ordered={name: _sort(raw[:, int(name)]) for name in ordered},
+        counts={
+            name: np.bincount(codes[name], minlength=size).astype(np.int64)
+            for name, size in sizes.items()
+        },
+    )
+
+
+def _codes(column: Vector, size: int) -> Index:
+    """Return the codes in a raw column; refuse those that nobody was fitted with."""
+    if column.min(initial=0.0) < 0.0 or column.max(initial=0.0) >= size:
+        raise UnknownRows(STRANGERS)
+    return column.astype(np.intp)
+
+
+def _sort(column: Vector) -> Vector:
+    """Return the observed values in order."""
+    return np.sort(column[~np.isnan(column)])
+
+
+def _delete(values: Vector, gone: Vector) -> Vector:
+    """Return sorted values without these sorted ones, each of which must be there."""
+    if not gone.size:
+        return values
+    places = np.searchsorted(values, gone)
+    # Of equal values, one place each.
+    places = places + np.arange(len(gone)) - np.searchsorted(gone, gone)
+    if places[-1] >= len(values) or not (values[places] == gone).all():
+        raise UnknownRows(STRANGERS)
+    return np.delete(values, places)

@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random tables with preprocessing for them, and what it must make of their rows.
+
+Numbers are computed again from integers, categories by scikit-learn. Nothing here comes
+from the package under attack.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import (
+    MaxAbsScaler,
+    MinMaxScaler,
+    OneHotEncoder,
+    StandardScaler,
+)
+
+from . import draws
+from .arithmetic import mean_and_deviation
+from .draws import Generator, chance, pick
+from .losses import Array
+
+EPSILON = float(np.finfo(float).eps)
+STRATEGIES = ("mean", "median", "most_frequent", "constant")
+FILLED = "zz"  # a category that takes the place of missing ones
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """What a scaler does: its name, and the ends of a range."""
+
+    name: str
+    low: float = 0.0
+    high: float = 1.0
+
+    @property
+    def needs_order(self) -> bool:
+        """Whether it learns extremes."""
+        return self.name in ("range", "size")
+
+    def step(self) -> Any:
+        """Return scikit-learn's scaler, not fitted."""
+        made = {
+            "standard": StandardScaler(),
+            "deviation": StandardScaler(with_mean=False),
+            "mean": StandardScaler(with_std=False),
+            "range": MinMaxScaler((self.low, self.high)),
+            "size": MaxAbsScaler(),
+        }
+        return made[self.name]
+
+    def apply(self, column: Array, weight: Array) -> Array:
+        """Return a column scaled by what its observed entries teach."""
+        centre, size, offset = self.learn(column, weight)
+        return np.asarray((column - centre) / size + offset)
+
+    def learn(self, column: Array, weight: Array) -> tuple[float, float, float]:
+        """Return centre, scale and offset from the observed entries."""
+        seen = column[~np.isnan(column)]
+        if self.name == "range":
+            width = float(seen.max() - seen.min())
+            width = 1.0 if width < 10.0 * EPSILON else width
+            return float(seen.min()), width / (self.high - self.low), self.low
+        if self.name == "size":
+            size = float(np.abs(seen).max())
+            return 0.0, 1.0 if size < 10.0 * EPSILON else size, 0.0
+        mean, deviation = mean_and_deviation(column, weight)
+        if is_constant(mean, deviation, weight[~np.isnan(column)]):
+            deviation = 1.0
+        centre = 0.0 if self.name == "deviation" else mean
+        return centre, 1.0 if self.name == "mean" else deviation, 0.0
+
+
+def is_constant(mean: float, deviation: float, weight: Array) -> bool:
+    """Whether rounding explains a deviation, by scikit-learn's test."""
+    noise = np.longdouble(weight.astype(np.longdouble).sum()) * EPSILON
+    square = np.longdouble(deviation) ** 2
+    return bool(square <= noise * square + (noise * mean) ** 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """A column of numbers: what fills its gaps, and how it is scaled."""
+
+    values: Array
+    strategy: str | None
+    constant: float
+    indicator: bool
+    scaling: Scaling | None
+    scaled_first: bool
+
+    def steps(self) -> Any:
+        """Return scikit-learn's steps, not fitted."""
+        scale = [] if self.scaling is None else [self.scaling.step()]
+        fill = []
+        if self.strategy is not None:
+            value = self.constant if self.strategy == "constant" else None
+            fill.append(
+                SimpleImputer(
+                    strategy=self.strategy,
+                    fill_value=value,
+                    add_indicator=self.indicator,
+                )
+            )
+        both = scale + fill if self.scaled_first else fill + scale
+        return make_pipeline(*both) if both else "passthrough"
+
+    @property
+    def needs_order(self) -> bool:
+        """Whether sums do not tell what is learned."""
+        ordered = self.scaling is not None and self.scaling.needs_order
+        return ordered or self.strategy in ("median", "most_frequent")
+
+    def made(self, stay: Array, weight: Array) -> Array:
+        """Return the features of the remaining rows."""
+        column, weight = self.values[stay], weight[stay]
+        gaps = np.isnan(column)
+        flags = [gaps.astype(float)] if self.indicator and gaps.any() else []
+        numbers = [] if gaps.all() else [self._fill(column)]
+        scaling = self.scaling
+        if scaling is None:
+            return _together(len(column), [*numbers, *flags])
+        if not self.scaled_first:
+            both = [scaling.apply(one, weight) for one in (*numbers, *flags)]
+            return _together(len(column), both)
+        if numbers:
+            centre, size, offset = scaling.learn(column, weight)
+            scaled = (numbers[0] - centre) / size + offset
+            if self.strategy == "constant":
+                scaled = np.where(gaps, self.constant, scaled)
+            numbers = [scaled]
+        return _together(len(column), [*numbers, *flags])
+
+    def _fill(self, column: Array) -> Array:
+        """Return the column with its gaps filled."""
+        if self.strategy is None:
+            return column
+        seen = column[~np.isnan(column)]
+        if self.strategy == "constant":
+            value = self.constant
+        elif self.strategy == "mean":
+            value = mean_and_deviation(seen, np.ones(len(seen)))[0]
+        elif self.strategy == "median":
+            value = float(np.median(seen))
+        else:
+            found, counts = np.unique(seen, return_counts=True)
+            value = float(found[np.argmax(counts)])
+        return np.where(np.isnan(column), value, column)
+
+
+@dataclass(frozen=True, eq=False)
+class Categories:
+    """A column of categories: what fills its gaps, its encoder, and its scaler."""
+
+    values: Array
+    strategy: str | None
+    encoder: OneHotEncoder
+    scaling: Scaling | None
+    needs_order = False
+
+    def steps(self) -> Any:
+        """Return scikit-learn's steps, not fitted."""
+        scale = [] if self.scaling is None else [self.scaling.step()]
+        return make_pipeline(*self._fill_and_encode(), *scale)
+
+    def made(self, stay: Array, weight: Array) -> Array:
+        """Return the features of the remaining rows."""
+        column, weight = self.values[stay][:, None], weight[stay]
+        try:
+            flags = make_pipeline(*self._fill_and_encode()).fit_transform(column)
+        except ValueError:  # nothing is left to encode
+            return np.zeros((len(column), 0))
+        scaling = self.scaling
+        if scaling is not None:
+            flags = [scaling.apply(flag, weight) for flag in flags.T]
+            return _together(len(column), flags)
+        return np.asarray(flags, dtype=float)
+
+    def _fill_and_encode(self) -> list[Any]:
+        steps: list[Any] = [OneHotEncoder(**self.encoder.get_params())]
+        if self.strategy is not None:
+            value = FILLED if self.strategy == "constant" else None
+            steps.insert(0, SimpleImputer(strategy=self.strategy, fill_value=value))
+        return steps
+
+
+Part = Numbers | Categories
+
+
+@dataclass(frozen=True, eq=False)
+class RawTable:
+    """Raw rows, column by column, with their preprocessing."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def rows(self) -> Array:
+        """The rows as users have them, (n, columns), of any type."""
+        columns = [part.values.astype(object) for part in self.parts]
+        return np.column_stack(columns)
+
+    @property
+    def needs_order(self) -> bool:
+        """Whether some column needs its values in order."""
+        return any(part.needs_order for part in self.parts)
+
+    def preprocessing(self) -> ColumnTransformer:
+        """Return scikit-learn's transformer, not fitted."""
+        parts = [(f"c{j}", part.steps(), [j]) for j, part in enumerate(self.parts)]
+        return ColumnTransformer(parts, sparse_threshold=0.0)
+
+    def made(self, stay: Array, weight: Array) -> Array:
+        """Return the features of the remaining rows, learned from these alone."""
+        return np.hstack([part.made(stay, weight) for part in self.parts])
+
+
+def _together(n_rows: int, features: Sequence[Array]) -> Array:
+    """Return features side by side; none is a table without columns."""
+    return np.column_stack(features) if len(features) else np.zeros((n_rows, 0))
+
+
+def draw_scaling(rng: Generator) -> Scaling | None:
+    """Return a scaler, or none."""
+    name = pick(
+        rng, "standard", "deviation", "mean", "range", "size", "none",
+        p=[0.4, 0.1, 0.1, 0.15, 0.1, 0.15],
+    )  # fmt: skip
+    if name == "none":
+        return None
+    return Scaling(name, *((-1.0, 2.0) if chance(rng, 0.4) else (0.0, 1.0)))
+
+
+def draw_table(rng: Generator, n: int, *, sums_only: bool) -> RawTable:
+    """Return a random table; without columns that need an order if asked."""
+    parts: list[Part] = [draw_numbers(rng, n) for _ in range(int(rng.integers(0, 4)))]
+    least = 0 if parts else 1
+    for _ in range(int(rng.integers(least, 3))):
+        parts.append(draw_categories(rng, n))
+    if sums_only:
+        parts = [_without_order(part) for part in parts]
+    order = rng.permutation(len(parts))
+    return RawTable(tuple(parts[i] for i in order))
+
+
+def _without_order(part: Part) -> Part:
+    """Return the column with a scaler and a filling that sums tell."""
+    if not part.needs_order:
+        return part
+    assert isinstance(part, Numbers)
+    strategy = None if part.strategy is None else "mean"
+    return replace(part, strategy=strategy, scaling=Scaling("standard"))
+
+
+def draw_numbers(rng: Generator, n: int) -> Numbers:
+    """Return numbers of any size, some far from zero, some with gaps or extremes."""
+    column = draws.design(rng, n, 1)[:, 0] * 10.0 ** rng.uniform(-3.0, 3.0)
+    if chance(rng, 0.3):
+        column = column + 10.0 ** rng.uniform(0.0, 5.0) * np.abs(column).max()
+    if chance(rng, 0.2):
+        column = np.round(column)
+    if chance(rng, 0.25):  # people who hold the extremes
+        column[rng.integers(0, n)] *= 10.0 ** rng.uniform(0.0, 4.0)
+    holes = chance(rng, 0.5)
+    if holes:
+        column[rng.random(n) < rng.uniform(0.02, 0.5)] = np.nan
+        if np.isnan(column).sum() > n - 3:
+            column[:3] = (1.0, 2.0, 4.0)
+    filled = holes or chance(rng, 0.2)
+    strategy = pick(rng, *STRATEGIES, p=[0.55, 0.15, 0.15, 0.15]) if filled else None
+    scaling = draw_scaling(rng)
+    return Numbers(
+        column,
+        strategy,
+        constant=float(rng.integers(-2, 3)),
+        indicator=filled and chance(rng, 0.4),
+        scaling=scaling,
+        scaled_first=scaling is not None and filled and chance(rng, 0.2),
+    )
+
+
+def draw_categories(rng: Generator, n: int) -> Categories:
+    """Return categories, some of them rare, some declared, some missing."""
+    k = int(rng.integers(2, 8))
+    words = np.array([f"c{i}" for i in range(k)], dtype=object)
+    column = words[rng.choice(k, n, p=rng.dirichlet(np.full(k, 0.6)))]
+    holes = chance(rng, 0.3)
+    if holes:
+        column[rng.random(n) < 0.15] = np.nan
+    strategy = None
+    if chance(rng, 0.5 if holes else 0.1):
+        strategy = pick(rng, "most_frequent", "constant")
+    settings: dict[str, Any] = {}
+    rare = pick(rng, "none", "rows", "share", "most", p=[0.5, 0.2, 0.15, 0.15])
+    if rare == "rows":
+        settings["min_frequency"] = int(rng.integers(2, 8))
+    elif rare == "share":
+        settings["min_frequency"] = float(rng.uniform(0.01, 0.3))
+    elif rare == "most":
+        settings["max_categories"] = int(rng.integers(1, 5))
+    if chance(rng, 0.3):
+        settings["drop"] = pick(rng, "first", "if_binary")
+    if chance(rng, 0.2):
+        more: list[Any] = [FILLED] if strategy == "constant" else []
+        more += [np.nan] if holes and strategy is None else []
+        settings["categories"] = [[*map(str, words), "never", *more]]
+    unknown = pick(rng, "ignore", "infrequent_if_exist")
+    encoder = OneHotEncoder(sparse_output=False, handle_unknown=unknown, **settings)
+    scaling = draw_scaling(rng) if chance(rng, 0.3) else None
+    return Categories(column, strategy, encoder, scaling)
+
+
+def awkward_rows(rng: Generator, table: RawTable, stay: Array) -> Iterator[Array]:
+    """Yield groups of remaining rows that change what is learned, as masks."""
+    for j in rng.permutation(len(table.parts)):
+        part = table.parts[j]
+        if isinstance(part, Categories):
+            words = np.array([str(value) for value in part.values])
+            found, counts = np.unique(words[stay], return_counts=True)
+            yield stay & (words == found[np.argmin(counts)])
+            continue
+        gaps = stay & np.isnan(part.values)
+        if gaps.any() and chance(rng, 0.3):
+            yield gaps
+        size = np.where(stay & ~np.isnan(part.values), np.abs(part.values), -1.0)
+        if chance(rng, 0.5):  # the extremes, which owners may share
+            yield size >= np.sort(size)[-2]
+        else:
+            yield stay & (part.values == np.nanmin(part.values[stay], initial=np.inf))
