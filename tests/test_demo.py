@@ -532,7 +532,8 @@ sys.argv = ['expunge', 'demo', '--out', {str(tmp_path / "new")!r}]
 from expunge.cli import main; main()"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == NOT_INSTALLED
-    assert "jinja2 is not installed; run pip install expunge[cli" in done.stderr
+    assert "the demo needs jinja2" in done.stderr
+    assert 'run pip install "expunge[cli,registry,files]"' in done.stderr
     assert not (tmp_path / "new").exists()
 
 

@@ -72,7 +72,7 @@ class TestPeople:
         assert call("fit", "none", *about, "--json").json["n_people"] == 0
         refused = call("forget", "7")
         assert refused.code == UNKNOWN
-        assert "in no model, or no longer: 1 of 1 people, '7'" in refused.err
+        assert "in no model: 1 id not known here ('7')" in refused.err
 
     @pytest.mark.parametrize(
         ("options", "said"),

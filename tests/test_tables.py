@@ -368,7 +368,7 @@ class TestRefusedFiles:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(sys.modules, "pyarrow.csv", None)
-        with pytest.raises(MissingExtra, match=r"expunge\[cli\]"):
+        with pytest.raises(MissingExtra, match=r"expunge\[cli,registry,files\]"):
             read(written(tmp_path, CSV))
 
 

@@ -9,6 +9,7 @@ from .common import TextTable, format_count, print_note
 from .estimators import ModelKind
 
 if TYPE_CHECKING:
+    from ..registry import LeftOut
     from ..tables import Schema, TrainingTable
     from ..tables.trial import TrialScore
 
@@ -29,12 +30,20 @@ class FitReport:
         Where its schema was written; None if nowhere.
     trial
         How well the model does on others, or in words why that is not known.
+    left_out
+        The rows of people who were forgotten before.
     """
 
     kind: ModelKind
     table: "TrainingTable"
     written: Path | None
     trial: "TrialScore | str"
+    left_out: "LeftOut"
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows were fitted."""
+        return len(self.table.y) - self.left_out.n_rows
 
     def print_columns(self) -> None:
         """Print what was done with each column."""
@@ -54,6 +63,11 @@ class FitReport:
             rows = format_count(n_left, "row")
             target = self.table.schema.target
             print_note(f"left out: {rows} without a target, column {target!r}")
+        if self.left_out.n_rows:
+            rows = format_count(self.left_out.n_rows, "row")
+            n_people = self.left_out.n_people
+            people = format_count(n_people, "person", plural="people")
+            print_note(f"left out: {rows} of {people} who left before")
         if self.written is not None:
             print_note(
                 f"{self.written} says what each column is, as guessed from the rows; "
@@ -80,7 +94,8 @@ class FitReport:
         return {
             "kind": self.kind.value,
             "task": self.table.schema.task,
-            "n_rows": len(self.table.y),
+            "n_rows": self.n_rows,
+            "left_out": self.left_out._asdict(),
             "n_without_target": self.table.n_without_target,
             "columns": columns,
             "schema": None if self.written is None else str(self.written),

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date
 from math import isfinite
 from pathlib import Path
 from textwrap import fill
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..display.progress import OnNamedProgress, OnProgress, ProgressBar
+from ..exceptions import needing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 
 FOLDER = Path("expunge-registry")
+# What the commands need together; one of them may need less.
+COMMAND_EXTRAS = "cli,registry,files"
 
 DONE = 0
 UNEXPECTED = 1
@@ -53,7 +57,7 @@ MEANINGS: Mapping[int, str] = MappingProxyType(
         UNKNOWN: "unknown person or request",
         STORE_FAILED: "the store failed: full, read-only, gone, too old or damaged",
         SPENT: "the budget is exhausted",
-        INTERRUPTED: "interrupted; finished work is kept",
+        INTERRUPTED: "interrupted, or not confirmed; finished work is kept",
     }
 )
 
@@ -66,7 +70,6 @@ CODES: Mapping[str, int] = MappingProxyType(
         "NothingSaved": DATA_MISSING,
         "FileNotFoundError": DATA_MISSING,
         "MissingExtra": NOT_INSTALLED,
-        "ModuleNotFoundError": NOT_INSTALLED,
         "Busy": BUSY,
         "UnknownSubject": UNKNOWN,
         "UnknownRequest": UNKNOWN,
@@ -106,9 +109,6 @@ def explain(error: Exception) -> str:
         return f"{kind}: {text}; this is a bug in expunge, --debug shows where"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}; fix that and try again"
-    if isinstance(error, ModuleNotFoundError):
-        extras = "expunge[cli,registry,files]"
-        return f"{error.name} is not installed; run pip install {extras}"
     return text
 
 
@@ -144,6 +144,35 @@ class RegistryOptions(CommonOptions):
         from ..registry import Registry
 
         return Registry.open(self.registry)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfirmOptions:
+    """The option of every command that destroys something for good."""
+
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Ask no question on a terminal.")
+    ] = False
+
+    def confirm(self, question: str) -> None:
+        """Ask on a terminal whether to go on, and raise if not.
+
+        Without a terminal nobody is there to answer, and the command goes on.
+        """
+        if self.yes or not is_terminal():
+            return
+        try:
+            agreed = typer.confirm(f"{question} This cannot be undone.", err=True)
+        except typer.Abort:
+            print_note("")  # the answer did not end the line
+            agreed = False
+        if not agreed:
+            raise CommandFailed("not confirmed; nothing was changed", INTERRUPTED)
+
+
+def is_terminal() -> bool:
+    """Return whether a person sees a question and can answer it."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def read_file(path: Path) -> bytes:
@@ -253,10 +282,11 @@ class TextTable:
         if console is None and not sys.stdout.isatty():
             print_text(self.to_text())
             return
-        from rich import box
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
+        with needing(COMMAND_EXTRAS, "a table on a terminal"):
+            from rich import box
+            from rich.console import Console
+            from rich.table import Table
+            from rich.text import Text
 
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
         widths = measure_columns((self.headings, *self.lines))
@@ -299,6 +329,20 @@ def format_day(time: int) -> str:
     from ..ledger.documents import day_of
 
     return day_of(time)
+
+
+def describe_deadline(deadline: int) -> str:
+    """Return a deadline as people say it: the day, and how many days are left."""
+    from ..ledger.documents import days_between
+    from ..registry.context import now
+
+    today, day = format_day(now()), format_day(deadline)
+    left = days_between(today, day)
+    due = date.fromisoformat(day)
+    year = "" if day[:4] == today[:4] else f" {day[:4]}"
+    near = {0: "today", 1: "tomorrow"}.get(left, f"in {left} days")
+    late = f"overdue by {format_count(-left, 'day')}"
+    return f"by {due.day} {due:%B}{year}, {near if left >= 0 else late}"
 
 
 def _format_optional_day(time: int | None) -> str | None:

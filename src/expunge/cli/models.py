@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands on one model: fit, plan, release and reanchor."""
+"""Commands on the rows of one model: fit and plan."""
 
 import warnings
 from dataclasses import asdict, dataclass
@@ -12,6 +12,7 @@ from ..exceptions import ExpungeError, InvalidInput
 from .columns import FitReport, write_schema
 from .common import (
     DONE,
+    ConfirmOptions,
     RegistryOptions,
     describe_promise,
     format_count,
@@ -20,7 +21,6 @@ from .common import (
     print_json,
     print_note,
     print_text,
-    release_to_json,
     require_file,
 )
 from .estimators import (
@@ -30,13 +30,13 @@ from .estimators import (
 )
 
 if TYPE_CHECKING:
-    from ..registry import ModelStatus
+    from ..registry import LeftOut, ModelStatus, Registry
     from ..tables import Roles, TrainingTable
     from ..tables.trial import TrialScore
 
 
 @dataclass(frozen=True)
-class FitCommand(RegistryOptions, EstimatorOptions):
+class FitCommand(RegistryOptions, ConfirmOptions, EstimatorOptions):
     """Fit a model to a table, and keep it so that it can forget.
 
     Text, dates and missing values are taken care of: it prints what it does with each
@@ -127,6 +127,13 @@ class FitCommand(RegistryOptions, EstimatorOptions):
             help="Accept people who were forgotten before, because they came back.",
         ),
     ] = False
+    without_forgotten: Annotated[
+        bool,
+        typer.Option(
+            "--without-forgotten",
+            help="Leave out the rows of people who were forgotten before.",
+        ),
+    ] = False
 
     def perform(self) -> int:
         """Read the table, fit, and print what is promised and what to expect."""
@@ -141,10 +148,36 @@ class FitCommand(RegistryOptions, EstimatorOptions):
         table = read_table(self.file, self._choose_roles(), schema=given)
         kind, model = self._build_model(table)
         with self.open_registry() as registry:
+            if self.replace:
+                self.confirm(f"Replace model {self.name}, and erase its rows?")
             if self.readmit and table.subjects:
                 registry.requests.readmit(table.subjects)
-            fit = registry.models.refit if self.replace else registry.fit
-            fit(
+            left_out = self._fit(registry, model, table=table)
+            fitted = {one.name: one for one in registry.status().models}[self.name]
+        if given is None or written is not None:
+            written = write_schema(table.schema, self.file, asked=written)
+        report = FitReport(
+            kind,
+            table,
+            written=written,
+            trial=self._try(model, table),
+            left_out=left_out,
+        )
+        if self.as_json:
+            print_json(model_to_json(fitted) | report.to_json())
+        else:
+            self._print(fitted, report)
+        return DONE
+
+    def _fit(
+        self, registry: "Registry", model: Any, *, table: "TrainingTable"
+    ) -> "LeftOut":
+        """Fit and store the model; name the lines of people who were forgotten."""
+        from ..registry import ForgottenInData
+
+        fit = registry.models.refit if self.replace else registry.fit
+        try:
+            return fit(
                 self.name,
                 model,
                 table.X,
@@ -152,16 +185,15 @@ class FitCommand(RegistryOptions, EstimatorOptions):
                 subjects=table.subjects,
                 sample_weight=table.weight,
                 search=self.tuned_by,
+                without_forgotten=self.without_forgotten,
             )
-            fitted = {one.name: one for one in registry.status().models}[self.name]
-        if given is None or written is not None:
-            written = write_schema(table.schema, self.file, asked=written)
-        report = FitReport(kind, table, written=written, trial=self._try(model, table))
-        if self.as_json:
-            print_json(model_to_json(fitted) | report.to_json())
-        else:
-            self._print(fitted, report)
-        return DONE
+        except ForgottenInData as error:
+            people = format_count(error.n_people, "person", plural="people")
+            raise InvalidInput(
+                f"{self.file}, {table.locate(error.rows)}: rows of {people} who were "
+                "forgotten; a fit would bring them back: leave them out with "
+                "--without-forgotten, or state with --readmit that they came back"
+            ) from None
 
     def _choose_roles(self) -> "Roles":
         """Return what columns are, beside features."""
@@ -215,6 +247,11 @@ class FitCommand(RegistryOptions, EstimatorOptions):
         if self.no_subject and (self.subject is not None or self.readmit):
             other = "--readmit" if self.subject is None else "--subject"
             raise InvalidInput(f"--no-subject with {other}; give only one of them")
+        if self.without_forgotten and (self.no_subject or self.readmit):
+            other = "--no-subject" if self.no_subject else "--readmit"
+            raise InvalidInput(
+                f"--without-forgotten with {other}; give only one of them"
+            )
 
     def _print(self, fitted: "ModelStatus", report: FitReport) -> None:
         """Print what was fitted, what is promised, and what to expect."""
@@ -227,7 +264,7 @@ class FitCommand(RegistryOptions, EstimatorOptions):
         lines: list[tuple[str, object]] = [
             ("model", fitted.name),
             ("kind", f"{report.kind}{guessed if is_guess else ''}"),
-            ("rows", f"{len(table.y)} {whose}, {n_features}"),
+            ("rows", f"{report.n_rows} {whose}, {n_features}"),
             ("release", fitted.number),
             ("promise", describe_promise(fitted.certificate)),
             ("expect", report.describe_trial()),
@@ -272,74 +309,4 @@ class PlanCommand(RegistryOptions):
         else:
             print_note("this plan was made from the rows: keep it private")
             print_text(report.table().rstrip())
-        return DONE
-
-
-@dataclass(frozen=True)
-class ReleaseCommand(RegistryOptions):
-    """Write a release to a file, or withdraw one.
-
-    The file holds the noised parameters and their certificate, nothing private. The
-    registry remembers the file: status lists releases that are outdated and still in
-    use.
-    """
-
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
-    to: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="File to write: .safetensors or .onnx."),
-    ] = None
-    float32: Annotated[
-        bool,
-        typer.Option("--float32", help="Write an .onnx file in single precision."),
-    ] = False
-    withdraw: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=1, help="State that no copy of release N is in use."
-        ),
-    ] = None
-
-    def perform(self) -> int:
-        """Write the release, or withdraw an earlier one."""
-        if (self.to is None) == (self.withdraw is None):
-            raise InvalidInput(
-                "give either --to FILE, to write the release to a file, or --withdraw "
-                "N, once no copy of release N is in use"
-            )
-        with self.open_registry() as registry:
-            if self.withdraw is not None:
-                registry.models.withdraw(self.name, self.withdraw)
-                answer = {"model": self.name, "withdrawn": self.withdraw}
-                text = f"release {self.withdraw} of {self.name} is withdrawn"
-            elif self.to is not None:
-                dtype = "float32" if self.float32 else "float64"
-                release = registry.models.ship(self.name, self.to, dtype=dtype)
-                answer = release_to_json(release)
-                text = f"wrote {self.to}: release {release.number} of {self.name}"
-        if self.as_json:
-            print_json(answer)
-        else:
-            print_text(text)
-        return DONE
-
-
-@dataclass(frozen=True)
-class ReanchorCommand(RegistryOptions):
-    """Rebuild a model's private state from the remaining rows.
-
-    The old state was fitted to everyone, so anyone who opens it could learn about
-    removed rows. This reads all rows once, and releases nothing.
-    """
-
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
-
-    def perform(self) -> int:
-        """Rebuild the state."""
-        with self.open_registry() as registry:
-            registry.models.reanchor(self.name)
-        if self.as_json:
-            print_json({"reanchored": self.name})
-        else:
-            print_text(f"{self.name}: private state rebuilt from the remaining rows")
         return DONE

@@ -13,12 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from ..display import cards
 from ..display.plots import show_counts, show_shares
+from ..exceptions import needing
 from . import values
 from .values import DemoResult, Step, TreeNode, format_milliseconds, format_ratio
+
+with needing("cli,registry,files", "the demo"):
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

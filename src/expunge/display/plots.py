@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..exceptions import MissingExtra
+from ..exceptions import needing
 
 if TYPE_CHECKING:
     from matplotlib.axis import Axis
@@ -26,13 +26,8 @@ NEAR = 0.25
 
 def make_figure(width: float, height: float) -> "Figure":
     """Return an empty figure of this size in inches, or say how to get one."""
-    try:
+    with needing("plots", "a plot"):
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtra(
-            "a plot needs matplotlib, which is not installed; run "
-            "pip install expunge[plots]"
-        ) from error
 
     class ShownFigure(Figure):
         """A figure that a notebook shows although pyplot does not know it."""
@@ -47,7 +42,8 @@ def make_figure(width: float, height: float) -> "Figure":
 
 def show_counts(axis: "Axis") -> None:
     """Let an axis that counts have whole numbers as ticks, written out."""
-    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+    with needing("plots", "a plot"):
+        from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
     low, high = axis.get_view_interval()
     if axis.get_scale() == "linear":

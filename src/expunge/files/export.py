@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ..core.arrays import Vector
 from ..core.packing import LARGEST_INTEGER, dumps, pack, unpack
 from ..disk import discard, draft_file, store_failure, sync_folder
-from ..exceptions import InvalidInput, NothingSaved
+from ..exceptions import InvalidInput, NothingSaved, needing
 from ..private_model.snapshot import PublicModel, note_use
 from ..promise.certificate import Certificate
 from ..promise.verification import Release
@@ -271,7 +271,8 @@ def _stack(
 
 def _safetensors_error() -> type[Exception]:
     """Return the error class for a file that is not in the safetensors format."""
-    error: type[Exception] = import_module("safetensors").SafetensorError
+    with needing("files", "reading .safetensors"):
+        error: type[Exception] = import_module("safetensors").SafetensorError
     return error
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..exceptions import InvalidInput, MissingExtra, Unsupported
+from ..exceptions import InvalidInput, Unsupported, needing
 from ..private_model.snapshot import PublicModel
 from .onnx_features import Constants, Step, encode_steps, round_numbers
 
@@ -238,10 +238,5 @@ def _convert_classes(classes: NDArray[Any]) -> NDArray[Any]:
 
 def _import_onnx() -> Any:
     """Return the onnx library, or raise MissingExtra."""
-    try:
+    with needing("onnx", "shipping as .onnx"):
         return import_module("onnx")
-    except ImportError as error:
-        raise MissingExtra(
-            "shipping as .onnx needs onnx, which is not installed; run "
-            "pip install expunge[onnx]"
-        ) from error

@@ -23,7 +23,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import LabelBinarizer
 from sklearn.svm import LinearSVC
 
-from ..core.arrays import Matrix, Vector, write_lock
+from ..core.arrays import Index, Matrix, Vector, write_lock
 from ..files import CorruptFiles, export, read_snapshot
 from ..files.export import SHIP_AGAIN
 from ..files.onnx_graph import LOG_ODDS
@@ -112,6 +112,19 @@ def prepare(
 ) -> Prepared:
     """Let an estimator learn features and labels; return the rows to fit."""
     return estimator._prepare(X, y, sample_weight)
+
+
+def take_rows(data: Any, rows: Index) -> Any:
+    """Return some rows of a table, a matrix or a list, as the kind of thing it is."""
+    if hasattr(data, "iloc"):  # pandas
+        return data.iloc[rows]
+    if hasattr(data, "to_pylist"):  # pyarrow
+        return data.take(rows)
+    if hasattr(data, "tocsr"):  # scipy
+        return data.tocsr()[rows]
+    if hasattr(data, "columns"):  # polars
+        return data[rows]
+    return np.asarray(data)[rows]
 
 
 def fit_copy(

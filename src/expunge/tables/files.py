@@ -19,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..exceptions import InvalidInput, MissingExtra
+from ..exceptions import InvalidInput, needing
 
 CSV_SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 ARROW_SUFFIXES = (".arrow", ".feather")
@@ -41,14 +41,9 @@ SHOWN_LENGTH, N_SHOWN_NAMES, N_SHOWN_ROWS = 40, 20, 3
 
 def import_arrow() -> Any:
     """Import and return pyarrow, which reads tables."""
-    try:
+    with needing("cli,registry,files", "reading tables"):
         for part in ("compute", "csv", "feather", "parquet"):
             import_module(f"pyarrow.{part}")
-    except ImportError as error:
-        raise MissingExtra(
-            "reading tables needs pyarrow, which is not installed; run "
-            "pip install expunge[cli]"
-        ) from error
     return import_module("pyarrow")
 
 

@@ -14,7 +14,7 @@ from ..core.arrays import Index, Vector
 from ..exceptions import InvalidInput
 from ..preprocessing.description import Preprocessing
 from .columns import REPLACE, TableColumn
-from .files import INDEX, TableFile, format_names, open_table
+from .files import INDEX, TableFile, format_names, locate_rows, open_table
 from .kinds import infer_category, infer_column
 from .roles import find_targets, take_ids, take_targets, take_weights
 from .schema import LEFT_OUT, ColumnSchema, Schema, build_transformer, make_column
@@ -86,6 +86,8 @@ class TrainingTable:
         How many rows were left out because their target is missing.
     guessed
         Whether the schema was guessed from the rows, not given.
+    file, rows
+        The file, and where each row is in it.
     """
 
     X: Any
@@ -95,6 +97,13 @@ class TrainingTable:
     schema: Schema
     n_without_target: int = 0
     guessed: bool = False
+    file: TableFile | None = None
+    rows: Index | None = None
+
+    def locate(self, places: Sequence[int]) -> str:
+        """Return where rows of this table are in its file."""
+        assert self.file is not None and self.rows is not None
+        return locate_rows(self.file, self.rows[list(places)].tolist())
 
 
 def read_table(
@@ -137,8 +146,17 @@ def read_table(
         schema = _infer_schema(file, roles, columns=clean, y=y, subjects=subjects)
     _require_task(targets.take(keep), schema, y=y)
     X = file.arrow.table({one.name: _take(clean, one) for one in schema.used})
-    n_left = int((~keep).sum())
-    return TrainingTable(X, y, subjects, weight, schema, n_left, guessed)
+    return TrainingTable(
+        X,
+        y,
+        subjects,
+        weight,
+        schema,
+        n_without_target=int((~keep).sum()),
+        guessed=guessed,
+        file=file,
+        rows=np.flatnonzero(keep),
+    )
 
 
 def describe_preprocessing(table: TrainingTable) -> Preprocessing:
