@@ -21,7 +21,6 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import (
-    _num_samples,
     validate_data,
 )
 
@@ -33,7 +32,6 @@ from ..display.progress import ProgressBar
 from ..exceptions import CapacityExceeded, InvalidInput, Unsupported
 from ..files import save
 from ..plan import PlanOptions, PlanReport, plan_model
-from ..preprocessing.columns import read_columns
 from ..preprocessing.pipeline_model import (
     fit_pipeline,
     require_following,
@@ -64,18 +62,15 @@ from ..promise.noise import SECRET_BYTES, random_bytes
 from ..promise.scope import Scope
 from ..promise.verification import Record
 from ..removal import Mechanism
+from .checks import check_request, read_table
 from .parameters import (
     MECHANISMS,
     Prepared,
-    check_labels,
-    check_table,
     choose_object,
     describe_fitted,
     describe_parameters,
     explain_failed_fit,
-    is_checked,
     penalty_of,
-    read_table,
     require_parameters,
 )
 from .sklearn_parameters import (
@@ -83,7 +78,6 @@ from .sklearn_parameters import (
     name_unknown,
     require_effort,
     warn_without_budget,
-    weigh_as_fitted,
     weights_of,
 )
 from .snapshots import finished_snapshot, private_model, public_model, snapshot_of
@@ -216,7 +210,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             elif rows is not None:
                 after = forget_positions(private, positions_of(rows))
             else:
-                removed = self._check_request(private, X, y, sample_weight)
+                removed = check_request(self, X, y, sample_weight=sample_weight)
                 after = forget_rows(private, removed)
             if after is not private:
                 self._release(after)
@@ -376,38 +370,6 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             training_rows=TrainingRows(rows, owners) if self.keep_data else None,
             digests=RowDigests.of(rows, random_bytes(SECRET_BYTES), owners=named),
         )
-
-    def _check_request(
-        self, private: PrivateModel, X: Any, y: Any, sample_weight: ArrayLike | None
-    ) -> Rows:
-        """Return the rows of a request, checked like those of the fit."""
-        if y is None:
-            raise InvalidInput("X without y; pass the labels of the rows too")
-        if not _num_samples(X):
-            return Rows(np.empty((0, 0)), np.empty(0), np.empty(0))
-        if private.keeps_raw_rows:
-            return self._check_raw_request(private, X, y, sample_weight)
-        if not is_checked(X, y, public=self._public):
-            X, y = self._validate(X, y, reset=False)
-        coded, labels = self._code_labels(y, private.labels), private.labels
-        if labels is None:
-            return private.objective.rows(X, coded, sample_weight)
-        current = labels.recode(coded, private.objective.loss)
-        rows = private.objective.rows(X, current, sample_weight)
-        return replace(
-            rows, y=coded, weight=weigh_as_fitted(self._public, y, weight=rows.weight)
-        )
-
-    def _check_raw_request(
-        self, private: Any, X: Any, y: Any, sample_weight: ArrayLike | None
-    ) -> Rows:
-        """Return the raw rows of a request."""
-        X, y = check_table(self, X, y, reset=False)
-        y = check_labels(self, y)
-        coded = self._code_labels(y, private.labels)
-        raw = read_columns(private.recipe.columns, X)
-        weight = check_weights(sample_weight, len(raw))
-        return Rows(raw, coded, weigh_as_fitted(self._public, y, weight=weight))
 
     def _release(self, after: PrivateModel) -> None:
         """Release the model after a request, and finish the request."""

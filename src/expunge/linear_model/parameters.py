@@ -17,7 +17,6 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
-from sklearn.utils.validation import _check_y, check_consistent_length, validate_data
 
 from ..core.arrays import LARGEST, SMALLEST, Private
 from ..core.losses import HalfSquared, Huber, Logistic, Loss, Multinomial, SquaredHinge
@@ -26,10 +25,8 @@ from ..core.penalties import L1, L2, ElasticNet, Penalty
 from ..core.solver import MAX_STEPS
 from ..core.sums import column_sizes
 from ..exceptions import InvalidInput, NotCertifiable, NotConverged
-from ..preprocessing.columns import Recipe, learn_columns, read_columns
-from ..preprocessing.sklearn_steps import describe
+from ..preprocessing.columns import Recipe
 from ..private_model.labels import Labels
-from ..private_model.snapshot import PublicModel
 from ..promise.budget import Budget
 from ..removal import Jackknife, Mechanism, Newton, Rescaled, Retrain
 
@@ -426,61 +423,3 @@ def describe_fitted(estimator: Any, prepared: Prepared) -> dict[str, Any]:
         "feature_names": getattr(estimator, "feature_names_in_", None),
         "weighted": prepared.weighted,
     }
-
-
-def is_checked(X: Any, y: Any, *, public: PublicModel) -> bool:
-    """Whether scikit-learn's checks would let these arrays through as they are.
-
-    Its checks cost more than the removal of a row.
-    """
-    return (
-        type(X) is np.ndarray
-        and X.dtype == np.float64
-        and X.ndim == 2
-        and X.shape[1] == public.n_features
-        and public.feature_names is None
-        and public.preprocessing is None
-        and type(y) is np.ndarray
-        and y.dtype.kind in "biuf"
-        and y.shape == X.shape[:1]
-        and bool(np.isfinite(X).all() and np.isfinite(y).all())
-    )
-
-
-def check_table(
-    estimator: Any, X: Any, y: Any, *, reset: bool = True
-) -> tuple[Any, Any]:
-    """Return a table and its labels, after checking names and lengths alone."""
-    if y is None:
-        raise InvalidInput(
-            f"{type(estimator).__name__} requires y to be passed, but the target y is "
-            "None"
-        )
-    check_consistent_length(X, y)
-    return validate_data(estimator, X, reset=reset, skip_check_array=True), y
-
-
-def check_labels(estimator: Any, y: Any) -> Any:
-    """Return labels or targets, checked as scikit-learn checks them."""
-    tags = estimator.__sklearn_tags__()
-    return _check_y(
-        y,
-        multi_output=tags.target_tags.multi_output,
-        y_numeric=tags.estimator_type == "regressor",
-        estimator=estimator,
-    )
-
-
-def read_table(estimator: Any, X: Any, y: Any) -> tuple[Any, Any, Recipe]:
-    """Return the raw rows and labels of a table, and what preprocessing does."""
-    given = estimator.preprocessing is not None
-    described = describe(estimator.preprocessing if given else "passthrough", X)
-    X, y = check_table(estimator, X, y)
-    columns = learn_columns(described, X)
-    recipe = Recipe(
-        described,
-        columns,
-        balanced=estimator.class_weight == "balanced",
-        given=given,
-    )
-    return read_columns(columns, X), check_labels(estimator, y), recipe

@@ -174,7 +174,7 @@ class PipelineModel(PrivateModel):
         columns = publish_columns(self.recipe, self.statistics)
         fitted = None
         if self.recipe.given:
-            fitted = FittedPreprocessing.of(described, columns, self.features)
+            fitted = FittedPreprocessing.of(described, columns, features=self.features)
         classes = None if self.labels is None else self.labels.classes
         return {
             "classes": classes,

@@ -28,7 +28,7 @@ from sklearn.preprocessing import (
 )
 
 from ..core.arrays import Index
-from ..exceptions import MissingExtra, Unsupported
+from ..exceptions import Unsupported, needing
 from .columns import Column
 from .description import FitRange, Group, OneHot, Ordinal, Source, Standardise
 from .features import Features
@@ -245,13 +245,8 @@ def _make_objects() -> FunctionTransformer:
 
 def _unify_missing() -> FunctionTransformer:
     """Return a step that makes NaN of whatever stands for a missing category."""
-    try:
+    with needing("bench", "a plain pipeline with categories that may be missing"):
         from pandas import DataFrame
-    except ImportError as error:
-        raise MissingExtra(
-            "a plain pipeline with categories that may be missing needs pandas, which "
-            "is not installed; run pip install pandas"
-        ) from error
     # pandas' categories know one missing value.
     unified = FunctionTransformer(DataFrame, kw_args={"dtype": "category"})
     steps = Pipeline(
