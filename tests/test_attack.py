@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """No promise breaks under attack; the oracle is right, and the adversary has power."""
 
+import warnings
 from concurrent.futures import ProcessPoolExecutor
 from math import inf, isfinite
 from multiprocessing import get_context
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.attack.__main__ import main
-from tests.attack.arithmetic import indicators, mean_and_deviation
+from tests.attack.arithmetic import mean_and_deviation
 from tests.attack.judge import Checker, Tally
 from tests.attack.losses import Loss
 from tests.attack.mutants import MUTANTS, caught
@@ -24,6 +25,8 @@ from tests.attack.oracle import (
     minimise,
     solve,
 )
+from tests.attack.pipelines import is_near
+from tests.attack.raw_tables import draw_table
 from tests.attack.running import KINDS, Limits, Schedule, case, table
 
 SEED = 20
@@ -32,6 +35,7 @@ CASES = {
     "core": 40,
     "streams": 25,
     "adopted": 40,
+    "lifted": 40,
     "pipelines-mean": 20,
     "pipelines-sum": 20,
     "tuned": 8,
@@ -41,7 +45,17 @@ CASES = {
     "threads": 25,
     "claims": 12,
 }
-QUICK = ("drop-the-third-order", "weigh-from-the-last-refit", "keep-every-class")
+QUICK = (
+    "drop-the-third-order",
+    "weigh-from-the-last-refit",
+    "keep-every-class",
+    "keep-the-scaler",
+    "forget-the-shift",
+    "forget-the-gaps",
+    "leave-the-offset-out",
+    "add-up-the-stretch",
+    "stretch-nothing",
+)
 
 
 class TestPromises:
@@ -112,11 +126,14 @@ class TestArithmetic:
         assert mean == 1e8 + 1.0
         assert deviation == np.sqrt(2.0 / 3.0)
 
-    def test_rare_categories_share_a_column(self) -> None:
-        X = np.array([[1.0], [1.0], [2.0], [3.0]])
-        made = indicators(X, np.ones(4), 2.0)
-        assert made.tolist() == [[1, 0], [1, 0], [0, 1], [0, 1]]
-        assert indicators(X, np.array([1.0, 1.0, 0.0, 2.0]), 1.0).shape == (4, 2)
+    def test_tables_are_as_scikit_learn_has_them(self) -> None:
+        for seed in range(40):
+            table = draw_table(np.random.default_rng(seed), 30, sums_only=False)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                theirs = table.preprocessing().fit_transform(table.rows)
+            ours = table.made(np.ones(30, dtype=bool), np.ones(30))
+            assert is_near(ours, theirs.astype(float), 1e-9)
 
 
 class TestJudge:

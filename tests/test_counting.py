@@ -10,14 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.preprocessing import StandardScaler
 
 from expunge import Budget, LogisticRegression, load, verify
 from expunge.exceptions import InvalidInput, UnknownSubject
 from expunge.linear_model.fitting import read_shipped, ship
 from expunge.linear_model.snapshots import private_model, snapshot_of
-from expunge.preprocessing import StandardScaler, forgettable_pipeline
-from expunge.promise.certificate import BEFORE_PIPELINE
-from expunge.promise.scope import OTHER_RELEASES, PREPROCESSING, ROWS_NOT_KEPT
+from expunge.promise.scope import (
+    BEFORE_PREPROCESSING,
+    NO_NOISE,
+    OTHER_RELEASES,
+    PREPROCESSED,
+    PREPROCESSING,
+    ROWS_NOT_KEPT,
+)
 
 N_ROWS = 40
 
@@ -213,21 +219,18 @@ def test_a_declaration_survives_another_fit(tmp_path: Path) -> None:
     ship(ours, tmp_path / "shipped.safetensors")
     copies = [read_shipped(tmp_path / "shipped.safetensors")]
     copies.append(pickle.loads(pickle.dumps(ours)))
-    pipeline = forgettable_pipeline(StandardScaler(), estimator=ours)
-    for again in (ours, *copies, pipeline):
+    for again in (ours, *copies, ours.set_params(preprocessing=StandardScaler())):
         certificate = again.fit(X, y, subjects=people).certificate_
         assert (certificate.status, certificate.selection) == (
             "radius-only",
             "not covered",
         )
-    searched = forgettable_pipeline(estimator=model(budget=make_budget())).fit(X, y)
+    scaled = model(budget=make_budget(), preprocessing=StandardScaler())
+    searched = scaled.fit(X, y)
     assert searched.certificate_.status == "certified"
     assert searched.declare_tuned("a search").certificate_.status == "radius-only"
     assert searched.forget(rows=[3]).certificate_.status == "radius-only"
     assert searched.fit(X, y).certificate_.status == "radius-only"
-    weighted = model().fit(X, y, sample_weight=np.full(N_ROWS, 2.0))
-    with pytest.raises(InvalidInput, match="fitted with weights"):
-        forgettable_pipeline(estimator=weighted).fit(X, y)
 
 
 def test_seeded_noise_is_used_once_whatever_happened_before(tmp_path: Path) -> None:
@@ -303,10 +306,12 @@ def test_not_covered_is_what_is_true_of_the_model() -> None:
     X, y, people = table()
     plain = model().fit(X, y).certificate_.not_covered
     bare = model(keep_data=False).fit(X, y).certificate_.not_covered
-    pipeline = forgettable_pipeline(StandardScaler(), estimator=model())
-    piped = pipeline.fit(X, y, subjects=people).certificate_.not_covered
-    later = pipeline.forget(["p1"]).certificate_.not_covered
-    assert (PREPROCESSING in plain, BEFORE_PIPELINE in plain) == (True, False)
+    scaled = model(preprocessing=StandardScaler()).fit(X, y, subjects=people)
+    piped = scaled.certificate_.not_covered
+    assert PREPROCESSED in scaled.certificate_.assumptions
+    later = scaled.forget(["p1"]).certificate_.not_covered
+    assert (PREPROCESSING in plain, BEFORE_PREPROCESSING in plain) == (True, False)
     assert ROWS_NOT_KEPT in bare and ROWS_NOT_KEPT not in plain
-    assert PREPROCESSING not in piped and BEFORE_PIPELINE in piped
+    assert PREPROCESSING not in piped and BEFORE_PREPROCESSING in piped
+    assert NO_NOISE in piped and NO_NOISE not in plain
     assert later == piped

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
+from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 
 from expunge import Budget, LinearRegression, LogisticRegression
 from expunge.exceptions import ExpungeError, InvalidInput
 from expunge.linear_model.snapshots import private_model
 from expunge.linear_model.tuned import TunedClassifier
-from expunge.preprocessing import OneHotEncoder, StandardScaler, forgettable_pipeline
 from tests.interrupts import count_lines, interrupt
 
 N_ROWS = 60
@@ -43,11 +44,11 @@ def tuned() -> Any:
 
 
 def encoded() -> Any:
-    return forgettable_pipeline(OneHotEncoder(), estimator=plain(scaling="sum"))
+    return plain(scaling="sum", preprocessing=OneHotEncoder())
 
 
 def scaled() -> Any:
-    return forgettable_pipeline(StandardScaler(), estimator=plain())
+    return plain(preprocessing=StandardScaler())
 
 
 KINDS: dict[str, Callable[[], Any]] = {
@@ -57,13 +58,16 @@ KINDS: dict[str, Callable[[], Any]] = {
     "tuned": tuned,
     "encoded": encoded,
     "scaled": scaled,
+    "scaled without rows": lambda: scaled().set_params(keep_data=False),
+    "scaled with a budget": lambda: plain(
+        budget=BUDGET, preprocessing=MinMaxScaler(), fit_intercept=False
+    ).set_params(penalize_intercept=False),
 }
 
 
 def private(model: Any) -> Any:
-    """Return the noise-free parameters of a model, or of the one in a pipeline."""
-    inner = getattr(model, "model_", model)
-    return private_model(inner).answer.draft.theta
+    """Return the noise-free parameters of a model."""
+    return private_model(model).answer.draft.theta
 
 
 def ask(model: Any, person: str) -> Any:
@@ -158,9 +162,11 @@ def test_a_failing_fit_does_not_undo_a_simultaneous_request(kind: str) -> None:
         ask(model, "p0")
 
 
-def test_requests_of_many_threads_are_all_carried_out() -> None:
+@pytest.mark.parametrize("preprocessing", [None, StandardScaler(), OneHotEncoder()])
+def test_requests_of_many_threads_are_all_carried_out(preprocessing: Any) -> None:
     X, y, people = table()
-    model = LinearRegression(alpha=1e-2).fit(X, y, subjects=people.tolist())
+    model = LinearRegression(alpha=1e-2, preprocessing=preprocessing)
+    model.fit(X, y, subjects=people.tolist())
     names = [f"p{i}" for i in range(12)]
     threads = [threading.Thread(target=model.forget, args=([name],)) for name in names]
     for thread in threads:
@@ -168,6 +174,6 @@ def test_requests_of_many_threads_are_all_carried_out() -> None:
     for thread in threads:
         thread.join()
     left = ~np.isin(people, names)
-    fresh = LinearRegression(alpha=1e-2).fit(X[left], y[left])
+    fresh = clone(model).fit(X[left], y[left])
     assert model.certificate_.n_subjects_removed == 12
     np.testing.assert_allclose(private(model), private(fresh), atol=1e-9)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Means, deviations and categories of a column, from integers without rounding.
+"""Means and deviations of a column, from integers without rounding.
 
 What the package claims to be equal to the last bit is computed here a second time, by
 other means: every double is a fraction with a power of two below.
@@ -46,28 +46,3 @@ def standardise(X: Array, weight: Array) -> Array:
     mean = np.array([m for m, _ in figures])
     scale = np.array([s if s != 0.0 else 1.0 for _, s in figures])
     return np.asarray((X - mean) / scale)
-
-
-def fill_missing(X: Array, weight: Array) -> Array:
-    """Return the columns with missing values replaced by the mean, or by zero."""
-    means = np.array([mean_and_deviation(column, weight)[0] for column in X.T])
-    return np.where(np.isnan(X), np.where(np.isnan(means), 0.0, means), X)
-
-
-def indicators(X: Array, weight: Array, least: float) -> Array:
-    """Return a column for each category of each feature; rare ones share one."""
-    blocks = []
-    for column in X.T:
-        ws, below = whole(weight)
-        there = sorted({x for x, w in zip(column, ws, strict=True) if w})
-        mass = {
-            x: sum(w for w, c in zip(ws, column, strict=True) if c == x) for x in there
-        }
-        own = [x for x in there if mass[x] >= least * below]
-        rare = [x for x in there if mass[x] < least * below]
-        blocks += [column == x for x in own]
-        if rare:
-            blocks.append(np.isin(column, rare))
-    if not blocks:
-        return np.zeros((len(X), 0))
-    return np.column_stack(blocks).astype(float)

@@ -94,7 +94,9 @@ def _put(place: str, name: str, value: Any) -> None:
     """Replace an attribute of a module, or of a class in it."""
     module, _, inner = place.partition(":")
     found: Any = import_module(f"expunge.{module}")
-    setattr(getattr(found, inner) if inner else found, name, value)
+    target = getattr(found, inner) if inner else found
+    getattr(target, name)  # what is not there cannot be replaced
+    setattr(target, name, value)
 
 
 def _scaled(place: str, name: str, factor: float) -> Callable[[], None]:
@@ -184,11 +186,81 @@ def count_rows_for_weight() -> None:
 
 
 def keep_the_scaler() -> None:
-    """Let a pipeline's steps stay as they were."""
+    """Let what was learned from numbers stay as it was."""
     _put(
-        "preprocessing.pipeline",
-        "remove_from_steps",
-        lambda steps, gone, *, left: (steps, None),
+        "preprocessing.pipeline_model",
+        "learn_again",
+        lambda recipe, statistics, *, before: before,
+    )
+
+
+def forget_the_shift() -> None:
+    """Scale rows and parameters anew, and leave the intercept as it was."""
+    _put(FEATURE_MAP, "full_shift", property(lambda self: np.zeros(self.width)))
+
+
+def forget_the_gaps() -> None:
+    """Let gaps be filled with what filled them at the anchor."""
+    none = np.array([], dtype=np.intp)
+    _put(
+        "preprocessing.feature_maps",
+        "_correct_gaps",
+        lambda reference, now, **more: (none, none, np.array([])),
+    )
+
+
+def add_up_the_stretch() -> None:
+    """Take 1/min rho + |t| for how much longer a row may be."""
+
+    def stretch(self: Any) -> float:
+        off = self.rows < self.size - 1
+        size = float(np.abs(self.values[off]).max(initial=0.0))
+        return size + float(np.linalg.norm(self.shift))
+
+    _put(FEATURE_MAP, "stretch", property(stretch))
+
+
+def stretch_nothing() -> None:
+    """Take rows for no longer than those that were summed."""
+    _put("removal.state:State", "stretch", property(lambda self: 1.0))
+
+
+def leave_the_offset_out() -> None:
+    """Take the gradient at the anchor for that at the new anchor."""
+    real = import_module("expunge.removal.lift").lift_state
+
+    def lift_state(base: Any, features: Any) -> Any:
+        lifted = real(base, features)
+        return lifted.replace(gradient=features.pull(base.gradient))
+
+    _put("preprocessing.pipeline_model", "lift_state", lift_state)
+
+
+def overlook_the_offset() -> None:
+    """Bound the third order by the step alone, without the way to the new anchor."""
+
+    def lift(self: Any, s: Any) -> Any:
+        return s if self.features is None else self.features.lift(s)
+
+    _put("removal.state:State", "lift", lift)
+
+
+def keep_the_old_pull() -> None:
+    """Move the anchor to drop a category, and keep the penalty's gradient."""
+    real = import_module("expunge.preprocessing.pipeline_model")._settle
+
+    def settle(base: Any, *given: Any, **more: Any) -> Any:
+        return real(base, *given, **more).replace(pull=base.pull)
+
+    _put("preprocessing.pipeline_model", "_settle", settle)
+
+
+def drop_no_category() -> None:
+    """Let categories outlive their rows."""
+    _put(
+        "preprocessing.pipeline_model",
+        "drop_categories",
+        lambda recipe, statistics: recipe,
     )
 
 
@@ -274,7 +346,7 @@ def write_without_a_lock() -> None:
     for place in (
         "linear_model.base",
         "linear_model.fitting",
-        "preprocessing.pipeline",
+        "linear_model.snapshots",
     ):
         _put(place, "write_lock", lambda shared: threading.RLock())
 
@@ -435,13 +507,13 @@ def refuse_heavy_rows() -> None:
 
 
 def name_steps_that_forget() -> None:
-    """Say of a pipeline that its own steps do not forget with it."""
-    real = import_module("expunge.promise.certificate").Scope.exclusions
+    """Say of preprocessing that it does not forget with its model."""
+    real = import_module("expunge.promise.scope").Scope.exclusions
 
     def exclusions(self: Any, description: Any) -> Any:
-        return real(replace(self, in_pipeline=False), description)
+        return real(replace(self, preprocessed=False), description)
 
-    _put("promise.certificate:Scope", "exclusions", exclusions)
+    _put("promise.scope:Scope", "exclusions", exclusions)
 
 
 def forget_declarations() -> None:
@@ -469,9 +541,11 @@ def repeat_seeded_noise() -> None:
 
 
 CORE = ("core",)
+PIPELINES = ("pipelines-mean", "pipelines-sum")
 CLAIMS = ("claims",)
 LABELS = "private_model.labels:Labels"
 FORGETFUL = "linear_model.base:Forgetful"
+FEATURE_MAP = "core.feature_map:FeatureMap"
 
 MUTANTS: Mapping[str, Mutant] = {
     "drop-the-residual": Mutant(drop_the_residual, CORE),
@@ -498,7 +572,15 @@ MUTANTS: Mapping[str, Mutant] = {
     "shrink-the-regulariser": Mutant(shrink_the_regulariser, CORE),
     "count-rows-for-weight": Mutant(count_rows_for_weight, CORE),
     "scale-as-at-the-last-anchor": Mutant(scale_as_at_the_last_anchor, ("streams",)),
-    "keep-the-scaler": Mutant(keep_the_scaler, ("pipelines-mean", "pipelines-sum")),
+    "keep-the-scaler": Mutant(keep_the_scaler, PIPELINES),
+    "forget-the-shift": Mutant(forget_the_shift, PIPELINES),
+    "forget-the-gaps": Mutant(forget_the_gaps, PIPELINES),
+    "add-up-the-stretch": Mutant(add_up_the_stretch, ("lifted",)),
+    "stretch-nothing": Mutant(stretch_nothing, ("lifted",)),
+    "leave-the-offset-out": Mutant(leave_the_offset_out, PIPELINES),
+    "overlook-the-offset": Mutant(overlook_the_offset, ("lifted",)),
+    "keep-the-old-pull": Mutant(keep_the_old_pull, PIPELINES),
+    "drop-no-category": Mutant(drop_no_category, PIPELINES),
     "choose-the-first": Mutant(choose_the_first, ("tuned",)),
     "narrow-the-bars": Mutant(narrow_the_bars, ("tuned",)),
     "weigh-from-the-last-refit": Mutant(

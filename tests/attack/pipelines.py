@@ -146,7 +146,7 @@ def check_release(checker: Checker, model: Any, piped: Piped, stay: Array) -> No
         )
 
 
-def is_near(found: Array, expected: Array) -> bool:
+def is_near(found: Array, expected: Array, doubt: float = 1e-11) -> bool:
     """Whether features agree but for rounding."""
     size = np.maximum(1.0, np.abs(expected).max(axis=0, initial=0.0))
-    return bool((np.abs(found - expected) <= 1e-11 * size).all())
+    return bool((np.abs(found - expected) <= doubt * size).all())

@@ -24,6 +24,7 @@ KINDS: Mapping[str, str] = {
     "core": "core",
     "streams": "streams",
     "adopted": "adopted",
+    "lifted": "lifted",
     "pipelines-mean": "pipelines:attack_mean",
     "pipelines-sum": "pipelines:attack_sum",
     "tuned": "tuned",
