@@ -21,6 +21,7 @@ from . import (
     speed,
     startup,
     table,
+    tables,
     tuning,
     warfarin,
 )
@@ -40,6 +41,7 @@ BENCHMARKS: dict[str, Callable[[Path | None], Iterator[Section]]] = {
     "release": release.run,
     "audit": audit.run,
     "adult": adult.run,
+    "tables": tables.run,
     "tuning": tuning.run,
     "registry": registry.run,
     "many": many.run,

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from expunge.display.plots import make_figure
 from expunge.linear_model.tuned import Curve
 
 from .plot import OUT
@@ -22,10 +23,7 @@ class Panel(NamedTuple):
 
 def draw_curves(panels: Sequence[Panel], folder: Path = OUT) -> Path:
     """Draw the curves over one another and return the file's path."""
-    # Imported late: only a whole run of the benchmarks draws.
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.0, 4.2), layout="constrained")
+    figure = make_figure(7.0, 4.2)
     axis = figure.subplots()
     for panel in panels:
         curve = panel.curve

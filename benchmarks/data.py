@@ -149,7 +149,23 @@ def adult(data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
     gives a flag for each value, "missing" among them. The survey's own weight is
     left out.
     """
-    frames = [
+    return encode_adult(*_read_adult(data_dir))
+
+
+def raw_adult(data_dir: Path | None = None) -> list[tuple[pd.DataFrame, Any]]:
+    """Return Adult's training and test people as they are, and who earns above 50K."""
+    tables = []
+    for frame in _read_adult(data_dir):
+        rich = frame[14].str.startswith(">50K").to_numpy().astype(int)
+        table = frame.drop(columns=14)
+        table.columns = pd.Index([f"c{name}" for name in table.columns])
+        tables.append((table, rich))
+    return tables
+
+
+def _read_adult(data_dir: Path | None) -> list[pd.DataFrame]:
+    """Return both tables, with gaps where a value is unknown."""
+    return [
         pd.read_csv(
             find(f"adult/adult.{part}.gz", data_dir),
             header=None,
@@ -159,7 +175,6 @@ def adult(data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
         )
         for part, skipped in (("data", 0), ("test", 1))
     ]
-    return encode_adult(*frames)
 
 
 def encode_adult(train: pd.DataFrame, test: pd.DataFrame) -> tuple[Dataset, Dataset]:

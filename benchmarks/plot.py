@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from expunge.display.plots import make_figure, show_counts
+
 OUT = Path(__file__).parent / "out"
 
 
@@ -26,15 +28,13 @@ class Line(Protocol):
 
 def draw(panels: Mapping[str, Sequence[Line]], folder: Path = OUT) -> Path:
     """Draw one panel for each size that was varied and return the file's path."""
-    # Imported late: only a whole run of the benchmarks draws.
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10.0, 4.2), layout="constrained")
+    figure = make_figure(10.0, 4.2)
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axis, (size, lines) in zip(axes, panels.items(), strict=True):
         for line in lines:
             axis.loglog(line.sizes, line.seconds, marker="o", label=line.name)
         axis.set_xlabel(size)
+        show_counts(axis.xaxis)
         axis.grid(True, which="major", alpha=0.3)
     axes[0].set_ylabel("seconds a removal")
     axes[0].legend()

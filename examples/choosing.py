@@ -25,6 +25,7 @@ from expunge import (
     Rows,
     learn,
 )
+from expunge.display.plots import make_figure, show_counts, show_shares
 from expunge.promise.radius import best_radius
 from expunge.removal import Mechanism
 
@@ -98,26 +99,26 @@ def draw(
     path: str, curve: tuple[Curve, Curve], scores: dict[float, list[float]]
 ) -> None:
     """Draw errors with radii, the budget that sigma buys, and accuracy over sigma."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11.0, 4.2), layout="constrained")
+    figure = make_figure(11.0, 4.2)
     left, right = figure.subplots(1, 2)
     errors, radii = curve
     for name in MECHANISMS:
         (line,) = left.plot(COUNTS, errors[name], "o-", label=f"{name}, true error")
         left.plot(COUNTS, radii[name], "s--", color=line.get_color(), alpha=0.6)
-    contract = Budget(sigma=0.3)
+    budget = Budget(sigma=0.3)
     for sigma in (0.03, 0.3):
-        limit = replace(contract, sigma=sigma).radius_budget(30)
+        limit = replace(budget, sigma=sigma).radius_budget(30)
         left.axhline(limit, color="grey", linewidth=0.8)
         left.text(1.0, limit, f" fits at sigma {sigma:g}", va="bottom", color="grey")
     left.set(xscale="log", yscale="log", xlabel="people removed, of 400")
     left.set(ylabel="distance to retraining", title="Error (solid), radius (dashed)")
+    show_counts(left.xaxis)
     left.legend(loc="lower right")
     for alpha, score in scores.items():
         right.plot(SIGMAS, score, "o-", label=f"alpha {alpha:g}")
     right.set(xscale="log", xlabel="sigma", ylabel="test accuracy, mean of 200 draws")
     right.set_title("What noise costs: less alpha, larger coefficients")
+    show_shares(right.yaxis)
     right.legend(loc="lower left")
     figure.savefig(path, dpi=120)
 

@@ -14,6 +14,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import StandardScaler
 
 from expunge import LinearRegression
+from expunge.display.plots import make_figure
 from expunge.linear_model.tuned import Curve, TunedClassifier, TunedRegressor
 
 STIFF, FREE = 1e6, 1e-6  # hardly a model at all, and the plain mean
@@ -70,9 +71,7 @@ def tumours() -> tuple[Curve, Curve]:
 
 def draw(before: Curve, after: Curve, path: Path) -> None:
     """Draw the errors with their bars, each above its minimum."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.0, 4.2), layout="constrained")
+    figure = make_figure(7.0, 4.2)
     axis = figure.subplots()
     for curve, label in ((before, "before"), (after, "after")):
         bars = np.array([curve.errors - curve.low, curve.high - curve.errors])

@@ -172,7 +172,8 @@ def _values(loss: Any, y: Array, eta: Array) -> Array:
         return top + np.log(np.exp(eta - top[:, None]).sum(axis=1)) - own
     if isinstance(loss, OneVsRest):
         signs = np.where(y[:, None] == np.arange(loss.classes), LD(1), LD(-1))
-        return np.logaddexp(LD(0), -signs * eta).sum(axis=1)
+        each = _values(loss.binary, signs.ravel(), eta.reshape(-1, 1))
+        return each.reshape(eta.shape).sum(axis=1)
     eta = eta[:, 0]
     if isinstance(loss, Huber):
         error = np.abs(eta - y)
@@ -196,7 +197,8 @@ def _derivatives(loss: Any, y: Array, eta: Array) -> tuple[Array, Array]:
         return p - own, p[:, :, None] * (eye - p[:, None, :])
     if isinstance(loss, OneVsRest):
         signs = np.where(y[:, None] == np.arange(k), LD(1), LD(-1))
-        slope, curvature = _logistic(signs, eta)
+        each = _derivatives(loss.binary, signs.ravel(), eta.reshape(-1, 1))
+        slope, curvature = (part.reshape(n, k) for part in each)
         return slope, curvature[:, :, None] * eye
     z = y[:, None]
     if isinstance(loss, Huber):

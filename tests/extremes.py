@@ -12,7 +12,16 @@ from typing import TypeAlias
 
 import numpy as np
 
-from expunge import HalfSquared, Huber, Multinomial, Objective, OneVsRest, Rows, learn
+from expunge import (
+    HalfSquared,
+    Huber,
+    Multinomial,
+    Objective,
+    OneVsRest,
+    Rows,
+    SquaredHinge,
+    learn,
+)
 from expunge.core.arrays import Matrix, Vector
 from expunge.core.losses import Loss
 from expunge.core.penalties import GroupLasso
@@ -39,6 +48,8 @@ NARROW: dict[str, Loss] = {
     "multinomial": Multinomial(2),
     "multi_output": HalfSquared(outputs=2),
     "one_vs_rest": OneVsRest(2),
+    "squared_classes": OneVsRest(2, HalfSquared()),
+    "hinge_classes": OneVsRest(2, SquaredHinge()),
 }
 EXPONENTS = tuple(sorted({*CORNERS, *(-corner for corner in CORNERS)}))
 

@@ -68,6 +68,8 @@ LOSSES: dict[str, tuple[Loss, Labels]] = {
     "multinomial": (Multinomial(3), _codes),
     "multi_output": (HalfSquared(outputs=2), _targets),
     "one_vs_rest": (OneVsRest(3), _codes),
+    "squared_classes": (OneVsRest(3, HalfSquared()), _codes),
+    "hinge_classes": (OneVsRest(3, SquaredHinge()), _codes),
 }
 
 PENALTIES: dict[str, Penalty] = {

@@ -41,6 +41,7 @@ from expunge.demo.checks import (
 )
 from expunge.demo.page import COLOURS, PLOTS, draw_plots, render_page, sample_steps
 from expunge.demo.run import ALPHA, BUDGET, MODEL, DemoOptions, DemoOutput, run_demo
+from expunge.display.progress import OnProgress
 from expunge.ledger import Receipt, check_export, check_receipt, open_signing_key
 from expunge.ledger.merkle import Frontier, build_nodes, inclusion_proof, leaf_hash
 from expunge.registry import Registry
@@ -71,7 +72,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     watched: list[tuple[int, int]] = []
 
     @contextmanager
-    def progress(label: str) -> Iterator[demo_run.ReportProgress]:
+    def progress(label: str) -> Iterator[OnProgress]:
         yield lambda done, total: watched.append((done, total))
 
     output = DemoOutput(lambda heading, text: said.append((heading, text)), progress)
@@ -531,7 +532,8 @@ sys.argv = ['expunge', 'demo', '--out', {str(tmp_path / "new")!r}]
 from expunge.cli import main; main()"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == NOT_INSTALLED
-    assert "jinja2 is not installed; run pip install expunge[cli" in done.stderr
+    assert "the demo needs jinja2" in done.stderr
+    assert 'run pip install "expunge[cli,registry,files]"' in done.stderr
     assert not (tmp_path / "new").exists()
 
 

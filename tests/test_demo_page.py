@@ -21,7 +21,7 @@ def test_every_figure_is_computed_from_the_result() -> None:
 
 def test_page_is_filled_from_what_is_passed_alone() -> None:
     wanted = meta.find_undeclared_variables(make_environment().parse(TEXT))
-    assert wanted == {"result", "plots", "nodes", "sampled_steps", "values"}
+    assert wanted == {"result", "plots", "nodes", "sampled_steps", "values", "cards"}
 
 
 def test_every_plot_has_a_caption() -> None:

@@ -19,7 +19,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.exceptions import NotFittedError
 from sklearn.preprocessing import StandardScaler
 
-from expunge import L1, Polish, SquaredHinge
+from expunge import L1, HalfSquared, Polish, SquaredHinge
 from expunge.adopt import from_sklearn
 from expunge.core.linalg import Symmetric
 from expunge.core.packing import dumps, pack, unpack
@@ -66,6 +66,7 @@ MODELS: list[tuple[Any, tuple[Any, Any]]] = [
     (LogisticRegression(penalty=L1(), ridge=1e-3), SPARSE),
     (LogisticRegression(mechanism="jackknife", l1_ratio=1.0, ridge=0.1), CANCER),
     (LogisticRegression(), IRIS),
+    (LogisticRegression(loss=HalfSquared()), IRIS),
     (LogisticRegression(budget=SEEDED, random_state=7), CANCER),
     (SoftmaxRegression(penalty=NuclearNorm(), ridge=1e-2), IRIS),
     (SoftmaxRegression(penalize_intercept=True), IRIS),

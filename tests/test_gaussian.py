@@ -10,7 +10,8 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from expunge.exceptions import InvalidInput
-from expunge.promise.budget import delta_of, mu_of
+from expunge.promise.budget import Budget, delta_of, guess_of, mu_of
+from expunge.promise.noise import SeededNoise, round_to_grid
 
 EPSILONS = np.geomspace(0.01, 10.0, 13).tolist()
 DELTAS = np.geomspace(1e-10, 1e-2, 9).tolist()
@@ -81,3 +82,50 @@ def test_delta_outside_its_domain_is_refused(delta: float) -> None:
 def test_mu_outside_its_domain_is_refused(mu: float) -> None:
     with pytest.raises(InvalidInput, match="mu"):
         delta_of(mu, 1.0)
+
+
+@pytest.mark.parametrize("mu", [1e-6, 0.268, 1.0, 3.0])
+def test_the_best_guess_is_phi_of_half_mu_rounded_up(mu: float) -> None:
+    exact = norm.cdf(mu / 2)
+    assert exact <= guess_of(mu) <= exact + 1e-12
+
+
+def test_the_best_guess_has_ends() -> None:
+    assert guess_of(0.0) == 0.5
+    assert guess_of(inf) == 1.0
+    with pytest.raises(InvalidInput, match="mu=-1"):
+        guess_of(-1.0)
+
+
+@pytest.mark.parametrize("mu", [0.268, 1.0])
+def test_no_attacker_guesses_better_and_the_likelihood_guesses_as_well(
+    mu: float, rng: np.random.Generator
+) -> None:
+    n_games, size = 200_000, 5
+    apart = rng.normal(size=size)
+    apart *= mu / np.linalg.norm(apart)
+    removed = rng.integers(0, 2, n_games).astype(bool)
+    seen = rng.normal(size=(n_games, size)) + removed[:, None] * apart
+    error = 4.0 * np.sqrt(0.25 / n_games)
+    ratio = seen @ apart > mu**2 / 2
+    assert np.mean(ratio == removed) == pytest.approx(guess_of(mu), abs=error)
+    # Other attackers: other thresholds, other directions.
+    for direction, bar in ((apart, 0.0), (apart + 0.5, 0.1), (np.ones(size), 0.0)):
+        assert np.mean((seen @ direction > bar) == removed) <= guess_of(mu) + error
+
+
+def test_an_attacker_on_real_releases_is_held_to_the_promise(
+    rng: np.random.Generator,
+) -> None:
+    # Two models as far apart as the budget lets them be: its worst case.
+    budget, size, n_games = Budget(epsilon=1.0, delta=1e-5, sigma=0.3), 3, 40_000
+    apart = np.array([budget.radius_budget(size), 0.0, 0.0])
+    theta = rng.normal(size=size)
+    noise = SeededNoise(budget.sigma, budget.grid, seed=7)
+    removed = rng.integers(0, 2, n_games).astype(bool)
+    models = [round_to_grid(each, budget.grid) for each in (theta, theta + apart)]
+    seen = np.array([models[int(one)] + noise.draw(size) for one in removed])
+    guessed = (seen - theta) @ apart > apart @ apart / 2
+    error = 4.0 * np.sqrt(0.25 / n_games)
+    assert np.mean(guessed == removed) == pytest.approx(guess_of(budget.gdp), abs=error)
+    assert guess_of(budget.gdp) == pytest.approx(0.553, abs=5e-4)

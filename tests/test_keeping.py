@@ -21,6 +21,7 @@ from expunge.cli.common import (
     DATA_MISSING,
     DOES_NOT_STAND,
     DONE,
+    INTERRUPTED,
     STORE_FAILED,
     UNKNOWN,
     WRONG_INPUT,
@@ -29,6 +30,7 @@ from expunge.cli.common import (
     measure_columns,
     print_json,
 )
+from expunge.core.packing import dumps
 from expunge.ledger import read_entry
 from expunge.linear_model.fitting import read_shipped
 from expunge.registry import Registry
@@ -76,7 +78,7 @@ class TestStatus:
         key = folder / "public.pem"
         assert call("verify", "receipt.json", "--key", key).code == DONE
         told = call("status", "--request", REQUEST, "--json").json
-        assert told["receipt"] == Path("receipt.json").read_text()
+        assert dumps(told["receipt"]) == Path("receipt.json").read_text()
 
     @pytest.mark.parametrize(
         ("options", "code"),
@@ -145,12 +147,20 @@ class TestRelease:
         assert list(read.feature_names_in_) == ["age", "weight"]
         assert read.coef_.shape == (2,)
 
+    def test_graph_may_be_in_single_precision(self, folder: Path) -> None:
+        pytest.importorskip("onnx")
+        assert call("release", "dose", "--to", "dose.onnx").code == DONE
+        double = Path("dose.onnx").stat().st_size
+        assert call("release", "dose", "--to", "dose.onnx", "--float32").code == DONE
+        assert Path("dose.onnx").stat().st_size < double
+
     @pytest.mark.parametrize(
         ("words", "code"),
         [
             (("churn",), WRONG_INPUT),
             (("churn", "--to", "x.onnx", "--withdraw", "1"), WRONG_INPUT),
             (("churn", "--to", "x.pickle"), WRONG_INPUT),
+            (("churn", "--to", "x.safetensors", "--float32"), WRONG_INPUT),
             (("nobody", "--to", "x.safetensors"), WRONG_INPUT),
             (("churn", "--withdraw", "9"), WRONG_INPUT),
             (("churn", "--withdraw", "0"), WRONG_INPUT),
@@ -163,6 +173,42 @@ class TestRelease:
         assert call("release", *words).code == code
         assert whole(folder)[:2] == before[:2]
         assert not list(Path().glob("x.*"))
+
+
+class TestRemove:
+    def test_model_is_gone_and_its_release_listed(self, folder: Path) -> None:
+        done = call("remove", "churn")
+        assert done.code == DONE
+        assert done.out == "churn removed; its rows and keys are destroyed\n"
+        assert "1 release left and may be in use" in done.err
+        assert "expunge release churn --withdraw 1" in done.err
+        status = call("status", "--json").json
+        assert [one["name"] for one in status["models"]] == ["dose"]
+        assert call("release", "churn", "--withdraw", "1").code == DONE
+        assert call("status", "--json").json["outstanding"] == []
+        kinds = [one["kind"] for one in call("log", "--json").json]
+        assert kinds[-2:] == ["model removed", "release withdrawn"]
+        assert call("log", "--export", "ledger.jsonl").code == DONE
+        key = folder / "public.pem"
+        assert call("verify", "ledger.jsonl", "--key", key).code == DONE
+
+    def test_json(self, folder: Path) -> None:
+        done = call("remove", "dose", "--json")
+        assert done.json == {"removed": "dose", "outstanding": []}
+
+    def test_is_not_done_twice_or_unasked(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        before = whole(folder)
+        with monkeypatch.context() as patch:
+            patch.setattr(common, "is_terminal", lambda: True)
+            assert call("remove", "churn").code == INTERRUPTED
+        assert call("remove", "nobody").code == WRONG_INPUT
+        assert whole(folder) == before
+        assert call("remove", "churn", "--yes").code == DONE
+        again = call("remove", "churn")
+        assert again.code == WRONG_INPUT
+        assert "model 'churn' was removed" in again.err
 
 
 class TestKeys:

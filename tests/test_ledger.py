@@ -17,8 +17,10 @@ from expunge.ledger import (
     KeyRotated,
     Ledger,
     ModelRegistered,
+    ModelRemoved,
     ReleaseMade,
     ReleasesSuperseded,
+    ReleaseWithdrawn,
     RequestCompleted,
     Restored,
     SigningKey,
@@ -77,6 +79,15 @@ def entry(sequence: int) -> Entry:
     return made
 
 
+RARER = (ModelRemoved, ReleaseWithdrawn)
+
+
+def rarer_entries() -> list[Entry]:
+    """Return an entry of each kind that ``entry`` does not make."""
+    stamp: dict[str, Any] = {"sequence": 0, "day": START, "model": "credit"}
+    return [kind(**stamp, certificate=EACH.digest()) for kind in RARER]
+
+
 def written(n: int, every: int = 5) -> Iterator[tuple[CanonicalDocument, Ledger]]:
     """Yield entries, a head after every few and the last, and the ledger after each."""
     ledger = Ledger.empty(OLD.public)
@@ -92,12 +103,15 @@ def signer(ledger: Ledger) -> SigningKey:
 
 
 ENTRIES = [entry(sequence) for sequence in range(25)]
-KINDS = [entry(sequence) for sequence in (0, 1, 2, 3, 4, ROTATION)]
+KINDS = [*rarer_entries(), *map(entry, (0, 1, 2, 3, 4, ROTATION))]
 LEDGER = reduce(Ledger.append, ENTRIES, Ledger.empty(OLD.public))
 HEAD = LEDGER.head(NEW, LEDGER.day)
 
 
 class TestEntries:
+    def test_no_kind_is_left_out_here(self) -> None:
+        assert {document.kind for document in KINDS} == {*entries.KINDS}
+
     @pytest.mark.parametrize(
         "document", [*KINDS, HEAD], ids=lambda document: document.kind
     )

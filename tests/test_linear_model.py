@@ -23,7 +23,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from expunge import L2, GroupLasso, Huber, Jackknife, Newton, NuclearNorm
+from expunge import L2, GroupLasso, HalfSquared, Huber, Jackknife, Newton, NuclearNorm
 from expunge.exceptions import (
     CapacityExceeded,
     InvalidInput,
@@ -175,14 +175,20 @@ def test_multiclass_by_softmax_and_one_against_the_rest() -> None:
     for k, name in enumerate(rest.classes_):
         alone = LogisticRegression(alpha=1e-2).fit(X, names == name)
         assert np.allclose(rest.coef_[k], alone.coef_[0], atol=1e-8)
+    for loss in ("squared_hinge", HalfSquared()):
+        parts = LogisticRegression(alpha=1e-2, loss=loss).fit(X, names)
+        alone = LogisticRegression(alpha=1e-2, loss=loss).fit(X, names == names[0])
+        k = parts.classes_.tolist().index(names[0])
+        assert np.allclose(parts.coef_[k], alone.coef_[0], atol=1e-8)
+        assert parts.forget(rows=range(5)).score(X, names) > 0.8
+        with pytest.raises(Unsupported, match="probabilities need"):
+            parts.predict_proba(X)
     for model in (softmax, rest):
         assert np.allclose(model.predict_proba(X).sum(axis=1), 1.0)
         assert model.forget(rows=range(5)).score(X, names) > 0.9
     for penalty in (NuclearNorm(), GroupLasso([0, 0, 1, 1])):
         model = SoftmaxRegression(alpha=1e-3, penalty=penalty, ridge=1e-3)
         assert model.fit(X, names).forget(rows=[3]).score(X, names) > 0.9
-    with pytest.raises(Unsupported, match="is for two classes"):
-        LogisticRegression(loss="squared_hinge").fit(X, names)
 
 
 def test_regression_of_one_and_several_targets() -> None:
@@ -247,10 +253,11 @@ WRONG: dict[str, tuple[str, list[Any]]] = {
     "verbose": ("True or False", ["yes"]),
     "classes": ("a list of labels", ["ab", 3]),
     "tol": ("None or a positive number", ["x", 0.0, -1.0, np.nan]),
+    "preprocessing": ("a transformer of scikit-learn", ["standard", 3, 0.5]),
     "max_iter": ("None or a positive integer", ["x", 0, -1, 10.0, True]),
     "class_weight": (
-        "a dict of positive weights by label ('balanced' is not supported yet",
-        ["balanced", [1.0, 2.0], {0: 0.0}, {0: -1}, {0: "x"}, {0: np.nan}, {0: 1e60}],
+        "None, 'balanced' or a dict of positive weights by label",
+        ["balance", [1.0, 2.0], {0: 0.0}, {0: -1}, {0: "x"}, {0: np.nan}, {0: 1e60}],
     ),
 }
 
@@ -285,7 +292,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
     given |= {"keep_data": np.True_, "random_state": np.int64(3)}
     LogisticRegression(**given).fit(X, y)
     folds: Any = np.int64(2)
-    TunedClassifier(folds=folds).fit(X, y)
+    TunedClassifier(folds=folds, fold_key="key").fit(X, y)
 
 
 @pytest.mark.parametrize("kind", ESTIMATORS)

@@ -209,7 +209,9 @@ class TestAfterACrash:
         self.require_marked(folder)
         with Registry.open(folder) as registry:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("expunge.registry.worker.write_statement", _state_alone)
+                patch.setattr(
+                    "expunge.registry.completion.write_statement", _state_alone
+                )
                 with pytest.raises(KeyboardInterrupt):
                     registry.requests.apply()
         self.require_marked(folder)

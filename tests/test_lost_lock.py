@@ -18,6 +18,7 @@ from expunge.ledger.documents import day_of
 from expunge.registry import (
     ErasureRequest,
     Registry,
+    completion,
     context,
     keys,
     models,
@@ -54,7 +55,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "committing": (worker, "commit_changes"),
     "erasing": (Store, "erase_deleted"),
     "destroying keys": (Checkpoints, "destroy_old"),
-    "stating": (worker, "write_statement"),
+    "stating": (completion, "write_statement"),
 }
 END_LOCK = text(
     "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' "
@@ -149,7 +150,9 @@ class TestOvertaken:
             assert restored.requests.receipt(OTHER) == receipts[OTHER]
             require_consistent(restored)
 
-    @pytest.mark.parametrize("what", ["fit", "refit", "reanchor", "ship", "rotate"])
+    @pytest.mark.parametrize(
+        "what", ["fit", "refit", "remove", "reanchor", "ship", "rotate"]
+    )
     def test_while_something_else_is_done(
         self, registry: Registry, folder: Path, what: str, tmp_path: Path
     ) -> None:
@@ -167,6 +170,10 @@ class TestOvertaken:
             "refit": (
                 (models, "require_nobody_returns"),
                 lambda: registry.models.refit("half", estimator(), **by_name(REST)),
+            ),
+            "remove": (
+                (models, "delete_model"),
+                lambda: registry.models.remove("half"),
             ),
             "reanchor": (
                 (Checkpoints, "write"),

@@ -20,7 +20,7 @@ from expunge.exceptions import (
     StoreFailed,
 )
 from expunge.ledger import UnusableKey, check_receipt
-from expunge.registry import ErasureRequest, Registry, statements, worker
+from expunge.registry import ErasureRequest, Registry, completion, statements, worker
 from expunge.registry import keys as keys_module
 from expunge.registry.backup import require_sound_backup
 from expunge.registry.context import Context
@@ -94,7 +94,7 @@ class TestRequestsThatOnlyTheJournalHas:
     ) -> None:
         self.half_accept(folder, ErasureRequest(("person 2",), ONE))
         with Registry.open(folder) as registry:
-            steps: dict[str, Callable[[], None]] = {
+            steps: dict[str, Callable[[], object]] = {
                 "nothing": lambda: None,
                 "fit": lambda: registry.fit("third", estimator(), **by_name(REST)),
                 "refit": lambda: registry.models.refit(
@@ -160,7 +160,7 @@ class TestRequestsThatOnlyTheJournalHas:
         with Registry.open(folder) as registry:
             registry.requests.accept(requests)
             monkeypatch.setattr(worker, "BATCH", 1)
-            monkeypatch.setattr(worker, "write_statement", state_before)
+            monkeypatch.setattr(completion, "write_statement", state_before)
             registry.requests.apply()
             registry.requests.apply()
             assert registry.requests.status(ONE).stage == "completed"
@@ -331,7 +331,7 @@ class TestAnOldDatabase:
         looks: list[Callable[[], Any]] = []
 
         def look(done: int, total: int) -> None:
-            if done in (2, 3):  # replaced, and then brought up to date
+            if done in (2, total - 1):  # replaced, and then brought up to date
                 for one in looks:
                     with pytest.raises(NeedsRestore) if done == 2 else nullcontext():
                         one()

@@ -434,18 +434,19 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
         _planned("logistic").plot()
 
 
-def test_progress_is_told_in_words_without_figures_of_the_data() -> None:
-    said: list[str] = []
-    options = replace(QUIET, progress=said.append)
-    report = plan(
-        _objective("logistic"), _rows("logistic"), budget=BUDGET, options=options
-    )
-    assert said[0] == "fit on all rows"
-    assert f"typical: 10 of {N_ROWS} rows removed" in said
-    assert "sigma 0.1: 8 releases drawn" in said
-    told = " ".join(said)
-    for limit in report.limits:
-        assert not any(f"{radius:.4g}" in told for _, radius in limit.tried)
+def test_progress_is_the_same_for_all_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    drawn, tried = [], []
+    for name in ("logistic", "half_squared"):
+        options = replace(QUIET, verbose=True)
+        report = plan(_objective(name), _rows(name), budget=BUDGET, options=options)
+        drawn.append(capsys.readouterr().err)
+        tried.append([len(limit.tried) for limit in report.limits])
+        for limit in report.limits:
+            assert not any(f"{radius:.4g}" in drawn[-1] for _, radius in limit.tried)
+    assert tried[0] != tried[1]  # the search differs, what is shown does not
+    total = 2 + 5 * len(QUIET.factors) + 3
+    assert drawn[0] == drawn[1] and drawn[0].endswith(f"{total}/{total}\n")
+    assert drawn[0].count("\r") == total + 1
 
 
 def test_what_cannot_be_planned_is_refused() -> None:

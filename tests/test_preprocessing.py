@@ -73,32 +73,30 @@ STEPS: list[Any] = [
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> tuple[Table, Table, list[list[int]]]:
-    """Return rows, weights, and which rows are forgotten, batch by batch."""
+def histories(draw: st.DrawFn) -> tuple[Table, list[list[int]]]:
+    """Return rows, and which of them are forgotten, batch by batch."""
     n_rows, n_columns = draw(st.integers(2, 12)), draw(st.integers(1, 3))
     column = st.lists(ENTRIES, min_size=n_rows, max_size=n_rows)
     X = np.array([draw(column) for _ in range(n_columns)]).T
-    weight = np.array(draw(st.lists(WEIGHTS, min_size=n_rows, max_size=n_rows)))
     leaving = draw(st.permutations(range(n_rows)))[: draw(st.integers(1, n_rows - 1))]
     cuts = sorted(draw(st.sets(st.integers(0, len(leaving)))) | {0, len(leaving)})
     batches = [list(leaving[a:b]) for a, b in pairwise(cuts)]
-    return X, weight, [batch for batch in batches if batch]
+    return X, [batch for batch in batches if batch]
 
 
-def fit(steps: Any, X: Table, weight: Table | None) -> tuple[Learned, Table]:
+def fit(steps: Any, X: Table) -> tuple[Learned, Table]:
     """Return what is learned from a table, and its raw rows."""
     described = describe(steps, X)
     columns = learn_columns(described, X)
     raw = read_columns(columns, X)
-    ones = np.ones(len(X)) if weight is None else weight
-    recipe = Recipe(described, columns, weight is not None)
-    return learn(recipe, Rows(raw, np.zeros(len(X)), ones)), raw
+    rows = Rows(raw, np.zeros(len(X)), np.ones(len(X)))
+    return learn(Recipe(described, columns), rows), raw
 
 
-def forget(learned: Learned, raw: Table, weight: Table) -> Learned:
+def forget(learned: Learned, raw: Table) -> Learned:
     """Return what is learned without these rows, as a model does it."""
     recipe, statistics, features = learned
-    statistics = statistics.without(raw, weight)
+    statistics = statistics.without(raw)
     after = drop_categories(recipe, statistics)
     if after is recipe:
         return recipe, statistics, learn_again(recipe, statistics, before=features)
@@ -109,35 +107,34 @@ def show(learned: Learned) -> tuple[Any, ...]:
     """Return everything public about what was learned, to the bit."""
     recipe, statistics, features = learned
     columns = publish_columns(recipe, statistics)
-    fitted = FittedPreprocessing.of(recipe.described, columns, features)
+    fitted = FittedPreprocessing.of(recipe.described, columns, features=features)
     now = fitted.features
     numbers = (now.centre, now.scale, now.offset, now.missing)
     layout = (now.layout.names, now.layout.columns.tolist(), now.layout.codes)
     return fitted.columns, layout, [part.tobytes() for part in numbers]
 
 
-def try_fit(steps: Any, X: Table, weight: Table | None) -> tuple[Any, ...] | str:
+def try_fit(steps: Any, X: Table) -> tuple[Any, ...] | str:
     """Return what is learned from a table, or that no column is left of it."""
     try:
-        return show(fit(steps, X, weight)[0])
+        return show(fit(steps, X)[0])
     except InvalidInput as error:
         assert "leaves no column" in str(error)
         return "nothing"
 
 
 @pytest.mark.parametrize("steps", STEPS, ids=range(len(STEPS)))
-@given(history=histories(), weighted=st.booleans())
+@given(history=histories())
 def test_forgetting_is_fitting_the_remaining_rows(
-    steps: Any, history: tuple[Table, Table, list[list[int]]], weighted: bool
+    steps: Any, history: tuple[Table, list[list[int]]]
 ) -> None:
-    X, weight, batches = history
-    ones = weight if weighted else np.ones(len(X))
+    X, batches = history
     left = np.setdiff1d(np.arange(len(X)), np.concatenate(batches).astype(int))
-    expected = try_fit(steps, X[left], weight[left] if weighted else None)
+    expected = try_fit(steps, X[left])
     try:
-        learned, raw = fit(steps, X, weight if weighted else None)
+        learned, raw = fit(steps, X)
         for batch in batches:
-            learned = forget(learned, raw[batch], ones[batch])
+            learned = forget(learned, raw[batch])
     except InvalidInput:  # no column is left
         assert expected == "nothing"
         return
@@ -147,17 +144,17 @@ def test_forgetting_is_fitting_the_remaining_rows(
 @pytest.mark.parametrize("steps", STEPS[:7], ids=range(7))
 @given(history=histories())
 def test_neither_order_of_rows_nor_of_requests_matters(
-    steps: Any, history: tuple[Table, Table, list[list[int]]]
+    steps: Any, history: tuple[Table, list[list[int]]]
 ) -> None:
-    X, weight, batches = history
+    X, batches = history
     try:
-        one, raw = fit(steps, X, weight)
-        other, _ = fit(steps, X[::-1], weight[::-1])
+        one, raw = fit(steps, X)
+        other, _ = fit(steps, X[::-1])
         assert show(one) == show(other)
         for batch in batches:
-            one = forget(one, raw[batch], weight[batch])
+            one = forget(one, raw[batch])
         for batch in batches[::-1]:
-            other = forget(other, raw[batch], weight[batch])
+            other = forget(other, raw[batch])
     except InvalidInput:  # no column is left
         return
     assert show(one) == show(other)
@@ -170,9 +167,9 @@ def test_features_after_removals_are_scikit_learns(seed: int) -> None:
     table = draw_table(rng, 40, sums_only=False)
     steps, X = table.preprocessing(), table.rows
     stay = np.ones(40, dtype=bool)
-    if not table.made(stay, np.ones(40)).shape[1]:
+    if not table.made(stay).shape[1]:
         return
-    learned, raw = fit(steps, X, None)
+    learned, raw = fit(steps, X)
     for _ in range(3):
         gone = next(awkward_rows(rng, table, stay))
         gone[rng.integers(0, 40)] = True
@@ -180,9 +177,9 @@ def test_features_after_removals_are_scikit_learns(seed: int) -> None:
         if not gone.any() or stay.sum() - gone.sum() < 5:
             continue
         try:
-            learned = forget(learned, raw[gone], np.ones(int(gone.sum())))
+            learned = forget(learned, raw[gone])
         except InvalidInput:
-            assert not table.made(stay & ~gone, np.ones(40)).shape[1]
+            assert not table.made(stay & ~gone).shape[1]
             return
         stay &= ~gone
         with warnings.catch_warnings():
@@ -205,9 +202,9 @@ def test_running_moments_do_not_forget_exactly(rng: np.random.Generator) -> None
     squares += (loud - mean) * (loud - grown)
     back = grown + (grown - loud) / 50
     squares -= (loud - back) * (loud - grown)
-    learned, raw = fit(StandardScaler(), np.append(x, loud)[:, None], None)
-    learned = forget(learned, raw[-1:], np.ones(1))
-    fresh, _ = fit(StandardScaler(), x[:, None], None)
+    learned, raw = fit(StandardScaler(), np.append(x, loud)[:, None])
+    learned = forget(learned, raw[-1:])
+    fresh, _ = fit(StandardScaler(), x[:, None])
     assert abs(np.sqrt(abs(squares) / 50) - fresh[2].scale[0]) > 1e-3
     assert back != fresh[2].centre[0]
     assert show(learned) == show(fresh)
@@ -255,26 +252,14 @@ def test_no_limb_overflows() -> None:
     assert Fraction(total, 2 ** (3 * UNIT)) == len(largest) * Fraction(largest[0]) ** 3
 
 
-def test_whole_weights_count_rows_for_scales(rng: np.random.Generator) -> None:
-    X, weight = rng.normal(size=(20, 2)).round(1), rng.integers(1, 4, size=20)
-    weighted, _ = fit(StandardScaler(), X, weight.astype(float))
-    repeated, _ = fit(StandardScaler(), np.repeat(X, weight, axis=0), None)
-    assert show(weighted) == show(repeated)
-
-
 def test_scaler_is_scikit_learns(rng: np.random.Generator) -> None:
-    X = rng.normal(size=(200, 4)) * [1.0, 1e-3, 1e8, 3.0] + [0.0, 1.0, -1e8, 1e5]
+    X = rng.normal(size=(200, 4)) * [1.0, 1e-8, 1e8, 3.0] + [0.0, 1.0, -1e8, 1e5]
     X[:, 3] = 0.1
-    weight = rng.random(200)
-    for given_weight in (None, weight):
-        learned, raw = fit(StandardScaler(), X, given_weight)
-        with np.errstate(invalid="ignore"):  # of a constant column with weights
-            theirs = StandardScaler().fit(X, None, given_weight)
-        np.testing.assert_allclose(learned[2].centre, theirs.mean_, rtol=1e-12)
-        np.testing.assert_allclose(learned[2].scale, theirs.scale_, rtol=1e-7)
-        np.testing.assert_allclose(
-            learned[2].encode(raw), theirs.transform(X), atol=1e-6
-        )
+    learned, raw = fit(StandardScaler(), X)
+    theirs = StandardScaler().fit(X)
+    np.testing.assert_allclose(learned[2].centre, theirs.mean_, rtol=1e-12)
+    np.testing.assert_allclose(learned[2].scale, theirs.scale_, rtol=1e-7)
+    np.testing.assert_allclose(learned[2].encode(raw), theirs.transform(X), atol=1e-6)
 
 
 STRANGERS: list[tuple[Any, list[list[Any]], list[list[Any]]]] = [
@@ -291,30 +276,30 @@ STRANGERS: list[tuple[Any, list[list[Any]], list[list[Any]]]] = [
 def test_rows_that_were_never_there_are_refused(
     steps: Any, rows: list[Any], strangers: list[Any]
 ) -> None:
-    learned, raw = fit(steps, np.array(rows, dtype=object), None)
+    learned, raw = fit(steps, np.array(rows, dtype=object))
     before = show(learned)
     unknown = read_columns(learned[0].columns, np.array(strangers, dtype=object))
     with pytest.raises(UnknownRows, match="nothing was removed"):
-        forget(learned, unknown, np.ones(len(unknown)))
+        forget(learned, unknown)
     assert show(learned) == before
-    forget(learned, raw[:1], np.ones(1))
+    forget(learned, raw[:1])
 
 
 @pytest.mark.parametrize("steps", STEPS, ids=range(len(STEPS)))
 def test_last_row_stays(steps: Any) -> None:
-    learned, raw = fit(steps, np.array([[1.0], [1.0], [2.0]]), None)
+    learned, raw = fit(steps, np.array([[1.0], [1.0], [2.0]]))
     with pytest.raises(CannotRemove, match="nothing was removed"):
-        forget(learned, raw, np.ones(3))
+        forget(learned, raw)
 
 
 def test_missing_is_a_category_and_equal_numbers_are_one() -> None:
     X = np.array([[0.0, "a"], [-0.0, None], [np.nan, np.nan], [1, "b"]], dtype=object)
-    learned, raw = fit(OneHotEncoder(), X, None)
+    learned, raw = fit(OneHotEncoder(), X)
     names = ("0_0", "0_1", "0_nan", "1_a", "1_b", "1_nan")
     assert learned[2].layout.names == names
-    learned = forget(learned, raw[1:3], np.ones(2))
+    learned = forget(learned, raw[1:3])
     assert learned[2].layout.names == ("0_0", "0_1", "1_a", "1_b")
-    assert show(learned) == show(fit(OneHotEncoder(), X[[0, 3]], None)[0])
+    assert show(learned) == show(fit(OneHotEncoder(), X[[0, 3]])[0])
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from expunge.cli.common import describe_deadline
 from expunge.ledger import RequestCompleted, Restored, check_receipt
+from expunge.ledger.documents import DAY
 from expunge.registry import ErasureRequest, Registry, context
 from tests.calling import call
 from tests.registries import A_REQUEST, registry_at, require_consistent
@@ -118,6 +120,7 @@ class TestNothingFinerIsPublic:
         status = call("status", *folder, "--json").json
         (out,) = status["outstanding"]
         assert out["superseded"] == out["shipped"][0]["day"] == "2025-03-01"
+        assert "by 31 March, in 30 days" in call("status", *folder).out
         (waiting,) = status["pending"]
         assert (waiting["accepted"], waiting["deadline"]) == (
             "2025-03-01",
@@ -147,6 +150,24 @@ class TestNothingFinerIsPublic:
             registry.models.ship("all", file)
             clock.time += 12_345
         assert files[0].read_bytes() == files[1].read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("later", "said"),
+    [
+        (0, "by 31 March, in 30 days"),
+        (12, "by 31 March, in 29 days"),  # after midnight
+        (29 * 24, "by 31 March, tomorrow"),
+        (30 * 24, "by 31 March, today"),
+        (31 * 24, "by 31 March, overdue by 1 day"),
+        (33 * 24, "by 31 March, overdue by 3 days"),
+        (-90 * 24, "by 31 March 2025, in 120 days"),
+    ],
+)
+def test_deadline_is_told_as_people_do(clock: Clock, later: int, said: str) -> None:
+    deadline = clock.time + 30 * DAY
+    clock.time += later * DAY // 24
+    assert describe_deadline(deadline) == said
 
 
 class TestDaysFollowOneAnother:

@@ -195,6 +195,7 @@ CHANGES: dict[str, Callable[[Registry], object]] = {
         "all", one._context.paths.folder / "m.safetensors"
     ),
     "withdraw": lambda one: one.models.withdraw("all", 1),
+    "remove": lambda one: one.models.remove("all"),
     "readmit": lambda one: one.requests.readmit(["person 1"]),
     "reanchor": lambda one: one.models.reanchor("all"),
     "rotate signing": lambda one: one.keys.rotate_signing_key(),

@@ -19,7 +19,13 @@ from expunge.exceptions import (
     NeedsRestore,
     StoreFailed,
 )
-from expunge.registry import ErasureRequest, Registry, rebuild_journal, recovery, worker
+from expunge.registry import (
+    ErasureRequest,
+    Registry,
+    completion,
+    rebuild_journal,
+    recovery,
+)
 from expunge.registry import statements as statements_module
 from tests.registries import dump_of, put_back, registry_at, require_consistent
 from tests.users import killed_at
@@ -61,6 +67,22 @@ def folder(template: Path, tmp_path: Path) -> Path:
 
 def interrupt(*arguments: object) -> None:
     raise KeyboardInterrupt
+
+
+def test_a_withdrawal_survives(folder: Path, tmp_path: Path) -> None:
+    """An entry has the day alone; the release left at some hour of that day."""
+    with Registry.open(folder) as registry:
+        left = registry.models.ship("all", tmp_path / "model.safetensors")
+        registry.forget(["person 3"])
+    later = shutil.copytree(folder, tmp_path / "later")
+    with Registry.open(folder) as registry:
+        assert [one.number for one in registry.status().outstanding] == [left.number]
+        registry.models.withdraw("all", left.number)
+    (folder / "journal").unlink()
+    rebuild_journal(folder)
+    with Registry.restore(folder, later) as registry:
+        assert registry.status().outstanding == ()
+        require_consistent(registry)
 
 
 class TestAnOlderDatabase:
@@ -156,7 +178,7 @@ def test_a_request_that_is_not_completed_yet_counts(folder: Path) -> None:
     with Registry.open(folder) as registry:
         registry.requests.accept([ErasureRequest(("person 3",))])
         with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(worker, "write_statement", interrupt)
+            patch.setattr(completion, "write_statement", interrupt)
             registry.requests.apply()
     journal = folder / "journal"
     *lines, _ = journal.read_bytes().splitlines(keepends=True)

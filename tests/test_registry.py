@@ -24,6 +24,7 @@ from expunge.ledger import (
     ModelRegistered,
     ReleaseMade,
     ReleasesSuperseded,
+    ReleaseWithdrawn,
     RequestCompleted,
     check_receipt,
 )
@@ -297,6 +298,10 @@ class TestReleases:
         assert any("backups" in text for text in verdict.not_covered)
         registry.models.withdraw("all", 1)
         assert registry.status().outstanding == ()
+        *_, last = registry.ledger.entries()
+        assert isinstance(last, ReleaseWithdrawn)
+        assert (last.model, last.certificate) == ("all", left.digest)
+        require_consistent(registry)
         with pytest.raises(InvalidInput, match="no release 9"):
             registry.models.withdraw("all", 9)
         with pytest.raises(InvalidInput, match="never shipped"):

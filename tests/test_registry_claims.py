@@ -2,11 +2,15 @@
 """What a registry lets out is what its contracts count, and nothing else."""
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 
 from expunge import Budget, LogisticRegression
@@ -20,7 +24,7 @@ from expunge.exceptions import (
 from expunge.ledger import ReleaseMade
 from expunge.linear_model.snapshots import private_model, snapshot_of
 from expunge.linear_model.tuned import TunedClassifier
-from expunge.registry import ErasureRequest, Registry, worker
+from expunge.registry import ErasureRequest, ForgottenInData, Registry, worker
 from expunge.registry.requests import require_nobody_returns
 from expunge.registry.storage import Checkpoints
 from expunge.registry.storage.vault import unseal
@@ -35,6 +39,7 @@ from tests.registries import (
     retrained,
 )
 
+pa = import_module("pyarrow")
 SEEDED = Budget(sigma=10.0, allow_seeded=True)
 
 
@@ -86,6 +91,80 @@ class TestWhoeverWasForgotten:
             registry.models.refit(
                 "model", estimator(), **by_name(data_without("person 1", "person 2"))
             )
+
+    @pytest.mark.parametrize("kind", ["array", "list", "pandas", "arrow", "polars"])
+    def test_are_left_out_on_request(self, tmp_path: Path, kind: str) -> None:
+        X, y, owners = data()
+        weight = np.linspace(1.0, 2.0, len(y))
+        make: dict[str, Callable[[Any], Any]] = {
+            "array": np.asarray,
+            "list": lambda rows: rows.tolist(),
+            "pandas": lambda rows: pd.DataFrame(rows).add_prefix("x"),
+            "arrow": lambda rows: pa.table({f"x{i}": c for i, c in enumerate(rows.T)}),
+            "polars": lambda rows: pl.DataFrame(rows),
+        }
+        given: dict[str, Any] = {"subjects": owners, "sample_weight": weight}
+        with Registry.create(tmp_path / "registry") as registry:
+            told: list[tuple[int, int]] = []
+            left = registry.fit(
+                "model",
+                estimator(),
+                make[kind](X),
+                y,
+                on_progress=lambda *step: told.append(step),
+                **given,
+            )
+            assert left == (0, 0)
+            assert told == [(step, 4) for step in range(5)]
+            registry.forget(["person 1", "person 2"])
+            registry.requests.accept([ErasureRequest(("person 3",))])
+            with pytest.raises(ForgottenInData, match="rows 2, 3, 4, 5, counted") as no:
+                registry.models.refit("model", estimator(), make[kind](X), y, **given)
+            assert (no.value.rows, no.value.n_people) == ((2, 3, 4, 5), 2)
+            assert "person" not in str(no.value)
+            for fit, name in (
+                (registry.models.refit, "model"),
+                (registry.fit, "other"),
+            ):
+                left = fit(
+                    name,
+                    estimator(),
+                    make[kind](X),
+                    y,
+                    without_forgotten=True,
+                    **given,
+                )
+                assert left == (4, 2)
+            registry.requests.apply()  # who only asked is in the fit until then
+            held = registry.requests.find_models(set(owners))
+            gone = {"person 1", "person 2", "person 3"}
+            assert {one for one, models in held.items() if not models} == gone
+            stay = [row for row, owner in enumerate(owners) if owner not in gone]
+            rows = registry.models.case("other").rows
+            assert np.allclose(rows.dense()[:, : X.shape[1]], X[stay])
+            assert np.allclose(rows.weight, weight[stay])
+            require_consistent(registry)
+
+    def test_of_whom_nobody_is_left_cannot_be_fitted(self, tmp_path: Path) -> None:
+        X, y, owners = data()
+        with Registry.create(tmp_path / "registry") as registry:
+            registry.fit("model", estimator(), X, y, subjects=owners)
+            registry.forget(["person 1", "person 2"])
+            before = registry.ledger.export()
+            for rows, whose, said in (
+                (slice(2, 6), slice(2, 6), r"all rows \(4\)"),
+                (slice(40), slice(6), "subjects has 6 ids and X has 40 rows"),
+            ):
+                with pytest.raises(InvalidInput, match=said):
+                    registry.fit(
+                        "other",
+                        estimator(),
+                        X[rows],
+                        y[rows],
+                        subjects=owners[whose],
+                        without_forgotten=True,
+                    )
+            assert registry.ledger.export() == before
 
     def test_may_come_back(self, tmp_path: Path) -> None:
         folder = tmp_path / "registry"

@@ -215,7 +215,7 @@ class RegistryMachine(RuleBasedStateMachine):
             return []
         return [ErasureRequest(tuple(map(str, people)), f"{self.n_requests:032x}")]
 
-    def fit(self, how: Callable[..., None], name: str, people: Sequence[int]) -> None:
+    def fit(self, how: Callable[..., object], name: str, people: Sequence[int]) -> None:
         rows, words = list(people), [str(one) for one in people]
         how(name, small_model(), X[rows], Y[rows], subjects=words)
         self.fitted[name] = frozenset(people)

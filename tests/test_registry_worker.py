@@ -100,6 +100,21 @@ class TestOneWorker:
             assert found
         assert found == [registry.requests.receipt(A_REQUEST)]
 
+    def test_progress_is_told_by_models_and_batches(
+        self, registry: Registry, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        told: list[tuple[int, int]] = []
+        monkeypatch.setattr(working_module, "BATCH", 2)
+        asked = [ErasureRequest((f"person {i}",)) for i in (3, 4, 5, 50)]
+        registry.requests.accept(asked)
+        registry.requests.apply(on_progress=lambda *step: told.append(step))
+        # Two models and the rest, for each of two batches.
+        first = [(0, 6), (1, 6), (2, 6)]
+        assert told == [*first, (3, 6), (4, 6), (5, 6), (2, 2)]
+        told.clear()
+        registry.requests.apply(on_progress=lambda *step: told.append(step))
+        assert told == [(1, 1)]
+
     def test_whoever_was_overtaken_is_refused(
         self, registry: Registry, tmp_path: Path
     ) -> None:

@@ -40,6 +40,7 @@ ONE_COLUMN = (DIABETES[0], DIABETES[1][:, None])
 SHIPPED: list[tuple[Any, tuple[Any, Any]]] = [
     *MODELS,
     (LogisticRegression(fit_intercept=False), IRIS),
+    (LogisticRegression(loss="squared_hinge"), IRIS),
     (SoftmaxRegression(), WORDS),
     (LinearRegression(fit_intercept=False), TWO),
     (LinearRegression(), ONE_COLUMN),

@@ -326,8 +326,9 @@ def test_class_weights_and_c_reach_a_model_with_preprocessing(
     same_model(ours, theirs.fit(X[40:], y[40:]), X)
     assert ours.certificate_.objective["C"] == 0.3
     assert CLASS_WEIGHT in ours.certificate_.assumptions
-    with pytest.raises(InvalidInput, match="class_weight and sample_weight with"):
-        ours.fit(X, y, sample_weight=weight)
+    ours.fit(X, y, sample_weight=weight)  # which count for the model alone
+    step = {f"{theirs.steps[-1][0]}__sample_weight": weight}
+    same_model(ours, theirs.fit(X, y, **step), X)
 
 
 def test_tuned_classifiers_take_class_weights() -> None:

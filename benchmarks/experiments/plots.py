@@ -7,7 +7,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from expunge.exceptions import MissingExtra
+from expunge.display.plots import make_figure, show_counts, show_shares
 
 from ..comparison.measure import PROMISE, PROMISED
 from .pieces import write_whole
@@ -44,12 +44,14 @@ def draw_plots(results: Results) -> dict[str, "Figure"]:
 
 def promise_plot(results: Results, setting: str, alpha: float) -> "Figure":
     """Draw accuracy under the promise against removals, for every contender."""
-    figure = _figure(8.0, 5.0)
+    figure = make_figure(8.0, 5.0)
     axis = figure.subplots()
     head = {"experiment": "comparison", "setting": setting, "stream": "random"}
     _draw(axis, results, results.having(**head, quantity=PROMISED))
     axis.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
     axis.set_xscale("symlog", linthresh=1.0)
+    show_counts(axis.xaxis)
+    show_shares(axis.yaxis)
     axis.set_xlabel("people removed")
     axis.set_ylabel("test accuracy of what may be published")
     axis.set_title(
@@ -65,7 +67,7 @@ def curves_plot(results: Results, setting: str) -> "Figure":
     models = [model for model in results.models("curves") if model[0] == setting]
     alphas = list(dict.fromkeys(alpha for _, alpha, _ in models))
     streams = list(dict.fromkeys(stream for _, _, stream in models))
-    figure = _figure(4.0 * 2 * len(streams), 3.0 * len(alphas))
+    figure = make_figure(4.0 * 2 * len(streams), 3.0 * len(alphas))
     axes = figure.subplots(len(alphas), 2 * len(streams), squeeze=False)
     for row, alpha in enumerate(alphas):
         for column, stream in enumerate(streams):
@@ -77,8 +79,11 @@ def curves_plot(results: Results, setting: str) -> "Figure":
                 axis.set_title(f"{stream} requests, alpha {alpha:g}", fontsize="small")
                 axis.set_ylabel(quantity, fontsize="small")
                 axis.set_xlabel("people removed", fontsize="small")
+                show_counts(axis.xaxis)
                 if quantity == "cumulative seconds":
                     axis.set_yscale("log")
+                else:
+                    show_shares(axis.yaxis)
     axes[0][0].legend(fontsize="small")
     figure.suptitle(f"{title(setting)} (dashed: timed at the marks, interpolated)")
     return figure
@@ -105,18 +110,6 @@ def save_plots(
         yield path
         figure.savefig(path.with_suffix(".png"), dpi=120)
         yield path.with_suffix(".png")
-
-
-def _figure(width: float, height: float) -> "Figure":
-    """Return an empty figure, or say how to get one."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtra(
-            "plots need matplotlib, which is not installed; run "
-            "pip install expunge[plots]"
-        ) from error
-    return Figure(figsize=(width, height), layout="constrained")
 
 
 def _draw(axis: "Axes", results: Results, lines: list[Line]) -> None:

@@ -2,13 +2,13 @@
 """Run the experiments: pieces in order, then results, plots and one report."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 from threadpoolctl import threadpool_limits
 
+from expunge.display.progress import OnNamedProgress
 from expunge.exceptions import MissingExtra
 
 from ..data import DataNotFound
@@ -22,9 +22,6 @@ from .results import Results
 from .scale import SCALES
 from .settings import Source, choose_settings
 from .tables import all_sections
-
-# Told the name of the next piece and how many there are before and in all.
-Watch: TypeAlias = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +78,7 @@ class Outcome:
         }
 
 
-def run(request: Request, watch: Watch) -> Outcome:
+def run(request: Request, watch: OnNamedProgress) -> Outcome:
     """Measure what is not yet measured, write everything up and return it."""
     ready, missing = find_ready(request)
     todo = [errata_piece()]

@@ -21,9 +21,11 @@ from .linear_model import LogisticRegression as LogisticRegression
 from .linear_model import SoftmaxRegression as SoftmaxRegression
 from .linear_model import TunedClassifier as TunedClassifier
 from .linear_model import TunedRegressor as TunedRegressor
+from .linear_model.comparison import compare_releases as compare_releases
 from .linear_model.fitting import load as load
 from .linear_model.fitting import read_shipped as read_shipped
 from .linear_model.fitting import ship as ship
+from .plan import suggest_budget as suggest_budget
 from .promise.budget import Budget as Budget
 from .promise.certificate import Certificate as Certificate
 from .promise.verification import Record as Record

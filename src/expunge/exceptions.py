@@ -7,6 +7,12 @@ alone, such as a corrupt file or an unusable key, are defined there and derive f
 ``ExpungeError`` too.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# Optional packages come with these; pyproject.toml says which.
+EXTRAS = ("cli", "files", "onnx", "opendp", "plots", "registry")
+
 
 class ExpungeError(Exception):
     """Anything expunge refuses to do; the message says what to do instead."""
@@ -56,6 +62,29 @@ class MissingExtra(ExpungeError, ImportError):
     """An optional dependency is not installed; the message says which extra."""
 
 
+@contextmanager
+def needing(extras: str, purpose: str) -> Iterator[None]:
+    """Turn a failed import in the block into MissingExtra.
+
+    Parameters
+    ----------
+    extras
+        Everything that the purpose needs, with commas, so that one command installs it.
+    purpose
+        What cannot be done without it, as the subject of a sentence.
+    """
+    try:
+        yield
+    except MissingExtra:
+        raise
+    except ImportError as error:
+        package = (error.name or "a package").partition(".")[0]
+        raise MissingExtra(
+            f"{purpose} needs {package}, which is not installed; run pip install "
+            f'"expunge[{extras}]" (there are the extras {", ".join(EXTRAS)})'
+        ) from error
+
+
 class UnknownSubject(ExpungeError, KeyError):
     """A person who is not, or no longer, in the model; nothing was removed."""
 
@@ -68,8 +97,12 @@ class UnknownRows(ExpungeError, ValueError):
     """Rows that are not, or no longer, in the model; nothing was removed."""
 
 
-class NoPrivateState(ExpungeError, RuntimeError):
-    """The copy has only the release; removal needs the private state."""
+class NoPrivateState(ExpungeError, RuntimeError, AttributeError):
+    """The copy has only the release; removal needs the private state.
+
+    An AttributeError too: a copy has no ``record_``, and a notebook that shows it goes
+    through its attributes.
+    """
 
 
 class UnknownRequest(ExpungeError, KeyError):

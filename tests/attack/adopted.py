@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn import linear_model
 from sklearn.multiclass import OneVsRestClassifier
+from sklearn.svm import LinearSVC
 
 from expunge import from_sklearn
 
@@ -201,14 +202,54 @@ def ridge(rng: Generator, X: Array) -> Given:
     return Given(estimator, aim, Sample(X, y, weight), y, weight)
 
 
+def _signs(rng: Generator, X: Array) -> tuple[Array, Array]:
+    """Return signs, (n,) for two classes and (n, k) for more, and the classes."""
+    k = int(rng.integers(2, 5))
+    if k == 2:
+        y = _binary(rng, X)
+        return y, WORDS[(y.astype(int) + 1) // 2]
+    _, codes = np.unique(_codes(rng, X, k), return_inverse=True)
+    there = np.arange(codes.max() + 1)
+    if len(there) < 3:
+        return 2.0 * codes - 1.0, WORDS[codes]
+    return np.where(codes[:, None] == there, 1.0, -1.0), WORDS[codes]
+
+
+def _outputs(y: Array) -> int:
+    return 1 if y.ndim == 1 else y.shape[1]
+
+
 def ridge_classifier(rng: Generator, X: Array) -> Given:
     """Return a RidgeClassifier: squared error of signs."""
-    a, y = float(10.0 ** rng.uniform(-3.0, 2.0)), _binary(rng, X)
+    a, (y, words) = float(10.0 ** rng.uniform(-3.0, 2.0)), _signs(rng, X)
     weight = _some_weights(rng, len(X))
-    aim = Aim(Loss("squared"), LONG(a) / weight.astype(LONG).sum(), scaling="sum")
-    words = WORDS[(y.astype(int) + 1) // 2]
+    loss = Loss("squared", _outputs(y))
+    aim = Aim(loss, LONG(a) / weight.astype(LONG).sum(), scaling="sum")
     sample = Sample(X, y, weight)
     return Given(linear_model.RidgeClassifier(alpha=a), aim, sample, words, weight)
+
+
+def support_vectors(rng: Generator, X: Array) -> Given:
+    """Return a LinearSVC: squared hinge, the intercept penalised."""
+    C, (y, words) = float(10.0 ** rng.uniform(-2.0, 1.0)), _signs(rng, X)
+    weight, lasso, intercept = (
+        _some_weights(rng, len(X)),
+        chance(rng, 0.3),
+        chance(rng, 0.8),
+    )
+    aim = Aim(
+        Loss("hinge", _outputs(y)),
+        alpha=_inverse(C, weight),
+        l1_ratio=float(lasso),
+        scaling="sum",
+        intercept=intercept,
+        free=False,
+    )
+    estimator = LinearSVC(
+        C=C, penalty="l1" if lasso else "l2", dual=False, fit_intercept=intercept,
+        max_iter=STEPS,
+    )  # fmt: skip
+    return Given(estimator, aim, Sample(X, y, weight), words, weight)
 
 
 def elastic_net(rng: Generator, X: Array) -> Given:
@@ -221,6 +262,31 @@ def elastic_net(rng: Generator, X: Array) -> Given:
     if ratio == 1.0:
         estimator = linear_model.Lasso(alpha=a, max_iter=STEPS)
     return Given(estimator, aim, Sample(X, y, weight), y, weight)
+
+
+def other_descent(rng: Generator, X: Array) -> Given:
+    """Return an SGDClassifier of another loss than that of log-odds."""
+    a, (y, words) = float(10.0 ** rng.uniform(-3.0, 0.0)), _signs(rng, X)
+    theirs = pick(rng, "squared_hinge", "squared_error", "huber")
+    name = {"squared_hinge": "hinge", "squared_error": "squared"}.get(theirs, theirs)
+    estimator = linear_model.SGDClassifier(
+        loss=theirs, alpha=a, epsilon=0.3, max_iter=5, learning_rate="constant",
+        eta0=1e-4,
+    )  # fmt: skip
+    aim = Aim(Loss(name, _outputs(y), 0.3), a)
+    return Given(estimator, aim, Sample(X, y, np.ones(len(X))), words)
+
+
+def regression_descent(rng: Generator, X: Array) -> Given:
+    """Return an SGDRegressor."""
+    a, y = float(10.0 ** rng.uniform(-3.0, 0.0)), draws.labels(rng, Loss("squared"), X)
+    theirs = pick(rng, "squared_error", "huber")
+    estimator = linear_model.SGDRegressor(
+        loss=theirs, alpha=a, epsilon=0.3, max_iter=5, learning_rate="constant",
+        eta0=1e-4,
+    )  # fmt: skip
+    loss = Loss("squared") if theirs == "squared_error" else Loss("huber", 1, 0.3)
+    return Given(estimator, Aim(loss, a), Sample(X, y, np.ones(len(X))), y)
 
 
 def descent(rng: Generator, X: Array) -> Given:
@@ -245,4 +311,7 @@ READERS: dict[str, Callable[[Generator, Array], Given]] = {
     "ridge-classifier": ridge_classifier,
     "elastic-net": elastic_net,
     "descent": descent,
+    "support-vectors": support_vectors,
+    "other-descent": other_descent,
+    "regression-descent": regression_descent,
 }

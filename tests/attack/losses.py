@@ -104,9 +104,9 @@ class Loss:
     def kink_distances(self, coded: Array, eta: Array) -> Array:
         """Return how far each row is from a jump of the curvature, (n,)."""
         if self.name == "hinge":
-            return np.asarray(np.abs(1 - coded * eta)[:, 0])
+            return np.asarray(np.abs(1 - coded * eta).min(axis=1))
         if self.name == "huber":
-            return np.asarray(np.abs(np.abs(eta - coded) - self.threshold)[:, 0])
+            return np.asarray(np.abs(np.abs(eta - coded) - self.threshold).min(axis=1))
         return np.full(len(eta), inf)
 
 

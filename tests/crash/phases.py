@@ -12,7 +12,7 @@ from typing import Any
 
 from expunge.files import export
 from expunge.private_model.model import PrivateModel
-from expunge.registry import keys, models, requests, restore, worker
+from expunge.registry import completion, keys, models, requests, restore, worker
 from expunge.registry.storage import Checkpoints, Journal, Store, vault
 
 from .client import Line
@@ -27,12 +27,13 @@ OF_REQUESTS: tuple[tuple[Any, str, str], ...] = (
     (worker, "commit_changes", "committing"),
     (Store, "erase_deleted", "erasing"),
     (Checkpoints, "destroy_old", "destroying keys"),
-    (worker, "write_statement", "entering the ledger"),
+    (completion, "write_statement", "entering the ledger"),
 )
 OF_COMMANDS: tuple[tuple[Any, str, str], ...] = (
     (Journal, "append", "writing the journal"),
     (vault, "replace_file", "writing the vault"),
     (models, "store_model", "taking a model in"),
+    (models, "delete_model", "removing a model"),
     (PrivateModel, "reanchor", "reanchoring"),
     (export, "put_in_place", "writing what is shipped"),
     (keys, "open_signing_key", "making a signing key"),
@@ -52,9 +53,10 @@ RESTORING = tuple(phase for place, _, phase in PHASES if place is restore)
 OF_STEPS = {
     **dict.fromkeys(REQUESTS, NAMES),
     **dict.fromkeys(FITS, ("taking a model in", "writing the vault", *ENDING)),
+    "remove": ("removing a model", "writing the vault", *ENDING[:3]),
     "reanchor": ("reanchoring", "writing a checkpoint", "writing the vault", "erasing"),
     "ship": ("writing the journal", "writing what is shipped"),
-    "withdraw": ("writing the journal",),
+    "withdraw": ("entering the ledger",),
     "rotate signing key": (
         "making a signing key",
         "changing keys",

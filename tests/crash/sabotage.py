@@ -8,13 +8,14 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from expunge.exceptions import ExpungeError, NeedsRestore, StoreFailed
 from expunge.registry import (
     ErasureRequest,
     RequestStatus,
+    completion,
     recovery,
     registry,
     restore,
@@ -64,7 +65,7 @@ def complete_in_two_transactions(line: Line) -> None:
                 write(connection, late)
 
     real = statements.write_statement
-    put(worker, "write_statement", write_statement)
+    put(completion, "write_statement", write_statement)
 
 
 def destroy_keys_before_the_commit(line: Line) -> None:
@@ -150,8 +151,9 @@ def compare_lengths(line: Line) -> None:
 def charge_who_forgets(line: Line) -> None:
     """Charge releases to models that forget somebody again, and to no others."""
 
-    def forget_again(context: Context, again: Any, *, lost: Any) -> Any:
-        return real(context, again, lost={one: lost.get(one, []) for one in again})
+    def forget_again(context: Context, ahead: restore.Continuation, **rest: Any) -> Any:
+        lost = {one: ahead.lost.get(one, []) for one in ahead.again}
+        return real(context, replace(ahead, lost=lost), **rest)
 
     real = restore._forget_again
     put(restore, "_forget_again", forget_again)

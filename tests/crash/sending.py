@@ -215,6 +215,11 @@ class Sender:
             step.model, unfitted(step.model), sample.X, sample.y, subjects=sample.owners
         )
 
+    def _remove(self, step: Step) -> None:
+        registry = self._open()
+        if step.model in registry.models.names():  # or it was killed before it said so
+            registry.models.remove(step.model)
+
     def _ship(self, step: Step) -> None:
         registry = self._open()
         path = self._telling.shipped / f"{step.place}.safetensors"
@@ -246,6 +251,7 @@ class Sender:
 COMMANDS: Mapping[str, Callable[[Sender, Step], object]] = {
     **dict.fromkeys(FITS, Sender._fit),
     "reanchor": lambda sender, step: sender._open().models.reanchor(step.model),
+    "remove": Sender._remove,
     "ship": Sender._ship,
     "withdraw": Sender._withdraw,
     "rotate signing key": lambda sender, step: sender._open().keys.rotate_signing_key(),

@@ -21,12 +21,13 @@ N_FEATURES = 4
 ROWS_EACH = 2
 STAYING = 12
 BUDGET = Budget(epsilon=1.0, delta=1e-5, sigma=100.0)
-FIRST, NEW = ("churn", "spend"), "third"
+FIRST, NEW = ("churn", "spend"), ("third", "fourth")
 
 REQUESTS = ("forget", "accept", "accept and apply")
 COMMANDS = (
     "fit",
     "refit",
+    "remove",
     "reanchor",
     "ship",
     "withdraw",
@@ -136,7 +137,10 @@ def tell(seed: int, n_steps: int, commands: Sequence[str] = ()) -> Story:
     samples = {
         "churn": _sample(seed, [*both, *first]),
         "spend": _sample(seed + 1, [p for p in people if p not in set(first)]),
-        NEW: _sample(seed + 2, people[::3]),
+        **{
+            name: _sample(seed + 2 + place, people[place::3])
+            for place, name in enumerate(NEW)
+        },
     }
     writer = _Writer(chance, samples)
     written = (
@@ -167,6 +171,7 @@ class _Writer:
         self._chance = chance
         self._samples = samples
         self._models = list(FIRST)
+        self._new = list(NEW)
         self._waiting: list[str] = []
         self._gone: list[str] = []
         self._shipped: list[str] = []
@@ -182,7 +187,11 @@ class _Writer:
 
     def command(self, how: str, place: int) -> Step:
         """Return a command, or what has to come before it."""
-        if how == "fit" and NEW in self._models:
+        # Whoever asks is in one of the first models, so that these stay.
+        later = [name for name in self._models if name in NEW]
+        if how == "remove" and not later:
+            how = "fit"
+        if how == "fit" and not self._new:
             how = "refit"
         if how == "restore" and not self._backed_up:
             how = "back up"
@@ -190,10 +199,13 @@ class _Writer:
             how = "ship"
         if how == "readmit" and not self._gone:
             how = "look"
-        model = NEW if how == "fit" else self._chance.choice(self._models)
+        model = self._chance.choice(later if how == "remove" else self._models)
         people: tuple[str, ...] = ()
         if how in FITS:
+            model = self._new.pop(0) if how == "fit" else model
             people = self._fitted(model)
+        elif how == "remove":
+            self._models.remove(model)
         elif how == "readmit":
             people = (self._chance.choice(self._gone),)
             self._gone.remove(people[0])
@@ -223,6 +235,8 @@ class Expected:
         Who is in each model.
     changed
         For each request that was applied, the models that it changed.
+    removed
+        Models that were removed.
     forgotten
         Who was forgotten and did not come back.
     """
@@ -230,6 +244,7 @@ class Expected:
     def __init__(self, story: Story) -> None:
         self.people = {name: {*story.samples[name].owners} for name in FIRST}
         self.changed: dict[str, set[str]] = {}
+        self.removed: set[str] = set()
         self.forgotten: set[str] = set()
         self._waiting: list[ErasureRequest] = []
         for step in story.steps:
@@ -242,6 +257,9 @@ class Expected:
             self._apply()
         elif step.how in FITS:
             self.people[step.model] = {*step.people}
+        elif step.how == "remove":
+            del self.people[step.model]
+            self.removed.add(step.model)
         elif step.how == "readmit":
             self.forgotten -= {*step.people}
 

@@ -214,6 +214,9 @@ def _leftovers(folder: Path) -> Iterator[str]:
             continue
         name, generation, _ = path.name.rsplit(".", 2)
         current = models[name]
+        if current["removed"] is not None:
+            yield f"{path.name} was left behind, and its model was removed"
+            continue
         # A later one was never committed, and goes when its generation is.
         if (
             path.name == current["checkpoint"]
@@ -230,7 +233,8 @@ def _traces(
 ) -> Iterator[str]:
     """Look in every file for rows, ids and tags of people who were forgotten.
 
-    And for the parameters of releases that are superseded. Tags are in the journal.
+    And for rows of models that were removed, and for the parameters of releases that
+    are superseded. Tags are in the journal.
     """
     keys = read_tag_keys(Paths(folder))
     rows, tags = [], []
@@ -241,6 +245,8 @@ def _traces(
             X = sample.X[[owner == person for owner in sample.owners]]
             rows += [float(value).hex().encode() for value in X[:1, 0]]
             rows += [np.float64(value).tobytes() for value in X[:1, 0]]
+    for name in expected.removed:
+        rows += [np.float64(value).tobytes() for value in story.samples[name].X[:, 0]]
     superseded = memory.parameters - parameters_in(folder)
     rows += [bytes.fromhex(figures) for figures in superseded]
     for path in folder.rglob("*"):

@@ -82,11 +82,11 @@ def _arrays(state: State) -> list[Vector]:
 
 
 def test_combinations_are_counted() -> None:
-    # 7 losses x 5 penalties x 5 mechanisms x 2 scalings. Excluded: NuclearNorm for
-    # the 4 losses of one output (40); Rescaled with GroupLasso for 7 losses and
-    # with NuclearNorm for the other 3 (20).
-    assert len(FITTING) + len(EXCLUDED) == 350
-    assert len(EXCLUDED) == 40 + 20
+    # 9 losses x 5 penalties x 5 mechanisms x 2 scalings. Excluded: NuclearNorm for
+    # the 4 losses of one output (40); Rescaled with GroupLasso for 9 losses and
+    # with NuclearNorm for the other 5 (28).
+    assert len(FITTING) + len(EXCLUDED) == 450
+    assert len(EXCLUDED) == 40 + 28
 
 
 @pytest.mark.parametrize("each", EXCLUDED, ids=str)

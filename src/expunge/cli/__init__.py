@@ -3,6 +3,8 @@
 
 import sys
 
+from ..exceptions import MissingExtra, needing
+
 __all__ = ["main"]
 
 # The same as in ``options``, which cannot be imported without typer.
@@ -12,11 +14,9 @@ NOT_INSTALLED = 4
 def main() -> None:
     """Run the command ``expunge``."""
     try:
-        from .app import app
-    except ImportError as error:
-        sys.stderr.write(
-            f"expunge: the command line needs {error.name}, which is not installed; "
-            "run pip install expunge[cli]\n"
-        )
+        with needing("cli,registry,files", "the command line"):
+            from .app import app
+    except MissingExtra as error:
+        sys.stderr.write(f"expunge: {error}\n")
         sys.exit(NOT_INSTALLED)
     app()

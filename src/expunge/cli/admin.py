@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands that look after a registry: init, restore, rotate, status and log."""
 
+import json
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -13,8 +14,10 @@ from .common import (
     DONE,
     WRONG_INPUT,
     CommandFailed,
+    ConfirmOptions,
     RegistryOptions,
     TextTable,
+    describe_deadline,
     describe_releases_left,
     format_count,
     format_day,
@@ -93,7 +96,7 @@ class InitCommand(RegistryOptions):
 
 
 @dataclass(frozen=True)
-class RestoreCommand(RegistryOptions):
+class RestoreCommand(RegistryOptions, ConfirmOptions):
     """Restore the store from a backup, and forget again.
 
     A backup contains people who were forgotten after it was made. The journal in the
@@ -120,6 +123,7 @@ class RestoreCommand(RegistryOptions):
         if self.backup is None:
             return self._rebuild_journal()
         require_file(self.backup)
+        self.confirm(f"Replace the store of {self.registry} by that of {self.backup}?")
         from ..registry import Registry
 
         with show_progress("forgetting again") as report:
@@ -237,7 +241,8 @@ class StatusCommand(RegistryOptions):
                 )
             self.receipt.write_text(receipt, encoding="utf-8")
         if self.as_json:
-            print_json(request_to_json(found) | {"receipt": receipt})
+            nested = None if receipt is None else json.loads(receipt)
+            print_json(request_to_json(found) | {"receipt": nested})
         else:
             print_text(format_pairs(describe_request(found)))
         return DONE
@@ -250,9 +255,11 @@ def describe_request(request: "RequestStatus") -> list[tuple[str, object]]:
         ("stage", request.stage),
         ("people", request.n_subjects),
         ("accepted", f"{format_day(request.accepted)} UTC"),
-        ("deadline", f"{format_day(request.deadline)} UTC"),
     ]
-    if request.completed is not None:
+    if request.completed is None:
+        lines.append(("deadline", describe_deadline(request.deadline)))
+    else:
+        lines.append(("deadline", f"{format_day(request.deadline)} UTC"))
         lines.append(("completed", f"{format_day(request.completed)} UTC"))
     if request.error:
         lines.append(("held up by", request.error))
@@ -319,12 +326,12 @@ def tabulate_pending(status: "RegistryStatus") -> TextTable:
     """Return the requests not completed as a table, the earliest deadline first."""
     pending = sorted(status.pending, key=lambda request: request.deadline)
     lines: list[tuple[str, ...]] = [
-        (one.request, one.stage, format_day(one.deadline), one.error)
+        (one.request, one.stage, describe_deadline(one.deadline), one.error)
         for one in pending[:MOST_PENDING]
     ]
     if len(pending) > MOST_PENDING:
         lines.append((f"and {len(pending) - MOST_PENDING} more", "", "", ""))
-    headings = ("request", "stage", "deadline (UTC)", "held up by")
+    headings = ("request", "stage", "deadline", "held up by")
     return TextTable(headings, tuple(lines))
 
 

@@ -9,15 +9,18 @@ needs when it runs, which keeps ``expunge --help`` quick.
 import json
 import sys
 from collections.abc import Callable
-from typing import Any, Protocol
+from importlib import import_module
+from typing import Annotated, Any, Protocol
 
 import typer
 from typer.core import TyperGroup
 
 from .admin import InitCommand, LogCommand, RestoreCommand, RotateCommand, StatusCommand
+from .advise import AdviseCommand
 from .common import INTERRUPTED, MEANINGS, WRONG_INPUT, explain, find_exit_code
 from .demo import BenchCommand, DemoCommand
-from .models import FitCommand, PlanCommand, ReanchorCommand, ReleaseCommand
+from .models import FitCommand, PlanCommand
+from .releases import ReanchorCommand, ReleaseCommand, RemoveCommand
 from .requests import ForgetCommand
 from .verify import AuditCommand, VerifyCommand
 
@@ -109,19 +112,39 @@ app = typer.Typer(
 )
 
 
+def print_version(asked: bool) -> None:
+    """Print the version and end, if that was asked for."""
+    if asked:
+        typer.echo(f"expunge {import_module('expunge').__version__}")
+        raise typer.Exit
+
+
 @app.callback(help=HELP)
-def expunge() -> None:
+def expunge(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=print_version,
+            is_eager=True,
+            expose_value=False,  # or ``perform`` would be given it
+            help="Show the version and exit.",
+        ),
+    ] = False,
+) -> None:
     """Certified machine unlearning of regularised convex models."""
 
 
 COMMANDS: dict[str, Callable[..., Command]] = {
     "init": InitCommand,
+    "advise": AdviseCommand,
     "fit": FitCommand,
     "plan": PlanCommand,
     "forget": ForgetCommand,
     "status": StatusCommand,
     "log": LogCommand,
     "release": ReleaseCommand,
+    "remove": RemoveCommand,
     "verify": VerifyCommand,
     "audit": AuditCommand,
     "rotate": RotateCommand,

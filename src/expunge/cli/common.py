@@ -7,19 +7,20 @@ and have one line per row in a pipe.
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
+from datetime import date
 from math import isfinite
 from pathlib import Path
 from textwrap import fill
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..exceptions import MissingExtra
+from ..display.progress import OnNamedProgress, OnProgress, ProgressBar
+from ..exceptions import needing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 
 FOLDER = Path("expunge-registry")
+# What the commands need together; one of them may need less.
+COMMAND_EXTRAS = "cli,registry,files"
 
 DONE = 0
 UNEXPECTED = 1
@@ -54,7 +57,7 @@ MEANINGS: Mapping[int, str] = MappingProxyType(
         UNKNOWN: "unknown person or request",
         STORE_FAILED: "the store failed: full, read-only, gone, too old or damaged",
         SPENT: "the budget is exhausted",
-        INTERRUPTED: "interrupted; finished work is kept",
+        INTERRUPTED: "interrupted, or not confirmed; finished work is kept",
     }
 )
 
@@ -67,7 +70,6 @@ CODES: Mapping[str, int] = MappingProxyType(
         "NothingSaved": DATA_MISSING,
         "FileNotFoundError": DATA_MISSING,
         "MissingExtra": NOT_INSTALLED,
-        "ModuleNotFoundError": NOT_INSTALLED,
         "Busy": BUSY,
         "UnknownSubject": UNKNOWN,
         "UnknownRequest": UNKNOWN,
@@ -107,9 +109,6 @@ def explain(error: Exception) -> str:
         return f"{kind}: {text}; this is a bug in expunge, --debug shows where"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}; fix that and try again"
-    if isinstance(error, ModuleNotFoundError):
-        extras = "expunge[cli,registry,files]"
-        return f"{error.name} is not installed; run pip install {extras}"
     return text
 
 
@@ -147,6 +146,35 @@ class RegistryOptions(CommonOptions):
         return Registry.open(self.registry)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ConfirmOptions:
+    """The option of every command that destroys something for good."""
+
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Ask no question on a terminal.")
+    ] = False
+
+    def confirm(self, question: str) -> None:
+        """Ask on a terminal whether to go on, and raise if not.
+
+        Without a terminal nobody is there to answer, and the command goes on.
+        """
+        if self.yes or not is_terminal():
+            return
+        try:
+            agreed = typer.confirm(f"{question} This cannot be undone.", err=True)
+        except typer.Abort:
+            print_note("")  # the answer did not end the line
+            agreed = False
+        if not agreed:
+            raise CommandFailed("not confirmed; nothing was changed", INTERRUPTED)
+
+
+def is_terminal() -> bool:
+    """Return whether a person sees a question and can answer it."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
 def read_file(path: Path) -> bytes:
     """Return the content of a file named on the command line."""
     require_file(path)
@@ -165,29 +193,11 @@ def require_file(path: Path) -> None:
         raise CommandFailed(f"{path} does not exist; check the path", DATA_MISSING)
 
 
-def import_arrow() -> Any:
-    """Import and return pyarrow, which reads tables."""
-    try:
-        for part in ("compute", "csv", "parquet"):
-            import_module(f"pyarrow.{part}")
-    except ImportError as error:
-        raise MissingExtra(
-            "reading tables needs pyarrow, which is not installed; run "
-            "pip install expunge[cli]"
-        ) from error
-    return import_module("pyarrow")
-
-
-# Called with how many steps are done, and out of how many.
-ReportProgress: TypeAlias = Callable[[int, int], None]
-# The same, after the name of the step that comes next.
-ReportNamedProgress: TypeAlias = Callable[[str, int, int], None]
-
 WIDTH = 80
 # Room for the longest heading of the demo.
 HEADING_WIDTH = 12
 # Enough of an id to recognise a typing error, and of a list to see what it holds.
-ID_LENGTH, N_SHOWN_IDS, N_SHOWN_NAMES = 40, 3, 20
+ID_LENGTH, N_SHOWN_IDS = 40, 3
 
 
 def print_text(*texts: str) -> None:
@@ -244,19 +254,6 @@ def format_ids(ids: Sequence[str]) -> str:
     return ", ".join(shown) + (f" and {rest} more" if rest else "")
 
 
-def format_names(names: Sequence[str]) -> str:
-    """Return names of columns in quotes, a limited number of them."""
-    shown = ", ".join(repr(name) for name in names[:N_SHOWN_NAMES])
-    more = len(names) - N_SHOWN_NAMES
-    return f"{shown} and {more} more" if more > 0 else shown
-
-
-def shorten(value: object, length: int = 40) -> str:
-    """Return the start of a value in quotes."""
-    text = str(value)
-    return repr(text if len(text) <= length else f"{text[:length]}...")
-
-
 def format_count(n: int, noun: str, *, plural: str = "") -> str:
     """Return a number with its noun."""
     return f"{n} {noun if n == 1 else plural or noun + 's'}"
@@ -285,10 +282,11 @@ class TextTable:
         if console is None and not sys.stdout.isatty():
             print_text(self.to_text())
             return
-        from rich import box
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
+        with needing(COMMAND_EXTRAS, "a table on a terminal"):
+            from rich import box
+            from rich.console import Console
+            from rich.table import Table
+            from rich.text import Text
 
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
         widths = measure_columns((self.headings, *self.lines))
@@ -304,29 +302,17 @@ class TextTable:
 
 
 @contextmanager
-def show_progress(label: str) -> Iterator[ReportProgress]:
-    """Show a progress bar on stderr, if that is a terminal."""
-    with show_named_progress(label) as report:
-        yield lambda done, total: report(label, done, total)
+def show_progress(label: str) -> Iterator[OnProgress]:
+    """Show a progress bar on stderr, if that is a terminal, until all is done."""
+    with ProgressBar(label, shown=sys.stderr.isatty(), stays=False) as bar:
+        yield bar.report
 
 
 @contextmanager
-def show_named_progress(label: str) -> Iterator[ReportNamedProgress]:
+def show_named_progress(label: str) -> Iterator[OnNamedProgress]:
     """Show a progress bar whose label changes from step to step."""
-    if not sys.stderr.isatty():
-        yield lambda label, done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
-
-    columns = "{task.description}", BarColumn(), MofNCompleteColumn()
-    with Progress(
-        *columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True
-    ) as bar:
-        task = bar.add_task(label, total=None)
-        yield lambda label, done, total: bar.update(
-            task, description=label, completed=done, total=total
-        )
+    with ProgressBar(label, shown=sys.stderr.isatty(), stays=False) as bar:
+        yield lambda label, done, total: bar.report(done, total, label=label)
 
 
 def _replace_infinities(value: Any) -> Any:
@@ -343,6 +329,20 @@ def format_day(time: int) -> str:
     from ..ledger.documents import day_of
 
     return day_of(time)
+
+
+def describe_deadline(deadline: int) -> str:
+    """Return a deadline as people say it: the day, and how many days are left."""
+    from ..ledger.documents import days_between
+    from ..registry.context import now
+
+    today, day = format_day(now()), format_day(deadline)
+    left = days_between(today, day)
+    due = date.fromisoformat(day)
+    year = "" if day[:4] == today[:4] else f" {day[:4]}"
+    near = {0: "today", 1: "tomorrow"}.get(left, f"in {left} days")
+    late = f"overdue by {format_count(-left, 'day')}"
+    return f"by {due.day} {due:%B}{year}, {near if left >= 0 else late}"
 
 
 def _format_optional_day(time: int | None) -> str | None:

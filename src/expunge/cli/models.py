@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands on one model: fit, plan, release and reanchor."""
+"""Commands on the rows of one model: fit and plan."""
 
 import warnings
 from dataclasses import asdict, dataclass
-from enum import StrEnum
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..exceptions import InvalidInput, Unsupported
+from ..exceptions import ExpungeError, InvalidInput
+from .columns import FitReport, write_schema
 from .common import (
     DONE,
+    ConfirmOptions,
     RegistryOptions,
     describe_promise,
     format_count,
@@ -21,221 +21,34 @@ from .common import (
     print_json,
     print_note,
     print_text,
-    release_to_json,
     require_file,
+)
+from .estimators import (
+    EstimatorOptions,
+    ModelKind,
+    parse_classes,
 )
 
 if TYPE_CHECKING:
-    from ..registry import ModelStatus
-    from .tables import TrainingTable
-
-ALPHA = 1e-3
-# A target with more distinct values than this is not guessed to be classes.
-MOST_CLASSES = 50
-BUDGET_OPTIONS = ("epsilon", "delta", "sigma", "releases", "row_norm")
-
-
-class ModelKind(StrEnum):
-    """Which kind of model to fit."""
-
-    auto = "auto"
-    logistic = "logistic"
-    linear = "linear"
-    softmax = "softmax"
-
-
-class MechanismName(StrEnum):
-    """How removals are computed."""
-
-    newton = "newton"
-    jackknife = "jackknife"
-    rescaled = "rescaled"
-    retrain = "retrain"
-
-
-@dataclass(frozen=True, kw_only=True)
-class EstimatorOptions:
-    """Options that choose the estimator and its budget."""
-
-    kind: Annotated[
-        ModelKind,
-        typer.Option(
-            help="auto: logistic for two distinct values, softmax for up to 50 words "
-            "or whole numbers, otherwise linear."
-        ),
-    ] = ModelKind.auto
-    alpha: Annotated[
-        float | None, typer.Option(help="Factor of the penalty (default 1e-3).")
-    ] = None
-    alphas: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LIST",
-            help="Candidates for alpha, such as 1e-2,1e-3: choose one by "
-            "cross-validation, and choose again when people are forgotten.",
-        ),
-    ] = None
-    l1_ratio: Annotated[
-        float,
-        typer.Option(
-            min=0.0, max=1.0, help="Share of L1 in the penalty: 0 is L2, 1 is L1."
-        ),
-    ] = 0.0
-    mechanism: Annotated[
-        MechanismName, typer.Option(help="How to compute removals.")
-    ] = MechanismName.newton
-    epsilon: Annotated[
-        float | None, typer.Option(help="Privacy parameter epsilon (default 1).")
-    ] = None
-    delta: Annotated[
-        float | None, typer.Option(help="Privacy parameter delta (default 1e-5).")
-    ] = None
-    sigma: Annotated[
-        float | None,
-        typer.Option(
-            help="Standard deviation of the noise on each parameter (default 0.1)."
-        ),
-    ] = None
-    releases: Annotated[
-        int | None,
-        typer.Option(
-            help="Promise it for this many releases together, including the first "
-            "(default: for each release on its own)."
-        ),
-    ] = None
-    row_norm: Annotated[
-        float | None,
-        typer.Option(help="Declared bound on the norm of rows (default: measured)."),
-    ] = None
-    no_budget: Annotated[
-        bool, typer.Option("--no-budget", help="Add no noise, and promise nothing.")
-    ] = False
-
-    def choose_kind(self, y: Any) -> ModelKind:
-        """Return the kind that was asked for, or the one that fits the target."""
-        if self.kind is ModelKind.linear and y.dtype.kind not in "iuf":
-            raise InvalidInput(
-                f"--kind linear, but the target holds words such as {str(y[0])[:40]!r}"
-                "; choose --kind logistic or softmax, or a column of numbers"
-            )
-        if self.kind is not ModelKind.auto:
-            return self.kind
-        guessed = guess_kind(y)
-        # Tuning fits one class against the rest, which is the logistic model.
-        tuned = self.alphas is not None and guessed is ModelKind.softmax
-        return ModelKind.logistic if tuned else guessed
-
-    def build_estimator(self, kind: ModelKind) -> Any:
-        """Return the unfitted estimator."""
-        settings = {"mechanism": self.mechanism.value, "budget": self.build_budget()}
-        if self.alphas is not None:
-            return self._build_tuned(kind, settings)
-        from ..linear_model import (
-            LinearRegression,
-            LogisticRegression,
-            SoftmaxRegression,
-        )
-
-        estimators: dict[ModelKind, Any] = {
-            ModelKind.logistic: LogisticRegression,
-            ModelKind.linear: LinearRegression,
-            ModelKind.softmax: SoftmaxRegression,
-        }
-        alpha = ALPHA if self.alpha is None else self.alpha
-        return estimators[kind](alpha=alpha, l1_ratio=self.l1_ratio, **settings)
-
-    def _build_tuned(self, kind: ModelKind, settings: dict[str, Any]) -> Any:
-        """Return the unfitted estimator that chooses among alphas."""
-        from ..linear_model.tuned import TunedClassifier, TunedRegressor
-
-        if self.alpha is not None:
-            raise InvalidInput("--alpha with --alphas; give only one of them")
-        if kind is ModelKind.softmax:
-            raise Unsupported(
-                "--alphas does not work with softmax models; give one --alpha, or tune "
-                "each class against the rest with --kind logistic"
-            )
-        estimator = TunedRegressor if kind is ModelKind.linear else TunedClassifier
-        alphas = parse_alphas(self.alphas or "")
-        return estimator(alphas=alphas, l1_ratios=(self.l1_ratio,), **settings)
-
-    def build_budget(self) -> Any:
-        """Return the budget of the options; None with --no-budget."""
-        from ..promise.budget import Budget
-
-        stated = {name: getattr(self, name) for name in BUDGET_OPTIONS}
-        given = {name: value for name, value in stated.items() if value is not None}
-        if not self.no_budget:
-            return Budget(**given)
-        if given:
-            options = ", ".join("--" + name.replace("_", "-") for name in given)
-            raise InvalidInput(
-                f"--no-budget with {options}; omit --no-budget, or omit the others"
-            )
-        return None
-
-
-def guess_kind(y: Any) -> ModelKind:
-    """Return the kind of model that fits a target.
-
-    Two distinct values are classes, whatever they are, and so are up to 50 words or
-    whole numbers. Other numbers are amounts.
-    """
-    import numpy as np
-
-    values = np.asarray(y)
-    n_classes = len(np.unique(values))
-    if n_classes <= 2:
-        return ModelKind.logistic
-    numbers = values.dtype.kind in "iuf"
-    if values.dtype.kind == "f" or (numbers and n_classes > MOST_CLASSES):
-        return ModelKind.linear
-    if n_classes > MOST_CLASSES:
-        raise InvalidInput(
-            f"the target has {n_classes} different words, more than {MOST_CLASSES}; "
-            "choose another column with --target, or insist with --kind softmax"
-        )
-    return ModelKind.softmax
-
-
-def parse_alphas(text: str) -> tuple[float, ...]:
-    """Return the alphas in a list such as "1e-2,1e-3"."""
-    try:
-        return tuple(float(word) for word in text.split(","))
-    except ValueError:
-        raise InvalidInput(
-            f"--alphas {text!r}; give numbers separated by commas, such as 1e-2,1e-3"
-        ) from None
-
-
-def parse_classes(text: str, y: Any) -> list[Any]:
-    """Return the classes in a list such as "no,yes", with the target's type."""
-    import numpy as np
-
-    words = [word.strip() for word in text.split(",")]
-    dtype = np.asarray(y).dtype
-    if dtype.kind not in "iufb":
-        return words
-    try:
-        return [dtype.type(float(word)).item() for word in words]
-    except ValueError:
-        raise InvalidInput(
-            f"--classes {text!r}, but the target holds numbers; give numbers separated "
-            "by commas"
-        ) from None
+    from ..registry import LeftOut, ModelStatus, Registry
+    from ..tables import Roles, TrainingTable
+    from ..tables.trial import TrialScore
 
 
 @dataclass(frozen=True)
-class FitCommand(RegistryOptions, EstimatorOptions):
+class FitCommand(RegistryOptions, ConfirmOptions, EstimatorOptions):
     """Fit a model to a table, and keep it so that it can forget.
 
-    The first release is made under a budget: what it promises, and the noise that pays
-    for it, are fixed before the data are seen. With --no-budget nothing is promised.
+    Text, dates and missing values are taken care of: it prints what it does with each
+    column, and writes that to a schema file that you can edit and give back with
+    --schema. The first release is made under a budget: what it promises, and the noise
+    that pays for it, are fixed before the data are seen. With --no-budget nothing is
+    promised.
     """
 
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The table: CSV or Parquet.")
+        Path, typer.Argument(metavar="FILE", help="The table: CSV, Parquet or Arrow.")
     ]
     target: Annotated[
         str, typer.Option(metavar="COLUMN", help="Column that the model predicts.")
@@ -264,18 +77,37 @@ class FitCommand(RegistryOptions, EstimatorOptions):
             "option a class leaves the model with its last row.",
         ),
     ] = None
-    penalize_intercept: Annotated[
-        bool,
-        typer.Option(
-            "--penalize-intercept",
-            help="Penalise the intercept too. Otherwise a declared class without rows "
-            "cannot be fitted.",
-        ),
-    ] = False
     drop: Annotated[
         list[str] | None,
         typer.Option(metavar="COLUMN", help="Leave out a column; may be repeated."),
     ] = None
+    category: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Take a column as words, though it looks like numbers; may be "
+            "repeated.",
+        ),
+    ] = None
+    schema: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Take from this file what each column is."),
+    ] = None
+    write_schema: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write to this file what each column is (default: beside the table, "
+            "with the ending .schema.json).",
+        ),
+    ] = None
+    no_trial: Annotated[
+        bool,
+        typer.Option(
+            "--no-trial",
+            help="Do not fit a second model to find out what accuracy to expect.",
+        ),
+    ] = False
     tuned_by: Annotated[
         str | None,
         typer.Option(
@@ -295,45 +127,115 @@ class FitCommand(RegistryOptions, EstimatorOptions):
             help="Accept people who were forgotten before, because they came back.",
         ),
     ] = False
+    without_forgotten: Annotated[
+        bool,
+        typer.Option(
+            "--without-forgotten",
+            help="Leave out the rows of people who were forgotten before.",
+        ),
+    ] = False
 
     def perform(self) -> int:
-        """Read the table, fit, and print what is promised."""
-        from .tables import read_table
+        """Read the table, fit, and print what is promised and what to expect."""
+        from ..tables import read_schema, read_table
 
         self._require_subjects()
         require_file(self.file)
-        table = read_table(
-            self.file,
-            self.target,
-            subject=self.subject,
-            drop=tuple(self.drop or ()),
-            weight=self.weight,
-        )
-        kind = self.choose_kind(table.y)
-        model = self.build_estimator(kind)
-        model.set_params(penalize_intercept=self.penalize_intercept)
-        if self.classes is not None:
-            model.set_params(classes=parse_classes(self.classes, table.y))
+        if self.schema is not None:
+            require_file(self.schema)
+        written = None if self.write_schema is None else self._require_folder()
+        given = None if self.schema is None else read_schema(self.schema)
+        table = read_table(self.file, self._choose_roles(), schema=given)
+        kind, model = self._build_model(table)
         with self.open_registry() as registry:
+            if self.replace:
+                self.confirm(f"Replace model {self.name}, and erase its rows?")
             if self.readmit and table.subjects:
                 registry.requests.readmit(table.subjects)
-            fit = registry.models.refit if self.replace else registry.fit
-            fit(
+            left_out = self._fit(registry, model, table=table)
+            fitted = {one.name: one for one in registry.status().models}[self.name]
+        if given is None or written is not None:
+            written = write_schema(table.schema, self.file, asked=written)
+        report = FitReport(
+            kind,
+            table,
+            written=written,
+            trial=self._try(model, table),
+            left_out=left_out,
+        )
+        if self.as_json:
+            print_json(model_to_json(fitted) | report.to_json())
+        else:
+            self._print(fitted, report)
+        return DONE
+
+    def _fit(
+        self, registry: "Registry", model: Any, *, table: "TrainingTable"
+    ) -> "LeftOut":
+        """Fit and store the model; name the lines of people who were forgotten."""
+        from ..registry import ForgottenInData
+
+        fit = registry.models.refit if self.replace else registry.fit
+        try:
+            return fit(
                 self.name,
                 model,
-                name_columns(table),
+                table.X,
                 table.y,
                 subjects=table.subjects,
                 sample_weight=table.weight,
                 search=self.tuned_by,
+                without_forgotten=self.without_forgotten,
             )
-            fitted = {one.name: one for one in registry.status().models}[self.name]
-        if self.as_json:
-            extra = {"kind": kind.value, "n_rows": len(table.X)}
-            print_json(model_to_json(fitted) | extra)
-        else:
-            self._print(fitted, kind, table=table)
-        return DONE
+        except ForgottenInData as error:
+            people = format_count(error.n_people, "person", plural="people")
+            raise InvalidInput(
+                f"{self.file}, {table.locate(error.rows)}: rows of {people} who were "
+                "forgotten; a fit would bring them back: leave them out with "
+                "--without-forgotten, or state with --readmit that they came back"
+            ) from None
+
+    def _choose_roles(self) -> "Roles":
+        """Return what columns are, beside features."""
+        from ..tables import Roles
+
+        return Roles(
+            target=self.target,
+            subject=self.subject,
+            weight=self.weight,
+            drop=tuple(self.drop or ()),
+            category=tuple(self.category or ()),
+            task=self.choose_task(),
+        )
+
+    def _build_model(self, table: "TrainingTable") -> tuple[ModelKind, Any]:
+        """Return the kind of model for a table, and the unfitted estimator."""
+        classes = table.schema.classes
+        if self.classes is not None:
+            if classes is not None:
+                raise InvalidInput("--classes, but the schema declares them; omit it")
+            classes = tuple(parse_classes(self.classes, table.y))
+        return self.build_for_table(table, classes)
+
+    def _require_folder(self) -> Path:
+        """Return where the schema goes; raise if nothing can be written there."""
+        assert self.write_schema is not None
+        if not self.write_schema.absolute().parent.is_dir():
+            raise InvalidInput(
+                f"--write-schema {self.write_schema}: there is no such folder; make it"
+            )
+        return self.write_schema
+
+    def _try(self, model: Any, table: "TrainingTable") -> "TrialScore | str":
+        """Return how well the model does on others, or why that is not known."""
+        from ..tables.trial import try_model
+
+        if self.no_trial:
+            return "not tried, as you asked"
+        try:
+            return try_model(model, table)
+        except ExpungeError as error:
+            return f"not known: {error}"
 
     def _require_subjects(self) -> None:
         """Raise unless the options say, once, whose rows these are."""
@@ -345,23 +247,31 @@ class FitCommand(RegistryOptions, EstimatorOptions):
         if self.no_subject and (self.subject is not None or self.readmit):
             other = "--readmit" if self.subject is None else "--subject"
             raise InvalidInput(f"--no-subject with {other}; give only one of them")
+        if self.without_forgotten and (self.no_subject or self.readmit):
+            other = "--no-subject" if self.no_subject else "--readmit"
+            raise InvalidInput(
+                f"--without-forgotten with {other}; give only one of them"
+            )
 
-    def _print(
-        self, fitted: "ModelStatus", kind: ModelKind, *, table: "TrainingTable"
-    ) -> None:
-        """Print what was fitted and what is promised."""
-        n_rows, n_features = table.X.shape
-        guessed = " (guessed from the target; choose with --kind)"
+    def _print(self, fitted: "ModelStatus", report: FitReport) -> None:
+        """Print what was fitted, what is promised, and what to expect."""
+        table = report.table
+        guessed = " (guessed from the target; choose with --task or --kind)"
+        is_guess = self.kind is ModelKind.auto and self.schema is None
         people = format_count(fitted.n_people, "person", plural="people")
         whose = "without owners" if table.subjects is None else f"of {people}"
+        n_features = format_count(len(table.schema.used), "feature")
         lines: list[tuple[str, object]] = [
             ("model", fitted.name),
-            ("kind", f"{kind}{guessed if self.kind is ModelKind.auto else ''}"),
-            ("rows", f"{n_rows} {whose}, {format_count(n_features, 'feature')}"),
+            ("kind", f"{report.kind}{guessed if is_guess else ''}"),
+            ("rows", f"{report.n_rows} {whose}, {n_features}"),
             ("release", fitted.number),
             ("promise", describe_promise(fitted.certificate)),
+            ("expect", report.describe_trial()),
         ]
-        print_text(format_pairs(lines))
+        report.print_columns()
+        print_text("", format_pairs(lines))
+        report.print_notes()
         if table.subjects is None:
             print_note("The model has no people: nobody can be forgotten from it.")
         if self.tuned_by is not None:
@@ -373,12 +283,6 @@ class FitCommand(RegistryOptions, EstimatorOptions):
             print_note(
                 "Without a budget nothing is promised about what a release reveals."
             )
-
-
-def name_columns(table: "TrainingTable") -> Any:
-    """Return the features as named columns; the model keeps the names."""
-    columns = zip(table.features, table.X.T, strict=True)
-    return import_module("pyarrow").table(dict(columns))
 
 
 @dataclass(frozen=True)
@@ -405,69 +309,4 @@ class PlanCommand(RegistryOptions):
         else:
             print_note("this plan was made from the rows: keep it private")
             print_text(report.table().rstrip())
-        return DONE
-
-
-@dataclass(frozen=True)
-class ReleaseCommand(RegistryOptions):
-    """Write a release to a file, or withdraw one.
-
-    The file holds the noised parameters and their certificate, nothing private. The
-    registry remembers the file: status lists releases that are outdated and still in
-    use.
-    """
-
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
-    to: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="File to write: .safetensors or .onnx."),
-    ] = None
-    withdraw: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=1, help="State that no copy of release N is in use."
-        ),
-    ] = None
-
-    def perform(self) -> int:
-        """Write the release, or withdraw an earlier one."""
-        if (self.to is None) == (self.withdraw is None):
-            raise InvalidInput(
-                "give either --to FILE, to write the release to a file, or --withdraw "
-                "N, once no copy of release N is in use"
-            )
-        with self.open_registry() as registry:
-            if self.withdraw is not None:
-                registry.models.withdraw(self.name, self.withdraw)
-                answer = {"model": self.name, "withdrawn": self.withdraw}
-                text = f"release {self.withdraw} of {self.name} is withdrawn"
-            elif self.to is not None:
-                release = registry.models.ship(self.name, self.to)
-                answer = release_to_json(release)
-                text = f"wrote {self.to}: release {release.number} of {self.name}"
-        if self.as_json:
-            print_json(answer)
-        else:
-            print_text(text)
-        return DONE
-
-
-@dataclass(frozen=True)
-class ReanchorCommand(RegistryOptions):
-    """Rebuild a model's private state from the remaining rows.
-
-    The old state was fitted to everyone, so anyone who opens it could learn about
-    removed rows. This reads all rows once, and releases nothing.
-    """
-
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
-
-    def perform(self) -> int:
-        """Rebuild the state."""
-        with self.open_registry() as registry:
-            registry.models.reanchor(self.name)
-        if self.as_json:
-            print_json({"reanchored": self.name})
-        else:
-            print_text(f"{self.name}: private state rebuilt from the remaining rows")
         return DONE

@@ -7,7 +7,7 @@ are still handed out, and the error says which requests remain.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -19,6 +19,7 @@ from ..exceptions import Busy, ExpungeError, InvalidInput, UnknownSubject
 from .common import (
     DONE,
     CommandFailed,
+    ConfirmOptions,
     RegistryOptions,
     TextTable,
     count_releases_left,
@@ -33,12 +34,12 @@ from .common import (
     require_file,
     show_progress,
 )
+from .receipts import IssuedReceipts, ReceiptFolder
 
 if TYPE_CHECKING:
     from ..promise.certificate import Certificate
     from ..registry import ErasureRequest, Registry
 
-INDEX = "index.csv"
 # One transaction for each: few enough to show progress, many enough to be quick.
 BATCH_SIZE = 1000
 CONTINUE = "expunge forget --pending continues"
@@ -47,7 +48,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
-class ForgetCommand(RegistryOptions):
+class ForgetCommand(RegistryOptions, ConfirmOptions):
     """Forget people in every model that holds them.
 
     Ids on the command line make one request. Each line of a file makes a request of its
@@ -140,8 +141,7 @@ class ForgetCommand(RegistryOptions):
         if not self.skip_unknown:
             refuse_unknown(unknown)
         elif unknown:
-            left_out = format_count(len(unknown), "id that is", plural="ids that are")
-            print_note(f"left out {left_out} in no model")
+            print_note(f"left out, in no model: {unknown.describe(named=False)}")
         return known
 
     def _show_dry_run(self, registry: "Registry", people: "RequestedPeople") -> None:
@@ -160,12 +160,19 @@ class ForgetCommand(RegistryOptions):
             print_note("none of them is in a model; nothing was changed")
             self._print_receipts(IssuedReceipts({}))
             return
+        n = format_count(len(people.ids), "person", plural="people")
+        self.confirm(f"Forget {n} in every model that holds them?")
         asked = people.make_requests(self.request)
         listed = people.match_requests(asked)
         folder = None if self.receipts is None else ReceiptFolder(self.receipts)
         if folder is not None:
             folder.create(listed)
-        outcome = apply_requests(registry, asked, wait=self.wait)
+        try:
+            outcome = apply_requests(registry, asked, wait=self.wait)
+        except UnknownSubject:
+            _, unknown = people.split_known(registry)
+            refuse_unknown(unknown)  # in words for the operator
+            raise
         receipts = outcome.receipts
         files = None if folder is None else folder.write(receipts)
         self._print_receipts(IssuedReceipts(receipts, listed, folder, files))
@@ -225,12 +232,12 @@ class RequestedPeople:
 
     def split_known(
         self, registry: "Registry"
-    ) -> "tuple[RequestedPeople, tuple[str, ...]]":
-        """Return the people that some model holds, and the ids of the others."""
+    ) -> "tuple[RequestedPeople, UnknownPeople]":
+        """Return the people that some model holds, and the others."""
         models = registry.requests.find_models(self.ids)
         known = tuple(one for one in self.ids if models[one])
-        unknown = tuple(one for one in self.ids if not models[one])
-        return RequestedPeople(known, self.listed), unknown
+        others = tuple(one for one in self.ids if not models[one])
+        return RequestedPeople(known, self.listed), sort_unknown(registry, others)
 
 
 def take_people(ids: Sequence[str]) -> RequestedPeople:
@@ -243,19 +250,59 @@ def take_people(ids: Sequence[str]) -> RequestedPeople:
 def read_people(path: Path, column: str | None) -> RequestedPeople:
     """Return the people listed in a file."""
     from ..private_model.subjects import people
-    from .tables import read_ids
+    from ..tables import read_ids
 
     ids = read_ids(path, column)
     return RequestedPeople(people(ids), tuple(ids))
 
 
-def refuse_unknown(unknown: Sequence[str]) -> None:
+@dataclass(frozen=True, slots=True)
+class UnknownPeople:
+    """Ids that no model holds.
+
+    The difference is for the operator's eyes: exit codes and documents do not tell it.
+
+    Parameters
+    ----------
+    forgotten
+        Of people who were forgotten before.
+    strangers
+        The others. They may have been in a model that was replaced since.
+    """
+
+    forgotten: tuple[str, ...]
+    strangers: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.forgotten) + len(self.strangers)
+
+    def describe(self, *, named: bool) -> str:
+        """Return in words how many there are of each kind, with the first few ids."""
+        parts = []
+        for ids, words in (
+            (self.strangers, "not known here"),
+            (self.forgotten, "already forgotten"),
+        ):
+            if ids:
+                shown = f" ({format_ids(ids)})" if named else ""
+                parts.append(f"{format_count(len(ids), 'id')} {words}{shown}")
+        return ", ".join(parts)
+
+
+def sort_unknown(registry: "Registry", ids: Sequence[str]) -> UnknownPeople:
+    """Tell people who were forgotten before from people who are not known."""
+    # Reading the journal takes as long for the one as for the other.
+    forgotten = registry.requests.find_forgotten(ids) if ids else ()
+    strangers = tuple(one for one in ids if one not in {*forgotten})
+    return UnknownPeople(forgotten, strangers)
+
+
+def refuse_unknown(unknown: UnknownPeople) -> None:
     """Raise if there are ids that no model holds."""
     if unknown:
         raise UnknownSubject(
-            f"{format_count(len(unknown), 'id is', plural='ids are')} in no model: "
-            f"{format_ids(unknown)}; nothing was accepted; check the ids, or leave out "
-            "unknown ones with --skip-unknown"
+            f"in no model: {unknown.describe(named=True)}; nothing was accepted; check "
+            "the ids, or leave out such ids with --skip-unknown"
         )
 
 
@@ -268,14 +315,14 @@ class DryRun:
     n_people
         How many people there are.
     unknown
-        The ids that no model holds.
+        Those whom no model holds.
     models
         For each model that would change, how many of the people it holds and the
         certificate of its release.
     """
 
     n_people: int
-    unknown: tuple[str, ...]
+    unknown: UnknownPeople
     models: "dict[str, tuple[int, Certificate]]"
 
     def to_json(self) -> dict[str, Any]:
@@ -283,6 +330,7 @@ class DryRun:
         return {
             "n_people": self.n_people,
             "n_unknown": len(self.unknown),
+            "n_forgotten": len(self.unknown.forgotten),
             "models": {
                 name: {"n_people": n, "releases_left": count_releases_left(certificate)}
                 for name, (n, certificate) in self.models.items()
@@ -297,7 +345,8 @@ class DryRun:
         ]
         TextTable(("people", "releases left", "model"), tuple(lines)).print()
         people = format_count(self.n_people, "person", plural="people")
-        print_note(f"{people}, {len(self.unknown)} in no model; nothing was changed")
+        missing = self.unknown.describe(named=False) or "nobody"
+        print_note(f"{people}, in no model: {missing}; nothing was changed")
 
 
 def dry_run(registry: "Registry", people: RequestedPeople) -> DryRun:
@@ -306,8 +355,8 @@ def dry_run(registry: "Registry", people: RequestedPeople) -> DryRun:
     counts = Counter(name for names in held.values() for name in names)
     certificates = {model.name: model.certificate for model in registry.status().models}
     models = {name: (counts[name], certificates[name]) for name in sorted(counts)}
-    unknown = tuple(one for one in people.ids if not held[one])
-    return DryRun(len(people.ids), unknown, models)
+    others = [one for one in people.ids if not held[one]]
+    return DryRun(len(people.ids), sort_unknown(registry, others), models)
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,77 +445,3 @@ def split_into_batches(
     rest = iter(items)
     while batch := tuple(islice(rest, size)):
         yield batch
-
-
-@dataclass(frozen=True, slots=True)
-class ReceiptFolder:
-    """A folder of receipts, with one file for each, named after its request.
-
-    For a file of ids there is also an index, written before the first request is
-    accepted. It says which line of the file became which request, and names nobody.
-    """
-
-    path: Path
-
-    @property
-    def index(self) -> Path:
-        """The path of the index."""
-        return self.path / INDEX
-
-    def create(self, listed: Sequence[str | None]) -> None:
-        """Create the folder, and write the index if ids are from a file."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        if not listed:
-            return
-        lines = [f"{place},{one or ''}" for place, one in enumerate(listed, start=1)]
-        try:
-            with self.index.open("x", encoding="utf-8") as file:
-                file.write("\n".join(["place,request", *lines]) + "\n")
-        except FileExistsError:
-            raise InvalidInput(
-                f"{self.index} is the index of an earlier file; give another folder"
-            ) from None
-
-    def write(self, receipts: Mapping[str, str]) -> dict[str, Path]:
-        """Write the receipts, byte for byte, and return their paths by request."""
-        files = {request: self.path / f"{request}.json" for request in receipts}
-        for request, file in files.items():
-            file.write_text(receipts[request], encoding="utf-8")
-        return files
-
-
-@dataclass(frozen=True, slots=True)
-class IssuedReceipts:
-    """Receipts by request, and where they were written.
-
-    ``listed`` has the request of each line of a file, in order; None for lines that
-    were left out.
-    """
-
-    receipts: Mapping[str, str]
-    listed: Sequence[str | None] = ()
-    folder: ReceiptFolder | None = None
-    files: Mapping[str, Path] | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return them as JSON data; a receipt is text, since every byte is signed."""
-        files = self.files or {}
-        requests = [
-            {
-                "request": request,
-                "receipt": receipt,
-                "file": str(files[request]) if request in files else None,
-            }
-            for request, receipt in self.receipts.items()
-        ]
-        return {"requests": requests, "listed": self.listed}
-
-    def print(self) -> None:
-        """Print the receipts, or the paths of their files."""
-        if self.folder is None or self.files is None:
-            print_text(*self.receipts.values())
-        elif self.listed:
-            print_text(f"{len(self.files)} receipts in {self.folder.path}")
-            print_text(f"{self.folder.index} says which id became which request")
-        else:
-            print_text(*map(str, self.files.values()))

@@ -7,9 +7,9 @@ rows, factors and weights beyond 1e-50 and 1e50 are refused. Inside that range, 
 product in a bound stays far from the ends of the range of floats, or ``UNDERFLOW`` pays
 for what it can lose there. Derived in docs/decisions/0021-range-of-numbers.md.
 
-``Private`` is the base of noise-free values. They show no figure when printed and
-cannot be pickled or deep-copied, so none slips out in a log line, an error, a cache or
-a queue.
+``Private`` is the base of noise-free values. They show no figure when printed or
+in a notebook, and cannot be pickled or deep-copied, so none slips out in a log line, a
+saved notebook, an error, a cache or a queue.
 """
 
 import threading
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csr_array
 
+from ..display.cards import make_private_card
 from ..exceptions import InvalidInput, NotConverged
 
 Index: TypeAlias = NDArray[np.intp]
@@ -57,6 +58,9 @@ class Private:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(private)"
+
+    def _repr_html_(self) -> str:
+        return make_private_card(type(self).__name__).to_html()
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Refuse to be pickled."""

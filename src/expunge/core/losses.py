@@ -13,6 +13,7 @@ eigenvalue of l'' and ``third_bound`` on the Lipschitz constant of l''. A bound
 that does not exist is infinite, and what needs it must refuse.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, isfinite, sqrt
 from typing import Any, ClassVar, Protocol
@@ -22,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, log_softmax, softmax
 
 from ..exceptions import InvalidInput
-from .arrays import LARGEST, Vector, require_magnitude
+from .arrays import LARGEST, Matrix, Vector, require_magnitude
 from .packing import stored
 
 
@@ -364,23 +365,29 @@ class Multinomial(_Smooth):
 
 @stored
 @dataclass(frozen=True, slots=True)
-class OneVsRest(_Smooth):
-    """Sum of a logistic loss for each of ``classes`` classes against the rest.
+class OneVsRest:
+    """Sum of a binary loss for each of ``classes`` classes against the rest.
 
-    Labels 0 .. k-1. The outputs do not interact, so that its minimiser is k binary
-    models side by side, penalised and released together.
+    Labels 0 .. k-1; ``binary`` gets +1 for a row's own class and -1 for the others.
+    The outputs do not interact, so that its minimiser is k binary models side by side,
+    penalised and released together. For the same reason the bounds are those of one:
+    a third derivative along a unit direction sums |u_j|^3 <= u_j^2, and a row that
+    moves by a crosses kinks by the distance of a to a box, which holds the ball of the
+    smallest kink distance.
     """
 
     classes: int
+    binary: Loss = Logistic()
     shift_invariant: ClassVar[bool] = False
-    margin: ClassVar[bool] = True
-    curvature_bound: ClassVar[float] = Logistic.curvature_bound
-    third_bound: ClassVar[float] = Logistic.third_bound
-    self_concordance: ClassVar[float] = Logistic.self_concordance
 
     def __post_init__(self) -> None:
-        """Refuse fewer classes than two."""
+        """Refuse fewer classes than two, and a loss of several outputs."""
         _require_classes(self.classes)
+        if self.binary.outputs != 1:
+            raise InvalidInput(
+                f"binary={self.binary!r}; give a loss of one output, which is told "
+                "each class from the rest"
+            )
 
     @property
     def outputs(self) -> int:
@@ -388,9 +395,34 @@ class OneVsRest(_Smooth):
         return self.classes
 
     @property
+    def margin(self) -> bool:
+        """As the binary loss."""
+        return self.binary.margin
+
+    @property
     def slope_bound(self) -> float:
-        """Each output's slope is at most one."""
-        return sqrt(self.classes)
+        """Each output's slope is bounded."""
+        return sqrt(self.classes) * self.binary.slope_bound
+
+    @property
+    def curvature_bound(self) -> float:
+        """As the binary loss: the curvature is a diagonal."""
+        return self.binary.curvature_bound
+
+    @property
+    def third_bound(self) -> float:
+        """As the binary loss."""
+        return self.binary.third_bound
+
+    @property
+    def self_concordance(self) -> float:
+        """As the binary loss."""
+        return self.binary.self_concordance
+
+    @property
+    def curvature_jump(self) -> float:
+        """As the binary loss."""
+        return self.binary.curvature_jump
 
     def labels(self, y: ArrayLike) -> Vector:
         """Return the class codes 0 .. k-1 as float64."""
@@ -398,19 +430,28 @@ class OneVsRest(_Smooth):
 
     def value(self, y: Vector, eta: Vector) -> Vector:
         """Return the sum of the binary losses."""
-        losses: Vector = Logistic().value(self._signs(y), eta).sum(axis=1)
+        losses: Vector = self._each(self.binary.value, y, eta).sum(axis=1)
         return losses
 
     def slope(self, y: Vector, eta: Vector) -> Vector:
         """Return the slope of each binary loss."""
-        return Logistic().slope(self._signs(y), eta)
+        return self._each(self.binary.slope, y, eta)
 
     def curvature(self, y: Vector, eta: Vector) -> Vector:
         """Return the binary curvatures on the diagonal."""
-        diagonal = Logistic().curvature(self._signs(y), eta)
+        diagonal = self._each(self.binary.curvature, y, eta)
         curvature: Vector = diagonal[:, :, None] * np.eye(self.classes)
         return curvature
 
-    def _signs(self, y: Vector) -> Vector:
-        """Return +1 for a row's own class and -1 for the others."""
-        return np.where(y[:, None] == np.arange(self.classes), 1.0, -1.0)
+    def kink_distance(self, y: Vector, eta: Vector) -> Vector:
+        """Return the smallest distance of an output from its kink."""
+        nearest: Vector = self._each(self.binary.kink_distance, y, eta).min(axis=1)
+        return nearest
+
+    def _each(
+        self, function: Callable[[Vector, Vector], Vector], y: Vector, eta: Vector
+    ) -> Matrix:
+        """Return a function of the binary loss at every output, (n, k)."""
+        signs = np.where(y[:, None] == np.arange(self.classes), 1.0, -1.0)
+        # Raveled: a binary loss is defined for vectors.
+        return function(signs.ravel(), eta.ravel()).reshape(eta.shape)

@@ -29,7 +29,7 @@ All sums are weighted and not normalised: callers divide by the W they mean.
 
 from collections.abc import Callable, Iterable, Iterator
 from math import inf
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy import sparse
@@ -190,6 +190,17 @@ def largest_norm(rows: Rows) -> float:
         for block in rows.blocks(BLOCK_ROWS)
     ]
     return max(norms, default=0.0)
+
+
+def column_sizes(rows: Rows) -> Vector:
+    """Return the weighted mean of |x| in each column, intercept included."""
+
+    def term(block: Rows) -> tuple[Vector]:
+        sizes: Any = abs(block.X)
+        return (block.weight @ sizes,)
+
+    sizes: Vector = block_sum(term, rows)[0] / rows.total_weight
+    return sizes
 
 
 def largest_move(loss: Loss, rows: Rows, *, step: Vector) -> float:

@@ -13,10 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
+from ..display import cards
+from ..display.plots import show_counts, show_shares
+from ..exceptions import needing
 from . import values
 from .values import DemoResult, Step, TreeNode, format_milliseconds, format_ratio
+
+with needing("cli,registry,files", "the demo"):
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -84,6 +88,7 @@ def render_page(result: DemoResult, plots: Mapping[str, str]) -> str:
             nodes=list(result.tree.walk()),
             sampled_steps=sample_steps(result.answers),
             values=values,
+            cards=cards,
         )
     )
 
@@ -157,6 +162,7 @@ def draw_distance(axes: "Axes", result: DemoResult) -> None:
         axes, requests, name="distance", look=(BLUE, "distance to retraining", 4.0)
     )
     axes.set(yscale="log", xlabel="people forgotten", ylabel="distance of models")
+    show_counts(axes.xaxis)
     axes.grid(axis="y")
     _draw_legend(axes)
 
@@ -168,8 +174,9 @@ def draw_accuracy(axes: "Axes", result: DemoResult) -> None:
     _draw_steps(axes, result, name="accuracy", look=(BLUE, "released", 4.0))
     # Below ninety percent only if the releases are.
     axes.set_ylim(min(0.9, axes.get_ylim()[0]), 1.0)
-    axes.yaxis.set_major_formatter(lambda share, _: f"{100.0 * share:.0f}")
-    axes.set(xlabel="people forgotten", ylabel="accuracy, %")
+    axes.set(xlabel="people forgotten", ylabel="accuracy")
+    show_counts(axes.xaxis)
+    show_shares(axes.yaxis)
     axes.grid(axis="y")
     _draw_legend(axes)
 

@@ -14,8 +14,8 @@ from importlib.metadata import version
 from itertools import accumulate
 from pathlib import Path
 from time import perf_counter, time_ns
-from typing import TypeAlias
 
+from ..display.progress import OnProgress
 from ..ledger import Receipt, check_receipt
 from ..ledger.ledger import hash_entry
 from ..linear_model import LogisticRegression
@@ -53,8 +53,6 @@ STAGES = (
     "receipt checked",
 )
 
-ReportProgress: TypeAlias = Callable[[int, int], None]
-
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
@@ -70,7 +68,7 @@ class DemoOutput:
     """How to print a line under a heading, and how to show progress."""
 
     say: Callable[[str, str], None]
-    progress: Callable[[str], AbstractContextManager[ReportProgress]]
+    progress: Callable[[str], AbstractContextManager[OnProgress]]
 
 
 def run_demo(folder: Path, options: DemoOptions, *, output: DemoOutput) -> DemoResult:
@@ -233,7 +231,7 @@ class _OneByOne:
 
 
 def _forget_one_by_one(
-    state: DemoState, asking: Sequence[int], *, n_alone: int, report: ReportProgress
+    state: DemoState, asking: Sequence[int], *, n_alone: int, report: OnProgress
 ) -> _OneByOne:
     """Forget people one by one, and follow the last of them up to the receipt."""
     steps = [state.measure()]

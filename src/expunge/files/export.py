@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shipping: the release of a model as one file, for serving.
 
-    model.safetensors   coefficients, intercepts and certificate; ``read_shipped``
+    model.safetensors   coefficients, preprocessing, certificate; ``read_shipped``
     model.onnx          a graph of standard operators for any ONNX runtime
 
 Either holds what ``release.json`` holds and nothing else. The same release gives the
@@ -17,7 +17,7 @@ from contextlib import suppress
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ..core.arrays import Vector
 from ..core.packing import LARGEST_INTEGER, dumps, pack, unpack
 from ..disk import discard, draft_file, store_failure, sync_folder
-from ..exceptions import InvalidInput, MissingExtra, NothingSaved, Unsupported
+from ..exceptions import InvalidInput, NothingSaved, needing
 from ..private_model.snapshot import PublicModel, note_use
 from ..promise.certificate import Certificate
 from ..promise.verification import Release
@@ -37,19 +37,16 @@ from .folder import (
     import_safetensors,
     tensor_header,
 )
+from .onnx_graph import DType, check_dtype, make_onnx
 
 FORMAT, VERSION = "expunge shipped release", "1"
 DRAFT = re.compile(r"\.\d+-\d+\.shipping")  # of a process and a thread
 SHIP_AGAIN = "ship the release again, or fetch the file from where it was copied"
-# Of 2020: Softmax along one axis, in every runtime since; and the file format with it.
-OPSET, IR_VERSION = 13, 7
-# Losses whose predictors are log-odds.
-LOG_ODDS = frozenset({"Logistic", "OneVsRest"})
-# An operator, what it takes, what it gives, and its attributes.
-Step: TypeAlias = tuple[str, tuple[str, ...], str, dict[str, Any]]
 
 
-def ship(public: PublicModel, path: str | PathLike[str]) -> None:
+def ship(
+    public: PublicModel, path: str | PathLike[str], *, dtype: str = "float64"
+) -> None:
     """Write a release into one file, in the format of its suffix.
 
     An existing file is replaced at once or, if anything fails, stays as it was. A new
@@ -61,12 +58,14 @@ def ship(public: PublicModel, path: str | PathLike[str]) -> None:
         The public model.
     path
         Must end in .safetensors or .onnx; its folder must exist.
+    dtype
+        Precision of an .onnx file: "float64" or "float32".
     """
     place = Path(path)
-    put_in_place(place, render_file(public, place))
+    put_in_place(place, render_file(public, place, dtype=dtype))
 
 
-def render_file(public: PublicModel, place: Path) -> bytes:
+def render_file(public: PublicModel, place: Path, *, dtype: str = "float64") -> bytes:
     """Return what ``ship`` would write there; write nothing."""
     writer = WRITERS.get(place.suffix.lower())
     if writer is None:
@@ -79,7 +78,7 @@ def render_file(public: PublicModel, place: Path) -> bytes:
             f"{place} is a folder, or its folder does not exist; name a file in a "
             "folder that exists"
         )
-    return writer(public)
+    return writer(public, check_dtype(dtype))
 
 
 def read_shipped(path: str | PathLike[str]) -> PublicModel:
@@ -154,16 +153,25 @@ def split(data: bytes) -> tuple[dict[str, Any], bytes]:
     return header, data[end:]
 
 
-def _make_safetensors(public: PublicModel) -> bytes:
+def _make_safetensors(public: PublicModel, dtype: DType) -> bytes:
     """Return the release as a safetensors file with its hash."""
+    if dtype != "float64":
+        raise InvalidInput(
+            f"dtype={dtype!r} is for .onnx files; a .safetensors file holds the "
+            "numbers that the certificate is about"
+        )
     coef, intercept = public.coefficients
     if public.classes is None and public.n_targets is None:
         coef, intercept = coef[0], intercept[0]
     tensors: dict[str, NDArray[Any]] = {"coef": coef, "intercept": intercept}
     # Parameters may be arrays themselves: candidates of a grid, say.
     parameters = pack(dict(public.parameters), "parameters", arrays=tensors)
-    tensors = {name: np.array(array, order="C") for name, array in tensors.items()}
     words = _make_metadata(public) | {"parameters": dumps(parameters)}
+    if public.preprocessing is not None:
+        learned = pack(public.preprocessing, "preprocessing", arrays=tensors)
+        words["preprocessing"] = dumps(learned)
+        words["n_features"] = str(public.n_features)
+    tensors = {name: np.array(array, order="C") for name, array in tensors.items()}
     body = b"".join(array.tobytes() for array in tensors.values())
     return seal(tensor_header(tensors) | {METADATA: words}, body)
 
@@ -227,17 +235,24 @@ def _read_public(
         kind = np.dtype(words["classes_type"])
         classes = np.array(json.loads(words["classes"]), dtype=kind)
     theta = _stack(coef, tensors["intercept"], certificate=certificate)
+    n_features, preprocessing = coef.shape[-1], None
+    if "preprocessing" in words:
+        n_features = int(words["n_features"])
+        preprocessing = unpack(json.loads(words["preprocessing"]), tensors)
+        if len(preprocessing.names) != coef.shape[-1]:
+            raise ValueError("number of features differs from the coefficients")
     note_use(parameters["budget"])  # by the fit that was shipped
     return PublicModel(
         release=Release(theta, certificate),
         estimator=words["estimator"],
         parameters=parameters,
-        n_features=coef.shape[-1],
+        n_features=n_features,
         feature_names=None if features is None else np.array(features, dtype=object),
         n_targets=len(coef) if classes is None and coef.ndim == 2 else None,
         classes=classes,
         weighted="weighted" in words,
         declared=tuple(json.loads(words.get("declared", "[]"))),
+        preprocessing=preprocessing,
     )
 
 
@@ -256,152 +271,14 @@ def _stack(
 
 def _safetensors_error() -> type[Exception]:
     """Return the error class for a file that is not in the safetensors format."""
-    error: type[Exception] = import_module("safetensors").SafetensorError
+    with needing("files", "reading .safetensors"):
+        error: type[Exception] = import_module("safetensors").SafetensorError
     return error
 
 
-def _make_onnx(public: PublicModel) -> bytes:
+def _make_onnx(public: PublicModel, dtype: DType) -> bytes:
     """Return the release as a graph, with the same metadata as safetensors."""
-    onnx = _import_onnx()
-    graph = onnx.helper.make_model(
-        _make_graph(public, onnx),
-        opset_imports=[onnx.helper.make_opsetid("", OPSET)],
-        ir_version=IR_VERSION,
-        producer_name="expunge",
-    )
-    onnx.helper.set_model_props(graph, _make_metadata(public))
-    data: bytes = graph.SerializeToString(deterministic=True)
-    return data
-
-
-def _make_graph(public: PublicModel, onnx: Any) -> Any:
-    """Return the graph of eta = X coef' + intercept and of predictions from it."""
-    coef, intercept = public.coefficients
-    constants = {
-        "coef": np.ascontiguousarray(coef.T),
-        "intercept": intercept,
-        "axis": np.array([1]),
-        "zero": np.array(0.0),
-        "one": np.array(1.0),
-    }
-    steps: list[Step] = [
-        ("MatMul", ("X", "coef"), "products", {}),
-        ("Add", ("products", "intercept"), "eta", {}),
-    ]
-    shapes: dict[str, list[int | None]] = {}
-    if public.classes is None:
-        one = public.n_targets is None
-        steps.append(_squeeze_eta("predictions") if one else _copy_eta("predictions"))
-        shapes["predictions"] = [None] if one else [None, len(coef)]
-    else:
-        constants["classes"] = _convert_classes(public.classes)
-        steps += _label_steps(len(coef), onnx) + _score_steps(public.loss, len(coef))
-        last = steps[-1][2]
-        shapes = {"label": [None], last: [None]}
-        if last == "probabilities":
-            shapes[last].append(len(public.classes))
-    return _assemble_graph(onnx, steps, constants=constants, shapes=shapes)
-
-
-def _label_steps(n_outputs: int, onnx: Any) -> list[Step]:
-    """Return the steps to the class of the positive side or of the largest eta."""
-    if n_outputs == 1:
-        places: list[Step] = [
-            _squeeze_eta("column"),
-            ("Greater", ("column", "zero"), "positive", {}),
-            ("Cast", ("positive",), "place", {"to": onnx.TensorProto.INT64}),
-        ]
-    else:
-        places = [("ArgMax", ("eta",), "place", {"axis": 1, "keepdims": 0})]
-    return [*places, ("Gather", ("classes", "place"), "label", {})]
-
-
-def _score_steps(loss: str, n_outputs: int) -> list[Step]:
-    """Return the steps to probabilities or, if the loss has none, to scores."""
-    if loss == "Multinomial":
-        return [("Softmax", ("eta",), "probabilities", {"axis": 1})]
-    if loss not in LOG_ODDS:
-        return [_squeeze_eta("scores")]
-    sigmoid: Step = ("Sigmoid", ("eta",), "second", {})
-    if n_outputs == 1:
-        return [
-            sigmoid,
-            ("Sub", ("one", "second"), "first", {}),
-            ("Concat", ("first", "second"), "probabilities", {"axis": 1}),
-        ]
-    return [
-        sigmoid,
-        ("ReduceSum", ("second", "axis"), "total", {"keepdims": 1}),
-        ("Div", ("second", "total"), "probabilities", {}),
-    ]
-
-
-def _squeeze_eta(output: str) -> Step:
-    """Return the step that turns eta of shape (n, 1) into (n,)."""
-    return "Squeeze", ("eta", "axis"), output, {}
-
-
-def _copy_eta(output: str) -> Step:
-    """Return the step that copies eta to an output."""
-    return "Identity", ("eta",), output, {}
-
-
-def _assemble_graph(
-    onnx: Any,
-    steps: list[Step],
-    *,
-    constants: Mapping[str, NDArray[Any]],
-    shapes: Mapping[str, list[int | None]],
-) -> Any:
-    """Return the steps as a graph, with the constants that they use."""
-    double, described = onnx.TensorProto.DOUBLE, onnx.helper.make_tensor_value_info
-    taken = {name for _, inputs, _, _ in steps for name in inputs}
-    tensors = {
-        name: onnx.numpy_helper.from_array(array, name)
-        for name, array in constants.items()
-        if name in taken
-    }
-    kinds = {name: double for name in shapes}
-    if "classes" in tensors:
-        kinds["label"] = tensors["classes"].data_type
-    return onnx.helper.make_graph(
-        [
-            onnx.helper.make_node(operator, inputs, [output], name=output, **attributes)
-            for operator, inputs, output, attributes in steps
-        ],
-        "release",
-        [described("X", double, [None, len(constants["coef"])])],
-        [described(name, kinds[name], shapes[name]) for name in shapes],
-        list(tensors.values()),
-    )
-
-
-def _convert_classes(classes: NDArray[Any]) -> NDArray[Any]:
-    """Return classes as strings, 64-bit integers, booleans or doubles."""
-    kind = classes.dtype.kind
-    if kind == "U" or all(isinstance(word, str) for word in classes):
-        return classes.astype(object)
-    if kind in "iu" and classes.max() <= np.iinfo(np.int64).max:
-        return classes.astype(np.int64)
-    if kind == "f":
-        return classes.astype(np.float64)
-    if kind == "b":
-        return classes
-    raise Unsupported(
-        f"classes of {classes.dtype} have no counterpart in ONNX; use strings, or "
-        "integers below 2^63, or ship as .safetensors"
-    )
-
-
-def _import_onnx() -> Any:
-    """Return the onnx library, or raise MissingExtra."""
-    try:
-        return import_module("onnx")
-    except ImportError as error:
-        raise MissingExtra(
-            "shipping as .onnx needs onnx, which is not installed; run "
-            "pip install expunge[onnx]"
-        ) from error
+    return make_onnx(public, _make_metadata(public), dtype=dtype)
 
 
 WRITERS = {".safetensors": _make_safetensors, ".onnx": _make_onnx}

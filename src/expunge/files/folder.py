@@ -34,7 +34,7 @@ from ..disk import (
     sync_folder,
     write_new_file,
 )
-from ..exceptions import ExpungeError, InvalidInput, MissingExtra, NothingSaved
+from ..exceptions import ExpungeError, InvalidInput, NothingSaved, needing
 from ..private_model.snapshot import PublicModel, Snapshot, note_use
 from ..private_model.training_rows import RowDigests, TrainingRows
 
@@ -281,13 +281,8 @@ def digest(data: bytes) -> str:
 
 def import_safetensors() -> Any:
     """Return the safetensors library, or raise MissingExtra."""
-    try:
+    with needing("files", "saving and loading"):
         from safetensors import numpy
-    except ImportError as error:
-        raise MissingExtra(
-            "saving and loading needs safetensors, which is not installed; run "
-            "pip install expunge[files]"
-        ) from error
     return numpy
 
 

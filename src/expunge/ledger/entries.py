@@ -241,6 +241,45 @@ class ReleasesSuperseded(Entry):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ReleaseWithdrawn(Entry):
+    """The operator states that no copy of a release is in use any more.
+
+    ``certificate`` is the digest of its certificate.
+    """
+
+    model: str
+    certificate: str
+    kind: str = "release withdrawn"
+
+    checks: ClassVar[Mapping[str, Check]] = {
+        **_STAMP,
+        "kind": one_of("release withdrawn"),
+        "model": model_name,
+        "certificate": digest,
+    }
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ModelRemoved(Entry):
+    """A model was retired: its rows and keys are destroyed, and nothing follows it.
+
+    ``certificate`` is the digest of that of its last release, which must no longer be
+    used. The name is not used again.
+    """
+
+    model: str
+    certificate: str
+    kind: str = "model removed"
+
+    checks: ClassVar[Mapping[str, Check]] = {
+        **_STAMP,
+        "kind": one_of("model removed"),
+        "model": model_name,
+        "certificate": digest,
+    }
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class KeyRotated(Entry, SignedDocument):
     """From here on another key signs; ``sign`` this with the key that did so far.
 
@@ -288,7 +327,9 @@ class Restored(Entry):
 KINDS: Mapping[str, type[Entry]] = {
     "key rotated": KeyRotated,
     "model registered": ModelRegistered,
+    "model removed": ModelRemoved,
     "release made": ReleaseMade,
+    "release withdrawn": ReleaseWithdrawn,
     "releases superseded": ReleasesSuperseded,
     "request completed": RequestCompleted,
     "restored": Restored,

@@ -39,7 +39,7 @@ from ..disk import (
     store_failure,
     sync_folder,
 )
-from ..exceptions import ExpungeError, InvalidInput, MissingExtra
+from ..exceptions import ExpungeError, InvalidInput, needing
 from ..private_model.subjects import person
 from ..promise.noise import SECRET_BYTES, random_bytes
 
@@ -324,9 +324,10 @@ class _Library:
     """The parts of the cryptography library that are used here."""
 
     def __init__(self) -> None:
-        from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.asymmetric import ed25519
+        with needing("registry", "a signature"):
+            from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+            from cryptography.hazmat.primitives import serialization
+            from cryptography.hazmat.primitives.asymmetric import ed25519
 
         self.InvalidSignature = InvalidSignature
         self.UnsupportedAlgorithm = UnsupportedAlgorithm
@@ -337,13 +338,7 @@ class _Library:
 @lru_cache(maxsize=1)
 def _cryptography() -> _Library:
     """Return the library, imported when a key is first used."""
-    try:
-        return _Library()
-    except ImportError as error:
-        raise MissingExtra(
-            "signatures need cryptography, which is not installed; run pip install "
-            "expunge[registry]"
-        ) from error
+    return _Library()
 
 
 # One ledger has few keys and many heads.

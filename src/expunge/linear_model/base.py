@@ -9,7 +9,7 @@ hold the release alone.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from copy import copy, deepcopy
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from inspect import isabstract
@@ -21,7 +21,6 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import (
-    _num_samples,
     validate_data,
 )
 
@@ -29,6 +28,7 @@ from ..core.arrays import Matrix, Vector, write_lock
 from ..core.losses import Loss
 from ..core.objective import Objective, Rows, Scaling, check_weights
 from ..core.penalties import Penalty
+from ..display.progress import ProgressBar
 from ..exceptions import CapacityExceeded, InvalidInput, Unsupported
 from ..files import save
 from ..plan import PlanOptions, PlanReport, plan_model
@@ -56,22 +56,21 @@ from ..private_model.subjects import (
 )
 from ..private_model.training_rows import RowDigests, TrainingRows
 from ..promise.budget import Budget
+from ..promise.card import ShowsPromise
 from ..promise.certificate import Certificate
 from ..promise.noise import SECRET_BYTES, random_bytes
 from ..promise.scope import Scope
 from ..promise.verification import Record
 from ..removal import Mechanism
+from .checks import check_request, read_table
 from .parameters import (
     MECHANISMS,
     Prepared,
-    check_labels,
-    check_table,
     choose_object,
-    describe_features,
+    describe_fitted,
     describe_parameters,
-    is_checked,
+    explain_failed_fit,
     penalty_of,
-    read_table,
     require_parameters,
 )
 from .sklearn_parameters import (
@@ -79,18 +78,12 @@ from .sklearn_parameters import (
     name_unknown,
     require_effort,
     warn_without_budget,
-    weigh_as_fitted,
     weights_of,
 )
-from .snapshots import (
-    finished_snapshot,
-    private_model,
-    public_model,
-    snapshot_of,
-)
+from .snapshots import finished_snapshot, private_model, public_model, snapshot_of
 
 
-class Forgetful(BaseEstimator, ABC):
+class Forgetful(ShowsPromise, BaseEstimator, ABC):
     """An estimator that can forget the people it was fitted on.
 
     ``parameters.PARAMETERS`` describes what it takes, and completes the docstrings of
@@ -125,9 +118,10 @@ class Forgetful(BaseEstimator, ABC):
         classes: Sequence[Any] | None = None,
         preprocessing: Any = None,
         C: float | None = None,
-        class_weight: dict[Any, float] | None = None,
+        class_weight: dict[Any, float] | str | None = None,
         tol: float | None = None,
         max_iter: int | None = None,
+        verbose: bool = False,
     ) -> None:
         self.alpha = alpha
         self.l1_ratio = l1_ratio
@@ -147,6 +141,7 @@ class Forgetful(BaseEstimator, ABC):
         self.class_weight = class_weight
         self.tol = tol
         self.max_iter = max_iter
+        self.verbose = verbose
 
     def fit(
         self,
@@ -206,17 +201,20 @@ class Forgetful(BaseEstimator, ABC):
                 "say what to forget in one way: subjects=..., rows=..., or X=... with "
                 "y=..."
             )
-        with write_lock(self):
+        # One step, whoever leaves: more would tell how the answer was reached.
+        bar = ProgressBar("forgetting", 1, shown=bool(self.verbose))
+        with bar, write_lock(self):
             private = private_model(self)
             if subjects is not None:
                 after = forget_people(private, list_of_ids(subjects))
             elif rows is not None:
                 after = forget_positions(private, positions_of(rows))
             else:
-                removed = self._check_request(private, X, y, sample_weight)
+                removed = check_request(self, X, y, sample_weight=sample_weight)
                 after = forget_rows(private, removed)
             if after is not private:
                 self._release(after)
+            bar.count()
         return self
 
     @property
@@ -314,8 +312,8 @@ class Forgetful(BaseEstimator, ABC):
         recipe = None
         if self.preprocessing is None:
             X, y = self._validate(X, y)
-        else:
-            X, y, recipe = read_table(self, X, y, weighted=sample_weight is not None)
+        if self.preprocessing is not None or self.class_weight == "balanced":
+            X, y, recipe = read_table(self, X, y)
         weight = weights_of(self, X, y, sample_weight=sample_weight)
         loss, labels = self._learn_labels(y, weight)
         total = len(y) if weight is None else float(np.add.reduce(weight))
@@ -353,16 +351,18 @@ class Forgetful(BaseEstimator, ABC):
             if not self.keep_data:
                 require_following(mechanism)
             fit = partial(fit_pipeline, recipe=prepared.recipe)
-        model: PrivateModel = fit(
-            prepared.objective,
-            rows,
-            mechanism=mechanism,
-            budget=self.budget,
-            start=start,
-        )
+            scope = prepared.recipe.state_in(scope)
+        with ProgressBar("fitting", 1, shown=bool(self.verbose)) as bar:
+            model: PrivateModel = fit(
+                prepared.objective,
+                rows,
+                mechanism=mechanism,
+                budget=self.budget,
+                start=start,
+            )
+            bar.count()
         require_effort(model.answer, tol=self.tol, max_iter=self.max_iter)
-        preprocessed = prepared.recipe is not None
-        scope = replace(scope, rows_kept=self.keep_data, preprocessed=preprocessed)
+        scope = replace(scope, rows_kept=self.keep_data)
         return replace(
             model.with_scope(scope),
             labels=prepared.labels,
@@ -370,37 +370,6 @@ class Forgetful(BaseEstimator, ABC):
             training_rows=TrainingRows(rows, owners) if self.keep_data else None,
             digests=RowDigests.of(rows, random_bytes(SECRET_BYTES), owners=named),
         )
-
-    def _check_request(
-        self, private: PrivateModel, X: Any, y: Any, sample_weight: ArrayLike | None
-    ) -> Rows:
-        """Return the rows of a request, checked like those of the fit."""
-        if y is None:
-            raise InvalidInput("X without y; pass the labels of the rows too")
-        if not _num_samples(X):
-            return Rows(np.empty((0, 0)), np.empty(0), np.empty(0))
-        if self._public.preprocessing is not None:
-            return self._check_raw_request(private, X, y, sample_weight)
-        if not is_checked(X, y, public=self._public):
-            X, y = self._validate(X, y, reset=False)
-        coded, labels = self._code_labels(y, private.labels), private.labels
-        if labels is None:
-            return private.objective.rows(X, coded, sample_weight)
-        current = labels.recode(coded, private.objective.loss)
-        rows = private.objective.rows(X, current, sample_weight)
-        return replace(
-            rows, y=coded, weight=weigh_as_fitted(self._public, y, weight=rows.weight)
-        )
-
-    def _check_raw_request(
-        self, private: PrivateModel, X: Any, y: Any, sample_weight: ArrayLike | None
-    ) -> Rows:
-        """Return the raw rows of a request."""
-        X, y = check_table(self, X, y, reset=False)
-        y = check_labels(self, y)
-        coded, raw = self._code_labels(y, private.labels), private.read_rows(X)
-        weight = check_weights(sample_weight, len(raw))
-        return Rows(raw, coded, weigh_as_fitted(self._public, y, weight=weight))
 
     def _release(self, after: PrivateModel) -> None:
         """Release the model after a request, and finish the request."""
@@ -484,22 +453,15 @@ def fit_prepared(
     labels = prepared.labels
     scope = carry_over(scope or Scope(), before, budget=estimator.budget)
     scope = replace(scope, classes="none" if labels is None else labels.stated)
-    scope = replace(scope, classes_weighted=estimator.class_weight is not None)
-    private = estimator._fit_private(prepared, start=start, scope=scope)
+    scope = replace(scope, classes_weighted=isinstance(estimator.class_weight, dict))
+    with explain_failed_fit(estimator, prepared):
+        private = estimator._fit_private(prepared, start=start, scope=scope)
     private, release, record = private.with_noise().release()
-    parameters = deepcopy(estimator.get_params(deep=False)) | {"random_state": None}
-    if prepared.recipe is not None:
-        parameters["preprocessing"] = prepared.recipe.described
-    if estimator.classes is not None:
-        parameters["classes"] = list(estimator.classes)
     public = PublicModel(
         release=release,
-        estimator=type(estimator).__name__,
-        parameters=parameters,
-        **describe_features(estimator),
         n_targets=getattr(estimator, "_n_targets", None),
         pair=None if labels is None else labels.pair,
-        weighted=prepared.weighted,
+        **describe_fitted(estimator, prepared),
         **private.public_parts,
     )
     estimator._snapshot = Snapshot(public, private, record)

@@ -16,14 +16,12 @@ from sklearn.utils.validation import validate_data
 from ..core.arrays import Matrix, Vector
 from ..core.losses import HalfSquared, Loss, Multinomial
 from ..exceptions import InvalidInput, Unsupported
+from ..files.onnx_graph import LOG_ODDS
 from ..private_model.labels import Labels, learn_labels
 from .base import Forgetful
 from .fitting import make_linear, make_logistic, make_softmax
 from .parameters import BINARY_LOSSES, REGRESSION_LOSSES, choose_object
 from .sklearn_parameters import require_named_classes
-
-# Names of losses whose predictors are log-odds.
-LOGISTIC = frozenset({"Logistic", "OneVsRest"})
 
 
 class _Classifier(ClassifierMixin, Forgetful):
@@ -78,7 +76,8 @@ class LogisticRegression(_Classifier):
     """Logistic regression that can forget; one-vs-rest for more than two classes.
 
     Minimises mean loss + alpha penalty + ridge/2 |coefficients|^2. ``loss`` is
-    "logistic" or "squared_hinge" (two classes).
+    "logistic" or "squared_hinge", or any loss object of one output: it gets +1 for a
+    row's own class and -1 for the others.
     """
 
     def _base_loss(self) -> Loss:
@@ -91,7 +90,7 @@ class LogisticRegression(_Classifier):
     def predict_proba(self, X: Any) -> Matrix:
         """Return the probability of each class, normalised for one-vs-rest."""
         public = self._public
-        if public.loss not in LOGISTIC:
+        if public.loss not in LOG_ODDS:
             raise Unsupported(
                 "probabilities need loss='logistic'; use decision_function"
             )

@@ -23,9 +23,10 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import LabelBinarizer
 from sklearn.svm import LinearSVC
 
-from ..core.arrays import Matrix, Vector, write_lock
+from ..core.arrays import Index, Matrix, Vector, write_lock
 from ..files import CorruptFiles, export, read_snapshot
 from ..files.export import SHIP_AGAIN
+from ..files.onnx_graph import LOG_ODDS
 from ..private_model.snapshot import PublicModel, Snapshot, require_weights
 from ..private_model.subjects import owners_of
 from ..promise.scope import Scope
@@ -50,7 +51,9 @@ def load(path: str | PathLike[str]) -> Any:
     return _make(read_snapshot(path))
 
 
-def ship(model: Forgetful, path: str | PathLike[str]) -> None:
+def ship(
+    model: Forgetful, path: str | PathLike[str], *, dtype: str = "float64"
+) -> None:
     """Write the release of a fitted model into one file, in the format of its suffix.
 
     An existing file is replaced at once or, if anything fails, stays as it was. A new
@@ -62,10 +65,12 @@ def ship(model: Forgetful, path: str | PathLike[str]) -> None:
         A fitted estimator; a copy that has only the release will do.
     path
         Must end in .safetensors or .onnx; its folder must exist.
+    dtype
+        Precision of an .onnx file: "float64" or "float32".
     """
     require_known(model)
     with write_lock(model):
-        export.ship(snapshot_of(model).public, path)
+        export.ship(snapshot_of(model).public, path, dtype=dtype)
 
 
 def read_shipped(path: str | PathLike[str]) -> Any:
@@ -109,6 +114,19 @@ def prepare(
     return estimator._prepare(X, y, sample_weight)
 
 
+def take_rows(data: Any, rows: Index) -> Any:
+    """Return some rows of a table, a matrix or a list, as the kind of thing it is."""
+    if hasattr(data, "iloc"):  # pandas
+        return data.iloc[rows]
+    if hasattr(data, "to_pylist"):  # pyarrow
+        return data.take(rows)
+    if hasattr(data, "tocsr"):  # scipy
+        return data.tocsr()[rows]
+    if hasattr(data, "columns"):  # polars
+        return data[rows]
+    return np.asarray(data)[rows]
+
+
 def fit_copy(
     estimator: Any,
     X: Any,
@@ -124,7 +142,8 @@ def fit_copy(
     require_weights(before, sample_weight)
     fresh = clone(estimator)
     prepared = prepare(fresh, X, y, sample_weight=sample_weight)
-    prepared = prepared.with_pair(None if before is None else before.pair)
+    if before is not None:
+        prepared = prepared.with_pair(before.pair)
     owners = owners_of(subjects, len(prepared.rows))
     prepared = replace(prepared, owners=owners)
     fit_prepared(fresh, prepared, scope=scope, before=before)
@@ -138,12 +157,12 @@ def make_linear(model: Any) -> Any:
 
 def make_logistic(model: Any) -> Any:
     """Return the linear classifier whose loss is the model's."""
+    if snapshot_of(model).public.loss not in LOG_ODDS:
+        # A linear classifier without probabilities, for any number of classes.
+        return _precede(_fill(LinearSVC(), model), model)
     if len(model.classes_) > 2:
         return _precede(_make_one_vs_rest(model), model)
-    logistic = model.certificate_.objective["loss"]["name"] == "Logistic"
-    # LinearSVC is a linear classifier without probabilities, which no other loss has.
-    plain = linear_model.LogisticRegression() if logistic else LinearSVC()
-    return _precede(_fill(plain, model), model)
+    return _precede(_fill(linear_model.LogisticRegression(), model), model)
 
 
 def make_softmax(model: Any) -> Any:

@@ -7,7 +7,9 @@ be, which ``fit`` checks, and what it means, which ``help`` shows.
 
 import inspect
 import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from textwrap import fill
@@ -15,23 +17,24 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
-from sklearn.utils.validation import _check_y, check_consistent_length, validate_data
 
 from ..core.arrays import LARGEST, SMALLEST, Private
 from ..core.losses import HalfSquared, Huber, Logistic, Loss, Multinomial, SquaredHinge
 from ..core.objective import Objective, Rows
 from ..core.penalties import L1, L2, ElasticNet, Penalty
 from ..core.solver import MAX_STEPS
-from ..exceptions import InvalidInput
-from ..preprocessing.columns import Recipe, learn_columns, read_columns
-from ..preprocessing.sklearn_steps import describe
+from ..core.sums import column_sizes
+from ..exceptions import InvalidInput, NotCertifiable, NotConverged
+from ..preprocessing.columns import Recipe
 from ..private_model.labels import Labels
-from ..private_model.snapshot import PublicModel
 from ..promise.budget import Budget
 from ..removal import Jackknife, Mechanism, Newton, Rescaled, Retrain
 
 Choice = TypeVar("Choice")
 
+# A column this many times as large as most keeps a fit from being certified; so many of
+# them are named.
+LARGE, BLAMED_COLUMNS = 100.0, 3
 ALPHA = 1e-3  # where neither alpha nor C is given
 
 MECHANISMS: Mapping[str, Mechanism] = MappingProxyType(
@@ -98,7 +101,7 @@ def _is_list(value: Any) -> bool:
 
 def _is_class_weight(value: Any) -> bool:
     if not isinstance(value, dict):
-        return value is None
+        return value is None or (isinstance(value, str) and value == "balanced")
     factors = value.values()
     return all(_is_number(one) and SMALLEST <= one <= LARGEST for one in factors)
 
@@ -222,7 +225,7 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
         "verbose": Parameter(
             SWITCH,
             lambda value: _is_switch(value) or _is_integer(value),
-            "Whether to draw a progress bar while the candidates are fitted.",
+            "Whether to draw a progress bar, on standard error or in the notebook.",
         ),
         "classes": Parameter(
             "None or a list of labels",
@@ -232,12 +235,12 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
             "dropped.",
         ),
         "class_weight": Parameter(
-            "None or a dict of positive weights by label ('balanced' is not supported "
-            "yet: its weights would change with everyone who leaves)",
+            "None, 'balanced' or a dict of positive weights by label",
             _is_class_weight,
             "For a classifier: each row counts as often as its class says, times its "
             "own weight; 1 for a label that is not named. Fix them without looking at "
-            "the data.",
+            "the data. 'balanced' gives every class the same weight in all, and keeps "
+            "it so when people leave.",
         ),
         "tol": Parameter(
             "None or a positive number",
@@ -355,61 +358,68 @@ def penalty_of(penalty: Penalty | None, l1_ratio: float) -> Penalty:
     return ElasticNet(l1_ratio)
 
 
-def describe_features(estimator: Any) -> dict[str, Any]:
-    """Return the number and names of an estimator's features."""
-    names = getattr(estimator, "feature_names_in_", None)
-    return {"n_features": estimator.n_features_in_, "feature_names": names}
+@contextmanager
+def explain_failed_fit(estimator: Any, prepared: Prepared) -> Iterator[None]:
+    """Let a fit that cannot be certified, or solved, name the columns to blame.
 
-
-def is_checked(X: Any, y: Any, *, public: PublicModel) -> bool:
-    """Whether scikit-learn's checks would let these arrays through as they are.
-
-    Its checks cost more than the removal of a row.
+    For fits alone, when nobody has left: after a removal the sizes of the columns would
+    say something about the removed rows.
     """
+    try:
+        yield
+    except (NotCertifiable, NotConverged) as error:
+        # With preprocessing the rows are raw, and not what was fitted.
+        raw = prepared.recipe is not None
+        blame = "" if raw else blame_columns(estimator, prepared.rows)
+        raise type(error)(f"{error}; {blame}" if blame else str(error)) from None
+
+
+def blame_columns(estimator: Any, rows: Rows) -> str:
+    """Return which columns are far larger than the others, and the code that mends it.
+
+    Empty if none is.
+
+    Parameters
+    ----------
+    estimator
+        The estimator, which knows the names of its features if they have any.
+    rows
+        The rows of the fit, intercept included.
+    """
+    sizes = column_sizes(rows)
+    features = sizes[:-1] if estimator.fit_intercept else sizes
+    # Standardised columns have a size of about one; one-hot columns are smaller.
+    typical = min(1.0, float(np.median(features)) or 1.0)
+    worst = np.argsort(-features, kind="stable")[:BLAMED_COLUMNS]
+    worst = worst[features[worst] >= LARGE * typical]
+    if not worst.size:
+        return ""
+    names = getattr(estimator, "feature_names_in_", None)
+    powers = np.rint(np.log10(features[worst] / typical)).astype(int)
+    told = [
+        f"{i if names is None else repr(str(names[i]))} (about 10^{power} times as "
+        "large as most)"
+        for i, power in zip(worst.tolist(), powers.tolist(), strict=True)
+    ]
     return (
-        type(X) is np.ndarray
-        and X.dtype == np.float64
-        and X.ndim == 2
-        and X.shape[1] == public.n_features
-        and public.feature_names is None
-        and public.preprocessing is None
-        and type(y) is np.ndarray
-        and y.dtype.kind in "biuf"
-        and y.shape == X.shape[:1]
-        and bool(np.isfinite(X).all() and np.isfinite(y).all())
+        f"columns to blame: {', '.join(told)}; standardise them: "
+        f"{type(estimator).__name__}(preprocessing=StandardScaler(), ...)"
     )
 
 
-def check_table(
-    estimator: Any, X: Any, y: Any, *, reset: bool = True
-) -> tuple[Any, Any]:
-    """Return a table and its labels, after checking names and lengths alone."""
-    if y is None:
-        raise InvalidInput(
-            f"{type(estimator).__name__} requires y to be passed, but the target y is "
-            "None"
-        )
-    check_consistent_length(X, y)
-    return validate_data(estimator, X, reset=reset, skip_check_array=True), y
-
-
-def check_labels(estimator: Any, y: Any) -> Any:
-    """Return labels or targets, checked as scikit-learn checks them."""
-    tags = estimator.__sklearn_tags__()
-    return _check_y(
-        y,
-        multi_output=tags.target_tags.multi_output,
-        y_numeric=tags.estimator_type == "regressor",
-        estimator=estimator,
-    )
-
-
-def read_table(
-    estimator: Any, X: Any, y: Any, *, weighted: bool
-) -> tuple[Any, Any, Recipe]:
-    """Return the raw rows and labels of a table, and what preprocessing does."""
-    described = describe(estimator.preprocessing, X)
-    X, y = check_table(estimator, X, y)
-    columns = learn_columns(described, X)
-    raw = read_columns(columns, X)
-    return raw, check_labels(estimator, y), Recipe(described, columns, weighted)
+def describe_fitted(estimator: Any, prepared: Prepared) -> dict[str, Any]:
+    """Return what the public model says of an estimator and of its features."""
+    # Seeds stay private, and progress is for whoever fitted the model.
+    left_out = {"random_state": None, "verbose": False}
+    parameters = deepcopy(estimator.get_params(deep=False)) | left_out
+    if prepared.recipe is not None and prepared.recipe.given:
+        parameters["preprocessing"] = prepared.recipe.described
+    if estimator.classes is not None:
+        parameters["classes"] = list(estimator.classes)
+    return {
+        "estimator": type(estimator).__name__,
+        "parameters": parameters,
+        "n_features": estimator.n_features_in_,
+        "feature_names": getattr(estimator, "feature_names_in_", None),
+        "weighted": prepared.weighted,
+    }

@@ -161,13 +161,15 @@ def factors_of(given: Mapping[str, Any], weight: float) -> dict[str, Any]:
 
 
 def require_named_classes(
-    labels: Labels, class_weight: Mapping[Any, float] | None
+    labels: Labels, class_weight: Mapping[Any, float] | str | None
 ) -> None:
     """Raise InvalidInput for the weight of a class that is not declared.
 
     Where classes are learnt, a weight for a label without rows is no error: its last
     row may have left, and naming it must not prove that somebody had it.
     """
+    if isinstance(class_weight, str):
+        return
     known = labels.classes.tolist()
     strangers = [label for label in class_weight or () if label not in known]
     if not strangers:
@@ -199,21 +201,14 @@ def weights_of(
         raise InvalidInput(
             f"class_weight={class_weight!r}; a regression has none, leave it out"
         )
-    preprocessed = getattr(estimator, "preprocessing", None) is not None
-    if preprocessed and class_weight is not None and weight is not None:
-        # Their product would weigh the means of a scaler, which classes must not.
-        raise InvalidInput(
-            "class_weight and sample_weight with preprocessing are not supported "
-            "together; pass one of them"
-        )
     return _weigh(y, weight, class_weight=class_weight)
 
 
 def _weigh(
-    y: Any, weight: Vector | None, *, class_weight: Mapping[Any, float] | None
+    y: Any, weight: Vector | None, *, class_weight: Mapping[Any, float] | str | None
 ) -> Vector | None:
-    if class_weight is None:
-        return weight
+    if class_weight is None or isinstance(class_weight, str):
+        return weight  # balanced weights are found when rows are summed
     classes, places = np.unique(y, return_inverse=True)
     by_class = [class_weight.get(label, 1.0) for label in classes.tolist()]
     factors: Vector = np.array(by_class, dtype=np.float64)[places]

@@ -6,12 +6,10 @@ paper's Proposition 1). These estimators keep a removable model for every candid
 fold, so that the choice after a request is the one that tuning again would make.
 """
 
-import sys
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,6 +17,7 @@ from ..core.arrays import Private, Vector
 from ..core.losses import Loss
 from ..core.objective import Objective
 from ..core.penalties import Penalty
+from ..display.progress import ProgressBar
 from ..exceptions import InvalidInput
 from ..preprocessing.columns import Recipe
 from ..preprocessing.pipeline_model import fit_pipeline, require_pipeline
@@ -47,7 +46,6 @@ from .sklearn_parameters import name_unknown
 from .snapshots import private_model
 
 ALPHAS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
-WIDTH = 30
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -93,7 +91,7 @@ class TunedEstimator(Forgetful):
         verbose: bool = False,
         classes: Sequence[Any] | None = None,
         preprocessing: Any = None,
-        class_weight: dict[Any, float] | None = None,
+        class_weight: dict[Any, float] | str | None = None,
     ) -> None:
         self.alphas = alphas
         self.l1_ratios = l1_ratios
@@ -187,6 +185,7 @@ class TunedEstimator(Forgetful):
         fit: Any = PrivateModel.fit
         if recipe is not None:
             fit = partial(fit_pipeline, recipe=recipe)
+            scope = recipe.state_in(scope)
         else:
             start = models.full_fits[chosen].anchor
         model = fit(
@@ -197,7 +196,7 @@ class TunedEstimator(Forgetful):
             start=start,
         )
         model = replace(
-            model.with_scope(replace(scope, preprocessed=recipe is not None)),
+            model.with_scope(scope),
             labels=prepared.labels,
             seed=seed,
             training_rows=kept,
@@ -215,12 +214,13 @@ class TunedEstimator(Forgetful):
         times = (rule.n_folds or 0) + (recipe is None)
         total = len(rule.objectives) * times
         label = f"tuning {len(rule.objectives)} candidates"
-        bar = ProgressBar(total, label, shown=self.verbose)
-        if recipe is None:
-            return fit_models(rule, split, tick=bar)
-        require_pipeline(recipe, self.budget, keep_data=True)
-        choose = rule.chooser(at_fit=True)
-        return tune_folds(rule, split, recipe=recipe, choose=choose, tick=bar)
+        if recipe is not None:
+            require_pipeline(recipe, self.budget, keep_data=True)
+        with ProgressBar(label, total, shown=bool(self.verbose)) as bar:
+            if recipe is None:
+                return fit_models(rule, split, tick=bar.count)
+            choose, tick = rule.chooser(at_fit=True), bar.count
+            return tune_folds(rule, split, recipe=recipe, choose=choose, tick=tick)
 
     def _rule(self, loss: Loss) -> Rule:
         """Return the rule that the parameters describe, with its key."""
@@ -269,30 +269,3 @@ def loo_error(model: Forgetful) -> LooResult:
         private.agreement.objective_for(rows), rows, theta=private.answer.draft.theta
     )
     return leave_one_out(keep_sums(initial_state(summary), summary, moment=True), rows)
-
-
-class ProgressBar:
-    """Counts what is done and, if shown, draws a bar on standard error.
-
-    Safe to call from several threads.
-    """
-
-    def __init__(self, total: int, label: str, *, shown: bool) -> None:
-        self.total, self.label, self.shown = total, label, shown
-        self.done = 0
-        self.lock = threading.Lock()
-
-    def __call__(self) -> None:
-        """Count one more, and draw."""
-        with self.lock:
-            self.done += 1
-            if self.shown:
-                self._draw(sys.stderr)
-
-    def _draw(self, stream: TextIO) -> None:
-        """Draw the bar over the last one; end the line when all is done."""
-        filled = WIDTH * self.done // self.total
-        bar = "#" * filled + "." * (WIDTH - filled)
-        end = "\n" if self.done == self.total else ""
-        stream.write(f"\r{self.label} [{bar}] {self.done}/{self.total}{end}")
-        stream.flush()

@@ -27,17 +27,22 @@ from ..core.losses import Loss
 from ..core.objective import Rows
 from ..core.solver import add_quadratic
 from ..core.sums import BLOCK_ROWS, block_sum, loss_hessian, predict
-from ..exceptions import CannotRemove, ExpungeError, InvalidInput, NotPositiveDefinite
+from ..exceptions import (
+    CannotRemove,
+    ExpungeError,
+    InvalidInput,
+    NotPositiveDefinite,
+    Unsupported,
+)
 from ..private_model.model import PrivateModel
 from ..promise.budget import Budget
 from ..promise.noise import SeededNoise, round_to_grid
 from ..promise.radius import best_radius
-from ..removal import measure_gradient
+from ..removal import Mechanism, measure_gradient
 
 Kind: TypeAlias = Literal["typical", "worst", "clustered"]
 Accepts: TypeAlias = Callable[[float], bool]
 """Whether a radius fits the budget."""
-Progress: TypeAlias = Callable[[str], None]
 
 KINDS: tuple[Kind, ...] = ("typical", "worst", "clustered")
 # Share of the mean curvature that keeps a Hessian definite where nothing else does.
@@ -136,15 +141,12 @@ class RemovalSequence(Private):
         return _last_fitting(self.on_rows, accepts, low=low, most=self.most)
 
 
-def follow_order(
-    model: PrivateModel, rows: Rows, *, order: Index, tell: Progress
-) -> RemovalSequence:
+def follow_order(model: PrivateModel, rows: Rows, *, order: Index) -> RemovalSequence:
     """Return the sequence that removes rows in this order."""
     agreement = replace(model.agreement, smallest_radii=True)
     measured = replace(model, agreement=agreement)
 
     def remove(count: int) -> PrivateModel | None:
-        tell(f"{count} of {len(rows)} rows removed")
         try:
             return measured.forget(rows.take(order[:count]))
         except (NotPositiveDefinite, CannotRemove):  # no answer from the state alone
@@ -167,7 +169,6 @@ def follow_order(
         ).value
 
     def describe_answer(count: int) -> str:
-        tell(f"{count} of {len(rows)} rows removed, the others at hand")
         gone = order[:count]
         try:
             return model.forget(
@@ -228,6 +229,15 @@ def round_counts(most: int) -> Iterator[int]:
         decade *= 10
     if most > 0:
         yield most
+
+
+def require_plannable(mechanism: Mechanism) -> None:
+    """Refuse a mechanism that looks at the rows at every request."""
+    if mechanism.needs_rows:
+        raise Unsupported(
+            f"{type(mechanism).__name__} looks at the remaining rows at every request, "
+            "so its answers fit whatever is removed; plan for Newton or Jackknife"
+        )
 
 
 def make_radius_test(model: PrivateModel, budget: Budget) -> Accepts | None:
@@ -337,7 +347,7 @@ def removal_orders(
         leading: Vector = np.linalg.eigh(block_sum(term, rows)[0])[1][:, -1]
     sizes = by_row(row_norms)
     along = by_row(lambda vectors: vectors @ leading)
-    typical = _permutation(len(rows), seed)
+    typical = permute(len(rows), seed)
     centre = int(typical[0])
     return {
         "largest": np.argsort(-sizes, kind="stable"),
@@ -348,11 +358,11 @@ def removal_orders(
     }
 
 
-def _permutation(n_rows: int, seed: int) -> Index:
-    """Return a permutation by a hash of positions, without drawing random numbers."""
-    keys = [blake2b(f"{seed}:{i}".encode(), digest_size=16) for i in range(n_rows)]
+def permute(count: int, seed: int) -> Index:
+    """Return positions in the order of their hashes, without drawing random numbers."""
+    keys = [blake2b(f"{seed}:{i}".encode(), digest_size=16) for i in range(count)]
     digests = [key.digest() for key in keys]
-    return np.array(sorted(range(n_rows), key=digests.__getitem__), dtype=np.intp)
+    return np.array(sorted(range(count), key=digests.__getitem__), dtype=np.intp)
 
 
 def _effects(model: PrivateModel, rows: Rows) -> Callable[[Rows], Matrix]:

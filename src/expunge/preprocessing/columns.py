@@ -8,7 +8,7 @@ code is its place among the sorted categories of the fit, and stays when others 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, Literal, TypeAlias
 
@@ -19,6 +19,7 @@ from scipy import sparse
 from ..core.arrays import Index, Matrix, Vector
 from ..core.packing import stored
 from ..exceptions import InvalidInput, Unsupported
+from ..promise.scope import Scope
 from .description import Group, OneHot, Ordinal, Preprocessing, Source
 
 ColumnKind: TypeAlias = Literal["number", "category", "ordinal"]
@@ -113,14 +114,27 @@ class Column:
 @stored
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What preprocessing does, how columns are read for it, and whether weights count.
+    """What is learned from rows besides the model, fixed at the fit.
 
-    Weights count if the fit had any.
+    Attributes
+    ----------
+    described, columns
+        What preprocessing does, and how columns are read for it.
+    balanced
+        Whether classes are weighed by how much weight they have left.
+    given
+        Whether preprocessing was asked for; without it columns pass as they are.
     """
 
     described: Preprocessing
     columns: tuple[Column, ...]
-    weighted: bool = False
+    balanced: bool = False
+    given: bool = True
+
+    def state_in(self, scope: Scope) -> Scope:
+        """Return the scope of a model, saying what this recipe does."""
+        guessed = self.described.guessed
+        return replace(scope, preprocessed=self.given, columns_guessed=guessed)
 
     @property
     def groups(self) -> list[Group]:
@@ -209,10 +223,17 @@ def sort_categories(found: set[Any], source: Source) -> tuple[Any, ...]:
     return (*known, *([None] if None in found else []))
 
 
+def names_of(X: Any) -> list[Any]:
+    """Return the names of the columns of a data frame or a pyarrow table."""
+    # The columns of a pyarrow table are values; a frame may have any attribute.
+    is_arrow = hasattr(X, "column_names") and not hasattr(X, "iloc")
+    return list(X.column_names if is_arrow else X.columns)
+
+
 def take_column(X: Any, source: Source) -> Any:
     """Return one column of a table or an array."""
     if hasattr(X, "columns"):
-        names = list(X.columns)
+        names = names_of(X)
         if isinstance(source, str):
             if source not in names:
                 raise InvalidInput(
@@ -237,7 +258,7 @@ def take_column(X: Any, source: Source) -> Any:
 def to_numbers(values: Any, source: Source) -> Vector:
     """Return a column as finite numbers, NaN where a value is missing."""
     try:
-        if hasattr(values, "to_numpy"):
+        if hasattr(values, "to_numpy") and not hasattr(values, "combine_chunks"):
             plain = values.to_numpy(dtype=np.float64, na_value=np.nan)
         else:
             plain = np.asarray(values, dtype=np.float64)
@@ -282,6 +303,10 @@ def find_categories(column: Any, source: Source) -> tuple[list[Any], Index]:
         places, found = factorize(use_na_sentinel=True)
         keys = [_plain(key) for key in np.asarray(found, dtype=object)]
         places = np.where(places < 0, len(keys), places)
+    elif str(getattr(column, "type", "")) in ("string", "large_string"):  # of pyarrow
+        encoded = column.combine_chunks().dictionary_encode()
+        keys = encoded.dictionary.to_pylist()
+        places = encoded.indices.fill_null(len(keys)).to_numpy(zero_copy_only=False)
     else:
         values = np.asarray(column)
         missing = _find_missing(values)

@@ -143,6 +143,9 @@ class Preprocessing:
     ----------
     groups
         In the order of their features. Columns in none of them are left out.
+    guessed
+        Whether the groups were guessed from the rows, which removals do not undo.
     """
 
     groups: tuple[Group, ...]
+    guessed: bool = False

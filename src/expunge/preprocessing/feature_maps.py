@@ -40,7 +40,7 @@ class Reference(Private):
     Attributes
     ----------
     features
-        At the anchor.
+        At the anchor, without their names: those of emptied categories must go.
     gaps
         Columns of numbers with a flag of their own for missing values.
     intercept

@@ -35,6 +35,7 @@ class FittedPreprocessing:
         cls,
         described: Preprocessing,
         columns: tuple[Column, ...],
+        *,
         features: Features,
     ) -> "FittedPreprocessing":
         """Return these parts with categories numbered 0, 1, ...

@@ -146,9 +146,8 @@ class _Observed:
         j = statistics.sum_place(place)
         self.sums = tuple(powers[j] for powers in statistics.sums.powers)
         self.total = statistics.sums.total
-        plain = statistics.unweighted
-        self.n_observed = plain.powers[0][j] >> UNIT
-        self.mean = find_mean(plain.powers[0][j], plain.powers[1][j])
+        self.n_observed = self.sums[0] >> UNIT
+        self.mean = find_mean(self.sums[0], self.sums[1])
         self.ordered = statistics.ordered.get(str(place))
         self.value: float | None = None
 

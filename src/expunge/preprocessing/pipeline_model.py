@@ -12,12 +12,13 @@ does not fit the budget, or the features do not follow from those at the anchor.
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from time import perf_counter
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ..core.arrays import Index, Matrix, Vector, replace_fields
+from ..core.arrays import Index, Vector, replace_fields
 from ..core.linalg import threads_for
+from ..core.losses import Loss
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..exceptions import CannotRemove, InvalidInput
@@ -44,7 +45,8 @@ from ..promise.budget import Budget
 from ..removal import Mechanism, State
 from ..removal.lift import lift_state
 from ..removal.summary import summarise
-from .columns import UNKNOWN, Column, Recipe, read_columns
+from .balance import Balance, ClassSums, summarise_classes
+from .columns import Column, Recipe
 from .feature_maps import Reference, drop_emptied, find_map
 from .features import Features
 from .fitted import FittedPreprocessing
@@ -68,12 +70,18 @@ class PipelineModel(PrivateModel):
         What preprocessing does, what it learns from, and what it has learned.
     reference
         The features at the anchor.
+    balance, class_sums
+        With balanced classes, their weights and the sums over each; otherwise None.
     """
 
     recipe: Recipe
     statistics: Statistics
     features: Features
     reference: Reference
+    balance: Balance | None = None
+    class_sums: ClassSums | None = None
+
+    keeps_raw_rows: ClassVar[bool] = True
 
     def forget(
         self,
@@ -108,13 +116,17 @@ class PipelineModel(PrivateModel):
                     "keep_data=True, or declare categories"
                 )
             return after._retrain(raw())._since(clock)
-        base, answer = found
+        base, sums, answer = found
+        after = replace_fields(after, class_sums=sums)
         if raw is None or answer.fits(self.budget):
             return after._keep(answer, base)._since(clock)
         rows, again = raw(), MEASURED in self.answer.decisions
-        encoded = after._encode(rows)
-        answer = improve_answer(self.agreement, answer, remaining=encoded, again=again)
-        return after._keep(answer, base, raw=rows)._since(clock)
+        better = improve_answer(
+            self.agreement, answer, remaining=after.encode(rows), again=again
+        )
+        if better.state.gradient is answer.state.gradient:  # measured, not anchored
+            return after._keep(better, base)._since(clock)
+        return after._anchor(better, rows)._since(clock)
 
     def refit(
         self,
@@ -135,36 +147,34 @@ class PipelineModel(PrivateModel):
             recipe=recipe,
             statistics=statistics,
             features=features,
+            balance=balance_of(recipe, remaining, loss=objective.loss),
         )
         return model._retrain(remaining)._since(clock)
 
     def reanchor(self, remaining: Rows) -> Self:
         """Return the model with its sums rebuilt from the remaining rows."""
-        answer = anchor_answer(self.agreement, self.answer, remaining=remaining)
+        present = self.answer
+        if self.balance is not None:
+            state = present.state.replace(weight=self.balance.total)
+            present = replace(present, state=state)
+        answer = anchor_answer(self.agreement, present, remaining=remaining)
         raw = PrivateModel.remaining_rows(self)
         assert raw is not None
-        return self._keep(answer, self.answer.state, raw=raw)
+        return self._anchor(answer, raw)
 
     def remaining_rows(self, gone: Index = NO_ROWS) -> Rows | None:
         """Return the remaining rows but these, as the model sees them."""
         raw = PrivateModel.remaining_rows(self, gone)
-        return None if raw is None else self._encode(raw)
-
-    def read_rows(self, X: Any) -> Matrix:
-        """Return the rows of a table as they are kept: raw rows."""
-        # Whoever is not known here is refused by their digest, like any other row.
-        columns = [
-            replace(column, unknown=UNKNOWN) if column.unknown is None else column
-            for column in self.recipe.columns
-        ]
-        return read_columns(columns, X)
+        return None if raw is None else self.encode(raw)
 
     @property
     def public_parts(self) -> dict[str, Any]:
         """What predictions need besides the release."""
         described = self.recipe.described
         columns = publish_columns(self.recipe, self.statistics)
-        fitted = FittedPreprocessing.of(described, columns, self.features)
+        fitted = None
+        if self.recipe.given:
+            fitted = FittedPreprocessing.of(described, columns, features=self.features)
         classes = None if self.labels is None else self.labels.classes
         return {
             "classes": classes,
@@ -176,27 +186,36 @@ class PipelineModel(PrivateModel):
         """Return the model with the time its request took."""
         return replace_fields(self, seconds=perf_counter() - clock)
 
-    def _encode(self, raw: Rows) -> Rows:
+    def encode(self, rows: Rows) -> Rows:
         """Return raw rows as the model sees them."""
-        encoded = self.features.encode(np.asarray(raw.X))
+        raw, encoded = rows, self.features.encode(np.asarray(rows.X))
+        if self.balance is not None:
+            raw = self.balance.weigh(raw)
         return self.objective.rows(encoded, raw.y, raw.weight)
 
     def _learn_without(self, removed: Rows) -> Self:
         """Return the model with its preprocessing learned without these rows."""
-        statistics = self.statistics.without(np.asarray(removed.X), removed.weight)
+        statistics = self.statistics.without(np.asarray(removed.X))
         recipe = drop_categories(self.recipe, statistics)
         if recipe is self.recipe:
             features = learn_again(recipe, statistics, before=self.features)
         else:
             features = learn_features(recipe, statistics)
         self.objective.require_columns(len(features) + self.objective.intercept)
+        balance = self.balance
+        if balance is not None:
+            balance = balance.without(self._with_current_labels(removed))
         return replace_fields(
-            self, recipe=recipe, statistics=statistics, features=features
+            self,
+            recipe=recipe,
+            statistics=statistics,
+            features=features,
+            balance=balance,
         )
 
     def _remove(
         self, after: Self, removed: Rows, *, at_hand: bool, spend: bool
-    ) -> tuple[State, Answer] | None:
+    ) -> tuple[State, ClassSums | None, Answer] | None:
         """Return the sums without these rows, and the mechanism's answer.
 
         None if only the rows can tell.
@@ -205,16 +224,21 @@ class PipelineModel(PrivateModel):
         if not _follows_features(mechanism):
             return None
         e = self.reference.encode(np.asarray(removed.X))
-        coded = self._with_current_labels(removed)
+        rows, sums = replace(self._with_current_labels(removed), X=e), self.class_sums
+        weighed = rows if sums is None else sums.then.weigh(rows)
         try:
             with threads_for(self.answer.state.anchor.size):
-                base = mechanism.update(
-                    self.answer.state, Rows(e, coded.y, coded.weight), spend=spend
-                )
-                state = after._lift(base)
+                base = mechanism.update(self.answer.state, weighed, spend=spend)
+                present = base
+                if sums is not None:
+                    assert after.balance is not None
+                    sums = sums.without(rows)
+                    present = sums.combine(base, after.balance)
+                state = after._lift(present)
                 if state is None:
                     return None
-                return base, answer_removal(self.agreement, state, rows=None)
+                answer = answer_removal(self.agreement, state, rows=None)
+                return base, sums, answer
         except REFUSALS:
             if spend or not at_hand:
                 raise
@@ -248,38 +272,38 @@ class PipelineModel(PrivateModel):
 
     def _retrain(self, raw: Rows) -> Self:
         """Return the model of a full fit to these raw rows."""
-        rows, start = self._encode(raw), self.answer.draft.theta
+        rows, start = self.encode(raw), self.answer.draft.theta
         size = rows.X.shape[1] * self.objective.loss.outputs
         answer = retrain_answer(
             self.agreement, rows, start=start if start.size == size else None
         )
-        return self._keep(answer, self.answer.state, raw=raw)
+        return self._anchor(answer, raw)
 
-    def _keep(self, answer: Answer, base: State, *, raw: Rows | None = None) -> Self:
-        """Return the model with an answer, and the sums behind the next one.
+    def _keep(self, answer: Answer, base: State) -> Self:
+        """Return the model with an answer that was derived from these sums."""
+        model, kept = resize_account(self, answer.draft.theta.size), answer.state
+        if kept.features is not None:
+            last = kept.features.lift(answer.draft.theta)
+            kept = base.replace(weight=kept.weight).answered(last)
+        elif self.balance is not None:
+            kept = base.answered(answer.draft.theta)
+        return replace_fields(model, answer=replace(answer, state=kept))
 
-        Parameters
-        ----------
-        answer
-            With the state of the present features.
-        base
-            The sums over the features at the anchor; they stay if the answer's state
-            was derived from them.
-        raw
-            The remaining raw rows, if the answer was made from them.
+    def _anchor(self, answer: Answer, raw: Rows) -> Self:
+        """Return the model with an answer made from the remaining raw rows.
+
+        Its features are those at the anchor from now on.
         """
         model = resize_account(self, answer.draft.theta.size)
-        if answer.state.features is not None:
-            last = answer.state.features.lift(answer.draft.theta)
-            kept = base.replace(weight=answer.state.weight).answered(last)
-            return replace_fields(model, answer=replace(answer, state=kept))
         reference = Reference.of(
             self.features, self.statistics, intercept=self.objective.intercept
         )
-        if not reference.plain:
-            assert raw is not None
-            answer = anchor_at(self.agreement, answer, reference=reference, raw=raw)
-        return replace_fields(model, answer=answer, reference=reference)
+        answer, sums = anchor_at(
+            self.agreement, answer, reference=reference, raw=raw, balance=self.balance
+        )
+        return replace_fields(
+            model, answer=answer, reference=reference, class_sums=sums
+        )
 
 
 def require_pipeline(recipe: Recipe, budget: Budget | None, *, keep_data: bool) -> None:
@@ -317,14 +341,22 @@ def _follows_features(mechanism: Mechanism) -> bool:
 def fit_pipeline(
     objective: Objective, raw: Rows, *, recipe: Recipe, **options: Any
 ) -> PipelineModel:
-    """Fit preprocessing and model to raw rows; options as ``PrivateModel.fit``."""
+    """Fit preprocessing and model to raw rows; options as ``PrivateModel.fit``.
+
+    A start is used if it has as many parameters as the features call for.
+    """
     recipe, statistics, features = learn(recipe, raw)
-    rows = objective.rows(features.encode(np.asarray(raw.X)), raw.y, raw.weight)
-    model = PrivateModel.fit(objective, rows, **options)
+    balance = balance_of(recipe, raw, loss=objective.loss)
+    weight = raw.weight if balance is None else balance.weigh(raw).weight
+    rows = objective.rows(features.encode(np.asarray(raw.X)), raw.y, weight)
+    start = options.pop("start", None)
+    if start is not None and start.size != rows.X.shape[1] * objective.loss.outputs:
+        start = None
+    model = PrivateModel.fit(objective, rows, start=start, **options)
     reference = Reference.of(features, statistics, intercept=objective.intercept)
-    answer = model.answer
-    if not reference.plain:
-        answer = anchor_at(model.agreement, answer, reference=reference, raw=raw)
+    answer, sums = anchor_at(
+        model.agreement, model.answer, reference=reference, raw=raw, balance=balance
+    )
     plain = {one.name: getattr(model, one.name) for one in fields(PrivateModel)}
     return PipelineModel(
         **plain | {"answer": answer},
@@ -332,26 +364,49 @@ def fit_pipeline(
         statistics=statistics,
         features=features,
         reference=reference,
+        balance=balance,
+        class_sums=sums,
     )
+
+
+def balance_of(recipe: Recipe, raw: Rows, *, loss: Loss) -> Balance | None:
+    """Return the weights of balanced classes; None if classes are not balanced."""
+    return Balance.of(raw, max(2, loss.outputs)) if recipe.balanced else None
 
 
 def learn(recipe: Recipe, raw: Rows) -> tuple[Recipe, Statistics, Features]:
     """Return what preprocessing learns from raw rows."""
-    weight = raw.weight if recipe.weighted else None
-    statistics = count_rows(recipe, np.asarray(raw.X), weight=weight)
+    statistics = count_rows(recipe, np.asarray(raw.X))
     recipe = drop_categories(recipe, statistics)
     return recipe, statistics, learn_features(recipe, statistics)
 
 
 def anchor_at(
-    agreement: Agreement, answer: Answer, *, reference: Reference, raw: Rows
-) -> Answer:
-    """Return the answer with its sums over the rows e of a reference."""
+    agreement: Agreement,
+    answer: Answer,
+    *,
+    reference: Reference,
+    raw: Rows,
+    balance: Balance | None,
+) -> tuple[Answer, ClassSums | None]:
+    """Return the answer with its sums over the rows e of a reference.
+
+    And, with balanced classes, the sums over each class.
+    """
+    if reference.plain and balance is None:
+        return answer, None
     outputs = agreement.objective.loss.outputs
     theta = reference.extend(answer.draft.theta.reshape(-1, outputs)).ravel()
     rows = Rows(reference.encode(np.asarray(raw.X)), raw.y, raw.weight)
-    summary = summarise(agreement.objective_for(rows), rows, theta=theta)
-    return replace(answer, state=agreement.mechanism.init(summary))
+    weighed = rows if balance is None else balance.weigh(rows)
+    objective = agreement.objective_for(weighed)
+    summary = summarise(objective, weighed, theta=theta)
+    sums = None
+    if balance is not None:
+        weight = weighed.total_weight
+        parts = summarise_classes(objective, rows, theta=theta, weight=weight)
+        sums = ClassSums(parts, balance)
+    return replace(answer, state=agreement.mechanism.init(summary)), sums
 
 
 def drop_categories(recipe: Recipe, statistics: Statistics) -> Recipe:

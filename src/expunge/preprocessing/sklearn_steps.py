@@ -30,6 +30,7 @@ from sklearn.preprocessing import (
 from sklearn.utils._indexing import _get_column_indices
 
 from ..exceptions import InvalidInput, Unsupported
+from .columns import names_of
 from .description import (
     FillGaps,
     FitRange,
@@ -79,7 +80,7 @@ def describe(preprocessing: Any, X: Any) -> Preprocessing:
 def _column_names(X: Any) -> list[Source]:
     """Return how the columns of a table are found: by name if they have names."""
     if hasattr(X, "columns"):
-        names = list(X.columns)
+        names = names_of(X)
         if all(isinstance(name, str) for name in names):
             if len(set(names)) < len(names):
                 twice = next(name for name in names if names.count(name) > 1)
@@ -135,6 +136,7 @@ def _describe_column_transformer(
         raise Unsupported(
             "a ColumnTransformer inside another; name the columns in one of them"
         )
+    _require_defaults(table, transformer_weights=None)
     groups: list[Group] = []
     used: set[int] = set()
     for _, step, key in table.transformers:

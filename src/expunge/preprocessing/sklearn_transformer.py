@@ -5,6 +5,10 @@ scikit-learn has no way to make a fitted transformer from numbers, so one is fit
 few made-up rows, which show it every category and where values may be missing; then
 what it learned from them is replaced by what was learned from the real ones. Counts and
 extremes that transforming does not need are left out of it.
+
+scikit-learn tells None from NaN in a column of categories, and we do not. Where it
+matters, a first step makes one of the other, of functions that numpy and pandas have:
+whoever loads the pipeline needs nothing of ours.
 """
 
 from collections.abc import Sequence
@@ -15,6 +19,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import (
+    FunctionTransformer,
     MaxAbsScaler,
     MinMaxScaler,
     OneHotEncoder,
@@ -23,8 +28,10 @@ from sklearn.preprocessing import (
 )
 
 from ..core.arrays import Index
+from ..exceptions import Unsupported, needing
+from .columns import Column
 from .description import FitRange, Group, OneHot, Ordinal, Source, Standardise
-from .features import GAP, Features
+from .features import Features
 from .fitted import FittedPreprocessing
 
 # Rows that make a category frequent among the made-up ones, or none of them.
@@ -50,10 +57,18 @@ def make_transformer(
         [(name, part.make_steps(), part.sources) for name, part in parts],
         remainder="drop",
         sparse_threshold=0.0,
+        # Names as ours, unless two columns would have the same.
+        verbose_feature_names_out=len(set(fitted.names)) < len(fitted.names),
     )
-    table.fit(_make_rows(fitted, names, named=named))
+    rows = _make_rows(fitted, names, named=named)
+    table.fit(rows)
     for name, part in parts:
         part.set_learned(table.named_transformers_[name])
+    if not np.allclose(table.transform(rows), fitted.encode(rows), rtol=1e-6):
+        raise Unsupported(
+            "this preprocessing has no counterpart in scikit-learn that gives the same "
+            "features; ship the model as .safetensors or .onnx"
+        )
     return table
 
 
@@ -94,6 +109,11 @@ class _Part:
             steps.append(("scale", self._make_scaler()))
         if group.fill is not None and group.scale_first:
             steps.append(("fill", self._make_imputer()))
+        columns = [self.fitted.columns[place] for place in self.places]
+        if any(_reads_missing(column) for column in columns):
+            steps.insert(0, ("missing", _unify_missing()))
+        elif any(_has_numbers(column) for column in columns):
+            steps.insert(0, ("objects", _make_objects()))
         return Pipeline(steps) if steps else "passthrough"
 
     def _make_imputer(self) -> SimpleImputer:
@@ -127,10 +147,11 @@ class _Part:
         ]
         if encode.unknown is None:
             return OrdinalEncoder(categories=declared)
+        whole = encode.unknown == encode.unknown
         return OrdinalEncoder(
             categories=declared,
             handle_unknown="use_encoded_value",
-            unknown_value=encode.unknown,
+            unknown_value=int(encode.unknown) if whole else np.nan,
         )
 
     def _make_scaler(self) -> Any:
@@ -202,34 +223,70 @@ def rare_codes(features: Features, place: int) -> tuple[int, ...]:
     return ()
 
 
+def _reads_missing(column: Column) -> bool:
+    """Whether a missing category is read as something of its own."""
+    return None in column.categories or column.filled is not None
+
+
+def _has_numbers(column: Column) -> bool:
+    """Whether numbers or booleans are among the categories."""
+    return any(not isinstance(key, str) for key in column.categories)
+
+
+def _make_objects() -> FunctionTransformer:
+    """Return a step that makes objects of values.
+
+    Encoders compare numbers as they are typed, and types differ from table to table.
+    """
+    return FunctionTransformer(
+        np.asarray, kw_args={"dtype": object}, feature_names_out="one-to-one"
+    )
+
+
+def _unify_missing() -> FunctionTransformer:
+    """Return a step that makes NaN of whatever stands for a missing category."""
+    with needing("bench", "a plain pipeline with categories that may be missing"):
+        from pandas import DataFrame
+    # pandas' categories know one missing value.
+    unified = FunctionTransformer(DataFrame, kw_args={"dtype": "category"})
+    steps = Pipeline(
+        [("objects", _make_objects()), ("unify", unified), ("again", _make_objects())]
+    )
+    steps.fit(np.zeros((1, 1)))
+    # As one function, so that set_output does not reach in between.
+    return FunctionTransformer(steps.transform, feature_names_out="one-to-one")
+
+
 def _make_rows(
     fitted: FittedPreprocessing, names: Sequence[Source], *, named: bool
 ) -> Any:
     """Return made-up rows that show every category and where values may be missing."""
-    columns = {
-        column.source: _make_values(fitted, place)
-        for place, column in enumerate(fitted.columns)
-    }
+    columns: dict[Source, list[Any]] = {}
+    for place, column in enumerate(fitted.columns):
+        values = _make_values(fitted, place)
+        # Categories of a column are numbers too, where it is used as both.
+        if column.source not in columns or column.kind != "number":
+            columns[column.source] = values
     length = max(map(len, columns.values()), default=2)
-    filled = {name: _repeat(columns.get(name, [0.0]), length) for name in names}
+    filled = {
+        name: np.array(_repeat(columns.get(name, [0.0]), length), dtype=object)
+        for name in names
+    }
     if named:
         from pandas import DataFrame
 
         return DataFrame(filled)
-    return np.column_stack([np.array(filled[name], dtype=object) for name in names])
+    return np.column_stack([filled[name] for name in names])
 
 
 def _make_values(fitted: FittedPreprocessing, place: int) -> list[Any]:
     """Return values of a column: each frequent category twice, the others once."""
-    column = fitted.columns[place]
+    column, layout = fitted.columns[place], fitted.features.layout
+    gap = [np.nan] if place in layout.columns[layout.indicators] else []
     if column.kind == "number":
-        features = fitted.features
-        gap = (place, GAP) in zip(
-            features.layout.columns.tolist(), features.layout.codes, strict=True
-        )
-        return [0.0, 1.0, np.nan] if gap else [0.0, 1.0]
+        return [0.0, 1.0, *gap]
     if column.kind == "ordinal":
-        return _with_nan(column.categories)
+        return [*_with_nan(column.categories), *gap]
     rare = rare_codes(fitted.features, place)
     keys = zip(column.categories, column.codes, strict=True)
     # Those that may be repeated come first.

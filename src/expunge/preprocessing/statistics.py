@@ -6,8 +6,8 @@ remaining rows gives. Extremes, medians and the most frequent number are no func
 sums: for the columns that need one, the observed values are kept, sorted, without their
 owners. Categories are counted.
 
-Weights count for means and deviations, as in scikit-learn's StandardScaler. What fills
-gaps, extremes and categories go by rows.
+Every row counts once: weights are for the model alone, as in a Pipeline of
+scikit-learn.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from ..core.packing import stored
 from ..exceptions import CannotRemove, UnknownRows
 from .columns import Recipe
 from .description import FitRange, FitSize, Group, OneHot
-from .exact_sums import NOBODY_LEFT, STRANGERS, UNIT, ColumnSums, exact_sums
+from .exact_sums import NOBODY_LEFT, STRANGERS, UNIT, ColumnSums
 
 Counts = NDArray[np.int64]
 
@@ -37,33 +37,19 @@ class Statistics(Private):
         Number of rows.
     summed
         Positions of the columns that are summed.
-    sums, plain
-        Their sums with weights, and without; the latter is None if no weights were
-        given.
+    sums
+        Their exact sums.
     ordered
         Sorted observed values of the columns that need them, by position.
-    counts, weights
-        Rows of each code of a column of categories, by position, and their exact
-        weight if weights were given.
+    counts
+        Rows of each code of a column of categories, by position.
     """
 
     n_rows: int
     summed: tuple[int, ...]
     sums: ColumnSums
-    plain: ColumnSums | None
     ordered: Mapping[str, Vector]
     counts: Mapping[str, Counts]
-    weights: Mapping[str, tuple[int, ...]]
-
-    @property
-    def unweighted(self) -> ColumnSums:
-        """The sums without weights."""
-        return self.sums if self.plain is None else self.plain
-
-    @property
-    def weighted(self) -> bool:
-        """Whether weights count."""
-        return self.plain is not None
 
     def sum_place(self, column: int) -> int:
         """Return where the sums of a column are."""
@@ -71,18 +57,14 @@ class Statistics(Private):
 
     def has_gaps(self, column: int) -> bool:
         """Whether a value of this column is missing in some row."""
-        sums = self.unweighted
-        return sums.powers[0][self.sum_place(column)] < sums.total
+        return self.sums.powers[0][self.sum_place(column)] < self.sums.total
 
     def weight_of(self, column: int, codes: Sequence[int]) -> int:
-        """Return the exact weight of the rows with these codes."""
-        if not self.weights:
-            counts = self.counts[str(column)]
-            return int(sum(counts[code] for code in codes)) << UNIT
-        weights = self.weights[str(column)]
-        return sum(weights[code] for code in codes)
+        """Return the number of rows with these codes, in units of 2^-UNIT."""
+        counts = self.counts[str(column)]
+        return int(sum(counts[code] for code in codes)) << UNIT
 
-    def without(self, raw: Matrix, weight: Vector) -> "Statistics":
+    def without(self, raw: Matrix) -> "Statistics":
         """Return the statistics without these rows.
 
         Raises UnknownRows if they cannot all have been there, and CannotRemove if no
@@ -90,11 +72,7 @@ class Statistics(Private):
         """
         if len(raw) >= self.n_rows:
             raise CannotRemove(NOBODY_LEFT)
-        gone = self._count_like(raw, weight)
-        weights = {
-            name: tuple(a - b for a, b in zip(mine, gone.weights[name], strict=True))
-            for name, mine in self.weights.items()
-        }
+        gone = self._count_like(raw)
         counts = {name: self.counts[name] - gone.counts[name] for name in self.counts}
         if any((left < 0).any() for left in counts.values()):
             raise UnknownRows(STRANGERS)
@@ -102,29 +80,21 @@ class Statistics(Private):
             self,
             n_rows=self.n_rows - len(raw),
             sums=self.sums.subtract(gone.sums),
-            plain=None if gone.plain is None else self.unweighted.subtract(gone.plain),
             ordered={
                 name: _delete(values, gone.ordered[name])
                 for name, values in self.ordered.items()
             },
             counts=counts,
-            weights=weights,
         )
 
-    def _count_like(self, raw: Matrix, weight: Vector) -> "Statistics":
+    def _count_like(self, raw: Matrix) -> "Statistics":
         """Return the same statistics of other rows."""
         sizes = {name: len(counts) for name, counts in self.counts.items()}
-        given = None if self.plain is None else weight
-        return _count(
-            raw, given, summed=self.summed, ordered=tuple(self.ordered), sizes=sizes
-        )
+        return _count(raw, summed=self.summed, ordered=tuple(self.ordered), sizes=sizes)
 
 
-def count_rows(recipe: Recipe, raw: Matrix, *, weight: Vector | None) -> Statistics:
-    """Return the statistics of raw rows that this preprocessing learns from.
-
-    ``weight`` is None if no weights were given.
-    """
+def count_rows(recipe: Recipe, raw: Matrix) -> Statistics:
+    """Return the statistics of raw rows that this preprocessing learns from."""
     summed, ordered, sizes = [], [], {}
     pairs = zip(recipe.groups, recipe.columns, strict=True)
     for place, (group, column) in enumerate(pairs):
@@ -135,9 +105,7 @@ def count_rows(recipe: Recipe, raw: Matrix, *, weight: Vector | None) -> Statist
             summed.append(place)
         if needs_order(group):
             ordered.append(str(place))
-    return _count(
-        raw, weight, summed=tuple(summed), ordered=tuple(ordered), sizes=sizes
-    )
+    return _count(raw, summed=tuple(summed), ordered=tuple(ordered), sizes=sizes)
 
 
 def needs_order(group: Group) -> bool:
@@ -151,7 +119,6 @@ def needs_order(group: Group) -> bool:
 
 def _count(
     raw: Matrix,
-    weight: Vector | None,
     *,
     summed: tuple[int, ...],
     ordered: tuple[str, ...],
@@ -160,23 +127,15 @@ def _count(
     """Return sums, sorted values and counts of raw rows."""
     numbers = raw[:, list(summed)]
     codes = {name: _codes(raw[:, int(name)], sizes[name]) for name in sizes}
-    weights = {}
-    if weight is not None:
-        weights = {
-            name: tuple(exact_sums([weight], codes[name], n_bins=size))
-            for name, size in sizes.items()
-        }
     return Statistics(
         n_rows=len(raw),
         summed=summed,
-        sums=ColumnSums.of(numbers, weight, highest=2),
-        plain=None if weight is None else ColumnSums.of(numbers, None, highest=1),
+        sums=ColumnSums.of(numbers, None, highest=2),
         ordered={name: _sort(raw[:, int(name)]) for name in ordered},
         counts={
             name: np.bincount(codes[name], minlength=size).astype(np.int64)
             for name, size in sizes.items()
         },
-        weights=weights,
     )
 
 

@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.arrays import Index, Private, Vector, replace_fields
-from ..core.losses import Logistic, Loss, Multinomial, OneVsRest
+from ..core.losses import Loss, Multinomial, OneVsRest
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
-from ..exceptions import EmptyClass, InvalidInput, Unsupported
+from ..exceptions import EmptyClass, InvalidInput
 from ..promise.scope import Classes
 
 
@@ -124,12 +124,7 @@ class Labels(Private):
             return self.pair
         if isinstance(loss, Multinomial):
             return Multinomial(n_classes)
-        if isinstance(loss, Logistic | OneVsRest):
-            return OneVsRest(n_classes)
-        raise Unsupported(
-            f"loss={loss!r} is for two classes and there are {n_classes}; use "
-            "loss='logistic' or SoftmaxRegression"
-        )
+        return OneVsRest(n_classes, self.pair)
 
     def require_minimiser(self, objective: Objective) -> None:
         """Raise EmptyClass if no model could be fitted because a class has no rows."""

@@ -13,9 +13,9 @@ changes nothing, and noise is added in one place only:
 Without the remaining rows an answer that does not fit stays as it is, and ``release``
 refuses it. People can see that refusal, and it promises nothing.
 
-Tuned models (``selection.tuned_model``) are another implementation. Training rows and
-digests are too large to copy for each request: what a request takes out of them is
-noted in ``pending``, and ``apply_pending`` does it once the new model counts.
+Tuned models and models with preprocessing are other implementations. Training rows and
+digests are too large to copy for each request: ``pending`` notes what a request takes
+out of them, and ``apply_pending`` does it once the new model counts.
 """
 
 import os
@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from ..core.arrays import Index, Matrix, Private, Vector, replace_fields
+from ..core.arrays import Index, Private, Vector, replace_fields
 from ..core.objective import Objective, Rows
 from ..core.packing import NOT_STORED, stored
 from ..exceptions import CapacityExceeded, InvalidInput, ScheduleExhausted
@@ -65,7 +65,6 @@ from .training_rows import PendingErasure, RowDigests, TrainingRows
 Remaining: TypeAlias = Rows | Callable[[], Rows]
 Fetch: TypeAlias = Callable[[Index], Rows]
 """Takes the positions of rows to remove, and returns all the others."""
-
 AnyModel = TypeVar("AnyModel", bound="PrivateModel")
 NO_ROWS: Index = np.array([], dtype=np.intp)
 
@@ -124,6 +123,7 @@ class PrivateModel(Private):
     process: int = field(default_factory=os.getpid, metadata=NOT_STORED)
 
     needs_training_rows: ClassVar[bool] = False
+    keeps_raw_rows: ClassVar[bool] = False
 
     @classmethod
     def fit(
@@ -362,9 +362,9 @@ class PrivateModel(Private):
         fetch = self.fetch if kept is None else kept.remaining
         return None if fetch is None else self._with_current_labels(fetch(gone))
 
-    def read_rows(self, X: Any) -> Matrix:
-        """Return the rows of a table as they are kept."""
-        return np.asarray(X)
+    def encode(self, rows: Rows) -> Rows:
+        """Return kept rows as the model sees them."""
+        return rows
 
     @property
     def public_parts(self) -> dict[str, Any]:
@@ -400,8 +400,8 @@ class PrivateModel(Private):
         """Return the classes without these rows, or refuse the request."""
         if self.labels is None:
             return None
-        at_hand = gone is not None and (self.training_rows or self.fetch) is not None
-        return self.labels.after(removed, self.objective, kept=at_hand)
+        kept = gone is not None and (self.training_rows or self.fetch) is not None
+        return self.labels.after(removed, self.objective, kept=kept)
 
     def _fetch(self, remaining: Remaining) -> Rows:
         """Return the remaining rows, after checking how many there are."""

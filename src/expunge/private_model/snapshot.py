@@ -67,7 +67,7 @@ class PublicModel:
         The parameters with their noise, and their certificate.
     estimator, parameters
         Name of the estimator's class, and its parameters at the fit. The seed is left
-        out, because it would undo the noise.
+        out, because it would undo the noise, and so are progress bars.
     n_features, feature_names
         Number of columns of the rows, and their names if they have any.
     n_targets
@@ -109,8 +109,13 @@ class PublicModel:
 
     @property
     def loss(self) -> str:
-        """The name of the loss that was fitted."""
-        return str(self.release.certificate.objective["loss"]["name"])
+        """The name of the loss that was fitted.
+
+        One-vs-rest goes by the name of its binary loss, unless that gives log-odds.
+        """
+        described = self.release.certificate.objective["loss"]
+        binary = described.get("binary", {"name": "Logistic"})["name"]
+        return str(described["name"] if binary == "Logistic" else binary)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

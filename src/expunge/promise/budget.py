@@ -15,7 +15,8 @@ theorem 8),
 
     delta(epsilon) = Phi(-epsilon/mu + mu/2) - e^epsilon Phi(-epsilon/mu - mu/2),
 
-which ``delta_of``, ``epsilon_of`` and ``mu_of`` read in every direction.
+which ``delta_of``, ``epsilon_of`` and ``mu_of`` read in every direction. ``guess_of``
+says the same as the best guess of an attacker.
 """
 
 import os
@@ -122,6 +123,24 @@ def epsilon_of(mu: float, delta: float) -> float:
     return _bisect(
         low, high, belongs_low=lambda epsilon: delta_of(mu, epsilon) > delta
     )[1]
+
+
+def guess_of(mu: float) -> float:
+    """Return how often the best guess between the two worlds is right: Phi(mu/2).
+
+    Each world is as likely as the other, so that chance is right half the time. A test
+    that says "second world" where the densities say so is right with probability
+    (1 + TV)/2, and no test is right more often (Neyman and Pearson). Between N(0, 1)
+    and N(mu, 1) that test asks whether x > mu/2, and both its errors are Phi(-mu/2).
+    The total variation TV is delta at epsilon zero, so the answer is rounded up
+    (docs/choosing.md).
+
+    Parameters
+    ----------
+    mu
+        Distance over standard deviation, zero or positive; infinite without noise.
+    """
+    return 0.5 * (1.0 + delta_of(mu, 0.0))
 
 
 def _bisect(

@@ -33,6 +33,7 @@ from .canonical import (
     sentence,
     sentences,
 )
+from .card import PromiseCard
 from .noise import Source
 from .scope import (
     CHOSEN,
@@ -90,7 +91,7 @@ _DESCRIPTION = {
 
 @stored
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Certificate(Document):
+class Certificate(PromiseCard, Document):
     """The public half of a release: budget, request log, and a commitment.
 
     Parameters

@@ -23,7 +23,7 @@ from weakref import WeakSet
 import numpy as np
 
 from ..core.arrays import Vector
-from ..exceptions import InvalidInput, MissingExtra
+from ..exceptions import InvalidInput, needing
 from .budget import Budget, SecureSource
 from .sampler import TableSampler
 
@@ -227,16 +227,11 @@ class OpenDpSampler:
     """
 
     def __init__(self, scale: float) -> None:
-        try:
+        with needing("opendp", "noise='opendp'"):
             from opendp.domains import atom_domain, vector_domain
             from opendp.measurements import make_gaussian
             from opendp.metrics import l2_distance
             from opendp.mod import enable_features
-        except ImportError as error:
-            raise MissingExtra(
-                "noise='opendp' needs opendp, which is not installed; run pip install "
-                "expunge[opendp], or leave the budget's noise at 'secure'"
-            ) from error
         enable_features("contrib")  # where OpenDP keeps it, its proof included
         space = vector_domain(atom_domain(T="i64")), l2_distance(T="f64")
         self._integers: Integers = make_gaussian(*space, scale=scale)

@@ -49,6 +49,10 @@ NO_NOISE = (
     "what preprocessing statistics from before a removal reveal beside those from "
     "after it: they are exact and carry no noise"
 )
+COLUMNS_GUESSED = (
+    "which columns the model sees, and as numbers or as categories: that was guessed "
+    "from all rows at the fit, and removals do not undo it"
+)
 # What the circumstances of a model add.
 ROWS_NOT_KEPT = (
     "a refusal because the remaining rows are needed and not kept: it is itself visible"
@@ -84,9 +88,6 @@ NO_PEOPLE = (
     "the removal of anybody: the model was fitted without saying whose rows these are, "
     "so nobody can be found in it",
 )
-BALANCED = "class_weight='balanced'"
-# What certain declarations add.
-NOTES = {BALANCED: f"{BALANCED}: weights that were computed from everyone's labels"}
 
 # A certificate with one of these is "radius-only", and without them "certified".
 VOIDS = frozenset({WITHOUT_BUDGET, UNPROTECTED, CHOSEN})
@@ -112,6 +113,8 @@ class Scope:
         Whether classes have weights.
     preprocessed
         Whether preprocessing is fitted, and forgets, with the model.
+    columns_guessed
+        Whether columns and their kinds were guessed from the rows.
     counted_apart
         Whether releases may exist that this model's account does not count.
     declared
@@ -125,6 +128,7 @@ class Scope:
     rows_kept: bool = True
     classes_weighted: bool = False
     preprocessed: bool = False
+    columns_guessed: bool = False
     counted_apart: bool = False
     declared: tuple[str, ...] = ()
     in_registry: bool = False
@@ -142,6 +146,7 @@ class Scope:
         """Return what certificates under this objective do not cover."""
         reasons = {
             BEFORE_PREPROCESSING if self.preprocessed else PREPROCESSING: True,
+            COLUMNS_GUESSED: self.columns_guessed,
             ROWS_NOT_KEPT: not self.rows_kept,
             CLASS_REFUSED: may_refuse_classes(self.classes, description),
             OTHER_RELEASES: self.counted_apart,
@@ -153,7 +158,6 @@ class Scope:
         kept = REGISTRY if self.in_registry else ()
         return (
             *((NO_NOISE,) if self.preprocessed else ()),
-            *(NOTES[name] for name in self.declared if name in NOTES),
             *kept,
             *(NO_PEOPLE if self.in_registry and not self.has_people else ()),
         )

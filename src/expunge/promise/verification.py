@@ -184,6 +184,9 @@ class Release:
     def __repr__(self) -> str:
         return f"Release({self.certificate.status}, {self.theta.size} parameters)"
 
+    def _repr_html_(self) -> str:
+        return self.certificate.make_card("Release").to_html()
+
 
 # Special functions differ in their last bits between machines.
 AGREEMENT = 1e-12

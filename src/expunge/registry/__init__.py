@@ -4,13 +4,18 @@
 Needs ``expunge[registry,files]`` and a POSIX system for its file locks.
 """
 
-from .models import ModelStatus
-from .registry import Registry, RegistryStatus, rebuild_journal
-from .requests import ErasureRequest, RequestStatus
-from .storage.releases_table import ReleaseStatus
+from ..exceptions import needing
+
+with needing("registry,files", "a registry"):
+    from .models import LeftOut, ModelStatus
+    from .registry import Registry, RegistryStatus, rebuild_journal
+    from .requests import ErasureRequest, ForgottenInData, RequestStatus
+    from .storage.releases_table import ReleaseStatus
 
 __all__ = [
     "ErasureRequest",
+    "ForgottenInData",
+    "LeftOut",
     "ModelStatus",
     "Registry",
     "RegistryStatus",

@@ -397,7 +397,7 @@ class Context(Private):
 
         def current() -> dict[str, str]:
             with self.store.read(once=True) as connection:
-                return releases_table.read_checkpoints(connection)
+                return releases_table.read_all_checkpoints(connection)
 
         self.checkpoints.destroy_old(current)
 

@@ -23,26 +23,28 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sqlalchemy import Connection
 
+from ..display.progress import OnProgress
 from ..exceptions import InvalidInput
 from ..ledger import TagKey, subject_tags
 from ..ledger.documents import model_name
 from ..private_model.model import require_rows
 from ..private_model.snapshot import Snapshot, name_of
-from ..private_model.subjects import is_row_name
+from ..private_model.subjects import is_row_name, list_of_ids, person
 from ..private_model.training_rows import TrainingRows
 from ..promise.budget import Budget
 from ..promise.certificate import Certificate
 from ..promise.scope import Scope
 from ..promise.verification import Record
+from .completion import finish_committed, state_withdrawal
 from .context import WAIT, Context, now
 from .keys import read_tag_keys, write_tag_key_ids
 from .loaded_model import dump_by_person, dump_checkpoint, load_public
-from .requests import require_nobody_returns
-from .statements import append_line
+from .requests import find_forgotten_rows, require_nobody_returns
+from .statements import append_line, delete_model
 from .storage import people_table, releases_table, requests_table
 from .storage.people_table import PageKeys
 from .storage.releases_table import ReleaseStatus
-from .worker import finish_committed, recover, write_release
+from .worker import be_silent, recover, write_release
 
 if TYPE_CHECKING:  # they take half a second to import
     from ..audit import Case
@@ -67,6 +69,56 @@ class FitOptions(NamedTuple):
     subjects: Iterable[object] | None
     sample_weight: ArrayLike | None
     search: object
+    without_forgotten: bool
+    on_progress: OnProgress
+
+
+FIT_STEPS = ("looking for people who left", "fitting", "storing", "erasing")
+"""What ``Registry.fit`` does, in order; it reports how many of them are done."""
+
+
+class LeftOut(NamedTuple):
+    """How many rows were left out of a fit, and of how many forgotten people."""
+
+    n_rows: int = 0
+    n_people: int = 0
+
+
+def leave_out_forgotten(
+    context: Context, X: Any, y: Any, given: FitOptions
+) -> tuple[Any, Any, FitOptions, LeftOut]:
+    """Return the data without the rows of people who were forgotten, and how many.
+
+    Raises ForgottenInData if there are some and they shall not be left out.
+    """
+    from ..linear_model.fitting import take_rows  # scikit-learn takes a second
+
+    if given.subjects is None:
+        return X, y, given, LeftOut()
+    owners = [person(subject) for subject in list_of_ids(given.subjects)]
+    given = given._replace(subjects=owners)
+    if not given.without_forgotten:
+        require_nobody_returns(context, owners)
+        return X, y, given, LeftOut()
+    rows, n_people = find_forgotten_rows(context, owners)
+    stay = np.delete(np.arange(len(owners)), rows)
+    if not rows or len(owners) != _count_rows(X):
+        return X, y, given, LeftOut()  # the fit says that the lengths differ
+    if not stay.size:
+        raise InvalidInput(
+            f"all rows ({len(rows)}) are of people who were forgotten; nothing is left "
+            "to fit"
+        )
+    weight = given.sample_weight
+    kept = given._replace(
+        subjects=[owners[row] for row in stay],
+        sample_weight=None if weight is None else take_rows(weight, stay),
+    )
+    return take_rows(X, stay), take_rows(y, stay), kept, LeftOut(len(rows), n_people)
+
+
+def _count_rows(X: Any) -> int:
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
 
 
 def fit_estimator(
@@ -87,7 +139,7 @@ def fit_estimator(
     """
     from ..linear_model.fitting import fit_copy  # scikit-learn takes a second to import
 
-    subjects, sample_weight, search = given
+    subjects, sample_weight, search = given[:3]
     if not getattr(model, "keep_data", True):
         raise InvalidInput(
             "keep_data=False; a registry keeps the rows, sealed, since certified "
@@ -113,12 +165,17 @@ def fit_model(
     y: Any,
     options: FitOptions,
     replaces: bool,
-) -> None:
+) -> LeftOut:
     """Fit an estimator and store it, as a new model or in the place of one."""
     require_name(name)
     with context.hold_lock(WAIT):
         with context.store.read() as connection:
             exists = name in releases_table.model_names(connection)
+            if releases_table.is_removed(connection, name):
+                raise InvalidInput(
+                    f"there was a model {name!r}, and it was removed: the ledger says "
+                    "that nothing follows it; give this one another name"
+                )
         if exists and not replaces:
             raise InvalidInput(
                 f"there is already a model {name!r}; give this one another name, or "
@@ -127,18 +184,23 @@ def fit_model(
         if replaces and not exists:
             raise InvalidInput(f"there is no model {name!r} to replace; fit it")
         recover(context, WAIT)
+        steps, n_steps = options.on_progress, len(FIT_STEPS)
+        steps(0, n_steps)
+        X, y, options, left_out = leave_out_forgotten(context, X, y, options)
+        steps(1, n_steps)
         fitted = fit_estimator(model, X, y, options, again=replaces)
-        store_model(context, name, snapshot=fitted, wait=WAIT)
+        steps(2, n_steps)
+        store_model(context, name, snapshot=fitted)
+        steps(3, n_steps)
+        finish_committed(context, WAIT)
+        steps(n_steps, n_steps)
+    return left_out
 
 
-def store_model(
-    context: Context, name: str, *, snapshot: Snapshot, wait: float
-) -> None:
+def store_model(context: Context, name: str, *, snapshot: Snapshot) -> None:
     """Write a fitted model into the store, in the place of one of that name."""
     assert snapshot.private is not None and snapshot.private.training_rows is not None
     kept = snapshot.private.training_rows
-    people = [owner for owner in kept.owners if not is_row_name(owner)]
-    require_nobody_returns(context, people)
     generation = context.checkpoints.vault.create_keys(name).generation + 1
     with context.write_in_turn() as connection:
         _clear_model(connection, name, generation=generation - 1)
@@ -154,7 +216,6 @@ def store_model(
         )
         write_release(connection, name, number=number, public=snapshot.public)
     context.cache.pop(name, None)
-    finish_committed(context, wait)
 
 
 def _clear_model(connection: Connection, name: str, *, generation: int) -> None:
@@ -213,6 +274,16 @@ def reanchor_model(context: Context, name: str) -> None:
         )
     context.store.erase_deleted(WAIT)
     context.destroy_old_checkpoints()
+
+
+def remove_model(context: Context, name: str) -> None:
+    """Retire a model; the lock is held."""
+    with context.store.read() as connection:
+        releases_table.newest_number(connection, name)  # or refuse
+    context.cache.pop(name, None)
+    with context.write_in_turn() as connection:
+        delete_model(connection, name, time=now())
+    finish_committed(context, WAIT)
 
 
 def read_record(context: Context, name: str) -> Record:
@@ -322,18 +393,23 @@ class RegistryModels:
         subjects: Iterable[object] | None = None,
         sample_weight: ArrayLike | None = None,
         search: object = None,
-    ) -> None:
+        without_forgotten: bool = False,
+        on_progress: OnProgress = be_silent,
+    ) -> LeftOut:
         """Fit an estimator in the place of a model, whose people are deleted.
 
-        The parameters are those of ``Registry.fit``. Waiting requests are applied to
-        the new model.
+        Parameters and result are those of ``Registry.fit``. Waiting requests are
+        applied to the new model.
         """
-        options = FitOptions(subjects, sample_weight, search)
-        fit_model(
+        choices = search, without_forgotten, on_progress
+        options = FitOptions(subjects, sample_weight, *choices)
+        return fit_model(
             self._context, name, model=model, X=X, y=y, options=options, replaces=True
         )
 
-    def ship(self, name: str, path: str | PathLike[str]) -> ReleaseStatus:
+    def ship(
+        self, name: str, path: str | PathLike[str], *, dtype: str = "float64"
+    ) -> ReleaseStatus:
         """Write the newest release of a model to a file, and record that it left.
 
         Parameters
@@ -342,6 +418,8 @@ class RegistryModels:
             Of the model.
         path
             Of the file, ending in .safetensors or .onnx.
+        dtype
+            Precision of an .onnx file: "float64" or "float32".
         """
         from ..files.export import put_in_place, render_file
 
@@ -351,7 +429,8 @@ class RegistryModels:
             with context.store.read() as connection:
                 number = releases_table.newest_number(connection, name)
                 line = releases_table.find_release(connection, name, number=number)
-            data = render_file(load_public(name, line.content), path)  # or refuse
+            public = load_public(name, line.content)
+            data = render_file(public, path, dtype=dtype)  # or refuse
             # Later than it was taken back, even by a slow clock: it is out again.
             time = max(now(), (line.withdrawn or 0) + 1)
             shipment: dict[str, object] = {"model": name, "number": number}
@@ -364,25 +443,21 @@ class RegistryModels:
         return next(one for one in shipped if one.number == number)
 
     def withdraw(self, name: str, number: int) -> None:
-        """Record that every copy of a release was taken back."""
-        context = self._context
-        with context.hold_lock(WAIT):
-            with context.store.read() as connection:
-                releases_table.find_release(
-                    connection, name, number=number
-                )  # or refuse
-                shipped = releases_table.shipped_releases(connection, name)
-            left = [one for one in shipped if one.number == number]
-            if not left:
-                raise InvalidInput(
-                    f"release {number} of model {name!r} was never shipped, so there "
-                    "is nothing to withdraw; see status"
-                )
-            time = max(now(), left[0].shipped[-1][0])
-            line = {"model": name, "number": number, "time": time}
-            with context.write_in_turn() as connection:
-                releases_table.mark_withdrawn(connection, line)
-                append_line(context, connection, line={"withdrawn": line})
+        """State in the ledger that every copy of a release was taken back."""
+        with self._context.hold_lock(WAIT):
+            recover(self._context, WAIT)
+            state_withdrawal(self._context, name, number=number)
+
+    def remove(self, name: str) -> None:
+        """Retire a model: destroy its rows, keys and parameters, and state that.
+
+        Its certificates stay, since receipts refer to them. Copies of its releases that
+        left are listed in the status until they are withdrawn. Requests that wait are
+        applied to the other models. The name cannot be used again.
+        """
+        with self._context.hold_lock(WAIT):
+            recover(self._context, WAIT)
+            remove_model(self._context, name)
 
     def reanchor(self, name: str) -> None:
         """Rebuild the private state of a model from the remaining rows.

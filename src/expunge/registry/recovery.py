@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 from sqlalchemy import Connection
 
 from ..exceptions import JournalDamaged, NeedsRestore, StoreFailed
-from ..ledger import Head, RequestCompleted, read_entry
+from ..ledger import Head, ModelRemoved, RequestCompleted, read_entry
 from ..ledger.documents import midnight
 from ..promise.certificate import Certificate
 from .context import WAIT, Context
@@ -101,7 +101,7 @@ def _require_current_once(context: Context) -> None:
 
 
 def require_store_knows(connection: Connection, lines: Sequence[Line]) -> None:
-    """Refuse a store that does not know the outcome of a request or of a fit."""
+    """Refuse a store that does not know the outcome of a request, fit or removal."""
     completed = completed_ids(lines)
     there = requests_table.find_requests(connection, completed)
     lost = [
@@ -110,19 +110,27 @@ def require_store_knows(connection: Connection, lines: Sequence[Line]) -> None:
         if request not in there or there[request].stage == requests_table.ACCEPTED
     ]
     texts = (text for _, line in lines for text in line.get(STATEMENT, ()))
-    made = [entry for entry in map(read_entry, texts) if isinstance(entry, MADE)]
+    entries = list(map(read_entry, texts))
     gone = [
         entry
-        for entry in made
-        if not releases_table.has_certificate(
+        for entry in entries
+        if isinstance(entry, MADE)
+        and not releases_table.has_certificate(
             connection, entry.model, digest=entry.certificate
         )
     ]
-    if lost or gone:
+    kept = [
+        entry
+        for entry in entries
+        if isinstance(entry, ModelRemoved)
+        and not releases_table.is_removed(connection, entry.model)
+    ]
+    if lost or gone or kept:
         raise NeedsRestore(
-            f"the database lacks completed requests ({len(lost)}) and releases "
-            f"({len(gone)}) that are in the journal: it was put back from a backup; "
-            "run expunge restore BACKUP, so that nobody comes back with it"
+            f"the database lacks completed requests ({len(lost)}), releases "
+            f"({len(gone)}) and removals of models ({len(kept)}) that are in the "
+            "journal: it was put back from a backup; run expunge restore BACKUP, so "
+            "that nobody comes back with it"
         )
 
 

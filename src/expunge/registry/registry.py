@@ -13,7 +13,7 @@ Its parts have what is needed less often: ``requests``, ``models``, ``keys`` and
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -31,6 +31,7 @@ from ..disk import (
     is_allowed,
     write_new_file,
 )
+from ..display.progress import OnProgress, be_silent
 from ..exceptions import (
     Busy,
     InvalidInput,
@@ -39,7 +40,6 @@ from ..exceptions import (
     StoreFailed,
     UnknownRequest,
 )
-from ..ledger import Entry
 from ..private_model.subjects import people
 from .context import (
     WAIT,
@@ -59,10 +59,18 @@ from .keys import (
     write_tag_key_ids,
 )
 from .loaded_model import load_public
-from .models import FitOptions, ModelStatus, RegistryModels, fit_model, model_status
+from .models import (
+    FitOptions,
+    LeftOut,
+    ModelStatus,
+    RegistryModels,
+    fit_model,
+    model_status,
+)
 from .recovery import require_current_store, rewrite_journal
 from .requests import ErasureRequest, RegistryRequests, RequestStatus, request_status
 from .restore import restore_registry
+from .statements import RegistryLedger
 from .storage import (
     hold_worker_lock,
     ledger_table,
@@ -75,9 +83,7 @@ from .storage import (
 from .storage.engine import translate_errors
 from .storage.releases_table import ReleaseStatus
 from .storage.tables import overtaken_error, read_metadata, write_metadata
-from .worker import OnProgress, apply_waiting, be_silent, recover
-
-PAGE = 500  # entries of the ledger read at once
+from .worker import apply_waiting, recover
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +216,12 @@ class Registry:
         subjects: Iterable[object] | None = None,
         sample_weight: ArrayLike | None = None,
         search: object = None,
-    ) -> None:
+        without_forgotten: bool = False,
+        on_progress: OnProgress = be_silent,
+    ) -> LeftOut:
         """Fit an estimator and store it, with the rows of its people.
+
+        Returns how many rows were left out, and of how many people.
 
         Parameters
         ----------
@@ -223,16 +233,21 @@ class Registry:
             Training data.
         subjects
             Whose row each is. Without it the model has no people: no request finds its
-            rows, and nobody can be forgotten from it. People who were forgotten are
-            refused, see ``requests.readmit``.
+            rows, and nobody can be forgotten from it.
         sample_weight
             Weights of the rows. A model that was fitted with weights needs them here.
         search
             What chose something by looking at the rows, an object or a few words: the
             certificate then says so, and promises nothing.
+        without_forgotten
+            Leave out the rows of people who were forgotten. Otherwise such data are
+            refused, unless these people came back (``requests.readmit``).
+        on_progress
+            Called with how many steps are done, of how many.
         """
-        options = FitOptions(subjects, sample_weight, search)
-        fit_model(
+        choices = search, without_forgotten, on_progress
+        options = FitOptions(subjects, sample_weight, *choices)
+        return fit_model(
             self._context, name, model=model, X=X, y=y, options=options, replaces=False
         )
 
@@ -354,35 +369,6 @@ class RegistryKeys:
         with self._context.hold_lock(WAIT):
             recover(self._context, WAIT)
             rotate_tag_key(self._context)
-
-
-class RegistryLedger:
-    """The ledger of a registry, as ``Registry.ledger``.
-
-    Parameters
-    ----------
-    context
-        Of the registry.
-    """
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-
-    def entries(self, start: int = 0) -> Iterator[Entry]:
-        """Yield the entries from one on."""
-        while True:
-            # A transaction for each page, so that a slow reader holds up nobody.
-            with self._context.store.read() as connection:
-                page = ledger_table.read_entries(connection, start, most=PAGE)
-            yield from page
-            if len(page) < PAGE:
-                return
-            start += PAGE
-
-    def export(self) -> bytes:
-        """Return the whole ledger, as ``ledger.check_export`` reads it."""
-        with self._context.store.read() as connection:
-            return ledger_table.export_lines(connection)
 
 
 def rebuild_journal(folder: str | PathLike[str]) -> int | None:

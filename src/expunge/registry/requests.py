@@ -12,17 +12,18 @@ so how it was reached. What is shown to others carries days.
 
 The table that a model was fitted to usually still exists, with everybody in it. The
 journal knows who was forgotten, so a fit that would bring somebody back is refused,
-unless they were readmitted.
+unless they were readmitted or their rows are left out.
 """
 
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from sqlalchemy import Connection
 
+from ..display.progress import OnProgress, be_silent
 from ..exceptions import InvalidInput, UnknownRequest, UnknownSubject
 from ..ledger import TagKey, subject_tags
 from ..ledger.documents import DAY, day_of
@@ -35,15 +36,39 @@ from .keys import read_tag_keys
 from .statements import append_line, insert_accepted
 from .storage import people_table, requests_table
 from .storage.engine import Collision
-from .worker import OnProgress, apply_waiting, be_silent
+from .worker import apply_waiting
 
 Stage: TypeAlias = Literal["accepted", "applied", "completed"]
 
 _REQUEST = re.compile(r"[0-9a-f]{32}")
+SHOWN = 10  # rows in an error
 
 
 class JournalIncomplete(UserWarning):
     """The journal does not name everybody who was forgotten."""
+
+
+class ForgottenInData(InvalidInput):
+    """The data hold people who were forgotten; nothing was changed.
+
+    Attributes
+    ----------
+    rows
+        The positions of their rows, from 0.
+    n_people
+        How many they are.
+    """
+
+    def __init__(self, rows: Sequence[int], n_people: int) -> None:
+        shown = ", ".join(map(str, rows[:SHOWN]))
+        more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
+        super().__init__(
+            f"the data hold people who were forgotten ({n_people}), and a fit would "
+            f"bring them back: rows {shown}{more}, counted from 0; leave them out "
+            "(without_forgotten=True), or readmit these people if they came back "
+            "(requests.readmit)"
+        )
+        self.rows, self.n_people = tuple(rows), n_people
 
 
 def _new_id() -> str:
@@ -162,6 +187,17 @@ class RegistryRequests:
             there = [tag for tag in tags.values() if tag]
             models = people_table.models_by_tag(connection, there)
         return {one: tuple(sorted(models.get(tags[one] or "", ()))) for one in ids}
+
+    def find_forgotten(self, subjects: Iterable[object]) -> tuple[str, ...]:
+        """Return those who were forgotten and did not come back since.
+
+        This is for the operator alone. Who may only send requests must not learn it,
+        nor how long it took: answer them alike. People whose lines were lost with a
+        journal are not found, see ``rebuild_journal``.
+        """
+        forgotten, _ = _read_forgotten_tags(self._context)
+        keys = read_tag_keys(self._context.paths)
+        return _select_tagged(people(subjects), forgotten, keys=keys)
 
     def readmit(self, subjects: Iterable[object]) -> None:
         """Record that people who were forgotten came back.
@@ -320,8 +356,21 @@ def _changed_error(request: str) -> InvalidInput:
     )
 
 
-def require_nobody_returns(context: Context, subjects: Iterable[str]) -> None:
-    """Refuse people who were forgotten and not readmitted since."""
+def require_nobody_returns(context: Context, owners: Iterable[str]) -> None:
+    """Refuse rows of people who were forgotten and not readmitted since."""
+    rows, n_people = find_forgotten_rows(context, list(owners))
+    if rows:
+        raise ForgottenInData(rows, n_people)
+
+
+def find_forgotten_rows(
+    context: Context, owners: Sequence[str]
+) -> tuple[list[int], int]:
+    """Return the positions of rows of forgotten people, and how many people.
+
+    ``owners`` has the id of the person whom each row belongs to. Warns if the journal
+    cannot name everybody.
+    """
     forgotten, n_unnamed = _read_forgotten_tags(context)
     if n_unnamed:
         warnings.warn(
@@ -332,18 +381,19 @@ def require_nobody_returns(context: Context, subjects: Iterable[str]) -> None:
             stacklevel=2,
         )
     if not forgotten:
-        return
+        return [], 0
     keys = read_tag_keys(context.paths)
-    n_back = sum(
-        not forgotten.isdisjoint(subject_tags(one, keys))
-        for one in dict.fromkeys(subjects)
+    back = {*_select_tagged(tuple(dict.fromkeys(owners)), forgotten, keys=keys)}
+    return [row for row, owner in enumerate(owners) if owner in back], len(back)
+
+
+def _select_tagged(
+    subjects: Sequence[str], tags: Set[str], *, keys: Sequence[TagKey]
+) -> tuple[str, ...]:
+    """Return those people who have one of the tags."""
+    return tuple(
+        one for one in subjects if not tags.isdisjoint(subject_tags(one, keys))
     )
-    if n_back:
-        raise InvalidInput(
-            f"the data hold people who were forgotten ({n_back}), and a fit would "
-            "bring them back; remove their rows, or readmit them if they came back "
-            "(readmit, or --readmit)"
-        )
 
 
 def _read_forgotten_tags(context: Context) -> tuple[set[str], int]:

@@ -8,7 +8,7 @@ in one transaction. Until that is committed the store is refused, and the comman
 run again.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,8 +18,9 @@ from sqlalchemy import Connection
 
 from ..core.arrays import Private
 from ..disk import replace_file, store_failure
+from ..display.progress import OnProgress
 from ..exceptions import InvalidInput, LedgerCorrupt, ScheduleExhausted, StoreFailed
-from ..ledger import Ledger, ReleaseMade, Restored
+from ..ledger import Ledger, ModelRegistered, ModelRemoved, ReleaseMade, Restored
 from ..ledger.documents import day_of
 from ..ledger.keys import read_secret
 from .backup import (
@@ -64,7 +65,6 @@ from .storage.tables import (
 )
 from .worker import (
     Change,
-    OnProgress,
     change_model,
     commit_changes,
     read_removal,
@@ -74,7 +74,7 @@ from .worker import (
 
 STEPS = 4
 
-Lost: TypeAlias = dict[str, list[ReleaseMade]]
+Lost: TypeAlias = dict[str, list[ModelRegistered | ReleaseMade]]
 """For each model, releases that were made and that the store does not have."""
 
 
@@ -113,6 +113,8 @@ class Continuation(Private):
         Where the ledger stands with the journal's entries.
     missing, statements
         The journal's lines that the store lacks, and what they add to the ledger.
+    removed
+        Models that were removed since.
     lost, again
         Releases that the store lacks, and forgotten people who are in it again, by
         model.
@@ -122,8 +124,14 @@ class Continuation(Private):
     ledger: Ledger
     missing: MissingLines
     statements: Sequence[Statement]
+    removed: frozenset[str]
     lost: Lost
     again: dict[str, list[str]]
+
+    @property
+    def changed(self) -> list[str]:
+        """Models that must forget, or be released, again."""
+        return sorted({*self.again, *self.lost} - self.removed)
 
     @property
     def times(self) -> dict[int, int]:
@@ -158,20 +166,23 @@ def restore_registry(
             _require_keys(context, copy, ledger=ahead.ledger)
             files = read_checkpoint_files(backup)
         context.reached = copy.reached
-        on_progress(1, STEPS)
+        n_steps = STEPS + len(ahead.changed)
+        on_progress(1, n_steps)
         replace_database(context)
         for file in files:
             replace_file(context.paths.checkpoints / file.name, file.read_bytes())
         context.checkpoints.vault.replace(vault)
-        on_progress(2, STEPS)
+        on_progress(2, n_steps)
         with context.take_turns():
             context.destroy_old_checkpoints()  # a backup from the middle of a request
-            _write_continuation(context, ahead)
-            on_progress(3, STEPS)
+            _write_continuation(
+                context, ahead, on_model=lambda n: on_progress(2 + n, n_steps)
+            )
+            on_progress(n_steps - 1, n_steps)
             context.store.erase_deleted(WAIT)
             context.destroy_old_checkpoints()
             recover(context, WAIT)  # what was accepted meanwhile, too
-        on_progress(STEPS, STEPS)
+        on_progress(n_steps, n_steps)
 
 
 @contextmanager
@@ -206,12 +217,18 @@ def _read_continuation(context: Context) -> Continuation:
         for line in missing.statements:
             statements.append(read_statement(line, ledger))
             ledger = statements[-1].batch.ledger
-        _require_fitted_models(connection, statements)
+        removed = frozenset(
+            entry.model
+            for one in statements
+            for entry in one.entries
+            if isinstance(entry, ModelRemoved)
+        )
+        _require_fitted_models(connection, statements, removed=removed)
         lost = _lost_releases(connection, statements)
         again = _find_returned(connection, missing)
         # Only now: with the backup of another registry it is not the journal's fault.
         context.journal.require(read_mark(connection))
-    return Continuation(taken, ledger, missing, statements, lost, again)
+    return Continuation(taken, ledger, missing, statements, removed, lost, again)
 
 
 def _require_known_head(context: Context, ahead: Continuation, *, head: str) -> None:
@@ -228,8 +245,13 @@ def _require_known_head(context: Context, ahead: Continuation, *, head: str) -> 
     )
 
 
-def _write_continuation(context: Context, ahead: Continuation) -> None:
-    """Bring a store up to date with the journal, in one transaction."""
+def _write_continuation(
+    context: Context, ahead: Continuation, *, on_model: Callable[[int], None]
+) -> None:
+    """Bring a store up to date with the journal, in one transaction.
+
+    ``on_model`` is called with how many models have been changed.
+    """
     batch = LedgerBatch(ahead.ledger)
     time = next_entry_time(batch.ledger)
     restored = Restored(
@@ -243,7 +265,7 @@ def _write_continuation(context: Context, ahead: Continuation) -> None:
         find_signing_key(context.paths, batch.ledger.keys.current), restored.day
     )
     statement = Statement(batch, head, time)
-    changes, spent = _forget_again(context, ahead.again, lost=ahead.lost)
+    changes, spent = _forget_again(context, ahead, on_model=on_model)
 
     def bring_up(connection: Connection) -> None:
         _write_missing(connection, ahead)
@@ -266,14 +288,21 @@ def _write_continuation(context: Context, ahead: Continuation) -> None:
 
 
 def _require_fitted_models(
-    connection: Connection, statements: Sequence[Statement]
+    connection: Connection,
+    statements: Sequence[Statement],
+    *,
+    removed: frozenset[str],
 ) -> None:
-    """Refuse a backup without the rows of a model that was fitted after it."""
+    """Refuse a backup without the rows of a model that was fitted after it.
+
+    One that was removed since needs no rows.
+    """
     missing = {
         entry.model
         for one in statements
         for entry in one.entries
         if isinstance(entry, MADE) and entry.model in one.fitted
+        if entry.model not in removed
         if not releases_table.has_certificate(
             connection, entry.model, digest=entry.certificate
         )
@@ -289,7 +318,7 @@ def _lost_releases(connection: Connection, statements: Sequence[Statement]) -> L
     """Return for each model the entries of releases that the store does not have."""
     lost: Lost = {}
     for entry in (entry for one in statements for entry in one.entries):
-        if isinstance(entry, ReleaseMade):
+        if isinstance(entry, MADE):
             if not releases_table.has_certificate(
                 connection, entry.model, digest=entry.certificate
             ):
@@ -328,17 +357,19 @@ def _forget_people(context: Context, name: str, *, tags: Sequence[str]) -> Chang
 
 
 def _forget_again(
-    context: Context, again: Mapping[str, Sequence[str]], *, lost: Lost
+    context: Context, ahead: Continuation, *, on_model: Callable[[int], None]
 ) -> tuple[list[Change], dict[str, dict[str, Any]]]:
     """Return models without people, and those whose budget allows no more releases.
 
     A model whose newest release was lost is released again even if nobody has to be
     forgotten: the ledger says that the release in the backup is superseded. Of a model
     that may not be released nothing is kept, not even a readable state: it cannot
-    forget.
+    forget. Models that were removed since are removed again by their statement.
     """
     changes, spent = [], {}
-    for name in sorted({*again, *lost}):
+    again, lost = ahead.again, ahead.lost
+    for place, name in enumerate(ahead.changed):
+        on_model(place)
         loaded = _charge_model(context, name, n_releases=len(lost.get(name, ())))
         try:
             changes.append(
@@ -380,7 +411,11 @@ def _write_missing(connection: Connection, ahead: Continuation) -> None:
         for one in ahead.statements
         for digest, text in one.certificates.items()
     }
-    for entries in ahead.lost.values():
+    for name, entries in ahead.lost.items():
+        if name in ahead.removed:
+            # It may have been fitted after the backup, too.
+            first = ahead.times[entries[0].sequence]
+            releases_table.insert_absent_model(connection, name, created=first)
         releases_table.insert_lost_releases(
             connection, entries, certificates=certificates, times=ahead.times
         )

@@ -26,14 +26,16 @@ from ..ledger import (
     Head,
     Ledger,
     ModelRegistered,
+    ModelRemoved,
     Receipt,
     ReleaseMade,
+    ReleaseWithdrawn,
     RequestCompleted,
     read_entry,
 )
 from ..promise.certificate import Certificate
 from .context import Context, Reached
-from .storage import releases_table, requests_table
+from .storage import ledger_table, people_table, releases_table, requests_table
 from .storage.engine import together
 from .storage.journal import STATEMENT, Line
 from .storage.ledger_table import LedgerBatch
@@ -48,6 +50,7 @@ from .storage.tables import (
 )
 
 POSITION = "journal end"
+PAGE = 500  # entries of the ledger read at once
 MADE = (ModelRegistered, ReleaseMade)
 """Entries that tell of a release."""
 WRITERS = {
@@ -107,6 +110,11 @@ class Statement:
         for entry in self.entries:
             if isinstance(entry, MADE):
                 releases_table.mark_in_ledger(connection, entry)
+            elif isinstance(entry, ReleaseWithdrawn):
+                releases_table.mark_withdrawal(connection, entry, time=self.time)
+            elif isinstance(entry, ModelRemoved):
+                delete_model(connection, entry.model, time=self.time)
+                releases_table.mark_removal(connection, entry)
         requests_table.mark_completed(
             connection,
             [
@@ -347,6 +355,16 @@ def insert_accepted(connection: Connection, lines: Sequence[dict[str, Any]]) -> 
         requests_table.insert_requests(connection, accepted, tags=tags)
 
 
+def delete_model(connection: Connection, name: str, *, time: int) -> None:
+    """Delete a model's people, and everything of it that the ledger does not need.
+
+    What was deleted before stays as it is: a store that was put back from a backup
+    holds them again, and the statement of the removal deletes them again.
+    """
+    people_table.delete_all_people(connection, name)
+    releases_table.mark_removed(connection, name, time=time)
+
+
 def write_shipment(connection: Connection, line: dict[str, Any]) -> None:
     """Write to the store what a line says of a release that left, once.
 
@@ -358,3 +376,32 @@ def write_shipment(connection: Connection, line: dict[str, Any]) -> None:
             connection, said["model"], number=said["number"]
         ):
             write(connection, said)
+
+
+class RegistryLedger:
+    """The ledger of a registry, as ``Registry.ledger``.
+
+    Parameters
+    ----------
+    context
+        Of the registry.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def entries(self, start: int = 0) -> Iterator[Entry]:
+        """Yield the entries from one on."""
+        while True:
+            # A transaction for each page, so that a slow reader holds up nobody.
+            with self._context.store.read() as connection:
+                page = ledger_table.read_entries(connection, start, most=PAGE)
+            yield from page
+            if len(page) < PAGE:
+                return
+            start += PAGE
+
+    def export(self) -> bytes:
+        """Return the whole ledger, as ``ledger.check_export`` reads it."""
+        with self._context.store.read() as connection:
+            return ledger_table.export_lines(connection)

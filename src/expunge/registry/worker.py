@@ -13,22 +13,20 @@ rows and the tags. A reader finds all of it or nothing, so a crash neither loses
 request nor applies one twice, and rows are deleted together with the checkpoint that
 needs them.
 
-**Completing.** What was deleted is erased, the ledger says so, and receipts are issued.
-The write-ahead log is truncated, old keys are destroyed, then entries, head and
-receipts go into the journal and, in one transaction, into the store. Each step can be
-repeated, and the next worker begins with what is left of them.
+What was applied is then completed, see ``completion``.
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from sqlalchemy import Connection
 
 from ..core.arrays import Index, Private
 from ..core.objective import Rows
+from ..display.progress import OnProgress
 from ..exceptions import (
     Busy,
     ExpungeError,
@@ -37,21 +35,14 @@ from ..exceptions import (
     StoreFailed,
 )
 from ..ledger import (
-    Ledger,
-    ModelRegistered,
-    ReleaseMade,
-    ReleasesSuperseded,
-    RequestCompleted,
     UnusableKey,
-    issue_receipt,
 )
-from ..ledger.documents import day_of
 from ..private_model.answers import REFUSALS
 from ..private_model.model import PrivateModel
 from ..private_model.snapshot import PublicModel
-from ..promise.certificate import Certificate
-from .context import Context, erase_deleted, next_entry_time, now, read_ledger
-from .keys import find_signing_key, tidy_keys
+from .completion import finish_committed
+from .context import Context, now
+from .keys import tidy_keys
 from .loaded_model import (
     LoadedModel,
     dump_checkpoint,
@@ -60,13 +51,8 @@ from .loaded_model import (
     make_fetch,
 )
 from .recovery import replay_journal
-from .statements import Statement, write_statement
 from .storage import people_table, releases_table, requests_table
-from .storage.ledger_table import LedgerBatch
 from .storage.people_table import Pages, RemainingKeys, SealedRows, sort_rows
-
-OnProgress: TypeAlias = Callable[[int, int], None]
-"""Called with how many steps are done, of how many."""
 
 # Requests in a batch at most: their receipts are written together.
 BATCH = 5000
@@ -98,11 +84,18 @@ class Change(Private):
         )
 
 
-def apply_batch(context: Context, waiting: Sequence[str]) -> dict[str, ExpungeError]:
+def be_silent(done: int, total: int) -> None:
+    """Report no progress."""
+
+
+def apply_batch(
+    context: Context, waiting: Sequence[str], *, on_progress: OnProgress = be_silent
+) -> dict[str, ExpungeError]:
     """Apply requests as one batch, all of them or none.
 
-    Returns those that were left out because a model that they concern may not be
-    released any more: that is known before anything is computed.
+    Each model is a step, and so is the rest. Returns those that were left out because a
+    model that they concern may not be released any more: that is known before anything
+    is computed.
     """
     with context.store.read() as connection:
         asked = people_table.find_asked_rows(connection, waiting)
@@ -125,7 +118,11 @@ def apply_batch(context: Context, waiting: Sequence[str]) -> dict[str, ExpungeEr
             read_removal(context, name, found=[*members[name].values()])
             for name in sorted(members)
         ]
-    changes = [change_model(context, removal) for removal in removals]
+    changes: list[Change] = []
+    for removal in removals:
+        on_progress(len(changes), len(removals) + 1)
+        changes.append(change_model(context, removal))
+    on_progress(len(changes), len(removals) + 1)
     numbers = {change.name: change.after.number for change in changes}
     made = {
         request: {name: numbers[name] for name in sorted(models)}
@@ -309,136 +306,6 @@ def write_release(
     )
 
 
-Certificates: TypeAlias = dict[tuple[str, int], tuple[Certificate, str]]
-"""For a model and the number of a release, its certificate and the digest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unstated:
-    """What is committed and not in the ledger yet.
-
-    Attributes
-    ----------
-    waiting
-        Requests that are not applied.
-    applied, releases
-        Requests that are, and releases.
-    ledger
-        Where the ledger stands; None if there is nothing to state.
-    checkpoints
-        The file of each model's checkpoint.
-    """
-
-    waiting: Sequence[Any]
-    applied: Sequence[Any]
-    releases: Sequence[Any]
-    ledger: Ledger | None
-    checkpoints: Mapping[str, str]
-
-
-def finish_committed(context: Context, wait: float) -> Sequence[Any]:
-    """Complete what was committed, if anything; return the requests that wait.
-
-    A checkpoint may have been replaced without a request or a release, for instance by
-    ``reanchor``: then there is nothing to state, but an old key to destroy.
-    """
-    with context.store.read() as connection:
-        unstated = _read_unstated(context, connection)
-    ledger = unstated.ledger
-    if ledger is None and context.checkpoints.is_clean(unstated.checkpoints):
-        return unstated.waiting
-    with erase_deleted(context, wait):
-        statement = (
-            _make_statement(context, LedgerBatch(ledger), unstated=unstated)
-            if ledger is not None
-            else None
-        )
-    if statement is not None:
-        write_statement(context, statement)
-    return unstated.waiting
-
-
-def _read_unstated(context: Context, connection: Connection) -> Unstated:
-    """Return what is committed and not in the ledger yet."""
-    pending = requests_table.read_pending(connection)
-    stages: dict[str, list[Any]] = {
-        stage: [line for line in pending if line.stage == stage]
-        for stage in (requests_table.ACCEPTED, requests_table.APPLIED)
-    }
-    waiting, applied = stages.values()
-    releases = releases_table.releases_without_entry(connection)
-    ledger = read_ledger(context, connection) if applied or releases else None
-    checkpoints = releases_table.read_checkpoints(connection)
-    return Unstated(waiting, applied, releases, ledger, checkpoints)
-
-
-def _make_statement(
-    context: Context, batch: LedgerBatch, *, unstated: Unstated
-) -> Statement:
-    """Return the statement about what was applied, with entries and receipts."""
-    applied, releases = unstated.applied, unstated.releases
-    latest = max((line.accepted for line in applied), default=0)
-    time = next_entry_time(batch.ledger, latest)
-    day = day_of(time)
-    certificates, fitted = {}, []
-    for line in releases:
-        _append_release(batch, line, day=day)
-        certificate = Certificate.from_json(line.certificate)
-        certificates[line.model, line.number] = (certificate, line.digest)
-        if not certificate.n_subjects_removed:
-            fitted.append(line.model)
-    completed = [
-        _append_request(batch, line, certificates=certificates, day=day)
-        for line in applied
-    ]
-    key = find_signing_key(context.paths, batch.ledger.keys.current)
-    head = batch.ledger.head(key, day)
-    receipts = [
-        issue_receipt(entry, named, head=head, proof=batch.proof(entry), key=key)
-        for entry, named in completed
-    ]
-    texts = {line.digest: line.certificate for line in releases}
-    return Statement(batch, head, time, receipts, fitted, texts)
-
-
-def _append_release(batch: LedgerBatch, line: Any, *, day: str) -> None:
-    """Append what happened to a model: it is new, or a release superseded another."""
-    kind = ModelRegistered if line.before is None else ReleaseMade
-    made = kind(
-        sequence=batch.ledger.size, day=day, model=line.model, certificate=line.digest
-    )
-    batch.append(made)
-    if line.before is not None:
-        # Earlier ones were superseded in earlier entries.
-        entry = ReleasesSuperseded(
-            sequence=batch.ledger.size,
-            day=day,
-            model=line.model,
-            certificates=(line.before,),
-            by=line.digest,
-        )
-        batch.append(entry)
-
-
-def _append_request(
-    batch: LedgerBatch, line: Any, *, certificates: Certificates, day: str
-) -> tuple[RequestCompleted, dict[str, Certificate]]:
-    """Append that a request is done; return the entry with its certificates."""
-    numbers: dict[str, int] = json.loads(line.releases)
-    named = {name: certificates[name, number] for name, number in numbers.items()}
-    entry = RequestCompleted(
-        sequence=batch.ledger.size,
-        day=day,
-        request=line.id,
-        certificates={name: digest for name, (_, digest) in named.items()},
-        n_subjects=line.n_subjects,
-        accepted=day_of(line.accepted),
-        deadline=day_of(line.deadline),
-    )
-    batch.append(entry)
-    return entry, {name: certificate for name, (certificate, _) in named.items()}
-
-
 def apply_waiting(
     context: Context, wait: float, *, on_progress: OnProgress
 ) -> dict[str, ExpungeError]:
@@ -447,12 +314,13 @@ def apply_waiting(
     if not waiting:
         context.require_turn()  # or another process may have applied them
     failed: dict[str, ExpungeError] = {}
-    for start in range(0, len(waiting), BATCH):
-        on_progress(start, len(waiting))
+    starts = range(0, len(waiting), BATCH)
+    for place, start in enumerate(starts):
+        report = _report_batch(on_progress, place, n_batches=len(starts))
         batch = [line.id for line in waiting[start : start + BATCH]]
-        failed |= _apply_or_halve(context, batch, wait=wait)
+        failed |= _apply_or_halve(context, batch, wait=wait, on_progress=report)
         finish_committed(context, wait)
-    on_progress(len(waiting), len(waiting))
+    on_progress(max(1, len(starts)), max(1, len(starts)))
     known = {line.id: line.error for line in waiting}
     said = {request: str(error) for request, error in failed.items()}
     changed_errors = {
@@ -462,6 +330,11 @@ def apply_waiting(
         with context.write_in_turn() as connection:
             requests_table.write_errors(connection, changed_errors)
     return failed
+
+
+def _report_batch(on_progress: OnProgress, place: int, *, n_batches: int) -> OnProgress:
+    """Return how to report one batch, as if every batch had as many steps."""
+    return lambda done, total: on_progress(place * total + done, n_batches * total)
 
 
 def recover(context: Context, wait: float) -> Sequence[Any]:
@@ -476,11 +349,15 @@ def recover(context: Context, wait: float) -> Sequence[Any]:
 
 
 def _apply_or_halve(
-    context: Context, batch: Sequence[str], *, wait: float
+    context: Context,
+    batch: Sequence[str],
+    *,
+    wait: float,
+    on_progress: OnProgress = be_silent,
 ) -> dict[str, ExpungeError]:
     """Apply a batch, or its halves; return what could not be applied."""
     try:
-        return apply_batch(context, batch)
+        return apply_batch(context, batch, on_progress=on_progress)
     except OF_THE_STORE:
         raise
     except ExpungeError as error:
@@ -491,7 +368,3 @@ def _apply_or_halve(
         # A model never has two releases that the ledger does not know of.
         finish_committed(context, wait)
         return first | _apply_or_halve(context, batch[middle:], wait=wait)
-
-
-def be_silent(done: int, total: int) -> None:
-    """Report no progress."""

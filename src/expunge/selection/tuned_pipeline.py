@@ -23,7 +23,7 @@ from ..core.packing import NOT_STORED, stored
 from ..core.sums import loss_gradient, row_sizes
 from ..exceptions import CannotRemove, InvalidInput, Unsupported
 from ..preprocessing.columns import Recipe
-from ..preprocessing.pipeline_model import PipelineModel, learn
+from ..preprocessing.pipeline_model import PipelineModel, balance_of, learn
 from ..private_model.answers import Agreement, retrain_answer
 from ..private_model.labels import Labels, has_fewer_classes
 from ..private_model.model import PrivateModel, Remaining, with_fewer_classes
@@ -166,9 +166,11 @@ def tune_folds(
         held = held.take(held.weight > 0.0)
         training = split.training(fold)
         X, (_, _, features) = np.asarray(training.X), learn(recipe, training)
-        start = None
+        start, loss = None, rule.objectives[0].loss
+        balance = balance_of(recipe, training, loss=loss)
+        weighed = training if balance is None else balance.weigh(training)
         for place, objective in enumerate(rule.objectives):
-            rows = objective.rows(features.encode(X), training.y, training.weight)
+            rows = objective.rows(features.encode(X), training.y, weighed.weight)
             draft, radius = _fit_candidate(objective, rows, start=start)
             start = draft.theta
             seen = features.encode(np.asarray(held.X))

@@ -36,7 +36,7 @@ from sqlalchemy import (
 from sqlalchemy.pool import NullPool
 
 from ...disk import store_failure
-from ...exceptions import Busy, ExpungeError, InvalidInput, MissingExtra, StoreFailed
+from ...exceptions import Busy, ExpungeError, InvalidInput, StoreFailed, needing
 from .read_only import connect_read_only, is_read_only, require_unchanged
 
 # How long a statement waits for another process's transaction, in seconds.
@@ -238,18 +238,13 @@ def postgresql_engine(url: str) -> Engine:
             f"a store of kind {parsed.get_backend_name()!r}; omit the URL to use "
             "SQLite, or write postgresql://user@host/database"
         )
-    try:
+    with needing("registry,files", "PostgreSQL"):
         return create_engine(
             parsed.set(drivername="postgresql+psycopg"),
             hide_parameters=True,
             pool_pre_ping=True,
             connect_args={"options": " ".join(f"-c {one}" for one in SESSION)},
         )
-    except ModuleNotFoundError as error:
-        raise MissingExtra(
-            f"PostgreSQL needs {error.name}, which is not installed; run "
-            "pip install expunge[registry]"
-        ) from None
 
 
 def analyse(connection: Connection, *columns: str) -> None:

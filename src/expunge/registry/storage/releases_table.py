@@ -10,14 +10,23 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    bindparam,
+    insert,
+    select,
+    update,
+)
 
 from ...exceptions import Busy, InvalidInput
-from ...ledger import ModelRegistered, ReleaseMade
+from ...ledger import ModelRegistered, ModelRemoved, ReleaseMade, ReleaseWithdrawn
 from .engine import write_exactly
 from .tables import models, releases, shipments
 
 _CHECKPOINTS = select(models.c.name, models.c.checkpoint)
+_PRESENT = models.c.removed.is_(None)
 _BEFORE = releases.alias("before")
 _UNENTERED = (
     select(
@@ -75,12 +84,19 @@ class ReleaseStatus:
 
 
 def model_names(connection: Connection) -> list[str]:
-    """Return the names of all models."""
-    return list(connection.scalars(select(models.c.name).order_by(models.c.name)))
+    """Return the names of all models, except those that were removed."""
+    names = select(models.c.name).where(_PRESENT).order_by(models.c.name)
+    return list(connection.scalars(names))
 
 
 def read_checkpoints(connection: Connection) -> dict[str, str]:
     """Return the file of each model's checkpoint."""
+    found = read_all_checkpoints(connection)
+    return {name: checkpoint for name, checkpoint in found.items() if checkpoint}
+
+
+def read_all_checkpoints(connection: Connection) -> dict[str, str]:
+    """Return the file of each model's checkpoint, empty for a removed model."""
     found = connection.execute(_CHECKPOINTS)
     return {name: checkpoint for name, checkpoint in found}
 
@@ -94,7 +110,7 @@ def read_newest(connection: Connection, name: str) -> Row[Any]:
             (releases.c.model == models.c.name)
             & (releases.c.number == models.c.number),
         )
-        .where(models.c.name == name)
+        .where(models.c.name == name, _PRESENT)
     )
     found = connection.execute(query).first()
     if found is None:
@@ -104,14 +120,17 @@ def read_newest(connection: Connection, name: str) -> Row[Any]:
 
 def newest_number(connection: Connection, name: str) -> int:
     """Return which release of a model is the newest."""
-    found = connection.scalar(select(models.c.number).where(models.c.name == name))
+    query = select(models.c.number).where(models.c.name == name, _PRESENT)
+    found = connection.scalar(query)
     if found is None:
         raise unknown_model_error(connection, name)
     return int(found)
 
 
 def unknown_model_error(connection: Connection, name: str) -> InvalidInput:
-    """Return the error that there is no such model."""
+    """Return the error that there is no such model, or no longer."""
+    if is_removed(connection, name):
+        return InvalidInput(f"model {name!r} was removed; the ledger says when")
     there = model_names(connection)
     return InvalidInput(
         f"there is no model {name!r}; there are {', '.join(there)}"
@@ -123,6 +142,14 @@ def unknown_model_error(connection: Connection, name: str) -> InvalidInput:
 def insert_model(connection: Connection, model: dict[str, Any]) -> None:
     """Write a new model."""
     connection.execute(insert(models), model)
+
+
+def insert_absent_model(connection: Connection, name: str, *, created: int) -> None:
+    """Write a model of which nothing is left, unless there is one of that name."""
+    there = select(models.c.name).where(models.c.name == name)
+    if connection.execute(there).first() is None:
+        nothing = {"number": 0, "generation": 0, "checkpoint": ""}
+        insert_model(connection, {"name": name, "created": created, **nothing})
 
 
 _ADVANCE = update(models).where(
@@ -270,9 +297,52 @@ def retire_model(
     )
 
 
+def is_removed(connection: Connection, name: str) -> bool:
+    """Return whether a model was removed."""
+    query = select(models.c.removed).where(models.c.name == name)
+    return connection.scalar(query) is not None
+
+
+def mark_removed(connection: Connection, name: str, *, time: int) -> None:
+    """Leave of a model only the certificates of its releases, unless that was done."""
+    connection.execute(
+        update(models)
+        .where(models.c.name == name, _PRESENT)
+        .values(checkpoint="", generation=models.c.generation + 1, removed=time)
+    )
+    connection.execute(_SUPERSEDE, {"of": name, "time": time})
+
+
+def removals_without_entry(connection: Connection) -> list[Row[Any]]:
+    """Return the removed models that the ledger does not know of.
+
+    Each with the time and the digest of its last certificate.
+    """
+    query = (
+        select(models.c.name, models.c.removed, releases.c.digest)
+        .join(
+            releases,
+            (releases.c.model == models.c.name)
+            & (releases.c.number == models.c.number),
+        )
+        .where(models.c.removed.is_not(None), models.c.sequence.is_(None))
+        .order_by(models.c.name)
+    )
+    return list(connection.execute(query))
+
+
+def mark_removal(connection: Connection, entry: ModelRemoved) -> None:
+    """Write down where in the ledger the removal of a model is."""
+    connection.execute(
+        update(models)
+        .where(models.c.name == entry.model)
+        .values(sequence=entry.sequence)
+    )
+
+
 def insert_lost_releases(
     connection: Connection,
-    entries: Sequence[ReleaseMade],
+    entries: Sequence[ModelRegistered | ReleaseMade],
     *,
     certificates: Mapping[str, str],
     times: Mapping[int, int],
@@ -362,8 +432,27 @@ def shipped_releases(
 
 def mark_withdrawn(connection: Connection, said: Mapping[str, Any]) -> None:
     """Write down that every copy of a release was taken back: model, number, time."""
+    _mark_withdrawn(connection, releases.c.number == said["number"], said=said)
+
+
+def mark_withdrawal(
+    connection: Connection, entry: ReleaseWithdrawn, *, time: int
+) -> None:
+    """Write down what an entry says, that every copy of a release was taken back."""
+    said = {"model": entry.model, "time": time}
+    _mark_withdrawn(connection, releases.c.digest == entry.certificate, said=said)
+
+
+def _mark_withdrawn(
+    connection: Connection, which: ColumnElement[bool], *, said: Mapping[str, Any]
+) -> None:
+    """Write down when a release was taken back, unless a later time is written.
+
+    A journal that was rebuilt knows only the day of an entry, and beside it the time.
+    """
+    earlier = releases.c.withdrawn.is_(None) | (releases.c.withdrawn < said["time"])
     connection.execute(
         update(releases)
-        .where(releases.c.model == said["model"], releases.c.number == said["number"])
+        .where(releases.c.model == said["model"], which, earlier)
         .values(withdrawn=said["time"])
     )

@@ -36,15 +36,15 @@ from sqlalchemy import (
 
 from ...exceptions import (
     Busy,
-    MissingExtra,
     NeedsRestore,
     OlderSchema,
     StoreFailed,
+    needing,
 )
 from .engine import Store, write_exactly
 from .marks import Mark
 
-NEWEST = "0001"
+NEWEST = "0002"
 MIGRATIONS = Path(__file__).parent / "migrations"
 TURN, MARK = "turn", "journal mark"
 NAMING = {
@@ -64,6 +64,9 @@ models = Table(
     Column("number", Integer, nullable=False),
     Column("generation", BigInteger, nullable=False),
     Column("checkpoint", Text, nullable=False),
+    # When it was removed, if it was, and its entry in the ledger, once it has one.
+    Column("removed", BigInteger),
+    Column("sequence", BigInteger),
 )
 
 subjects = Table(
@@ -241,15 +244,10 @@ def upgrade_tables(store: Store) -> None:
     with store.read() as connection:
         if schema_version(connection) == NEWEST:
             return
-    try:
+    with needing("registry,files", "a registry"):
         from alembic.migration import MigrationContext  # only when a migration is due
         from alembic.operations import Operations
         from alembic.script import ScriptDirectory
-    except ImportError as error:
-        raise MissingExtra(
-            "a registry needs alembic, which is not installed; run "
-            "pip install expunge[registry]"
-        ) from error
     script = ScriptDirectory(str(MIGRATIONS))
     with store.write() as connection:
         migration = MigrationContext.configure(connection)

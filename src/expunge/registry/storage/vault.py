@@ -42,7 +42,7 @@ from ...disk import (
     replace_file,
     sync_folder,
 )
-from ...exceptions import MissingExtra, NeedsRestore, StoreFailed
+from ...exceptions import NeedsRestore, StoreFailed, needing
 from ...ledger.keys import UnusableKey, read_secret
 from ...promise.noise import random_bytes
 from .engine import translate_errors
@@ -102,13 +102,8 @@ def unseal(sealed: bytes, key: bytes, *, place: str) -> bytes:
 @lru_cache(maxsize=1)
 def _aead() -> Any:
     """Return the cipher."""
-    try:
+    with needing("registry,files", "a registry"):
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-    except ImportError as error:
-        raise MissingExtra(
-            "a registry needs cryptography, which is not installed; run "
-            "pip install expunge[registry]"
-        ) from error
     return AESGCM
 
 
@@ -199,27 +194,37 @@ class Vault(Private):
         """Return whether there is no key of any model."""
         return not self._read()
 
-    def is_at(self, generations: Mapping[str, int]) -> bool:
-        """Return whether these are the current generations."""
+    def is_at(self, generations: Mapping[str, int | None]) -> bool:
+        """Return whether these are the current generations; None has no key."""
         held = self._read()
         return all(
-            self._find(held, model).generation == generation
+            model not in held
+            if generation is None
+            else self._find(held, model).generation == generation
             for model, generation in generations.items()
         )
 
-    def destroy_old_keys(self, committed: Callable[[], Mapping[str, int]]) -> None:
-        """Destroy the keys of all generations before those that are committed."""
+    def destroy_old_keys(
+        self, committed: Callable[[], Mapping[str, int | None]]
+    ) -> None:
+        """Destroy the keys of all generations before those that are committed.
+
+        Of a model whose generation is None, every key is destroyed.
+        """
         with self._lock():
             delete_draft(self.path)
             held = self._read()
-            moved = {}
+            left = dict(held)
             for model, generation in committed().items():
+                if generation is None:
+                    left.pop(model, None)
+                    continue
                 keys = self._find(held, model)
                 if keys.generation != generation:
                     key = keys.key_of(generation, model)
-                    moved[model] = CheckpointKeys(generation, key, new_key())
-            if moved:
-                self._write(held | moved)
+                    left[model] = CheckpointKeys(generation, key, new_key())
+            if left != held:
+                self._write(left)
 
     def replace(self, content: bytes) -> None:
         """Replace the file of keys by another."""
@@ -231,8 +236,9 @@ class Vault(Private):
             return held[model]
         except KeyError:
             raise NeedsRestore(
-                f"{self.path} holds no key of model {model!r}; put back the vault.json "
-                "that belongs to this database"
+                f"{self.path} holds no key of model {model!r}: if the database was put "
+                "back from a backup, run expunge restore BACKUP; otherwise put back "
+                "the vault.json that belongs to it"
             ) from None
 
     @contextmanager
@@ -382,23 +388,27 @@ class Checkpoints(Private):
         self.vault.read_keys(model).key_of(generation, model)
 
     def is_clean(self, names: Mapping[str, str]) -> bool:
-        """Return whether no key of a generation before these is kept."""
-        return self.vault.is_at({m: _parts(name)[1] for m, name in names.items()})
+        """Return whether no key of a generation before these is kept.
+
+        Of a model without a file no key is kept.
+        """
+        return self.vault.is_at(_generations(names))
 
     def destroy_old(self, current: Callable[[], Mapping[str, str]]) -> None:
         """Destroy all checkpoints older than those that the database names.
 
         ``current`` is called while nobody else can change the keys: what was current a
         moment ago may be gone. A later generation is kept: another process may be
-        about to commit it.
+        about to commit it. Of a model that was removed, whose name is empty, nothing is
+        kept.
         """
         self._check_owner()
         names: Mapping[str, str] = {}
 
-        def generations() -> dict[str, int]:
+        def generations() -> dict[str, int | None]:
             nonlocal names
             names = current()
-            return {model: _parts(name)[1] for model, name in names.items()}
+            return _generations(names)
 
         self.vault.destroy_old_keys(generations)
         with translate_errors():
@@ -407,17 +417,27 @@ class Checkpoints(Private):
                 name = names.get(model)
                 if name is None or file == name:
                     continue
-                if generation < _parts(name)[1]:
+                if not name:
+                    destroy(self.folder / file)
+                elif generation < _parts(name)[1]:
                     # Noise, now that its key is destroyed.
                     with suppress(FileNotFoundError):
                         (self.folder / file).rename(self.folder / _spare(model))
                 elif generation == _parts(name)[1]:
                     destroy(self.folder / file)  # its key is still kept
+            for model, name in names.items():
+                if not name:
+                    destroy(self.folder / _spare(model))
 
 
 def _spare(model: str) -> str:
     """Return the name of a file that is kept only for its blocks."""
     return f"spare~{model}"  # no model has such a name
+
+
+def _generations(names: Mapping[str, str]) -> dict[str, int | None]:
+    """Return the generation of each model's file; None if it has no file."""
+    return {model: _parts(name)[1] if name else None for model, name in names.items()}
 
 
 def _parts(name: str) -> tuple[str, int]:

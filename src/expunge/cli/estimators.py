@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that choose an estimator and its budget, and what they build."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..exceptions import InvalidInput, Unsupported
+
+if TYPE_CHECKING:
+    from ..tables import Schema, TrainingTable
+
+# Scaled columns need little: 1e-3 costs a point of accuracy on 300,000 flights.
+ALPHA = 1e-4
+BUDGET_OPTIONS = ("epsilon", "delta", "sigma", "tau", "releases", "row_norm")
+
+
+class ModelKind(StrEnum):
+    """Which kind of model to fit."""
+
+    auto = "auto"
+    logistic = "logistic"
+    linear = "linear"
+    softmax = "softmax"
+
+
+class TaskName(StrEnum):
+    """What to do with the target."""
+
+    auto = "auto"
+    classification = "classification"
+    regression = "regression"
+
+
+class MechanismName(StrEnum):
+    """How removals are computed."""
+
+    newton = "newton"
+    jackknife = "jackknife"
+    rescaled = "rescaled"
+    retrain = "retrain"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimatorOptions:
+    """Options that choose the estimator and its budget."""
+
+    task: Annotated[
+        TaskName,
+        typer.Option(
+            help="auto: classification for two distinct values, words, and up to 50 "
+            "whole numbers, otherwise regression."
+        ),
+    ] = TaskName.auto
+    kind: Annotated[
+        ModelKind,
+        typer.Option(
+            help="auto: logistic for two classes, softmax for more, linear for "
+            "regression."
+        ),
+    ] = ModelKind.auto
+    alpha: Annotated[
+        float | None, typer.Option(help="Factor of the penalty (default 1e-4).")
+    ] = None
+    c: Annotated[
+        float | None,
+        typer.Option(
+            "--C",
+            help="In place of alpha, as scikit-learn has it: the larger, the weaker "
+            "the penalty.",
+        ),
+    ] = None
+    alphas: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="Candidates for alpha, such as 1e-2,1e-3: choose one by "
+            "cross-validation, and choose again when people are forgotten.",
+        ),
+    ] = None
+    search: Annotated[
+        bool,
+        typer.Option(
+            "--search", help="The same, with candidates from 1e-2 down to 1e-5."
+        ),
+    ] = False
+    l1_ratio: Annotated[
+        float,
+        typer.Option(
+            min=0.0, max=1.0, help="Share of L1 in the penalty: 0 is L2, 1 is L1."
+        ),
+    ] = 0.0
+    class_weight: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A=1,B=5",
+            help="How often a row of each class counts, fixed without looking at the "
+            "rows; or balanced, for the same weight of every class, whoever leaves.",
+        ),
+    ] = None
+    ridge: Annotated[
+        float,
+        typer.Option(min=0.0, help="Factor of an L2 penalty beside the other one."),
+    ] = 0.0
+    no_intercept: Annotated[
+        bool, typer.Option("--no-intercept", help="Fit no intercept.")
+    ] = False
+    penalize_intercept: Annotated[
+        bool,
+        typer.Option(
+            "--penalize-intercept",
+            help="Penalise the intercept too. Otherwise a declared class without rows "
+            "cannot be fitted.",
+        ),
+    ] = False
+    mechanism: Annotated[
+        MechanismName, typer.Option(help="How to compute removals.")
+    ] = MechanismName.newton
+    epsilon: Annotated[
+        float | None, typer.Option(help="Privacy parameter epsilon (default 1).")
+    ] = None
+    delta: Annotated[
+        float | None, typer.Option(help="Privacy parameter delta (default 1e-5).")
+    ] = None
+    sigma: Annotated[
+        float | None,
+        typer.Option(
+            help="Standard deviation of the noise on each parameter (default 0.1)."
+        ),
+    ] = None
+    tau: Annotated[
+        float | None,
+        typer.Option(
+            help="How far a solver may be from its minimiser (default: 1 % of what "
+            "the budget allows)."
+        ),
+    ] = None
+    releases: Annotated[
+        int | None,
+        typer.Option(
+            help="Promise it for this many releases together, including the first "
+            "(default: for each release on its own)."
+        ),
+    ] = None
+    row_norm: Annotated[
+        float | None,
+        typer.Option(help="Declared bound on the norm of rows (default: measured)."),
+    ] = None
+    no_budget: Annotated[
+        bool, typer.Option("--no-budget", help="Add no noise, and promise nothing.")
+    ] = False
+
+    def choose_task(self) -> str | None:
+        """Return the task that the options ask for; None to follow the target."""
+        asked = None if self.task is TaskName.auto else self.task.value
+        if self.kind is ModelKind.auto:
+            return asked
+        linear = self.kind is ModelKind.linear
+        implied = TaskName.regression if linear else TaskName.classification
+        if asked not in (None, implied.value):
+            raise InvalidInput(
+                f"--task {asked} with --kind {self.kind.value}, which is for "
+                f"{implied.value}; give only one of them"
+            )
+        return implied.value
+
+    def choose_kind(self, schema: "Schema", n_classes: int) -> ModelKind:
+        """Return the kind that was asked for, or the one that fits the task."""
+        if self.kind is not ModelKind.auto:
+            return self.kind
+        if schema.task == TaskName.regression:
+            return ModelKind.linear
+        # Tuning fits one class against the rest, which is the logistic model.
+        logistic = n_classes <= 2 or self.is_tuned
+        return ModelKind.logistic if logistic else ModelKind.softmax
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether alpha is chosen by cross-validation."""
+        return self.alphas is not None or self.search
+
+    def build_estimator(self, kind: ModelKind) -> Any:
+        """Return the unfitted estimator."""
+        settings: dict[str, Any] = {
+            "mechanism": self.mechanism.value,
+            "budget": self.build_budget(),
+            "ridge": self.ridge,
+            "fit_intercept": not self.no_intercept,
+            "penalize_intercept": self.penalize_intercept,
+            "verbose": sys.stderr.isatty(),
+        }
+        if self.is_tuned:
+            return self._build_tuned(kind, settings)
+        from ..linear_model import (
+            LinearRegression,
+            LogisticRegression,
+            SoftmaxRegression,
+        )
+
+        estimators: dict[ModelKind, Any] = {
+            ModelKind.logistic: LogisticRegression,
+            ModelKind.linear: LinearRegression,
+            ModelKind.softmax: SoftmaxRegression,
+        }
+        if self.c is not None and self.alpha is not None:
+            raise InvalidInput("--alpha with --C; give only one of them")
+        if self.c is None:
+            settings["alpha"] = ALPHA if self.alpha is None else self.alpha
+        return estimators[kind](C=self.c, l1_ratio=self.l1_ratio, **settings)
+
+    def build_for_table(
+        self, table: "TrainingTable", classes: Sequence[Any] | None
+    ) -> tuple[ModelKind, Any]:
+        """Return the kind of model for a table, and the unfitted estimator.
+
+        ``classes`` are those declared; None learns them.
+        """
+        from ..tables import describe_preprocessing
+
+        n_classes = len(classes or set(table.y.tolist()))
+        kind = self.choose_kind(table.schema, n_classes)
+        model = self.build_estimator(kind)
+        model.set_params(preprocessing=describe_preprocessing(table))
+        if classes is not None:
+            model.set_params(classes=list(classes))
+        if self.class_weight is not None:
+            weights = parse_class_weight(self.class_weight, table.y)
+            model.set_params(class_weight=weights)
+        return kind, model
+
+    def _build_tuned(self, kind: ModelKind, settings: dict[str, Any]) -> Any:
+        """Return the unfitted estimator that chooses among alphas."""
+        from ..linear_model.tuned import ALPHAS, TunedClassifier, TunedRegressor
+
+        asked = "--search" if self.search else "--alphas"
+        others: dict[str, object] = {"--alpha": self.alpha, "--C": self.c}
+        if self.search:
+            others["--alphas"] = self.alphas
+        for other, value in others.items():
+            if value is not None:
+                raise InvalidInput(f"{other} with {asked}; give only one of them")
+        if kind is ModelKind.softmax:
+            raise Unsupported(
+                f"{asked} does not work with softmax models; give one --alpha, or tune "
+                "each class against the rest with --kind logistic"
+            )
+        estimator = TunedRegressor if kind is ModelKind.linear else TunedClassifier
+        alphas = ALPHAS if self.alphas is None else parse_alphas(self.alphas)
+        return estimator(alphas=alphas, l1_ratios=(self.l1_ratio,), **settings)
+
+    def build_budget(self) -> Any:
+        """Return the budget of the options; None with --no-budget."""
+        from ..promise.budget import Budget
+
+        stated = {name: getattr(self, name) for name in BUDGET_OPTIONS}
+        given = {name: value for name, value in stated.items() if value is not None}
+        if not self.no_budget:
+            return Budget(**given)
+        if given:
+            options = ", ".join("--" + name.replace("_", "-") for name in given)
+            raise InvalidInput(
+                f"--no-budget with {options}; omit --no-budget, or omit the others"
+            )
+        return None
+
+
+def parse_alphas(text: str) -> tuple[float, ...]:
+    """Return the alphas in a list such as "1e-2,1e-3"."""
+    try:
+        return tuple(float(word) for word in text.split(","))
+    except ValueError:
+        raise InvalidInput(
+            f"--alphas {text!r}; give numbers separated by commas, such as 1e-2,1e-3"
+        ) from None
+
+
+def parse_classes(text: str, y: Any) -> list[Any]:
+    """Return the classes in a list such as "no,yes", with the target's type."""
+    return [_parse_label(word, y, option="--classes") for word in text.split(",")]
+
+
+def parse_class_weight(text: str, y: Any) -> dict[Any, float] | str:
+    """Return the weights in a list such as "no=1,yes=5", by classes of the target."""
+    if text == "balanced":
+        return text
+    weights = {}
+    for pair in text.split(","):
+        word, _, number = pair.rpartition("=")
+        try:
+            weight = float(number)
+        except ValueError:
+            raise InvalidInput(
+                f"--class-weight {text!r}; give classes and numbers, such as no=1,yes=5"
+            ) from None
+        weights[_parse_label(word, y, option="--class-weight")] = weight
+    return weights
+
+
+def _parse_label(word: str, y: Any, *, option: str) -> Any:
+    """Return a class that somebody typed, with the target's type."""
+    import numpy as np
+
+    dtype = np.asarray(y).dtype
+    if dtype.kind not in "iufb":
+        return word.strip()
+    try:
+        return dtype.type(float(word)).item()
+    except ValueError:
+        raise InvalidInput(
+            f"{option}: {word[:40]!r}, but the target holds numbers; give numbers "
+            "separated by commas"
+        ) from None

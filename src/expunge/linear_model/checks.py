@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows as users hand them over: checked, and read into what a model keeps."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import (
+    _check_y,
+    _num_samples,
+    check_consistent_length,
+    validate_data,
+)
+
+from ..core.objective import Rows, check_weights
+from ..exceptions import InvalidInput
+from ..preprocessing.columns import UNKNOWN, Recipe, learn_columns, read_columns
+from ..preprocessing.sklearn_steps import describe
+from ..private_model.snapshot import PublicModel
+from .sklearn_parameters import weigh_as_fitted
+from .snapshots import private_model, snapshot_of
+
+
+def check_request(
+    estimator: Any, X: Any, y: Any, *, sample_weight: ArrayLike | None
+) -> Rows:
+    """Return the rows of a request, checked like those of the fit."""
+    if y is None:
+        raise InvalidInput("X without y; pass the labels of the rows too")
+    if not _num_samples(X):
+        return Rows(np.empty((0, 0)), np.empty(0), np.empty(0))
+    private, public = private_model(estimator), snapshot_of(estimator).public
+    if private.keeps_raw_rows:
+        return _check_raw_request(estimator, X, y, sample_weight=sample_weight)
+    if not is_checked(X, y, public=public):
+        X, y = estimator._validate(X, y, reset=False)
+    coded, labels = estimator._code_labels(y, private.labels), private.labels
+    if labels is None:
+        return private.objective.rows(X, coded, sample_weight)
+    current = labels.recode(coded, private.objective.loss)
+    rows = private.objective.rows(X, current, sample_weight)
+    return replace(rows, y=coded, weight=weigh_as_fitted(public, y, weight=rows.weight))
+
+
+def _check_raw_request(
+    estimator: Any, X: Any, y: Any, *, sample_weight: ArrayLike | None
+) -> Rows:
+    """Return the raw rows of a request."""
+    private: Any = private_model(estimator)
+    X, y = check_table(estimator, X, y, reset=False)
+    y = check_labels(estimator, y)
+    coded = estimator._code_labels(y, private.labels)
+    # Whoever is not known here is refused by their digest, like any other row.
+    columns = [
+        replace(column, unknown=UNKNOWN) if column.unknown is None else column
+        for column in private.recipe.columns
+    ]
+    raw = read_columns(columns, X)
+    weight = check_weights(sample_weight, len(raw))
+    public = snapshot_of(estimator).public
+    return Rows(raw, coded, weigh_as_fitted(public, y, weight=weight))
+
+
+def is_checked(X: Any, y: Any, *, public: PublicModel) -> bool:
+    """Whether scikit-learn's checks would let these arrays through as they are.
+
+    Its checks cost more than the removal of a row.
+    """
+    return (
+        type(X) is np.ndarray
+        and X.dtype == np.float64
+        and X.ndim == 2
+        and X.shape[1] == public.n_features
+        and public.feature_names is None
+        and public.preprocessing is None
+        and type(y) is np.ndarray
+        and y.dtype.kind in "biuf"
+        and y.shape == X.shape[:1]
+        and bool(np.isfinite(X).all() and np.isfinite(y).all())
+    )
+
+
+def check_table(
+    estimator: Any, X: Any, y: Any, *, reset: bool = True
+) -> tuple[Any, Any]:
+    """Return a table and its labels, after checking names and lengths alone."""
+    if y is None:
+        raise InvalidInput(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is "
+            "None"
+        )
+    check_consistent_length(X, y)
+    return validate_data(estimator, X, reset=reset, skip_check_array=True), y
+
+
+def check_labels(estimator: Any, y: Any) -> Any:
+    """Return labels or targets, checked as scikit-learn checks them."""
+    tags = estimator.__sklearn_tags__()
+    return _check_y(
+        y,
+        multi_output=tags.target_tags.multi_output,
+        y_numeric=tags.estimator_type == "regressor",
+        estimator=estimator,
+    )
+
+
+def read_table(estimator: Any, X: Any, y: Any) -> tuple[Any, Any, Recipe]:
+    """Return the raw rows and labels of a table, and what preprocessing does."""
+    given = estimator.preprocessing is not None
+    described = describe(estimator.preprocessing if given else "passthrough", X)
+    X, y = check_table(estimator, X, y)
+    columns = learn_columns(described, X)
+    recipe = Recipe(
+        described,
+        columns,
+        balanced=estimator.class_weight == "balanced",
+        given=given,
+    )
+    return read_columns(columns, X), check_labels(estimator, y), recipe

@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""Advice: which budget to take, in one line of code and a few sentences.
+
+More noise costs accuracy, and lets more requests be answered from the state alone,
+without reading the remaining rows. ``suggest_budget`` tries a grid of sigmas on data
+that you give it, and recommends the largest whose loss of score you accept. What an
+attacker may guess follows from the budget alone: Phi(mu/2), ``promise.budget.guess_of``
+of the mu that it promises.
+
+Give public or older data. A budget that was chosen from the rows it protects depends on
+them, and no certificate covers that choice.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from math import ceil, floor, log10, sqrt
+from numbers import Integral
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import ArrayLike
+
+from ..display.cards import Card
+from ..display.plots import BLUE, ORANGE, end_at_one, make_figure, show_shares
+from ..display.progress import ProgressBar, is_watched
+from ..exceptions import InvalidInput, NotCertifiable
+from ..promise.budget import Budget, guess_of
+from .report import align_columns
+from .trials import DRAWS, Advisable, SigmaTrial, Trials
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# The plot shows a loss of so many times what is accepted.
+SHOWN_LOSS = 10.0
+SIGMAS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A recommended budget, and what it means in figures. Made by ``suggest_budget``.
+
+    Attributes
+    ----------
+    budget
+        The recommended budget.
+    max_loss, requests
+        What was asked for.
+    metric
+        "accuracy" or "R2": what a score is.
+    noise_free
+        The score without noise.
+    trials
+        What each sigma does, the smallest first.
+    tried
+        How many requests were really made for each sigma, at most.
+    owner
+        Whose rows a request removes: "row" or "person".
+    """
+
+    budget: Budget
+    max_loss: float
+    requests: int
+    metric: str
+    noise_free: float
+    trials: tuple[SigmaTrial, ...]
+    tried: int
+    owner: str
+
+    @property
+    def line(self) -> str:
+        """The budget as a line of code."""
+        plain = Budget()
+        stated = [
+            f"{one.name}={getattr(self.budget, one.name)!r}"
+            for one in fields(Budget)
+            if one.name in ("epsilon", "delta", "sigma")
+            or getattr(self.budget, one.name) != getattr(plain, one.name)
+        ]
+        return f"Budget({', '.join(stated)})"
+
+    @property
+    def guess(self) -> float:
+        """How often an attacker's best guess is right: Phi(mu/2)."""
+        # All releases that the promise is about, together.
+        return guess_of(self.budget.gdp * sqrt(self.budget.releases or 1))
+
+    @property
+    def chosen(self) -> SigmaTrial:
+        """What the recommended sigma does."""
+        return next(one for one in self.trials if one.sigma == self.budget.sigma)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What the budget means, in words."""
+        return (
+            f"At this setting the released model {self._describe_loss()}.",
+            f"About {self.chosen.without_look} of {self.requests} requests are "
+            "answered without reading the rows again; the others read them, and are "
+            "answered too if the model keeps its rows.",
+            f"An attacker's best guess whether one person was removed, or the model "
+            f"retrained without them, improves from 50 % to at most "
+            f"{_percent(self.guess)} {self._seen()}.",
+            *self._describe_smaller(),
+        )
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What the figures rest on, in sentences."""
+        sampled = f"; up to {self.tried} were tried" * (self.tried < self.requests)
+        return (
+            "The data you will fit are like these, and about as many.",
+            f"Each request removes one {self.owner}, drawn at random{sampled}. People "
+            "who have much in common, or much influence, need the rows sooner.",
+            "The attacker knows everything but the noise: Phi(mu/2) of the Gaussian, "
+            "with the mu that the budget promises, whoever leaves.",
+            "These are public or older data; keep the figures private if the data are. "
+            "If you fit the model to these very rows, say so with "
+            'declare_tuned("suggest_budget"): no certificate covers a budget that was '
+            "chosen from its own rows.",
+        )
+
+    def table(self) -> str:
+        """Return score and requests by sigma as text."""
+        return align_columns(self._cells(), last_is_text=True)
+
+    def plot(self, path: str | Path | None = None) -> "Figure":
+        """Return score and requests by sigma as a figure; save it at ``path``.
+
+        Needs matplotlib: install the extra ``plots``.
+        """
+        figure = make_figure(11.0, 4.6)
+        left, right = figure.subplots(1, 2)
+        _draw_scores(left, self)
+        _draw_requests(right, self)
+        figure.suptitle(f"What noise costs and gives: {self.line}")
+        if path is not None:
+            figure.savefig(path, dpi=150)
+        return figure
+
+    def __str__(self) -> str:
+        words, assumed = map(_list_sentences, (self.sentences, self.assumed))
+        parts = [self.line, words, self.table(), f"Assumed:\n{assumed}"]
+        return "\n\n".join(parts) + "\n"
+
+    def _repr_html_(self) -> str:
+        return Card(
+            self.line,
+            " ".join(self.sentences),
+            tables=(tuple(self._cells()),),
+            folded=(("What this assumes", self.assumed),),
+        ).to_html()
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        free = f"{self.noise_free:.4f}"
+        lines: list[tuple[str, ...]] = [
+            ("sigma", self.metric, "lowest", "loss", "requests without a look"),
+            ("0", free, free, "0.0000", "no noise, no promise"),
+        ]
+        tried = {one.sigma: one for one in self.trials}
+        for sigma in SIGMAS:
+            shown: tuple[str, ...] = "-", "-", "-", "cannot be certified"
+            if one := tried.get(sigma):
+                figures = one.score, one.lowest, self.noise_free - one.score
+                mark = ", recommended" * (sigma == self.budget.sigma)
+                counted = f"{one.without_look} of {self.requests}{mark}"
+                shown = *(f"{figure:.4f}" for figure in figures), counted
+            lines.append((f"{sigma:g}", *shown))
+        return lines
+
+    def _describe_loss(self) -> str:
+        accuracy = self.metric == "accuracy"
+        times, unit = (100.0, "points") if accuracy else (1000.0, "thousandths")
+        free = (
+            f"{100.0 * self.noise_free:.1f} %" if accuracy else f"{self.noise_free:.3f}"
+        )
+        lost, most = (
+            f"{times * loss:.1f}" if times * loss >= 0.05 else "less than 0.1"
+            for loss in (
+                self.noise_free - self.chosen.score,
+                self.noise_free - self.chosen.lowest,
+            )
+        )
+        return (
+            f"loses about {lost} {unit} of {self.metric}, of {free} without noise "
+            f"({most} in the worst of {DRAWS} tries)"
+        )
+
+    def _describe_smaller(self) -> tuple[str, ...]:
+        """Say if less noise would answer as many requests."""
+        count = self.chosen.without_look
+        least = next(one.sigma for one in self.trials if one.without_look == count)
+        if least == self.budget.sigma:
+            return ()
+        return (f"sigma={least:g} answers as many with less noise.",)
+
+    def _seen(self) -> str:
+        if self.budget.releases is None:
+            return "by looking at a release"
+        return f"by looking at all {self.budget.releases} releases"
+
+
+def suggest_budget(
+    X: Any,
+    y: ArrayLike,
+    estimator: Advisable,
+    *,
+    subjects: Iterable[object] | None = None,
+    max_loss: float = 0.01,
+    requests: int = 1000,
+    **promise: Any,
+) -> Advice:
+    """Return the budget with the most noise whose loss of score you accept.
+
+    Parameters
+    ----------
+    X, y
+        Public or older data of the kind that the model will be fitted to.
+    estimator
+        The estimator you want to fit; it stays as it is.
+    subjects
+        The owner of each row. Without it every request removes one row.
+    max_loss
+        How much of the score the noise may cost: 0.01 is one point of accuracy, or
+        0.01 of R2.
+    requests
+        How many requests you expect before you fit the model again.
+    promise
+        What to promise: epsilon, delta, releases, and what else ``Budget`` takes but
+        sigma. What is not given is that of the estimator's budget, if it has one;
+        otherwise epsilon is 1, and delta the smaller of 1e-5 and the power of ten
+        below 1/(10 n).
+    """
+    _require_goal(max_loss, requests)
+    trials = Trials.of(estimator, X, y, subjects=subjects)
+    template = make_template(estimator, promise, n_people=len(trials.order))
+    if template.releases is not None and template.releases <= requests:
+        raise InvalidInput(
+            f"releases={template.releases} are too few for requests={requests}, each "
+            f"of which makes one; plan releases={requests + 1}, or expect fewer"
+        )
+    found: list[SigmaTrial] = []
+    refusal: NotCertifiable | None = None
+    with ProgressBar("trying sigmas", len(SIGMAS) + 1, shown=is_watched()) as bar:
+        free = float(trials.score_releases(None).mean())
+        bar.count()
+        for sigma in SIGMAS:
+            budget = replace(template, sigma=sigma)
+            try:
+                found.append(trials.try_budget(budget, requests))
+            except NotCertifiable as error:
+                refusal = error
+            bar.count()
+    if refusal is not None and not found:
+        raise refusal
+    return Advice(
+        budget=replace(template, sigma=choose_sigma(found, free, max_loss=max_loss)),
+        max_loss=max_loss,
+        requests=requests,
+        metric=trials.metric,
+        noise_free=free,
+        trials=tuple(found),
+        tried=len(trials.people_to_ask(requests)),
+        owner="row" if subjects is None else "person",
+    )
+
+
+def choose_sigma(
+    trials: Sequence[SigmaTrial], noise_free: float, *, max_loss: float
+) -> float:
+    """Return the largest sigma whose loss is accepted."""
+    accepted = [one.sigma for one in trials if noise_free - one.score <= max_loss]
+    if not accepted:
+        least = trials[0]
+        raise InvalidInput(
+            f"max_loss={max_loss:g}, but sigma={least.sigma:g}, the smallest that can "
+            f"be certified, costs {noise_free - least.score:.2g}; accept more, or "
+            "scale the columns to similar ranges"
+        )
+    return max(accepted)
+
+
+def make_template(
+    estimator: Advisable, promise: Mapping[str, Any], *, n_people: int
+) -> Budget:
+    """Return what to promise, as a budget whose sigma is still to be chosen."""
+    if "sigma" in promise:
+        raise InvalidInput(
+            f"sigma={promise['sigma']!r}; leave it out, because it is what you get"
+        )
+    own: Budget | None = estimator.get_params(deep=False).get("budget")
+    if own is None:
+        power = min(-5, floor(-log10(10.0 * n_people)))
+        own = Budget(delta=float(f"1e{power}"))
+    return replace(own, **promise)
+
+
+def _require_goal(max_loss: float, requests: int) -> None:
+    """Refuse a goal that makes no sense."""
+    if not max_loss > 0.0:
+        raise InvalidInput(
+            f"max_loss={max_loss!r}; give a positive number, such as 0.01"
+        )
+    if not (isinstance(requests, Integral) and requests >= 1):
+        raise InvalidInput(f"requests={requests!r}; give a positive integer")
+
+
+def _list_sentences(sentences: Iterable[str]) -> str:
+    """Return sentences as a list; a number stays beside its sign."""
+    lines = (
+        fill(one.replace(" %", "_%"), 80, initial_indent="- ", subsequent_indent="  ")
+        for one in sentences
+    )
+    return "\n".join(lines).replace("_%", " %")
+
+
+def _percent(share: float) -> str:
+    """Return a share in per cent, rounded up to one decimal."""
+    return f"{ceil(1000.0 * share) / 10.0:g} %"
+
+
+def _draw_scores(axes: "Axes", advice: Advice) -> None:
+    """Draw score by sigma, and how much of it may be lost."""
+    sigmas = [one.sigma for one in advice.trials]
+    means = [one.score for one in advice.trials]
+    lowest = [one.lowest for one in advice.trials]
+    axes.plot(sigmas, means, color=BLUE, marker="o", label="mean of the releases")
+    axes.fill_between(
+        sigmas, lowest, means, alpha=0.2, lw=0.0, label="down to the lowest"
+    )
+    free, allowed = advice.noise_free, advice.noise_free - advice.max_loss
+    axes.axhline(free, color="black", ls="--", label="without noise")
+    axes.axhline(allowed, color="black", ls=":", label="the loss you accept")
+    axes.axvline(advice.budget.sigma, color=ORANGE, ls=":", label="recommended")
+    axes.set(
+        xscale="log",
+        xlabel="sigma: standard deviation of the noise",
+        ylabel=advice.metric,
+        title=f"What noise costs: {advice.metric} of a release",
+        # What costs far more than you accept would flatten the rest.
+        ylim=(max(min(lowest), allowed - SHOWN_LOSS * advice.max_loss), None),
+    )
+    (show_shares if advice.metric == "accuracy" else end_at_one)(axes.yaxis)
+    axes.legend(frameon=False, loc="lower left")
+    axes.grid(alpha=0.25)
+
+
+def _draw_requests(axes: "Axes", advice: Advice) -> None:
+    """Draw the share of requests that need no look at the rows, by sigma."""
+    sigmas = [one.sigma for one in advice.trials]
+    shares = [one.without_look / advice.requests for one in advice.trials]
+    axes.plot(sigmas, shares, color=BLUE, marker="o")
+    axes.axvline(advice.budget.sigma, color=ORANGE, ls=":", label="recommended")
+    axes.set(
+        xscale="log",
+        xlabel="sigma: standard deviation of the noise",
+        ylabel=f"share of {advice.requests} requests",
+        title="What noise gives: requests without reading the rows",
+        ylim=(0.0, 1.0),
+    )
+    show_shares(axes.yaxis)
+    axes.legend(frameon=False, loc="lower right")
+    axes.grid(alpha=0.25)

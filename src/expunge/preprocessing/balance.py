@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""Balanced classes: weights that follow from how much weight each class has left.
+
+scikit-learn's class_weight="balanced" weighs every row of class c by
+
+    w_c = n / (k n_c),    n the weight of all rows, n_c that of the class, k classes.
+
+All of them change when one row leaves. The loss of the remaining rows is sum_c w_c L_c
+with L_c the sum over class c alone, so sums kept for each class give, by k numbers, the
+gradient, the Hessian and the moment under the present weights (docs/paper.md,
+"Preprocessing"). The total weight stays n. The class that shrinks gains weight: what
+bounds rounding grows by the largest of these gains.
+
+The n_c are exact sums, so that the weights are those that counting the remaining rows
+gives, to the last bit.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..core.arrays import Index, Private, Vector
+from ..core.linalg import Symmetric
+from ..core.objective import Objective, Rows
+from ..core.packing import stored
+from ..exceptions import UnknownRows
+from ..removal import State
+from ..removal.state import drop_gradient, drop_matrices, initial_state, keep_sums
+from ..removal.summary import Scales, summarise
+from .exact_sums import STRANGERS, UNIT, exact_sums
+
+
+@stored
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Balance(Private):
+    """The exact weight of each class, in units of 2^-UNIT."""
+
+    totals: tuple[int, ...]
+
+    @classmethod
+    def of(cls, rows: Rows, n_classes: int) -> "Balance":
+        """Return the weights of these rows by class."""
+        codes = codes_of(rows.y)
+        return cls(tuple(exact_sums([rows.weight], codes, n_bins=n_classes)))
+
+    def without(self, removed: Rows) -> "Balance":
+        """Return the weights without these rows."""
+        gone = Balance.of(removed, len(self.totals)).totals
+        left = tuple(a - b for a, b in zip(self.totals, gone, strict=True))
+        if min(left) < 0:
+            raise UnknownRows(STRANGERS)
+        return Balance(left)
+
+    @property
+    def total(self) -> float:
+        """n: the weight of all rows."""
+        return sum(self.totals) / (1 << UNIT)
+
+    def factors(self) -> Vector:
+        """Return w_c of each class; zero for one without weight."""
+        n, k = sum(self.totals), sum(1 for own in self.totals if own)
+        return np.array([n / (k * own) if own else 0.0 for own in self.totals])
+
+    def weigh(self, rows: Rows) -> Rows:
+        """Return the rows with their present weights."""
+        weight = rows.weight * self.factors()[codes_of(rows.y)]
+        return replace(rows, weight=weight)
+
+
+def codes_of(y: Vector) -> Index:
+    """Return the class of each row, from codes or from signs."""
+    return np.maximum(y, 0.0).astype(np.intp)
+
+
+def summarise_classes(
+    objective: Objective, rows: Rows, *, theta: Vector, weight: float
+) -> tuple[State, ...]:
+    """Return the sums over the rows of each class, in units of one common weight.
+
+    Parameters
+    ----------
+    objective, rows, theta
+        As ``summarise`` takes them, the rows without the weights of their classes.
+    weight
+        Of the anchor.
+    """
+    codes = codes_of(rows.y)
+    parts: list[State] = []
+    for code in range(int(codes.max(initial=0)) + 1):
+        own = rows.take(codes == code)
+        if not own.total_weight > 0.0:
+            parts.append(parts[-1])  # nothing of it counts: its factor is zero
+            continue
+        summary = summarise(objective, own, theta=theta)
+        part = keep_sums(initial_state(summary), summary, moment=True)
+        share = own.total_weight / weight
+        assert part.hessian is not None and part.moment is not None
+        parts.append(
+            part.replace(
+                gradient=share * part.gradient,
+                hessian=Symmetric(np.asfortranarray(share * part.hessian.lower)),
+                moment=Symmetric(np.asfortranarray(share * part.moment.lower)),
+                kinks=None if part.kinks is None else share * part.kinks,
+                anchor_weight=weight,
+            )
+        )
+    return tuple(parts)
+
+
+def drop_from_classes(parts: Sequence[State], removed: Rows) -> tuple[State, ...]:
+    """Return the sums of each class without these rows."""
+    codes = codes_of(removed.y)
+    left = list(parts)
+    for code in np.unique(codes).tolist():
+        own = removed.take(codes == code)
+        part = _with_room(left[code], own)
+        left[code] = drop_matrices(drop_gradient(part, own), own, spend=False)
+    return tuple(left)
+
+
+def _with_room(part: State, removed: Rows) -> State:
+    """Return a class with a row to spare: whether one is left is decided elsewhere."""
+    if part.n_rows > len(removed) and part.weight > removed.total_weight:
+        return part
+    return part.replace(
+        n_rows=part.n_rows + len(removed) + 1,
+        weight=part.weight + removed.total_weight + part.anchor_weight,
+    )
+
+
+@stored
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class ClassSums(Private):
+    """The sums over each class, and the weights of the classes at the anchor."""
+
+    parts: tuple[State, ...]
+    then: Balance
+
+    def without(self, removed: Rows) -> "ClassSums":
+        """Return the sums without these rows, given with their own weights alone."""
+        return replace(self, parts=drop_from_classes(self.parts, removed))
+
+    def combine(self, state: State, now: Balance) -> State:
+        """Return a state under the present weights of the classes.
+
+        Parameters
+        ----------
+        state
+            Of all rows, as updated with the weights at the anchor; its preconditioner,
+            anchor and counts stay.
+        now
+            The present weights.
+        """
+        pairs = [
+            (factor, part)
+            for factor, part in zip(now.factors().tolist(), self.parts, strict=False)
+            if factor
+        ]
+        kinks = None
+        if state.kinks is not None:
+            kinks = np.asarray(
+                sum(f * p.kinks for f, p in pairs if p.kinks is not None)
+            )
+        return state.replace(
+            gradient=np.asarray(sum(f * p.gradient for f, p in pairs)),
+            hessian=_add([(f, p.loss_hessian) for f, p in pairs]),
+            moment=_add([(f, p.moment) for f, p in pairs if p.moment is not None]),
+            kinks=kinks,
+            weight=now.total,
+            scales=_stretch(state.scales, _largest_gain(self.then, now)),
+            n_updates=state.n_updates + len(pairs),
+            unsolved=None,
+        )
+
+
+def _largest_gain(then: Balance, now: Balance) -> float:
+    """Return by how much a row can have gained in weight since the anchor."""
+    old, new = then.factors(), now.factors()
+    present = (new > 0.0) & (old > 0.0)
+    return max(1.0, float((new[present] / old[present]).max(initial=1.0)))
+
+
+def _stretch(scales: Scales, gain: float) -> Scales:
+    """Return the sizes of what is summed, after this gain in weight."""
+    return replace(
+        scales,
+        slope=gain * scales.slope,
+        square_norm=gain * scales.square_norm,
+        hessian=gain * scales.hessian,
+        moment=gain * scales.moment,
+    )
+
+
+def _add(terms: Sequence[tuple[float, Symmetric]]) -> Symmetric:
+    """Return the sum of matrices times factors."""
+    lower = sum(factor * matrix.lower for factor, matrix in terms)
+    return Symmetric(np.asfortranarray(lower))

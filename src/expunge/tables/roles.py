@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns with a role of their own: targets, weights, and ids of people.
+
+Ids are text and are normalised, so "007" stays "007". An id that a table tool may have
+written for a missing value, or as a float, is refused with its line: rows of unknown
+people would become one person, and "1003.0" is not the person "1003".
+"""
+
+import re
+from contextlib import suppress
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.arrays import Index, Vector
+from ..exceptions import InvalidInput
+from ..private_model.subjects import objection, person
+from .columns import NUMBER, REPLACE, Content, TableColumn
+from .files import (
+    MISSING,
+    MISSING_WORDS,
+    SUFFIXES,
+    TableFile,
+    format_names,
+    open_table,
+    read_bytes,
+    read_text,
+    refuse_separator,
+    require_regular_file,
+    shorten,
+)
+
+VALUE_MISSING = "a value is missing"
+FILL_IN = "fill it in, or remove the row"
+
+
+def find_targets(column: TableColumn) -> TableColumn:
+    """Return the column of targets as integers, numbers, booleans or words."""
+    words = column.clean(MISSING)
+    parsed = words.parse()
+    # A day is a class like any other word.
+    return words if parsed.content is Content.dates else parsed
+
+
+def take_targets(column: TableColumn) -> NDArray[Any]:
+    """Return targets, none of them missing: integers, floats or words."""
+    arrow = column.file.arrow
+    if column.content is Content.text:
+        return np.array(column.values.to_pylist(), dtype=np.str_)
+    if column.content not in (Content.integers, Content.numbers, Content.booleans):
+        what = f"it holds {column.values.type}"
+        raise column.make_error(what, advice="give numbers or words to predict")
+    numbers = column.to_floats("give numbers or words to predict")
+    if column.content is not Content.numbers:
+        with suppress(arrow.ArrowInvalid):  # integers beyond 64 bits stay floats
+            return np.asarray(column.values.cast(arrow.int64()).to_numpy())
+    return numbers
+
+
+def take_weights(column: TableColumn) -> Vector:
+    """Return weights: finite, not negative, and not all zero."""
+    weights = column.clean().parse().to_floats("give numbers as weights")
+    absent, negative = np.isnan(weights), weights < 0.0
+    if absent.any():
+        raise column.make_error(VALUE_MISSING, at=absent, advice=FILL_IN)
+    if negative.any():
+        what, advice = "a negative weight", "give zero or more"
+        raise column.make_error(what, at=negative, advice=advice)
+    if not weights.any():
+        raise column.make_error("every weight is zero", advice=REPLACE)
+    return weights
+
+
+def take_ids(column: TableColumn) -> list[str]:
+    """Return ids, normalised."""
+    arrow, words = column.file.arrow, column
+    if column.content is Content.integers:
+        words = replace(column, values=column.values.cast(arrow.string()))
+    if words.content is not Content.text:
+        what = f"ids are stored as {column.values.type}"
+        raise column.make_error(what, advice="store text or integers")
+    encoded = words.values.dictionary_encode("encode")
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    spellings = encoded.dictionary.to_pylist()
+    reasons = [_explain_id(word) for word in spellings]
+    for reason in filter(None, reasons):
+        at = np.array([one == reason for one in reasons])[codes]
+        what, advice = reason.split("; ")
+        raise column.make_error(what, at=at, advice=advice)
+    ids = [person(word) for word in spellings]
+    if column.file.is_text:
+        _refuse_float_ids(column, ids, codes=codes)
+    return [ids[code] for code in codes.tolist()]
+
+
+def read_ids(path: str | PathLike[str], column: str | None = None) -> list[str]:
+    """Return the ids listed in a file, normalised and in order.
+
+    A .txt file has one id per line and no header; blank lines are skipped. Other files
+    have a header, and a single column unless you name one. A header that contains a
+    digit or an @ must be named: it could be the first id of a list without a header,
+    and that person's request would be lost.
+
+    Parameters
+    ----------
+    path
+        A .txt file, or a table.
+    column
+        The column of ids; None if there is only one.
+    """
+    place = Path(path)
+    if place.suffix.lower() == ".txt":
+        return _read_lines(place, column)
+    file = open_table(place, (".txt", *SUFFIXES))
+    name = _find_only_column(file) if column is None else column
+    table = file.read_columns([name], [name])
+    return take_ids(TableColumn.of(file, table, name=name))
+
+
+def _explain_id(word: object) -> str | None:
+    """Return why a value cannot be an id and what to do; None if it can."""
+    reason = objection(word)
+    if reason is None and person(word) in MISSING_WORDS:
+        return f"it looks like a missing value; {FILL_IN}"
+    return reason
+
+
+def _refuse_float_ids(column: TableColumn, ids: list[str], *, codes: Index) -> None:
+    """Raise if ids were integers once: "1003.0" is not the person "1003"."""
+    numbers = [re.fullmatch(NUMBER, one) is not None for one in ids]
+    # "12e4" may be hexadecimal, unless all other ids are numbers too.
+    sign = r"[.eE]" if all(numbers) else r"\.|[eE][-+]"
+    marks = [re.search(sign, one) is not None for one in ids]
+    floats = np.array(numbers) & np.array(marks)
+    if floats.any():
+        what = "the id is written as a float"
+        advice = "write integers, or use a Parquet file if ids look like this"
+        raise column.make_error(what, at=floats[codes], advice=advice)
+
+
+def _read_lines(path: Path, column: str | None) -> list[str]:
+    """Return the lines of a text file as ids."""
+    if column is not None:
+        raise InvalidInput(f"{path} has no columns; omit --column {column!r}")
+    require_regular_file(path)
+    ids = []
+    lines = read_text(path, read_bytes(path)).split("\n")
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        reason = objection(line)
+        if reason is not None:
+            raise InvalidInput(f"{path}, line {number}: {reason}")
+        ids.append(person(line))
+    if not ids:
+        raise InvalidInput(f"{path} lists no ids; write one per line")
+    return ids
+
+
+def _find_only_column(file: TableFile) -> str:
+    """Return the name of the only column, if it cannot be an id."""
+    if len(file.names) != 1:
+        raise InvalidInput(
+            f"{file.path} has several columns, {format_names(file.names)}; say "
+            "with --column which one holds the ids"
+        )
+    name = file.names[0]
+    if not file.is_text:
+        return name
+    refuse_separator(file)
+    if re.search(r"[\d@]", name):
+        raise InvalidInput(
+            f"{file.path} starts with {shorten(name)}, which may be a header or an "
+            "id; give --column if it is the header, or use a .txt file without one"
+        )
+    return name

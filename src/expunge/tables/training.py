@@ -1,0 +1,360 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read the table that a model is fitted to: features, targets, people and weights."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.arrays import Index, Vector
+from ..exceptions import InvalidInput
+from ..preprocessing.description import Preprocessing
+from .columns import REPLACE, TableColumn
+from .files import INDEX, TableFile, format_names, locate_rows, open_table
+from .kinds import infer_category, infer_column
+from .roles import find_targets, take_ids, take_targets, take_weights
+from .schema import LEFT_OUT, ColumnSchema, Schema, build_transformer, make_column
+
+# A target with more distinct values than this is not guessed to be classes.
+MOST_CLASSES = 50
+ON_REQUEST = "as you asked"
+ENCODE = (
+    "mend it, declare the column a category in the schema, or leave it out with --drop"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roles:
+    """What columns are, beside features.
+
+    Attributes
+    ----------
+    target
+        The column to predict.
+    subject
+        The column of ids that say whose row it is; None if the rows are nobody's.
+    weight
+        The column of weights.
+    drop
+        Columns to leave out; they are not read.
+    category
+        Columns to take as words, whatever they look like.
+    task
+        "classification" or "regression"; None lets the target decide.
+    """
+
+    target: str
+    subject: str | None = None
+    weight: str | None = None
+    drop: tuple[str, ...] = ()
+    category: tuple[str, ...] = ()
+    task: str | None = None
+
+    @property
+    def named(self) -> list[str]:
+        """The columns that are read but are no features."""
+        named = (self.target, self.subject, self.weight)
+        return [name for name in named if name is not None]
+
+    @property
+    def spelled(self) -> set[str]:
+        """The columns of a CSV file to take as it spells them: 007 is no number."""
+        return {self.target, *self.category, *filter(None, [self.subject])}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingTable:
+    """Training data as an estimator takes them, and how they were read.
+
+    Attributes
+    ----------
+    X
+        The features as a pyarrow table: floats, NaN where one is missing, and words.
+    y
+        Targets (n,): integers, floats or words.
+    subjects
+        Whose row each one is, if a column says so.
+    weight
+        Weight of each row, if a column gives it.
+    schema
+        What each column is.
+    n_without_target
+        How many rows were left out because their target is missing.
+    guessed
+        Whether the schema was guessed from the rows, not given.
+    file, rows
+        The file, and where each row is in it.
+    """
+
+    X: Any
+    y: NDArray[Any]
+    subjects: list[str] | None
+    weight: Vector | None
+    schema: Schema
+    n_without_target: int = 0
+    guessed: bool = False
+    file: TableFile | None = None
+    rows: Index | None = None
+
+    def locate(self, places: Sequence[int]) -> str:
+        """Return where rows of this table are in its file."""
+        assert self.file is not None and self.rows is not None
+        return locate_rows(self.file, self.rows[list(places)].tolist())
+
+
+def read_table(
+    path: str | PathLike[str], roles: Roles, *, schema: Schema | None = None
+) -> TrainingTable:
+    """Return the rows of a file; every column without a role is a feature.
+
+    Rows without a target are left out, since nothing can be learnt from them; rows
+    without a person are refused.
+
+    Parameters
+    ----------
+    path
+        A CSV file (.csv, .tsv, also .gz), .parquet, .arrow or .feather.
+    roles
+        Which columns are the target, the ids and the weights.
+    schema
+        What the columns are; None decides it from the rows.
+    """
+    file = open_table(Path(path))
+    features = _find_features(file, roles, schema=schema)
+    text = roles.spelled
+    if schema is not None:
+        text |= {one.name for one in schema.used if not one.is_number}
+    names = [*features, *roles.named]
+    table = file.read_columns(names, text)
+    columns = {name: TableColumn.of(file, table, name=name) for name in names}
+    targets = find_targets(columns[roles.target])
+    keep = ~targets.find_missing()
+    _require_targets(targets, keep)
+    kept = {name: column.take(keep) for name, column in columns.items()}
+    y = take_targets(targets.take(keep))
+    subjects = None if roles.subject is None else take_ids(kept[roles.subject])
+    weight = None if roles.weight is None else take_weights(kept[roles.weight])
+    _require_variety(file, roles, y=y, subjects=subjects)
+    clean = {name: kept[name].clean() for name in features}
+    clean |= {name: clean[name].parse() for name in features if name not in text}
+    guessed = schema is None
+    if schema is None:
+        schema = _infer_schema(file, roles, columns=clean, y=y, subjects=subjects)
+    _require_task(targets.take(keep), schema, y=y)
+    X = file.arrow.table({one.name: _take(clean, one) for one in schema.used})
+    return TrainingTable(
+        X,
+        y,
+        subjects,
+        weight,
+        schema,
+        n_without_target=int((~keep).sum()),
+        guessed=guessed,
+        file=file,
+        rows=np.flatnonzero(keep),
+    )
+
+
+def describe_preprocessing(table: TrainingTable) -> Preprocessing:
+    """Return what a model does with the columns of a table, for ``preprocessing=``.
+
+    Beside what ``build_transformer`` says it says whether that was guessed from the
+    rows, and certificates of the model say so too.
+    """
+    from ..preprocessing.sklearn_steps import describe
+
+    described = describe(build_transformer(table.schema), table.X)
+    return replace(described, guessed=table.guessed)
+
+
+def guess_task(y: NDArray[Any]) -> str:
+    """Return what to do with a target: "classification" or "regression".
+
+    Two distinct values are classes, whatever they are, and so are up to 50 words or
+    whole numbers. Other numbers are amounts.
+    """
+    n_classes = len(set(y.tolist()))
+    if n_classes <= 2:
+        return "classification"
+    if y.dtype.kind == "f" or (y.dtype.kind in "iu" and n_classes > MOST_CLASSES):
+        return "regression"
+    if n_classes > MOST_CLASSES:
+        raise InvalidInput(
+            f"the target has {n_classes} different words, more than {MOST_CLASSES}; "
+            "choose another column with --target, or insist with --task classification"
+        )
+    return "classification"
+
+
+def _find_features(
+    file: TableFile, roles: Roles, *, schema: Schema | None
+) -> tuple[str, ...]:
+    """Return the columns to read as features; refuse names that do not fit."""
+    named = [*roles.named, *roles.drop]
+    for name in (*roles.named, *roles.category):
+        file.require_column(name)
+    for name in roles.drop:
+        if name not in file.names:
+            file.require_column(name)
+    for name in (*roles.named, *roles.category):
+        if (*named, *roles.category).count(name) > 1:
+            raise InvalidInput(
+                f"{file.path}: column {name!r} is used twice; give different columns "
+                "as target, subject and weight, and drop none of them"
+            )
+    features = tuple(name for name in file.names if name not in named)
+    if schema is not None:
+        return _match_schema(file, roles, schema=schema, features=features)
+    if not features:
+        raise InvalidInput(f"{file.path}: no column is left as a feature; drop fewer")
+    # Several columns without a name are left out together.
+    return tuple(name for name in features if name or features.count("") == 1)
+
+
+def _match_schema(
+    file: TableFile, roles: Roles, *, schema: Schema, features: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the columns that a schema uses; refuse what it does not describe."""
+    if schema.target != roles.target:
+        raise InvalidInput(
+            f"the schema is about the target {schema.target!r}, not {roles.target!r}; "
+            "give that as --target, or another schema"
+        )
+    if roles.task not in (None, schema.task):
+        raise InvalidInput(
+            f"the schema says {schema.task}, not {roles.task}; write the task into it"
+        )
+    if roles.category:
+        raise InvalidInput(
+            "--category with a schema; write the kind of the column into the schema"
+        )
+    used = [one.name for one in schema.used]
+    for name in used:
+        if name in roles.named or name in roles.drop:
+            raise InvalidInput(
+                f"the schema uses column {name!r}, which has another role or is "
+                'dropped; change its kind to "left out"'
+            )
+        file.require_column(name)
+    known = {one.name for one in schema.columns}
+    new = [name for name in features if name not in known and not INDEX.fullmatch(name)]
+    if new:
+        raise InvalidInput(
+            f"{file.path} has columns that the schema does not describe, "
+            f"{format_names(new)}; add them to it, or leave them out with --drop"
+        )
+    if not used:
+        raise InvalidInput("the schema uses no column; change the kind of some")
+    return tuple(used)
+
+
+def _infer_schema(
+    file: TableFile,
+    roles: Roles,
+    *,
+    columns: dict[str, TableColumn],
+    y: NDArray[Any],
+    subjects: list[str] | None,
+) -> Schema:
+    """Decide from all rows what each column is."""
+    people = None if subjects is None else _code_people(subjects)
+    found = []
+    for name in dict.fromkeys(file.names):
+        if name in roles.drop:
+            found.append(make_column(name, LEFT_OUT, why=ON_REQUEST))
+        elif name in roles.category:
+            found.append(infer_category(columns[name]))
+        elif name in columns:
+            found.append(infer_column(columns[name], people))
+        elif name not in roles.named:
+            found.append(make_column(name, LEFT_OUT, why="columns without a name"))
+    schema = Schema(roles.target, roles.task or guess_task(y), tuple(found))
+    if not schema.used:
+        reasons = ", ".join(f"{one.name!r} ({one.why})" for one in found[:3])
+        raise InvalidInput(
+            f"{file.path}: no column is left as a feature; left out are {reasons}; "
+            "give other columns, or say in a schema what they are"
+        )
+    return schema
+
+
+def _require_targets(targets: TableColumn, keep: NDArray[np.bool]) -> None:
+    """Raise if so many targets are missing that this is likely another column."""
+    if keep.sum() * 2 < len(keep):
+        n_missing = int((~keep).sum())
+        raise targets.make_error(
+            f"{n_missing} of {len(keep)} rows have no target",
+            advice="choose another column with --target, or remove these rows",
+        )
+
+
+def _require_task(targets: TableColumn, schema: Schema, *, y: NDArray[Any]) -> None:
+    """Raise if targets do not fit the task, or are none of the declared classes."""
+    if schema.task == "regression" and y.dtype.kind == "U":
+        what = "words, which a regression cannot predict"
+        advice = "choose another column, or --task classification"
+        raise targets.make_error(what, advice=advice)
+    if schema.classes is not None:
+        declared = set(schema.classes)
+        other = np.array([value not in declared for value in y.tolist()])
+        if other.any():
+            what, advice = "none of the declared classes", "mend it, or declare it too"
+            raise targets.make_error(what, at=other, advice=advice)
+
+
+def _require_variety(
+    file: TableFile,
+    roles: Roles,
+    *,
+    y: NDArray[Any],
+    subjects: list[str] | None,
+) -> None:
+    """Raise if there is nothing to predict, or nobody would be left."""
+    if (y == y[0]).all():
+        what, advice = "the same target in every row", "choose another column"
+        raise file.make_error(roles.target, what, advice=advice)
+    if subjects is not None and len(set(subjects)) == 1:
+        what = "every row belongs to the same person, so no row would be left"
+        advice = "choose the column that says whose row it is"
+        raise file.make_error(str(roles.subject), what, advice=advice)
+
+
+def _code_people(subjects: list[str]) -> Index:
+    """Return a code for each person, in order of appearance."""
+    codes: dict[str, int] = {}
+    return np.array([codes.setdefault(one, len(codes)) for one in subjects])
+
+
+def _take(columns: dict[str, TableColumn], feature: ColumnSchema) -> Any:
+    """Return a column as the model sees it, within what the schema declares."""
+    column = columns[feature.name]
+    if not feature.is_number:
+        words = column.to_words()
+        if feature.categories is not None:
+            _refuse_other_words(column, feature.categories, words=words)
+        return words
+    numbers = column.to_floats(ENCODE)
+    if feature.range is not None:
+        low, high = feature.range
+        outside = (numbers < low) | (numbers > high)
+        if outside.any():
+            what = f"a number outside the declared range, {low:g} to {high:g}"
+            raise column.make_error(what, at=outside, advice=REPLACE)
+    return numbers
+
+
+def _refuse_other_words(
+    column: TableColumn, declared: tuple[str, ...], *, words: Any
+) -> None:
+    """Raise if some words are none of the declared categories, and not missing."""
+    arrow = column.file.arrow
+    known = arrow.compute.is_in(words, value_set=arrow.array(declared, words.type))
+    other = ~np.asarray(known.to_numpy(zero_copy_only=False), dtype=bool)
+    other &= ~column.find_missing()
+    if other.any():
+        what, advice = "none of the declared categories", "mend it, or declare it too"
+        raise column.make_error(what, at=other, advice=advice)

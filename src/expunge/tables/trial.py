@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A trial: how well a model will do on people whom it has not seen.
+
+A tenth of the people, drawn by a keyed hash of their ids, is held out; a model of the
+others is scored on them and thrown away. Each person counts once, however many rows
+they have. The scores of the model and of a guess without features are means over P
+people of numbers between 0 and 1, so one of those people more or less moves the two
+scores by at most sqrt(2) / P together. Noise of standard deviation sqrt(2) / (P mu),
+with the mu of the budget, hides that (Dong, Roth and Su, Gaussian differential privacy,
+Theorem 1). The trial model is a release under the budget like any other. The guess, the
+most common class or the median of those not held out, is exact: a score is for whoever
+holds the table, not for publication.
+"""
+
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.arrays import Vector
+from ..exceptions import InvalidInput
+from ..private_model.subjects import owners_of
+from ..promise.budget import Budget
+from ..promise.noise import SECRET_BYTES, make_noise, random_bytes
+from ..selection.choice import folds_of
+from .training import TrainingTable
+
+N_PARTS = 10
+# Beyond this a score says nothing.
+LARGEST_NOISE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class TrialScore:
+    """What a trial found; every figure has noise.
+
+    Attributes
+    ----------
+    task
+        "classification": the share of rows whose class is right. "regression": the
+        share of rows in which the model is nearer to the truth than the guess.
+    score
+        Of the model.
+    guess
+        Of the most common class; a half for regression.
+    noise
+        Standard deviation of the noise on either.
+    """
+
+    task: str
+    score: float
+    guess: float
+    noise: float
+
+    def describe(self) -> str:
+        """Return the finding as a sentence."""
+        about = f"give or take {200 * self.noise:.1f} points of noise"
+        if self.task == "regression":
+            return (
+                "with people it has not seen, nearer to the truth than the median in "
+                f"about {self.score:.1%} of rows, {about}"
+            )
+        return (
+            f"with people it has not seen, right in about {self.score:.1%} of rows, "
+            f"where the most common class is in {self.guess:.1%}, {about}"
+        )
+
+
+def try_model(
+    estimator: Any, table: TrainingTable, *, key: bytes | None = None
+) -> TrialScore:
+    """Return how well an estimator does on people whom it has not seen.
+
+    Raises an ``ExpungeError`` where that cannot be told: too few people for the noise,
+    or a model that cannot be fitted without those held out.
+
+    Parameters
+    ----------
+    estimator
+        The estimator, which is not fitted here.
+    table
+        The rows.
+    key
+        Draws who is held out; None makes a new one.
+    """
+    from sklearn.base import clone
+
+    owners = owners_of(table.subjects, len(table.y))
+    secret = random_bytes(SECRET_BYTES) if key is None else key
+    held = folds_of(owners, secret, n_folds=N_PARTS) == 0
+    people = [owner for owner, out in zip(owners, held, strict=True) if out]
+    budget: Budget = estimator.budget or Budget()
+    noise = sqrt(2.0) / (max(len(set(people)), 1) * budget.gdp)
+    if noise > LARGEST_NOISE:
+        raise InvalidInput(
+            "too few people to try the model on some of them; the noise that hides "
+            "each of them would hide the score too"
+        )
+    learnt = _take(table, ~held)
+    model = clone(estimator)
+    model.fit(learnt.X, learnt.y, subjects=learnt.subjects, sample_weight=learnt.weight)
+    judged = _take(table, held)
+    right, guessed = _judge(judged, model.predict(judged.X), learnt=learnt.y)
+    exact = np.array([_mean_by_person(one, people) for one in (right, guessed)])
+    source = make_noise(Budget(sigma=noise), estimator.random_state)
+    score, guess = np.clip(exact + source.draw(2), 0.0, 1.0)
+    if table.schema.task == "regression":
+        guess = 0.5
+    return TrialScore(table.schema.task, float(score), float(guess), noise)
+
+
+def _judge(
+    judged: TrainingTable, predicted: NDArray[Any], *, learnt: NDArray[Any]
+) -> tuple[Vector, Vector]:
+    """Return for each row how right the model is, and a guess without features."""
+    y = judged.y
+    if judged.schema.task == "regression":
+        guess = np.median(learnt)
+        nearer = np.sign(np.abs(y - guess) - np.abs(y - predicted))
+        return (nearer + 1.0) / 2.0, np.full(len(y), 0.5)
+    values, counts = np.unique(learnt, return_counts=True)
+    common = values[np.argmax(counts)]
+    return (predicted == y).astype(float), (y == common).astype(float)
+
+
+def _mean_by_person(values: Vector, people: list[str]) -> float:
+    """Return the mean over people of the mean over each one's rows."""
+    _, places = np.unique(people, return_inverse=True)
+    sums, counts = np.bincount(places, weights=values), np.bincount(places)
+    return float(np.mean(sums / counts))
+
+
+def _take(table: TrainingTable, keep: NDArray[np.bool]) -> TrainingTable:
+    """Return some rows of a table."""
+    subjects, weight = table.subjects, table.weight
+    if subjects is not None:
+        subjects = [one for one, kept in zip(subjects, keep, strict=True) if kept]
+    return replace(
+        table,
+        X=table.X.filter(keep),
+        y=table.y[keep],
+        subjects=subjects,
+        weight=None if weight is None else weight[keep],
+    )

@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cards in a notebook: the promise, nothing private, and no markup of strangers."""
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn import config_context
+from sklearn.compose import ColumnTransformer
+from sklearn.preprocessing import StandardScaler
+
+import expunge
+from expunge import (
+    Budget,
+    Certificate,
+    LinearRegression,
+    LogisticRegression,
+    SoftmaxRegression,
+    TunedClassifier,
+    TunedRegressor,
+    residual,
+)
+from expunge.core.arrays import Private
+from expunge.display.cards import DARK, LIGHT, Card
+from expunge.linear_model.snapshots import private_model, snapshot_of
+from expunge.plan import PlanOptions, PlanReport
+from expunge.promise import card as promise_card
+
+BUDGET = Budget(epsilon=1.0, delta=1e-5, sigma=0.3)
+HOSTILE = "<script>alert('x')</script>\"&"
+N_PEOPLE, N_ROWS = 37, 74
+ESTIMATORS = (
+    *(LogisticRegression, SoftmaxRegression, LinearRegression),
+    *(TunedClassifier, TunedRegressor),
+)
+VOID = frozenset({"br", "input", "meta", "hr"})
+
+
+class Page(HTMLParser):
+    """The tags and the text of some HTML; unbalanced tags are an error."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self.open, f"never closed: {self.open}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert tag in VOID or self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open and "script" not in self.open:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def people() -> tuple[Any, Any, list[str]]:
+    rows = np.random.default_rng(3).normal(size=(N_ROWS, 4))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    who = [f"subject-{i // 2:03}" for i in range(N_ROWS)]
+    return rows, rows[:, 0] + 0.3 * rows[:, 1] > 0.0, who
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    X, y, who = people()
+    fitted = LogisticRegression(alpha=1e-2, budget=BUDGET).fit(X, y, who)
+    return fitted.forget(["subject-004"]).forget(["subject-011", "subject-030"])
+
+
+def private_figures(model: Any) -> Iterator[str]:
+    """Yield what no card may show, as text."""
+    private, record = private_model(model), model.record_
+    numbers = [record.radius, private.answer.radius.value]
+    state, draft = private.answer.state, private.answer.draft
+    numbers += [*residual(state, draft).tolist(), *draft.theta.tolist()]
+    numbers += list(record.timings.values())
+    for number in filter(None, numbers):
+        yield f"{number:.3g}"
+        yield f"{number:.6f}"
+        yield repr(float(number))
+    yield from ("subject-", record.salt.hex(), *record.decisions)
+    yield from map(str, (N_ROWS, N_PEOPLE, record.n_samples, N_ROWS - record.n_removed))
+
+
+def cards_of(model: Any) -> dict[str, str]:
+    bundle = model._repr_mimebundle_()
+    return {
+        "certificate": model.certificate_._repr_html_(),
+        "release": snapshot_of(model).public.release._repr_html_(),
+        "estimator": bundle["text/html"],
+        "record": model.record_._repr_html_(),
+        "private model": private_model(model)._repr_html_(),
+    }
+
+
+def test_card_states_the_promise_in_one_sentence(model: Any) -> None:
+    said = (
+        "Up to epsilon 1 and delta 1e-05, nobody who sees this release can tell it "
+        "from one retrained without the 3 people who left."
+    )
+    assert model.certificate_.state_promise() == said
+    for name in ("certificate", "release", "estimator"):
+        page = Page(cards_of(model)[name])
+        assert said in page.text
+        for sentence in (
+            *model.certificate_.not_covered,
+            *model.certificate_.assumptions,
+        ):
+            assert " ".join(sentence.split()) in page.text
+        assert [tag for tag, _ in page.tags].count("details") >= 2
+    assert "open" not in dict(page.tags)["details"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"n_subjects_removed": 0}, "this release can tell it from one retrained from"),
+        ({"n_subjects_removed": 1}, "without the 1 person who left."),
+        ({"releases": 12}, "nobody who sees all 12 releases can tell them from"),
+        ({"status": "radius-only", "selection": "not covered"}, "a choice was made by"),
+        ({"status": "radius-only"}, "Nothing is promised: the noise came from a seed"),
+    ],
+)
+def test_sentence_follows_the_certificate(
+    changes: dict[str, Any], words: str, model: Any
+) -> None:
+    certificate: Certificate = model.certificate_.replace(**changes)
+    assert words in certificate.state_promise()
+    assert words in Page(certificate._repr_html_()).text
+    void = certificate.status == "radius-only"
+    assert ("var(--orange)" in certificate._repr_html_().split("</style>")[1]) is void
+
+
+def test_model_without_a_budget_says_that_nothing_is_promised() -> None:
+    X, y, who = people()
+    fitted = LogisticRegression().fit(X, y, who)
+    text = Page(fitted._repr_html_()).text
+    assert promise_card.NO_BUDGET in text and "Up to epsilon" not in text
+
+
+def test_cards_show_nothing_private(model: Any) -> None:
+    shown = cards_of(model)
+    for name, text in shown.items():
+        visible = Page(text).text
+        for figure in private_figures(model):
+            # A count may occur inside a longer number, never as a number of its own.
+            found = re.search(rf"(?<![\w.]){re.escape(figure)}(?![\w.])", visible)
+            assert found is None, f"{name}: {figure}"
+        assert "radius" not in visible
+
+
+def test_the_search_for_private_figures_finds_them(model: Any) -> None:
+    record = model.record_
+    leak = f"{record.radius:.3g} {record.n_samples} subject-004"
+    assert sum(figure in leak for figure in private_figures(model)) >= 3
+
+
+def test_a_private_value_says_only_that_it_is_private(model: Any) -> None:
+    for value in (model.record_, private_model(model), private_model(model).answer):
+        page = Page(value._repr_html_())
+        assert page.text == f"{type(value).__name__} private"
+
+
+def private_types(kind: type[Private] = Private) -> set[type[Private]]:
+    """Return every private type of the package."""
+    for module in pkgutil.walk_packages(expunge.__path__, "expunge."):
+        if not module.name.endswith("__main__") and ".migrations." not in module.name:
+            importlib.import_module(module.name)
+    found, waiting = set(), [kind]
+    while waiting:
+        below = waiting.pop().__subclasses__()
+        found |= set(below)
+        waiting += below
+    return {each for each in found if each.__module__.startswith("expunge.")}
+
+
+def test_every_private_type_has_the_private_card() -> None:
+    """A type that shows more must be named here, with a test of what it shows."""
+    kinds = private_types()
+    assert len(kinds) > 50
+    showing = {kind for kind in kinds if kind._repr_html_ is not Private._repr_html_}
+    assert {kind.__name__ for kind in showing} == {PlanReport.__name__}
+
+
+@pytest.fixture(scope="module")
+def report(model: Any) -> PlanReport:
+    options = PlanOptions(public=True, draws=2, factors=(1.0, 3.0))
+    planned: PlanReport = model.plan(options)
+    return planned
+
+
+def test_plan_shows_figures_of_public_rows(report: PlanReport) -> None:
+    page = Page(report._repr_html_())
+    for limit in report.limits:
+        assert f" {limit.without_rows} {limit.with_rows} {limit.then}" in page.text
+    for each in (report.noise_free, *report.noised):
+        assert f"{each.sigma:g} {each.score:.4f} {each.lowest:.4f}" in page.text
+    assert f"Of {report.n_samples} rows, " in page.text
+    assert "noise takes the accuracy from" in page.text
+    assert all(note in page.text for note in report.not_covered)
+    assert "noise takes" not in replace(report, noised=())._repr_html_()
+
+
+def test_plan_of_other_rows_hides_them(report: PlanReport) -> None:
+    hidden = Page(replace(report, public=False)._repr_html_()).text
+    assert "Private: these figures depend on rows." in hidden
+    terms = "newton, epsilon=1, delta=1e-05, sigma=0.3, each release"
+    assert terms in hidden
+    assert not any(mark.isdigit() for mark in hidden.replace(terms, ""))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        LogisticRegression,
+        SoftmaxRegression,
+        TunedClassifier,
+        LinearRegression,
+        TunedRegressor,
+    ],
+)
+def test_every_estimator_shows_diagram_and_promise(kind: Any) -> None:
+    X, y, who = people()
+    unfitted = kind(budget=BUDGET)
+    assert "expunge-card" not in unfitted._repr_html_()
+    fitted = unfitted.fit(X, y.astype(int), who)
+    for shown in (fitted._repr_html_(), fitted._repr_mimebundle_()["text/html"]):
+        assert shown.startswith("<style>.sk-global")
+        assert f"<b>{kind.__name__}</b>\n<p>Up to epsilon" in shown
+    with config_context(display="text"):
+        assert "text/html" not in fitted._repr_mimebundle_()
+        assert not hasattr(fitted, "_repr_html_")
+
+
+def test_preprocessing_is_in_the_diagram() -> None:
+    X, y, who = people()
+    table = pd.DataFrame(X, columns=[f"{HOSTILE}{i}" for i in range(4)])
+    columns = [(HOSTILE, StandardScaler(), list(table))]
+    fitted = LogisticRegression(
+        preprocessing=ColumnTransformer(columns), alpha=1e-2, budget=BUDGET
+    )
+    fitted.fit(table, y, who).forget([who[8]])
+    shown = fitted._repr_html_()
+    assert "preprocessing: ColumnTransformer" in shown and "StandardScaler" in shown
+    assert "without the 1 person who left." in shown
+    assert "<script>alert" not in shown
+    visible = Page(shown).text
+    for figure in private_figures(fitted):
+        assert not re.search(rf"(?<![\w.]){re.escape(figure)}(?![\w.])", visible)
+
+
+def test_a_copy_is_shown_like_the_model(model: Any) -> None:
+    copied = deepcopy(model)
+    assert not hasattr(copied, "record_")
+    ours, theirs = model._repr_html_(), copied._repr_html_()
+    cut = ours.index("<style>\n.expunge-card")
+    assert ours[cut:] == theirs[theirs.index("<style>\n.expunge-card") :]
+
+
+def test_cards_are_the_same_each_time(model: Any) -> None:
+    for value in (model.certificate_, model.record_, snapshot_of(model).public.release):
+        assert value._repr_html_() == value._repr_html_()
+    again = Certificate.from_json(model.certificate_.to_json())
+    assert again._repr_html_() == model.certificate_._repr_html_()
+
+
+def test_hostile_names_are_text() -> None:
+    X, y, who = people()
+    table = pd.DataFrame(X, columns=[f"{HOSTILE}{i}" for i in range(4)])
+    labels = np.where(y, HOSTILE, "plain")
+    fitted = LogisticRegression(budget=BUDGET, classes=[HOSTILE, "plain"])
+    fitted.fit(table, labels, who)
+    fitted.declare_tuned(HOSTILE)
+    certificate = fitted.certificate_.replace(
+        mechanism=HOSTILE,
+        not_covered=(*fitted.certificate_.not_covered, HOSTILE),
+        assumptions=(HOSTILE,),
+    )
+    everything = Card(
+        HOSTILE, HOSTILE, facts=((HOSTILE,) * 2,), tables=(((HOSTILE,),) * 2,),
+        folded=((HOSTILE, (HOSTILE,)),),
+    )  # fmt: skip
+    card_texts = certificate._repr_html_(), everything.to_html()
+    for text in card_texts:
+        page = Page(text)
+        assert "script" not in dict(page.tags) and HOSTILE in page.text
+    assert card_texts[1].count("&lt;script&gt;") == 8
+    assert "<script>alert" not in fitted._repr_html_()
+
+
+def test_cards_fetch_nothing_and_are_small(model: Any) -> None:
+    for text in (model.certificate_._repr_html_(), model.record_._repr_html_()):
+        assert not re.search(r"https?:|src=|href=|@import|url\(", text)
+        assert len(text) < 6000
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance of a colour, as WCAG 2 defines it."""
+    digits = colour * 2 if len(colour) == 3 else colour
+    parts = [int(digits[i : i + 2], 16) / 255.0 for i in (0, 2, 4)]
+    linear = [
+        p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
+def test_text_is_readable_in_light_and_dark(palette: str) -> None:
+    colours = dict(re.findall(r"--(\w+): #(\w+);", palette))
+    paper = luminance(colours["card"])
+    for name in ("ink", "muted", "blue", "orange", "green"):
+        ink = luminance(colours[name])
+        contrast = (max(ink, paper) + 0.05) / (min(ink, paper) + 0.05)
+        assert contrast >= 4.5, name  # WCAG 2, level AA

@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model that was removed: nothing of its rows is left, and it does not come back."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from expunge.exceptions import InvalidInput, NeedsRestore
+from expunge.ledger import ModelRemoved, check_receipt
+from expunge.registry import (
+    ErasureRequest,
+    Registry,
+    completion,
+    rebuild_journal,
+)
+from expunge.registry.context import Context
+from expunge.registry.statements import Statement
+from expunge.registry.storage import Checkpoints, Store, Vault
+from expunge.registry.storage.tables import upgrade_tables
+from tests.registries import (
+    by_name,
+    data,
+    data_without,
+    dump_of,
+    estimator,
+    put_back,
+    registry_at,
+    require_consistent,
+)
+
+ONE = "a" * 32
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a registry that was copied after one request."""
+    folder = tmp_path / "registry"
+    with registry_at(folder) as registry:
+        registry.forget(["person 1"])
+    shutil.copytree(folder, tmp_path / "backup")
+    return folder
+
+
+def require_removed(registry: Registry, folder: Path) -> None:
+    """See that of the model "half" nothing is left but certificates."""
+    assert registry.models.names() == ["all"]
+    assert [model.name for model in registry.status().models] == ["all"]
+    held = registry.requests.find_models(["person 3", "person 50"])
+    assert held == {"person 3": ("all",), "person 50": ("all",)}
+    files = [path.name for path in (folder / "checkpoints").iterdir()]
+    assert not [name for name in files if "half" in name]
+    assert "half" not in (folder / "keys" / "vault.json").read_text()
+    with registry._context.store.read() as connection:
+        for table in ("rows", "pages"):
+            query = f"SELECT count(*) FROM {table} WHERE model = 'half'"
+            assert connection.exec_driver_sql(query).scalar() == 0
+        query = "SELECT count(*) FROM releases WHERE model = 'half' AND %s"
+        for kept in ("content IS NOT NULL", "superseded IS NULL"):
+            assert connection.exec_driver_sql(query % kept).scalar() == 0
+    removals = [e for e in registry.ledger.entries() if isinstance(e, ModelRemoved)]
+    assert [entry.model for entry in removals] == ["half"]
+    require_consistent(registry)
+
+
+class TestRemoving:
+    def test_leaves_certificates_and_an_entry(self, folder: Path) -> None:
+        with Registry.open(folder) as registry:
+            last = registry.model("half").certificate_.digest()
+            registry.models.remove("half")
+            require_removed(registry, folder)
+            *_, entry = registry.ledger.entries()
+            assert isinstance(entry, ModelRemoved) and entry.certificate == last
+            registry.forget(["person 4"])
+        with Registry.open(folder) as registry:
+            require_removed(registry, folder)
+
+    def test_on_the_server_too(self, tmp_path: Path, database_url: str) -> None:
+        with registry_at(tmp_path / "registry", database_url) as registry:
+            registry.models.remove("half")
+            require_removed(registry, tmp_path / "registry")
+
+    def test_rows_cannot_be_read_with_the_files_of_before(self, folder: Path) -> None:
+        """The key is gone, so an old copy of the checkpoint is noise."""
+        with Registry.open(folder) as registry:
+            (file,) = (folder / "checkpoints").glob("half.*")
+            copy = file.read_bytes()
+            registry.models.remove("half")
+        file.write_bytes(copy)
+        sealed = Checkpoints(folder / "checkpoints", Vault(folder / "keys/vault.json"))
+        with pytest.raises(NeedsRestore, match="holds no key of model 'half'"):
+            sealed.read(file.name)
+
+    @pytest.mark.parametrize(
+        "act",
+        [
+            lambda one: one.model("half"),
+            lambda one: one.models.remove("half"),
+            lambda one: one.models.reanchor("half"),
+            lambda one: one.models.record("half"),
+            lambda one: one.models.plan("half"),
+            lambda one: one.models.ship("half", "x.safetensors"),
+            lambda one: one.models.withdraw("half", 1),
+            lambda one: one.models.refit("half", estimator(), **by_name(data())),
+            lambda one: one.fit("half", estimator(), **by_name(data())),
+        ],
+    )
+    def test_is_for_good(self, folder: Path, act: Callable[[Registry], Any]) -> None:
+        with Registry.open(folder) as registry:
+            registry.models.remove("half")
+            before = registry.ledger.export()
+            with pytest.raises(InvalidInput, match=r"removed|never shipped"):
+                act(registry)
+            assert registry.ledger.export() == before
+
+    def test_unknown_models_are_refused(self, folder: Path) -> None:
+        with Registry.open(folder) as registry:
+            with pytest.raises(InvalidInput, match="no model 'x'; there are all, half"):
+                registry.models.remove("x")
+
+    def test_waiting_requests_are_applied_to_the_rest(self, folder: Path) -> None:
+        X, y, owners = data_without("person 1")
+        with Registry.open(folder) as registry:
+            registry.models.refit(
+                "all", estimator(), X[60:], y[60:], subjects=owners[60:]
+            )
+            asked = [ErasureRequest(("person 3",), ONE), ErasureRequest(("person 50",))]
+            registry.requests.accept(asked)
+            registry.models.remove("half")  # where person 3 was, and nowhere else
+            registry.requests.apply()
+            receipt = registry.requests.receipt(ONE) or ""
+            verdict = check_receipt(receipt, registry.keys.public_pem())
+            assert verdict.stands and "Models changed: none" in verdict.says
+            assert registry.requests.find_forgotten(["person 3", "person 4"]) == (
+                "person 3",
+            )
+            require_consistent(registry)
+
+    def test_what_left_is_listed_until_it_is_withdrawn(
+        self, folder: Path, tmp_path: Path
+    ) -> None:
+        with Registry.open(folder) as registry:
+            left = registry.models.ship("half", tmp_path / "half.safetensors")
+            registry.models.remove("half")
+            (out,) = registry.status().outstanding
+            assert (out.model, out.number) == ("half", left.number)
+            registry.models.withdraw("half", left.number)
+            assert registry.status().outstanding == ()
+            require_removed(registry, folder)
+
+    def test_a_model_whose_budget_was_spent(self, tmp_path: Path, folder: Path) -> None:
+        """Restored, it has an empty checkpoint and no release."""
+        with Registry.open(folder) as registry:
+            context = registry._context
+            with context.hold_lock(1.0), context.write_in_turn() as connection:
+                connection.exec_driver_sql(
+                    "UPDATE releases SET content = NULL WHERE model = 'half'"
+                )
+            registry.models.remove("half")
+            require_removed(registry, folder)
+
+
+class TestCrashes:
+    @pytest.mark.parametrize(
+        ("place", "name"),
+        [
+            (Store, "erase_deleted"),
+            (Checkpoints, "destroy_old"),
+            (Vault, "_write"),
+            (completion, "_make_statement"),
+            (completion, "write_statement"),
+        ],
+    )
+    def test_the_next_process_finishes_it(
+        self, folder: Path, place: Any, name: str
+    ) -> None:
+        def crash(*given: object, **named: object) -> None:
+            raise KeyboardInterrupt
+
+        with Registry.open(folder) as registry:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(place, name, crash)
+                with pytest.raises(KeyboardInterrupt):
+                    registry.models.remove("half")
+        with Registry.open(folder) as registry:
+            assert registry.models.names() == ["all"]
+            registry.forget(["person 4"])
+            require_removed(registry, folder)
+
+    def test_between_journal_and_store(self, folder: Path) -> None:
+        def state_alone(context: Context, statement: Statement) -> None:
+            context.journal.append([statement.to_line()])
+            raise KeyboardInterrupt
+
+        with Registry.open(folder) as registry:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(completion, "write_statement", state_alone)
+                with pytest.raises(KeyboardInterrupt):
+                    registry.models.remove("half")
+        with Registry.open(folder) as registry:
+            registry.forget(["person 4"])
+            require_removed(registry, folder)
+
+
+class TestBackups:
+    def test_from_before_bring_nothing_back(self, folder: Path, tmp_path: Path) -> None:
+        with Registry.open(folder) as registry:
+            registry.forget(["person 2"])  # a release of "half" that is lost too
+            registry.models.remove("half")
+            entries = registry.ledger.export()
+        for path in folder.glob("expunge.db*"):
+            path.unlink()
+        with Registry.restore(folder, tmp_path / "backup") as registry:
+            require_removed(registry, folder)
+            assert registry.ledger.export().startswith(entries)
+            assert registry.requests.find_models(["person 2"]) == {"person 2": ()}
+            registry.forget(["person 4"])
+
+    def test_from_before_the_fit_are_good_if_it_was_removed(
+        self, folder: Path, tmp_path: Path
+    ) -> None:
+        with Registry.open(folder) as registry:
+            rest = by_name(data_without("person 1"))
+            registry.fit("third", estimator(), **rest)
+            registry.forget(["person 2"])
+            registry.models.remove("third")
+        with Registry.restore(folder, tmp_path / "backup") as registry:
+            assert registry.models.names() == ["all", "half"]
+            with pytest.raises(InvalidInput, match="was removed"):
+                registry.model("third")
+            require_consistent(registry)
+        (folder / "journal").unlink()
+        rebuild_journal(folder)  # which needs every certificate
+        with Registry.open(folder) as registry:
+            registry.forget(["person 4"])
+            require_consistent(registry)
+
+    def test_of_the_database_alone_are_refused(
+        self, folder: Path, tmp_path: Path
+    ) -> None:
+        with Registry.open(folder) as registry:
+            dump = dump_of(registry._context.store)
+            registry.models.remove("half")
+            put_back(registry._context.store, dump)
+            with pytest.raises(NeedsRestore, match="expunge restore BACKUP"):
+                registry.status()
+        # With its keys, the journal alone knows.
+        shutil.copy(tmp_path / "backup/keys/vault.json", folder / "keys/vault.json")
+        with pytest.raises(NeedsRestore, match=r"removals of models \(1\)"):
+            Registry.open(folder)
+        with Registry.restore(folder, tmp_path / "backup") as registry:
+            require_removed(registry, folder)
+
+    def test_with_a_rebuilt_journal(self, folder: Path, tmp_path: Path) -> None:
+        with Registry.open(folder) as registry:
+            registry.models.remove("half")
+        (folder / "journal").unlink()
+        rebuild_journal(folder)
+        with Registry.open(folder) as registry:
+            require_removed(registry, folder)
+        with Registry.restore(folder, tmp_path / "backup") as registry:
+            require_removed(registry, folder)
+
+
+def test_an_older_registry_is_brought_up_to_date(folder: Path) -> None:
+    with Registry.open(folder) as registry:
+        with registry._context.store.write() as connection:
+            for column in ("removed", "sequence"):
+                connection.exec_driver_sql(f"ALTER TABLE models DROP COLUMN {column}")
+            connection.exec_driver_sql("UPDATE alembic_version SET version_num='0001'")
+        upgrade_tables(registry._context.store)
+        registry.models.remove("half")
+        require_removed(registry, folder)
