@@ -38,11 +38,3 @@ def mean_and_deviation(column: Array, weight: Array) -> tuple[float, float]:
     square = zeroth * second - first * first
     root = isqrt(square << (2 * BITS))
     return mean, root / ((zeroth * x_below) << BITS)
-
-
-def standardise(X: Array, weight: Array) -> Array:
-    """Return the columns minus their means, divided by their deviations."""
-    figures = [mean_and_deviation(column, weight) for column in X.T]
-    mean = np.array([m for m, _ in figures])
-    scale = np.array([s if s != 0.0 else 1.0 for _, s in figures])
-    return np.asarray((X - mean) / scale)

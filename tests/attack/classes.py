@@ -15,7 +15,6 @@ from sklearn.preprocessing import StandardScaler
 
 from . import draws
 from .adopted import READERS, Given, adopt_model
-from .arithmetic import standardise
 from .draws import CLASSIFIERS, Generator, Task, chance, pick
 from .estimators import (
     WORDS,
@@ -30,6 +29,7 @@ from .judge import Checker, Refusal
 from .losses import Array, Loss
 from .oracle import Aim, Sample, minimise
 from .peek import draft_of
+from .raw_tables import standardise
 
 
 def attack(rng: Generator, checker: Checker) -> None:
@@ -66,7 +66,7 @@ def attack_adopted(rng: Generator, checker: Checker) -> None:
 
 def scikit_learn_on_the_rest(given: Given, stay: Array) -> tuple[Aim, Sample, Array]:
     """Return what scikit-learn would minimise: two classes share one predictor."""
-    rest = given.sample.take(stay)
+    rest = given.remaining(stay)
     classes, codes = np.unique(given.labels[stay], return_inverse=True)
     if len(classes) == 2:
         y = 2.0 * codes - 1.0
@@ -197,7 +197,7 @@ class ModelCase:
             checker.check(False, f"classes {model.classes_}, a fit has {classes}")
             return
         if self.scaled:
-            Z = standardise(rest.X, rest.weight)
+            Z = standardise(rest.X)
             rest = Sample(Z, rest.y, rest.weight)
         theta, record = draft_of(model), model.record_
         truth = minimise(aim, rest, task.sample.total, theta)

@@ -14,7 +14,7 @@ from .core import MECHANISMS, penalty_of
 from .draws import Generator, Task, chance, pick
 from .judge import Checker, Refusal
 from .losses import Array, Loss
-from .oracle import Aim, Sample, minimise
+from .oracle import LONG, Aim, Sample, minimise
 from .peek import draft_of
 
 WORDS = np.array(["ash", "birch", "cedar", "elm"])
@@ -68,6 +68,16 @@ def estimator(rng: Generator, task: Task, **changes: Any) -> Any:
     settings["loss"] = words.get(aim.loss.name)
     face = LogisticRegression if task.classes else LinearRegression
     return face(**settings | changes)
+
+
+def balance(words: Array, weight: Array) -> Array:
+    """Return weights under which every class weighs the same, and all as before."""
+    factors, found = np.empty(len(weight)), np.unique(words)
+    total = weight.astype(LONG).sum()
+    for word in found:
+        own = words == word
+        factors[own] = float(total / weight[own].astype(LONG).sum() / len(found))
+    return np.asarray(weight * factors)
 
 
 def retraining_problem(task: Task, stay: Array) -> tuple[Aim, Sample, Array]:

@@ -14,6 +14,7 @@ from . import draws
 from .draws import Generator, Task, chance, pick
 from .estimators import (
     RequestMaker,
+    balance,
     check_against_fit,
     empties_a_class,
     estimator,
@@ -23,7 +24,7 @@ from .estimators import (
 )
 from .judge import Checker
 from .losses import Array
-from .oracle import LONG, Sample
+from .oracle import Sample
 from .raw_tables import RawTable, awkward_rows, draw_table
 from .streams import reload_model
 
@@ -141,7 +142,9 @@ def check_release(checker: Checker, model: Any, piped: Piped, stay: Array) -> No
     aim, rest, classes = retraining_problem(piped.task, stay)
     sample = replace(piped.sample(stay), y=rest.y)
     if piped.balanced:
-        sample = replace(sample, weight=balance(labels_of(piped.task)[stay], sample))
+        sample = replace(
+            sample, weight=balance(labels_of(piped.task)[stay], sample.weight)
+        )
     public = public_model(model)
     assert public is not None and public.preprocessing is not None
     encoded = public.preprocessing.encode(piped.task.sample.X[stay])
@@ -151,17 +154,6 @@ def check_release(checker: Checker, model: Any, piped: Piped, stay: Array) -> No
         check_against_fit(
             checker, model, (aim, sample, classes), piped.task.sample.total
         )
-
-
-def balance(words: Array, sample: Sample) -> Array:
-    """Return weights under which every class weighs the same, and all as before."""
-    weight, found = sample.weight, np.unique(words)
-    factors = np.empty(len(weight))
-    for word in found:
-        own = words == word
-        share = weight.astype(LONG).sum() / weight[own].astype(LONG).sum()
-        factors[own] = float(share / len(found))
-    return np.asarray(weight * factors)
 
 
 def is_near(found: Array, expected: Array, doubt: float = 1e-11) -> bool:

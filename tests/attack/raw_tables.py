@@ -83,6 +83,13 @@ def is_constant(mean: float, deviation: float, n_rows: int) -> bool:
     return bool(square <= noise * square + (noise * mean) ** 2)
 
 
+def standardise(X: Array, rows: Array | None = None) -> Array:
+    """Return columns less their means over their deviations, learned from some rows."""
+    scaling, rows = Scaling("standard"), X if rows is None else rows
+    centre, size, _ = np.array([scaling.learn(column) for column in rows.T]).T
+    return np.asarray((X - centre) / size)
+
+
 @dataclass(frozen=True, eq=False)
 class Numbers:
     """A column of numbers: what fills its gaps, and how it is scaled."""

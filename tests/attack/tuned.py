@@ -8,6 +8,7 @@ from math import inf, isfinite
 from typing import Any
 
 import numpy as np
+from sklearn.preprocessing import StandardScaler
 
 from expunge.linear_model.tuned import TunedClassifier, TunedRegressor
 
@@ -24,6 +25,7 @@ from .estimators import (
 from .judge import Checker
 from .losses import Array
 from .oracle import LONG, Aim, Problem, Sample, minimise
+from .raw_tables import standardise
 
 KEY = b"fixed beforehand"
 LOSSES = ("logistic", "one-vs-rest", "squared", "huber", "hinge")
@@ -31,10 +33,27 @@ LOSSES = ("logistic", "one-vs-rest", "squared", "huber", "hinge")
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """Candidates in order of preference, and how many folds; None leaves one out."""
+    """How a model is tuned.
+
+    Attributes
+    ----------
+    pairs
+        Candidates in order of preference.
+    n_folds
+        How many folds; None leaves one out.
+    scaled
+        Whether a scaler comes first, learned again in every fold.
+    """
 
     pairs: list[tuple[float, float]]
     n_folds: int | None
+    scaled: bool = False
+
+    def prepare(self, sample: Sample, rows: Array | None = None) -> Sample:
+        """Return rows as the model sees them, scaled by what other rows teach."""
+        if not self.scaled:
+            return sample
+        return replace(sample, X=standardise(sample.X, rows))
 
 
 @dataclass(frozen=True)
@@ -88,7 +107,8 @@ def draw_rule(rng: Generator) -> tuple[Task, Rule]:
     if aim.groups is None and aim.l1_ratio > 0.0:
         ratios = [0.0, aim.l1_ratio] if chance(rng, 0.5) else [aim.l1_ratio]
     pairs = sorted(((float(a), r) for a in alphas for r in ratios), reverse=True)
-    rule = Rule(pairs, None if loo else int(rng.integers(2, 5)))
+    scaled = not loo and aim.groups is None and chance(rng, 0.3)
+    rule = Rule(pairs, None if loo else int(rng.integers(2, 5)), scaled)
     return Task(aim, sample, draws.owners(rng, n)), rule
 
 
@@ -109,6 +129,8 @@ def tuner(rng: Generator, task: Task, rule: Rule) -> Any:
         "random_state": 1,
         "loss": words.get(aim.loss.name),
     }
+    if rule.scaled:
+        settings["preprocessing"] = StandardScaler()
     if aim.groups is None:
         settings["l1_ratios"] = sorted({ratio for _, ratio in rule.pairs})
     else:
@@ -128,7 +150,7 @@ def check_release(
     check_against_fit(
         checker,
         model,
-        (at_choice, rest, classes),
+        (at_choice, rule.prepare(rest), classes),
         rest.total,
         f"alpha {chosen[0]:.3g}: ",
     )
@@ -136,7 +158,7 @@ def check_release(
         return
     folds = folds_of(task.owners[stay], rule.n_folds)
     scores = [
-        score_folds(replace(aim, alpha=alpha, l1_ratio=ratio), rest, folds)
+        score_folds(replace(aim, alpha=alpha, l1_ratio=ratio), rest, folds, rule)
         for alpha, ratio in rule.pairs
     ]
     if not all(isfinite(score.error) for score in scores):
@@ -196,29 +218,33 @@ def folds_of(owners: Array, n_folds: int | None) -> Array:
     return np.array([int.from_bytes(d, "big") % n_folds for d in digests])
 
 
-def score_folds(aim: Aim, sample: Sample, folds: Array) -> Scored:
+def score_folds(aim: Aim, sample: Sample, folds: Array, rule: Rule) -> Scored:
     """Return the weighted mean of the loss on rows that the model has not seen."""
     total, error = LONG(0), 0.0
-    for value, doubt in _parts(aim, sample, folds):
+    for value, doubt in _parts(aim, sample, folds, rule):
         total, error = total + value, error + doubt
     mean = float(total / sample.total)
     return Scored(mean, error / float(sample.total) + 1e-15 * abs(mean))
 
 
-def _parts(aim: Aim, sample: Sample, folds: Array) -> Iterator[tuple[Any, float]]:
+def _parts(
+    aim: Aim, sample: Sample, folds: Array, rule: Rule
+) -> Iterator[tuple[Any, float]]:
     """Yield the loss of each fold with its possible error."""
     start: Array | None = None
     for fold in np.unique(folds):
         inside = (folds == fold) & (sample.weight > 0.0)
         if not inside.any():
             continue
-        training = sample.take(folds != fold)
+        # In a fold, rows without weight teach preprocessing nothing.
+        training = sample.take((folds != fold) & (sample.weight > 0.0))
         if not training.weight.any():
             yield LONG(0), inf
             return
-        optimum = minimise(aim, training, start=start)
+        optimum = minimise(aim, rule.prepare(training), start=start)
         start = optimum.theta  # the next fold's is not far from it
-        held_out = Problem(aim, sample.take(inside), sample.total)
+        unseen = rule.prepare(sample.take(inside), training.X)
+        held_out = Problem(aim, unseen, sample.total)
         parts = held_out.parts[np.dtype(LONG)]
         eta = parts["X"] @ optimum.theta.reshape(-1, aim.loss.outputs)
         weight = sample.weight[inside].astype(LONG)
