@@ -132,7 +132,7 @@ class TestArithmetic:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 theirs = table.preprocessing().fit_transform(table.rows)
-            ours = table.made(np.ones(30, dtype=bool), np.ones(30))
+            ours = table.made(np.ones(30, dtype=bool))
             assert is_near(ours, theirs.astype(float), 1e-9)
 
 

@@ -281,6 +281,7 @@ def test_unknown_categories_at_prediction() -> None:
             fitted.encode(stranger), theirs.transform(stranger)
         )
     strict = LinearRegression(preprocessing=one_hot()).fit(table, y)
+    assert strict.predict(table[:0]).shape == (0,)
     with pytest.raises(InvalidInput, match="'york', which is none of its 3"):
         strict.predict(stranger)
     with pytest.raises(ValueError, match="city"):

@@ -1,54 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pipeline that forgets is the pipeline fitted on the remaining rows."""
+"""A model that forgets with its preprocessing is the whole fitted to the rest."""
 
-import copy
-import gc
-import pickle
-import types
-import unittest
-import warnings
-from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from expunge.preprocessing.transformers import NO_NOISE, apply_steps, classify_step
 from numpy.typing import NDArray
-from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.base import clone, is_classifier
 from sklearn.compose import ColumnTransformer, make_column_transformer
-from sklearn.decomposition import PCA
-from sklearn.exceptions import SkipTestWarning
-from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression as ForeignModel
+from sklearn.impute import SimpleImputer
 from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline, make_union
-from sklearn.preprocessing import FunctionTransformer, Normalizer
-from sklearn.utils.estimator_checks import estimator_checks_generator
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import (
+    MinMaxScaler,
+    OneHotEncoder,
+    StandardScaler,
+)
 
-from expunge import Budget, verify
+from expunge import Budget, GroupLasso, load, verify
 from expunge.exceptions import (
     CannotRemove,
+    CapacityExceeded,
     EmptyClass,
     InvalidInput,
-    NoPrivateState,
     ScheduleExhausted,
+    UnknownRows,
     UnknownSubject,
 )
 from expunge.linear_model import LinearRegression, LogisticRegression
-from expunge.preprocessing import (
-    Changes,
-    ForgettablePipeline,
-    MeanImputer,
-    OneHotEncoder,
-    StandardScaler,
-    forgettable_pipeline,
-)
-from expunge.promise.scope import ASSUMPTIONS, CHOSEN
+from expunge.linear_model.snapshots import private_model, public_model
+from expunge.private_model.answers import retrain_answer
 
 N_ROWS = 120
-MARK = 4321.0987654321
 SEEDED = Budget(epsilon=1.0, delta=1e-5, sigma=0.1, allow_seeded=True)
 
 
@@ -58,32 +44,38 @@ def table(rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any], list[st
     X = rng.normal(size=(N_ROWS, 4)) * [1.0, 1e-3, 1e4, 2.0] + [0.0, 1.0, 1e4, -3.0]
     y = (X[:, 0] + X[:, 2] / 1e4 + rng.normal(size=N_ROWS) > 1.0).astype(int)
     X[rng.random(X.shape) < 0.1] = np.nan
-    X[7] = MARK * np.array([1.0, 1.1, 1.2, 1.3])
+    X[7] = 4321.0987654321 * np.array([1e-3, 1e-3, 1.2, 1e-3])
     return X, y, [f"p{i // 2}" for i in range(N_ROWS)]
 
 
-def steps() -> list[Any]:
-    return [MeanImputer(), StandardScaler()]
+def steps() -> Any:
+    return make_pipeline(SimpleImputer(), StandardScaler())
 
 
-def same_model(a: ForgettablePipeline, b: ForgettablePipeline) -> None:
-    """Assert that steps are equal bit for bit and models to 1e-8."""
-    for name, step in a.steps_.items():
-        if hasattr(step, "learned"):
-            assert step.fingerprint() == b.steps_[name].fingerprint()
-    np.testing.assert_allclose(a.model_.coef_, b.model_.coef_, atol=1e-8, rtol=1e-8)
-    np.testing.assert_allclose(
-        a.model_.intercept_, b.model_.intercept_, atol=1e-8, rtol=1e-8
-    )
-    assert a.get_feature_names_out().tolist() == b.get_feature_names_out().tolist()
+def draft(model: Any) -> Any:
+    """Return the noise-free parameters of a model."""
+    return private_model(model).answer.draft.theta
+
+
+def same_model(ours: Any, fresh: Any, atol: float = 1e-8) -> None:
+    """Assert that features are equal bit for bit and models nearly."""
+    a: Any = public_model(ours)
+    b: Any = public_model(fresh)
+    mine, theirs = a.preprocessing.features, b.preprocessing.features
+    assert mine.equals(theirs)
+    assert mine.layout.names == theirs.layout.names
+    np.testing.assert_allclose(draft(ours), draft(fresh), atol=atol, rtol=atol)
 
 
 MODELS = [
-    LogisticRegression(alpha=1e-2),
-    LogisticRegression(alpha=1e-2, l1_ratio=1.0, ridge=1e-3),
     LinearRegression(alpha=1e-2),
+    LinearRegression(alpha=1e-2, fit_intercept=False),
+    LinearRegression(alpha=1e-2, penalize_intercept=True),
     LinearRegression(alpha=3e-2, l1_ratio=1.0, ridge=1e-3),
     LinearRegression(alpha=1e-2, mechanism="retrain", fit_intercept=False),
+    LinearRegression(alpha=1e-2, mechanism="jackknife"),
+    LogisticRegression(alpha=1e-2, mechanism="retrain"),
+    LogisticRegression(alpha=1e-2, mechanism="retrain", l1_ratio=1.0, ridge=1e-3),
 ]
 
 
@@ -94,395 +86,301 @@ def test_forgetting_is_fitting_the_remaining_rows(
 ) -> None:
     X, y, people = table
     weight = rng.integers(0, 3, size=N_ROWS) / 2.0 if weighted else None
-    pipeline = forgettable_pipeline(*steps(), estimator=model)
-    pipeline.fit(X, y, subjects=people, sample_weight=weight)
+    ours = clone(model).set_params(preprocessing=steps())
+    ours.fit(X, y, subjects=people, sample_weight=weight)
     for request in (["p3"], ["p50", "p8"], ["p1", "p2", "p4", "p9", "p30"]):
-        pipeline.forget(request)
+        ours.forget(request)
     gone = ["p3", "p50", "p8", "p1", "p2", "p4", "p9", "p30"]
     left = ~np.isin(people, gone)
-    fresh = clone(pipeline).fit(
+    fresh = clone(ours).fit(
         X[left], y[left], sample_weight=None if weight is None else weight[left]
     )
-    same_model(pipeline, fresh)
-    np.testing.assert_allclose(pipeline.predict(X), fresh.predict(X), rtol=1e-8)
-    assert pipeline.certificate_.n_subjects_removed == 8
-    assert pipeline.certificate_.n_releases == 4
-    assert pipeline.record_.n_removed == 16
-    assert pipeline.record_.n_samples == N_ROWS
-    assert verify(pipeline.certificate_, pipeline.record_).stands
+    same_model(ours, fresh)
+    np.testing.assert_allclose(ours.predict(X), fresh.predict(X), rtol=1e-7)
+    assert ours.certificate_.n_subjects_removed == 8
+    assert ours.certificate_.n_releases == 4
+    assert (ours.record_.n_removed, ours.record_.n_samples) == (16, N_ROWS)
+    assert verify(ours.certificate_, ours.record_).stands
 
 
 def test_sum_scaling_keeps_alpha_times_weight(table: Any) -> None:
     X, y, _ = table
-    model = LinearRegression(alpha=1e-1, scaling="sum")
-    pipeline = forgettable_pipeline(*steps(), estimator=model).fit(X, y)
-    pipeline.forget(rows=range(10)).forget(rows=range(10, 30))
-    alpha = 1e-1 * N_ROWS / (N_ROWS - 30)
-    fresh = clone(pipeline).set_params(estimator__alpha=alpha)
-    same_model(pipeline, fresh.fit(X[30:], y[30:]))
-    assert pipeline.certificate_.objective["alpha"] == 1e-1
+    ours = LinearRegression(alpha=1e-1, scaling="sum", preprocessing=steps())
+    ours.fit(X, y).forget(rows=range(10)).forget(rows=range(10, 30))
+    fresh = clone(ours).set_params(alpha=1e-1 * N_ROWS / (N_ROWS - 30))
+    same_model(ours, fresh.fit(X[30:], y[30:]))
+    assert ours.certificate_.objective["alpha"] == 1e-1
 
 
-def people_frame(rng: np.random.Generator) -> tuple[pd.DataFrame, pd.Series]:
+def people_frame(rng: np.random.Generator) -> tuple[pd.DataFrame, NDArray[Any]]:
     frame = pd.DataFrame(
         {
             "age": rng.normal(40.0, 12.0, N_ROWS),
             "income": np.exp(rng.normal(8.0, 1.0, N_ROWS)),
-            "city": rng.choice(["ulm", "bonn", "jena"], N_ROWS),
+            "city": rng.choice(["ulm", "bonn", "jena"], N_ROWS).astype(object),
         }
     )
     frame.loc[5, "city"] = "atlantis"
     frame.loc[9, "age"] = np.nan
-    label = frame["age"].fillna(40.0) + rng.normal(0.0, 9.0, N_ROWS) > 40.0
-    return frame, label.map({True: "yes", False: "no"})
+    return frame, rng.normal(size=N_ROWS) + frame["age"].fillna(40.0).to_numpy() / 9.0
 
 
-def by_columns() -> ColumnTransformer:
+def by_columns(**encoder: Any) -> ColumnTransformer:
     return make_column_transformer(
-        (make_pipeline(MeanImputer(), StandardScaler()), ["age", "income"]),
-        (OneHotEncoder(), ["city"]),
+        (steps(), ["age"]),
+        (MinMaxScaler(), ["income"]),
+        (OneHotEncoder(**encoder), ["city"]),
     )
 
 
 def test_data_frame_with_columns_of_many_kinds(rng: np.random.Generator) -> None:
-    frame, label = people_frame(rng)
-    people = [f"p{i}" for i in range(N_ROWS)]
-    pipeline = forgettable_pipeline(by_columns(), estimator=LogisticRegression())
-    pipeline.fit(frame, label, subjects=people)
-    assert pipeline.feature_names_in_.tolist() == ["age", "income", "city"]
-    n_before = pipeline.certificate_.n_parameters
-    pipeline.forget(["p5", "p9"])
-    fresh = clone(pipeline).fit(frame.drop([5, 9]), label.drop([5, 9]))
-    np.testing.assert_allclose(pipeline.model_.coef_, fresh.model_.coef_, atol=1e-8)
-    proba = fresh.predict_proba(frame)
-    np.testing.assert_allclose(pipeline.predict_proba(frame), proba, atol=1e-8)
-    assert pipeline.changes_ == Changes(lost=(2,))
-    assert pipeline.certificate_.n_parameters == n_before - 1
-    assert pipeline.certificate_.selection == "none"
-    assert "atlantis" not in " ".join(pipeline.get_feature_names_out())
-    assert verify(pipeline.certificate_, pipeline.record_).stands
+    frame, y = people_frame(rng)
+    ours = LinearRegression(alpha=0.01, preprocessing=by_columns())
+    ours.fit(frame, y, subjects=range(N_ROWS))
+    assert ours.feature_names_in_.tolist() == ["age", "income", "city"]
+    n_before = ours.certificate_.n_parameters
+    richest = int(frame["income"].argmax())
+    gone = [5, 9, richest]
+    for person in gone:
+        ours.forget([person])
+    fresh = clone(ours).fit(frame.drop(gone), np.delete(y, gone))
+    same_model(ours, fresh)
+    left = frame.drop(gone)
+    np.testing.assert_allclose(ours.predict(left), fresh.predict(left), atol=1e-8)
+    np.testing.assert_allclose(
+        ours.to_sklearn().predict(left), ours.predict(left), atol=1e-10
+    )
+    assert ours.certificate_.n_parameters == n_before - 1
+    assert ours.certificate_.selection == "none"
+    assert ours.record_.decisions == ("accepted",)  # no row was read
 
 
-def test_kept_rows_are_the_pipelines_own(table: Any) -> None:
+def test_category_that_is_declared_empties(rng: np.random.Generator) -> None:
+    """It stays, and its coefficient is that of a column of zeros: none."""
+    frame, y = people_frame(rng)
+    frame["income"] = np.arange(N_ROWS) % 2
+    declared = OneHotEncoder(categories=[["atlantis", "bonn", "jena", "ulm"]])
+    ours = LinearRegression(
+        alpha=0.1, penalize_intercept=True, preprocessing=declared
+    ).fit(frame[["city"]], y, subjects=range(N_ROWS))
+    theirs = frame["city"] == "bonn"
+    ours.forget(np.flatnonzero(theirs).tolist())
+    fresh = clone(ours).fit(frame.loc[~theirs, ["city"]], y[~theirs])
+    same_model(ours, fresh)
+    assert abs(ours.coef_[1]) < 1e-12
+
+
+def test_rows_are_forgotten_by_content_without_being_kept(
+    rng: np.random.Generator, tmp_path: Path
+) -> None:
+    frame, y = people_frame(rng)
+    two = make_column_transformer(
+        (steps(), ["age", "income"]), (OneHotEncoder(), ["city"])
+    )
+    ours: Any = LinearRegression(alpha=0.01, preprocessing=two, keep_data=False)
+    ours.fit(frame, y, subjects=range(N_ROWS))
+    kept = clone(ours).set_params(keep_data=True).fit(frame, y, range(N_ROWS))
+    for gone in ([5], [9, 30], [77]):
+        ours.forget(X=frame.iloc[gone], y=y[gone])
+        kept.forget(X=frame.iloc[gone], y=y[gone])
+        ours.save(tmp_path / "model")
+        ours = load(tmp_path / "model")
+    left = np.setdiff1d(np.arange(N_ROWS), [5, 9, 30, 77])
+    fresh = clone(kept).fit(frame.iloc[left], y[left])
+    same_model(ours, fresh)
+    same_model(kept, fresh)
+    assert ours.certificate_.n_subjects_removed == 4
+    before = draft(ours).copy()
+    for model in (ours, kept):
+        with pytest.raises(UnknownRows):
+            model.forget(X=frame.iloc[[5]], y=y[[5]])  # a city that nobody has
+        with pytest.raises(UnknownRows):
+            model.forget(X=frame.iloc[[1]], y=y[[2]])
+    np.testing.assert_array_equal(draft(ours), before)
+
+
+def test_what_only_rows_can_tell_is_refused_without_them() -> None:
+    """A category had no feature of its own; a scale changes by far too much."""
+    words = np.array(list("aaaaaaaabbbbcc"), dtype=object)
+    frame, y = pd.DataFrame({"c": words}), np.arange(14.0)
+    rare = OneHotEncoder(max_categories=2, handle_unknown="ignore")
+    lone = np.append(np.linspace(0.0, 1.0, 13), 1e9)
+    cases: list[tuple[Any, Any, slice]] = [
+        (rare, frame, slice(0, 7)),
+        (StandardScaler(), lone[:, None], slice(13, 14)),
+    ]
+    for step, X, gone in cases:
+        ours = LinearRegression(alpha=0.1, preprocessing=step, keep_data=False)
+        ours.fit(X, y)
+        before = draft(ours).copy()
+        with pytest.raises(CannotRemove, match="must be read again"):
+            ours.forget(X=X[gone], y=y[gone])
+        np.testing.assert_array_equal(draft(ours), before)
+        kept = clone(ours).set_params(keep_data=True).fit(X, y)
+        kept.forget(rows=range(14)[gone])
+        assert kept.record_.decisions == ("retrained",)
+        left = np.delete(np.arange(14), range(14)[gone])
+        table: Any = X.iloc[left] if isinstance(X, pd.DataFrame) else X[left]
+        same_model(kept, clone(kept).fit(table, y[left]))
+
+
+def test_kept_rows_are_the_models_own(table: Any) -> None:
     X, y, _ = table
     mine = X.copy()
-    pipeline = forgettable_pipeline(*steps(), estimator=LinearRegression())
-    pipeline.fit(mine, y)
+    ours = LinearRegression(alpha=0.01, preprocessing=steps()).fit(mine, y)
     mine[:] = 0.0
-    same_model(pipeline.forget(rows=[0]), clone(pipeline).fit(X[1:], y[1:]))
+    same_model(ours.forget(rows=[0]), clone(ours).fit(X[1:], y[1:]))
 
 
-def test_without_statistics_the_model_forgets_by_itself(table: Any) -> None:
+def test_budget_continues(table: Any) -> None:
     X, y, people = table
-    X = np.nan_to_num(X)
-    model = LogisticRegression(alpha=1e-2)
-    pipeline = forgettable_pipeline(Normalizer(), estimator=model)
-    pipeline.fit(X, y, subjects=people).forget(["p3"])
-    alone = clone(model).fit(Normalizer().transform(X), y, subjects=people)
-    alone.forget(["p3"])
-    assert pipeline.record_.decisions == ("accepted",)
-    np.testing.assert_array_equal(pipeline.model_.coef_, alone.coef_)
-    exact = clone(pipeline).set_params(estimator__mechanism="retrain")
-    exact.fit(X, y, subjects=people).forget(["p3"]).forget(["p4"])
-    left = ~np.isin(people, ["p3", "p4"])
-    same_model(exact, clone(exact).fit(X[left], y[left]))
-
-
-def test_encoder_that_keeps_its_columns_lets_the_model_forget(
-    rng: np.random.Generator,
-) -> None:
-    X = rng.choice(["a", "b", "c"], size=(N_ROWS, 2)).astype(object)
-    X[0, 0] = "rare"
-    y = (X[:, 0] == "a") + rng.normal(size=N_ROWS)
-    model = LinearRegression(mechanism="retrain")
-    pipeline = forgettable_pipeline(OneHotEncoder(), estimator=model).fit(X, y)
-    kept = pipeline.model_
-    pipeline.forget(rows=[3])
-    assert pipeline.changes_ == Changes()
-    with pytest.raises(NoPrivateState):
-        kept.forget(rows=[7])  # replaced, and left without secrets
-    with pytest.raises(InvalidInput, match="forget on the pipeline"):
-        pipeline.model_.forget(rows=[7])
-    pipeline.forget(rows=[0])
-    assert pipeline.changes_ == Changes(lost=(3,))
-    pipeline.forget(rows=[7])
-    left = np.delete(np.arange(N_ROWS), [0, 3, 7])
-    same_model(pipeline, clone(pipeline).fit(X[left], y[left]))
-    assert pipeline.certificate_.n_subjects_removed == 3
-
-
-def owners_in(pipeline: Any) -> tuple[str, ...]:
-    """Return whose rows a pipeline keeps."""
-    owners: tuple[str, ...] = pipeline._fitted.raw.owners
-    return owners
-
-
-def test_budget_continues_through_refits(table: Any) -> None:
-    X, y, people = table
-    budget = replace(SEEDED, releases=3)
-    model = LogisticRegression(alpha=1e-2, budget=budget, random_state=1)
-    pipeline = forgettable_pipeline(*steps(), estimator=model)
-    pipeline.fit(X, y, subjects=people).forget(["p3"]).forget(["p4", "p5"])
-    certificate = pipeline.certificate_
+    model = LogisticRegression(
+        alpha=1e-2,
+        budget=replace(SEEDED, releases=3),
+        random_state=1,
+        preprocessing=steps(),
+    )
+    model.fit(X, y, subjects=people).forget(["p3"]).forget(["p4", "p5"])
+    certificate = model.certificate_
     assert (certificate.n_releases, certificate.n_subjects_removed) == (3, 3)
     assert certificate.status == "certified"
-    assert verify(certificate, pipeline.record_).stands
-    before = pipeline.model_.coef_
+    assert verify(certificate, model.record_).stands
+    before = model.coef_
     with pytest.raises(ScheduleExhausted):
-        pipeline.forget(["p6"])
-    np.testing.assert_array_equal(pipeline.model_.coef_, before)
-    assert "p6" in owners_in(pipeline)
+        model.forget(["p6"])
+    np.testing.assert_array_equal(model.coef_, before)
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_answers_stay_within_the_budget(table: Any, free: bool) -> None:
+    X, y, people = table
+    model = LogisticRegression(
+        alpha=1e-2,
+        budget=replace(SEEDED, sigma=1e-3),
+        random_state=1,
+        penalize_intercept=not free,
+        preprocessing=steps(),
+    ).fit(X, y, subjects=people)
+    for first in range(0, 40, 5):
+        model.forget([f"p{i}" for i in range(first, first + 5)])
+        private = private_model(model)
+        rows = private.remaining_rows()
+        assert rows is not None and private.budget is not None
+        exact = retrain_answer(private.agreement, rows, start=None)
+        size = draft(model).size
+        distance = np.linalg.norm(draft(model) - exact.draft.theta)
+        assert distance <= private.answer.radius.value + exact.radius.value
+        assert private.answer.radius.value <= private.budget.removal_budget(size)
+
+
+def test_without_rows_the_budget_may_be_exhausted(table: Any) -> None:
+    X, y, people = table
+    model = LogisticRegression(
+        alpha=1e-2,
+        budget=replace(SEEDED, sigma=1e-3),
+        random_state=1,
+        preprocessing=steps(),
+        keep_data=False,
+    ).fit(X, y, subjects=people)
+    before = model.coef_
+    with pytest.raises(CapacityExceeded, match="budget is exhausted"):
+        model.forget(X=X[:30], y=y[:30])
+    np.testing.assert_array_equal(model.coef_, before)
+    assert private_model(model).n_removed == 30
 
 
 def test_noise_is_secure_by_default(table: Any) -> None:
     pytest.importorskip("opendp")
     X, y, people = table
     budget = replace(SEEDED, allow_seeded=False)
-    model = LogisticRegression(alpha=1e-2, budget=budget)
-    pipeline = forgettable_pipeline(*steps(), estimator=model)
-    pipeline.fit(X, y, subjects=people)
-    first = pipeline.model_.coef_
-    pipeline.forget(["p3"])
-    assert pipeline.certificate_.status == "certified"
-    assert pipeline.certificate_.noise_source == "secure"
-    assert verify(pipeline.certificate_, pipeline.record_).stands
-    assert np.abs(pipeline.model_.coef_ - first).max() > 0.01
-
-
-def test_certificate_has_a_sentence_for_each_step(table: Any) -> None:
-    X, y, _ = table
-    model = LogisticRegression(alpha=1e-2, budget=SEEDED, random_state=1)
-    parts = (*steps(), FunctionTransformer(np.arctan))
-    pipeline = forgettable_pipeline(*parts, estimator=model).fit(X, y)
-    certificates = [pipeline.certificate_]
-    certificates += [
-        pipeline.forget(rows=request).certificate_ for request in ([7], [1, 2])
-    ]
-    for certificate in certificates:
-        imputer, scaler, function = certificate.assumptions[len(ASSUMPTIONS) :]
-        assert "'meanimputer' (MeanImputer) is fitted on the rows" in imputer
-        assert "bit for bit" in scaler
-        assert "(FunctionTransformer) is stateless" in function
-        assert certificate.not_covered[-1] == NO_NOISE
-        assert certificate.status == "certified"
-    assert len({certificate.assumptions for certificate in certificates}) == 1
-    assert len({certificate.not_covered for certificate in certificates}) == 1
-    bare = forgettable_pipeline(Normalizer(), estimator=model)
-    assert NO_NOISE not in bare.fit(np.nan_to_num(X), y).certificate_.not_covered
-
-
-def test_foreign_step_is_named_and_costs_the_certificate(table: Any) -> None:
-    X, y, people = table
-    model = LogisticRegression(alpha=1e-2, budget=SEEDED, random_state=1)
-    pipeline = forgettable_pipeline(
-        *steps(), PCA(2, svd_solver="full"), estimator=model
-    )
-    pipeline.fit(X, y, subjects=people)
-    for _ in range(2):
-        certificate = pipeline.certificate_
-        assert (
-            certificate.status == pipeline.model_.certificate_.status == "radius-only"
-        )
-        assert CHOSEN in certificate.not_covered
-        assert any(
-            "'pca' (PCA), which learned" in text for text in certificate.not_covered
-        )
-        assert verify(certificate, pipeline.record_).stands
-        pipeline.forget([owners_in(pipeline)[0]])
-    fresh = clone(pipeline).fit(X[4:], y[4:])  # it is fitted again all the same
-    ours, theirs = pipeline.steps_["pca"], fresh.steps_["pca"]
-    np.testing.assert_array_equal(ours.components_, theirs.components_)
-
-
-HANDLED = [
-    (StandardScaler(), "exact"),
-    (Normalizer(), "stateless"),
-    (PCA(), "foreign"),
-    (FrozenEstimator(StandardScaler()), "foreign"),
-    (by_columns(), "exact"),
-    (by_columns().set_params(remainder=PCA()), "foreign"),
-    (make_column_transformer(("passthrough", [0]), remainder="drop"), "stateless"),
-    (make_union(Normalizer(), MeanImputer()), "exact"),
-    (make_pipeline(Normalizer(), StandardScaler(), memory="cache"), "foreign"),
-]
-
-
-@pytest.mark.parametrize(("step", "expected"), HANDLED)
-def test_handling_of_steps(step: Any, expected: str) -> None:
-    assert classify_step(step) == expected
+    model = LogisticRegression(alpha=1e-2, budget=budget, preprocessing=steps())
+    first = model.fit(X, y, subjects=people).coef_
+    model.forget(["p3"])
+    assert model.certificate_.status == "certified"
+    assert model.certificate_.noise_source == "secure"
+    assert verify(model.certificate_, model.record_).stands
+    assert np.abs(model.coef_ - first).max() > 0.01
 
 
 def test_unknown_people_change_nothing(table: Any) -> None:
     X, y, people = table
-    pipeline = forgettable_pipeline(*steps(), estimator=LinearRegression())
-    pipeline.fit(X, y, subjects=people)
-    coef, learned = pipeline.model_.coef_, pipeline.steps_["meanimputer"].fingerprint()
+    model = LinearRegression(alpha=0.01, preprocessing=steps())
+    model.fit(X, y, subjects=people)
+    coef = model.coef_
     with pytest.raises(
         UnknownSubject, match=r"for example 'nobody'; nobody was removed"
     ):
-        pipeline.forget(["p3", "nobody"])
-    assert pipeline.certificate_.n_releases == 1
-    assert pipeline.model_.coef_ is not None
-    np.testing.assert_array_equal(pipeline.model_.coef_, coef)
-    assert pipeline.steps_["meanimputer"].fingerprint() == learned
-    pipeline.forget(["p3"])
+        model.forget(["p3", "nobody"])
+    assert model.certificate_.n_releases == 1
+    np.testing.assert_array_equal(model.coef_, coef)
+    model.forget(["p3"])
     with pytest.raises(UnknownSubject):
-        pipeline.forget(["p3"])
-    with pytest.raises(InvalidInput, match="list of ids"):
-        pipeline.forget("p4")
-    with pytest.raises(CannotRemove, match="nobody was removed"):
-        pipeline.forget(set(people) - {"p3"})
-    assert pipeline.forget([]).certificate_.n_releases == 2
+        model.forget(["p3"])
+    with pytest.raises(CannotRemove):
+        model.forget(set(people) - {"p3"})
+    assert model.forget([]).certificate_.n_releases == 2
 
 
 def test_request_that_cannot_be_fitted_changes_nothing() -> None:
     X = np.arange(8.0)[:, None]
     y = np.array([0, 1, 1, 1, 1, 1, 1, 1])
-    pipeline = forgettable_pipeline(StandardScaler(), estimator=LogisticRegression())
-    pipeline.fit(X, y)
-    before = pipeline.decision_function(X)
+    model = LogisticRegression(preprocessing=StandardScaler(), mechanism="retrain")
+    model.fit(X, y)
+    before = model.decision_function(X)
     with pytest.raises(EmptyClass, match="only one class"):
-        pipeline.forget(rows=[0])
-    np.testing.assert_array_equal(pipeline.decision_function(X), before)
-    same_model(
-        pipeline.forget(rows=[5]), clone(pipeline).fit(X[[0, 1, 2, 3, 4, 6, 7]], y[:7])
-    )
+        model.forget(rows=[0])
+    np.testing.assert_array_equal(model.decision_function(X), before)
+    left = [0, 1, 2, 3, 4, 6, 7]
+    same_model(model.forget(rows=[5]), clone(model).fit(X[left], y[left]))
 
 
-def reachable(root: object) -> Iterator[object]:
-    """Yield every object that can be reached from this one, short of code."""
-    seen: set[int] = set()
-    queue: list[object] = [root]
-    while queue:
-        here = queue.pop()
-        if id(here) in seen or isinstance(here, type | types.ModuleType):
-            continue
-        if isinstance(here, types.FunctionType | types.BuiltinFunctionType):
-            continue
-        seen.add(id(here))
-        yield here
-        queue += gc.get_referents(here)
-        if isinstance(here, np.ndarray) and here.base is not None:
-            queue.append(here.base)
-
-
-def holds(root: object, numbers: NDArray[Any], word: str = "\0") -> bool:
-    """Whether one of the numbers, or the word, is anywhere in the object."""
-    needles = [np.float64(number).tobytes() for number in numbers]
-    for found in reachable(root):
-        if isinstance(found, np.ndarray) and found.dtype != object:
-            if any(needle in found.tobytes() for needle in needles):
-                return True
-        if isinstance(found, float) and np.float64(found).tobytes() in needles:
-            return True
-        if isinstance(found, str) and word in found:
-            return True
-    return False
-
-
-@pytest.mark.parametrize("framed", [False, True])
-@pytest.mark.parametrize(
-    "parts",
-    [steps(), [FunctionTransformer(np.nan_to_num), Normalizer()]],
-    ids=["refitted", "by itself"],
-)
-def test_person_is_gone_from_the_whole_object(
-    framed: bool, parts: list[Any], table: Any
+def test_a_penalty_that_does_not_fit_fewer_columns_refuses(
+    rng: np.random.Generator,
 ) -> None:
+    frame, y = people_frame(rng)
+    penalty = GroupLasso((0, 1, 2, 2, 2, 2))
+    model = LinearRegression(ridge=0.01, penalty=penalty, preprocessing=by_columns())
+    model.fit(frame, y, subjects=range(N_ROWS))
+    before = draft(model).copy()
+    with pytest.raises(InvalidInput, match="GroupLasso numbers 6 features"):
+        model.forget([5])
+    np.testing.assert_array_equal(draft(model), before)
+    with pytest.raises(InvalidInput, match="GroupLasso numbers 6 features"):
+        clone(model).fit(frame.drop(5), np.delete(y, 5))
+
+
+@pytest.mark.parametrize("mechanism", ["newton", "retrain", "jackknife"])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_sums_are_rebuilt(mechanism: str, intercept: bool, table: Any) -> None:
     X, y, people = table
-    data = pd.DataFrame(X, columns=list("abcd")) if framed else X
-    pipeline = forgettable_pipeline(*parts, estimator=LinearRegression())
-    pipeline.fit(data, y, subjects=people)
-    raw, old = X[7], pipeline.model_
-    seen = apply_steps(pipeline.steps_.items(), data[7:8])
-    assert holds(pipeline, raw)
-    assert holds(pipeline, seen[0])
-    assert "p3" in {word for word in reachable(pipeline) if isinstance(word, str)}
-    pipeline.forget(["p3"])
-    assert not holds(pipeline, raw)
-    assert not holds(pipeline, seen[0])
-    assert "p3" not in {word for word in reachable(pipeline) if isinstance(word, str)}
-    # A reference from before has its release, and nothing of the rows.
-    assert not holds(old, raw)
-    assert not holds(old, seen[0])
-
-
-def test_category_is_gone_from_the_whole_object(rng: np.random.Generator) -> None:
-    frame, label = people_frame(rng)
-    pipeline = forgettable_pipeline(by_columns(), estimator=LogisticRegression())
-    pipeline.fit(frame, label)
-    old = pipeline.steps_["columntransformer"]
-    assert holds(pipeline, np.array([]), "atlantis")
-    pipeline.forget(rows=[5])
-    assert not holds(pipeline, np.array([]), "atlantis")
-    scaler = old.named_transformers_["pipeline"]
-    encoder = old.named_transformers_["onehotencoder"]
-    assert scaler[0]._tally is scaler[1]._tally is encoder._tally is None
-
-
-def test_copies_carry_the_release_alone(table: Any) -> None:
-    X, y, _ = table
-    pipeline = forgettable_pipeline(*steps(), estimator=LinearRegression()).fit(X, y)
-    for travelled in (pickle.loads(pickle.dumps(pipeline)), copy.deepcopy(pipeline)):
-        np.testing.assert_array_equal(travelled.predict(X), pipeline.predict(X))
-        assert not holds(travelled, X[7])
-        with pytest.raises(NoPrivateState):
-            travelled.forget(rows=[1])
-    with pytest.raises(NoPrivateState):
-        pickle.loads(pickle.dumps(pipeline)).record_  # noqa: B018
-
-
-def test_parts_that_do_not_fit_are_refused(table: Any) -> None:
-    X, y, people = table
-    with pytest.raises(InvalidInput, match="cannot forget"):
-        forgettable_pipeline(StandardScaler(), estimator=ForeignModel()).fit(X, y)
-    with pytest.raises(InvalidInput, match="set keep_data=True"):
-        forgettable_pipeline(estimator=LinearRegression(keep_data=False)).fit(X, y)
-    pipeline = forgettable_pipeline(*steps(), estimator=LinearRegression())
-    with pytest.raises(InvalidInput, match="subjects has 3 ids"):
-        pipeline.fit(X, y, subjects=people[:3])
-    with pytest.raises(InvalidInput, match="requires y"):
-        pipeline.fit(X, None)
+    model = LinearRegression(
+        alpha=0.01,
+        mechanism=mechanism,
+        fit_intercept=intercept,
+        preprocessing=steps(),
+    ).fit(X, y, subjects=people)
+    private: Any = private_model(model.forget(["p3"]))
+    again = private.reanchor(private.remaining_rows())
+    assert again.answer.decisions == ("re-anchored",)
+    assert again.reference.features.equals(private.features)
+    np.testing.assert_allclose(
+        again.answer.draft.theta, private.answer.draft.theta, atol=1e-9
+    )
 
 
 def test_scikit_learn_manners(table: Any) -> None:
     X, y, _ = table
-    pipeline = forgettable_pipeline(*steps(), estimator=LogisticRegression(alpha=1e-2))
-    assert is_classifier(pipeline)
-    other = forgettable_pipeline(estimator=LinearRegression())
-    assert is_regressor(other)
-    assert not hasattr(other, "predict_proba")
-    search = GridSearchCV(
-        pipeline,
-        {"estimator__alpha": [1e-3, 1e-1], "standardscaler__with_mean": [True, False]},
-        cv=3,
-    ).fit(X, y)
+    model = LogisticRegression(alpha=1e-2, preprocessing=steps())
+    assert is_classifier(model)
+    grid = {
+        "alpha": [1e-3, 1e-1],
+        "preprocessing__standardscaler__with_mean": [True, False],
+    }
+    search = GridSearchCV(model, grid, cv=3).fit(X, y)
     assert 0.5 < search.best_score_ <= 1.0
-    pipeline.fit(X, y)
-    assert pipeline.n_features_in_ == 4
-    assert pipeline.classes_.tolist() == [0, 1]
-    assert pipeline.get_feature_names_out().tolist() == ["x0", "x1", "x2", "x3"]
-    assert other.fit(np.eye(3), [1, 2, 3]).get_feature_names_out().tolist() == [
-        "x0",
-        "x1",
-        "x2",
-    ]
-    np.testing.assert_array_equal(
-        pipeline.predict(X), (pipeline.decision_function(X) > 0.0).astype(int)
-    )
-
-
-def scikit_learn_checks() -> list[Any]:
-    models = (LogisticRegression(), LinearRegression())
-    pipelines = [forgettable_pipeline(*steps(), estimator=model) for model in models]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SkipTestWarning)
-        return [pair for one in pipelines for pair in estimator_checks_generator(one)]
-
-
-@pytest.mark.parametrize(("estimator", "check"), scikit_learn_checks())
-def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
-    try:
-        check(estimator)
-    except unittest.SkipTest as reason:
-        pytest.skip(str(reason))
+    model.fit(X, y)
+    assert model.n_features_in_ == 4
+    assert model.classes_.tolist() == [0, 1]
+    scores = model.decision_function(X)
+    np.testing.assert_array_equal(model.predict(X), (scores > 0.0).astype(int))
+    assert "nan" not in str(model.predict_proba(X))

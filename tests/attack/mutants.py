@@ -21,7 +21,9 @@ import numpy as np
 from sklearn.base import clone
 
 from . import draws
+from . import preprocessing_mutants as preprocessing
 from .judge import Tally
+from .replacing import put
 from .running import attack_of, case
 
 PATIENCE = 300.0  # seconds until a mutant counts as not caught
@@ -90,33 +92,24 @@ def caught(name: str, seed: int, patience: float = PATIENCE) -> Catch:
     return Catch(name, tally.checks, time.monotonic() - begun, said)
 
 
-def _put(place: str, name: str, value: Any) -> None:
-    """Replace an attribute of a module, or of a class in it."""
-    module, _, inner = place.partition(":")
-    found: Any = import_module(f"expunge.{module}")
-    target = getattr(found, inner) if inner else found
-    getattr(target, name)  # what is not there cannot be replaced
-    setattr(target, name, value)
-
-
 def _scaled(place: str, name: str, factor: float) -> Callable[[], None]:
     """Return what makes a function's result so much larger or smaller."""
 
     def put_in() -> None:
         real = getattr(import_module(f"expunge.{place}"), name)
-        _put(place, name, lambda *given, **more: factor * real(*given, **more))
+        put(place, name, lambda *given, **more: factor * real(*given, **more))
 
     return put_in
 
 
 def _constant(place: str, name: str, value: float) -> Callable[[], None]:
     """Return what makes a function's result a constant."""
-    return lambda: _put(place, name, lambda *given, **more: value)
+    return lambda: put(place, name, lambda *given, **more: value)
 
 
 def drop_the_residual() -> None:
     """Take every answer for the minimiser of its model."""
-    _put("promise.radius", "residual", lambda state, draft: 0.0 * draft.theta)
+    put("promise.radius", "residual", lambda state, draft: 0.0 * draft.theta)
 
 
 def call_it_solved() -> None:
@@ -128,7 +121,7 @@ def call_it_solved() -> None:
         draft = real(state, enough)
         return draft and replace(draft, residual=0.0 * draft.residual)
 
-    _put("removal.newton", "_refine", refine)
+    put("removal.newton", "_refine", refine)
 
 
 def overlook_recent_rows() -> None:
@@ -138,22 +131,22 @@ def overlook_recent_rows() -> None:
         base = self._parts[0]
         return base @ other + np.tril(base, -1).T @ other
 
-    _put("core.linalg:Symmetric", "__matmul__", multiply)
+    put("core.linalg:Symmetric", "__matmul__", multiply)
 
 
 def drop_rounding() -> None:
     """Take gradients for exact."""
-    _put("promise.radius", "gradient_error", lambda *given, **more: 0.0)
+    put("promise.radius", "gradient_error", lambda *given, **more: 0.0)
 
 
 def keep_the_regulariser() -> None:
     """Let f be one under both scalings."""
-    _put("core.objective:Objective", "scale", lambda self, kept: 1.0)
+    put("core.objective:Objective", "scale", lambda self, kept: 1.0)
 
 
 def shrink_the_regulariser() -> None:
     """Let f be the share of the weight under both scalings."""
-    _put("core.objective:Objective", "scale", lambda self, kept: kept)
+    put("core.objective:Objective", "scale", lambda self, kept: kept)
 
 
 def scale_as_at_the_last_anchor() -> None:
@@ -170,7 +163,7 @@ def scale_as_at_the_last_anchor() -> None:
         return changed
 
     for name in ("improve_answer", "anchor_answer"):
-        _put("private_model.model", name, mistake(getattr(answers, name)))
+        put("private_model.model", name, mistake(getattr(answers, name)))
 
 
 def count_rows_for_weight() -> None:
@@ -182,86 +175,7 @@ def count_rows_for_weight() -> None:
         _, n_rows = real(state, removed)
         return max(state.weight - len(removed), 1e-3), n_rows
 
-    _put("removal.state", "count_remaining", count_remaining)
-
-
-def keep_the_scaler() -> None:
-    """Let what was learned from numbers stay as it was."""
-    _put(
-        "preprocessing.pipeline_model",
-        "learn_again",
-        lambda recipe, statistics, *, before: before,
-    )
-
-
-def forget_the_shift() -> None:
-    """Scale rows and parameters anew, and leave the intercept as it was."""
-    _put(FEATURE_MAP, "full_shift", property(lambda self: np.zeros(self.width)))
-
-
-def forget_the_gaps() -> None:
-    """Let gaps be filled with what filled them at the anchor."""
-    none = np.array([], dtype=np.intp)
-    _put(
-        "preprocessing.feature_maps",
-        "_correct_gaps",
-        lambda reference, now, **more: (none, none, np.array([])),
-    )
-
-
-def add_up_the_stretch() -> None:
-    """Take 1/min rho + |t| for how much longer a row may be."""
-
-    def stretch(self: Any) -> float:
-        off = self.rows < self.size - 1
-        size = float(np.abs(self.values[off]).max(initial=0.0))
-        return size + float(np.linalg.norm(self.shift))
-
-    _put(FEATURE_MAP, "stretch", property(stretch))
-
-
-def stretch_nothing() -> None:
-    """Take rows for no longer than those that were summed."""
-    _put("removal.state:State", "stretch", property(lambda self: 1.0))
-
-
-def leave_the_offset_out() -> None:
-    """Take the gradient at the anchor for that at the new anchor."""
-    real = import_module("expunge.removal.lift").lift_state
-
-    def lift_state(base: Any, features: Any) -> Any:
-        lifted = real(base, features)
-        return lifted.replace(gradient=features.pull(base.gradient))
-
-    _put("preprocessing.pipeline_model", "lift_state", lift_state)
-
-
-def overlook_the_offset() -> None:
-    """Bound the third order by the step alone, without the way to the new anchor."""
-
-    def lift(self: Any, s: Any) -> Any:
-        return s if self.features is None else self.features.lift(s)
-
-    _put("removal.state:State", "lift", lift)
-
-
-def keep_the_old_pull() -> None:
-    """Move the anchor to drop a category, and keep the penalty's gradient."""
-    real = import_module("expunge.preprocessing.pipeline_model")._settle
-
-    def settle(base: Any, *given: Any, **more: Any) -> Any:
-        return real(base, *given, **more).replace(pull=base.pull)
-
-    _put("preprocessing.pipeline_model", "_settle", settle)
-
-
-def drop_no_category() -> None:
-    """Let categories outlive their rows."""
-    _put(
-        "preprocessing.pipeline_model",
-        "drop_categories",
-        lambda recipe, statistics: recipe,
-    )
+    put("removal.state", "count_remaining", count_remaining)
 
 
 def choose_the_first() -> None:
@@ -272,13 +186,13 @@ def choose_the_first() -> None:
         found = real(intervals, zeros)
         return replace(found, chosen=0, certified=True, contenders=(0,))
 
-    _put("selection.choice", "choose", choose)
+    put("selection.choice", "choose", choose)
 
 
 def narrow_the_bars() -> None:
     """Let intervals of errors be a hundredth of what they must be."""
     for place in ("selection.evaluate", "selection.tune"):
-        _put(place, "ErrorInterval", _narrow)
+        put(place, "ErrorInterval", _narrow)
 
 
 def _narrow(low: float, value: float, high: float) -> Any:
@@ -295,14 +209,12 @@ def weigh_from_the_last_refit() -> None:
         agreement = replace(new.agreement, fit_weight=remaining.total_weight)
         return replace(new, agreement=agreement)
 
-    _put("private_model.model:PrivateModel", "refit", refit)
+    put("private_model.model:PrivateModel", "refit", refit)
 
 
 def keep_every_class() -> None:
     """Let learnt classes outlive their rows."""
-    _put(
-        LABELS, "after", lambda self, removed, objective, *, kept: self._minus(removed)
-    )
+    put(LABELS, "after", lambda self, removed, objective, *, kept: self._minus(removed))
 
 
 def lose_no_class_without_rows() -> None:
@@ -314,19 +226,19 @@ def lose_no_class_without_rows() -> None:
             return self._minus(removed)
         return real(self, removed, objective, kept=kept)
 
-    _put(LABELS, "after", after)
+    put(LABELS, "after", after)
 
 
 def fit_one_class() -> None:
     """Let a classifier go on with one class, or with one that has no minimiser."""
-    _put(LABELS, "require_minimiser", lambda self, objective: None)
+    put(LABELS, "require_minimiser", lambda self, objective: None)
 
 
 def strike_before_it_counts() -> None:
     """Erase rows and digests before the request counts."""
     real = import_module("expunge.linear_model.base").Forgetful._release
     erase = import_module("expunge.private_model.model").apply_pending
-    _put(FORGETFUL, "_release", lambda self, after: real(self, erase(after)))
+    put(FORGETFUL, "_release", lambda self, after: real(self, erase(after)))
 
 
 def release_after_it_counts() -> None:
@@ -338,7 +250,7 @@ def release_after_it_counts() -> None:
         self._snapshot = self._snapshot.keep(after)
         real(self, replace(base.private_model(self)))
 
-    _put(FORGETFUL, "_release", release)
+    put(FORGETFUL, "_release", release)
 
 
 def write_without_a_lock() -> None:
@@ -348,7 +260,7 @@ def write_without_a_lock() -> None:
         "linear_model.fitting",
         "linear_model.snapshots",
     ):
-        _put(place, "write_lock", lambda shared: threading.RLock())
+        put(place, "write_lock", lambda shared: threading.RLock())
 
 
 def undo_a_failed_fit() -> None:
@@ -368,15 +280,15 @@ def undo_a_failed_fit() -> None:
         self.__dict__ = vars(fresh) | kept
         return self
 
-    _put(FORGETFUL, "fit", fit)
+    put(FORGETFUL, "fit", fit)
 
 
 def take_any_magnitude() -> None:
     """Take numbers of any size, and square them as they are."""
     draws.EXPONENTS = (140.0, 170.0)
     for place in ("core.arrays", "core.objective", "core.losses"):
-        _put(place, "SMALLEST", 1e-250)
-        _put(place, "LARGEST", 1e150)
+        put(place, "SMALLEST", 1e-250)
+        put(place, "LARGEST", 1e150)
     for name, module in list(sys.modules.items()):
         if name.startswith("expunge.") and hasattr(module, "norm"):
             vars(module)["norm"] = lambda v: float(np.sqrt(np.vdot(v, v)))
@@ -389,7 +301,7 @@ def launder_claims() -> None:
     def carry_over(scope: Any, before: Any, budget: Any) -> Any:
         return real(scope, None if scope.in_registry else before, budget=budget)
 
-    _put("linear_model.base", "carry_over", carry_over)
+    put("linear_model.base", "carry_over", carry_over)
 
 
 def drop_weights_in_the_registry() -> None:
@@ -399,7 +311,7 @@ def drop_weights_in_the_registry() -> None:
     def fit_estimator(model: Any, X: Any, y: Any, given: Any, **named: Any) -> Any:
         return real(clone(model), X, y, given._replace(sample_weight=None), **named)
 
-    _put("registry.models", "fit_estimator", fit_estimator)
+    put("registry.models", "fit_estimator", fit_estimator)
 
 
 def tell_milliseconds() -> None:
@@ -412,8 +324,8 @@ def tell_milliseconds() -> None:
         loose = {name: any_text for name in days if name in kind.checks}
         kind.checks = {**kind.checks, **loose}
     for place in ("worker", "keys"):
-        _put(f"registry.{place}", "day_of", _to_the_millisecond)
-    _put("registry.context", "midnight", lambda day: 0)
+        put(f"registry.{place}", "day_of", _to_the_millisecond)
+    put("registry.context", "midnight", lambda day: 0)
 
 
 def _as_it_is(value: Any) -> Any:
@@ -431,34 +343,34 @@ def trust_every_key() -> None:
         known = {key.id: key for _, key in keys.keys}
         return "" if receipt.signed_by(known[receipt.key]) else "not signed"
 
-    _put("ledger.receipts", "_check_signatures", check_signatures)
-    _put("ledger.receipts", "_list_signers", lambda receipt, keys: [])
+    put("ledger.receipts", "_check_signatures", check_signatures)
+    put("ledger.receipts", "_list_signers", lambda receipt, keys: [])
 
 
 def take_ids_as_they_come() -> None:
     """Compare ids as text, in any spelling."""
     for place in ("subjects", "snapshot"):
-        _put(f"private_model.{place}", "person", str)
+        put(f"private_model.{place}", "person", str)
 
 
 def name_rows_by_position() -> None:
     """Let the position of a row be the id of a person."""
     for place in ("subjects", "snapshot"):
-        _put(f"private_model.{place}", "row_name", str)
+        put(f"private_model.{place}", "row_name", str)
     for place in ("private_model.training_rows", "registry.models"):
-        _put(place, "is_row_name", lambda owner: False)
+        put(place, "is_row_name", lambda owner: False)
 
 
 def count_people_again() -> None:
     """Count a person whenever rows of theirs go."""
     rows = "private_model.training_rows"
     digests = import_module(f"expunge.{rows}").RowDigests
-    _put(
+    put(
         f"{rows}:TrainingRows",
         "count_people",
         lambda self, gone: len({self.owners[place] for place in gone}),
     )
-    _put(
+    put(
         f"{rows}:RowDigests",
         "count_people",
         lambda self, entries: len(
@@ -469,7 +381,7 @@ def count_people_again() -> None:
 
 def count_each_fit_alone() -> None:
     """Say of no fit that there may be other releases under its budget."""
-    _put("private_model.snapshot", "note_use", lambda budget: False)
+    put("private_model.snapshot", "note_use", lambda budget: False)
 
 
 def count_each_copy_alone() -> None:
@@ -481,7 +393,7 @@ def count_each_copy_alone() -> None:
         scope = replace(loaded.private.scope, counted_apart=False)
         return loaded.keep(replace(loaded.private, scope=scope))
 
-    _put("files.folder", "_load_private", load)
+    put("files.folder", "_load_private", load)
 
 
 def save_what_was_set() -> None:
@@ -494,7 +406,7 @@ def save_what_was_set() -> None:
         public = replace(snapshot.public, parameters=parameters)
         base.save(replace(snapshot, public=public), path)
 
-    _put(FORGETFUL, "save", save)
+    put(FORGETFUL, "save", save)
 
 
 def refuse_heavy_rows() -> None:
@@ -503,7 +415,7 @@ def refuse_heavy_rows() -> None:
     cannot = import_module("expunge.exceptions").CannotRemove
     left = tuple(error for error in answers.REFUSALS if error is not cannot)
     for place in ("answers", "model"):
-        _put(f"private_model.{place}", "REFUSALS", left)
+        put(f"private_model.{place}", "REFUSALS", left)
 
 
 def name_steps_that_forget() -> None:
@@ -513,7 +425,7 @@ def name_steps_that_forget() -> None:
     def exclusions(self: Any, description: Any) -> Any:
         return real(replace(self, preprocessed=False), description)
 
-    _put("promise.scope:Scope", "exclusions", exclusions)
+    put("promise.scope:Scope", "exclusions", exclusions)
 
 
 def forget_declarations() -> None:
@@ -523,12 +435,12 @@ def forget_declarations() -> None:
     def carry_over(scope: Any, before: Any, budget: Any) -> Any:
         return real(scope, before if scope.in_registry else None, budget=budget)
 
-    _put("linear_model.base", "carry_over", carry_over)
+    put("linear_model.base", "carry_over", carry_over)
 
 
 def take_anybodys_row() -> None:
     """Of several equal rows take any, no matter whose they are."""
-    _put(
+    put(
         "private_model.snapshot",
         "_require_meant",
         lambda kept, places, n_wanted, *, share: places[-n_wanted:],
@@ -537,7 +449,7 @@ def take_anybodys_row() -> None:
 
 def repeat_seeded_noise() -> None:
     """Let a seed give a sequence, even when it starts again."""
-    _put("promise.noise:SeededNoise", "at", lambda self, number: self)
+    put("promise.noise:SeededNoise", "at", lambda self, number: self)
 
 
 CORE = ("core",)
@@ -545,7 +457,6 @@ PIPELINES = ("pipelines-mean", "pipelines-sum")
 CLAIMS = ("claims",)
 LABELS = "private_model.labels:Labels"
 FORGETFUL = "linear_model.base:Forgetful"
-FEATURE_MAP = "core.feature_map:FeatureMap"
 
 MUTANTS: Mapping[str, Mutant] = {
     "drop-the-residual": Mutant(drop_the_residual, CORE),
@@ -572,15 +483,16 @@ MUTANTS: Mapping[str, Mutant] = {
     "shrink-the-regulariser": Mutant(shrink_the_regulariser, CORE),
     "count-rows-for-weight": Mutant(count_rows_for_weight, CORE),
     "scale-as-at-the-last-anchor": Mutant(scale_as_at_the_last_anchor, ("streams",)),
-    "keep-the-scaler": Mutant(keep_the_scaler, PIPELINES),
-    "forget-the-shift": Mutant(forget_the_shift, PIPELINES),
-    "forget-the-gaps": Mutant(forget_the_gaps, PIPELINES),
-    "add-up-the-stretch": Mutant(add_up_the_stretch, ("lifted",)),
-    "stretch-nothing": Mutant(stretch_nothing, ("lifted",)),
-    "leave-the-offset-out": Mutant(leave_the_offset_out, PIPELINES),
-    "overlook-the-offset": Mutant(overlook_the_offset, ("lifted",)),
-    "keep-the-old-pull": Mutant(keep_the_old_pull, PIPELINES),
-    "drop-no-category": Mutant(drop_no_category, PIPELINES),
+    "keep-the-scaler": Mutant(preprocessing.keep_the_scaler, PIPELINES),
+    "forget-the-shift": Mutant(preprocessing.forget_the_shift, PIPELINES),
+    "forget-the-gaps": Mutant(preprocessing.forget_the_gaps, PIPELINES),
+    "add-up-the-stretch": Mutant(preprocessing.add_up_the_stretch, ("lifted",)),
+    "stretch-nothing": Mutant(preprocessing.stretch_nothing, ("lifted",)),
+    "leave-the-offset-out": Mutant(preprocessing.leave_the_offset_out, PIPELINES),
+    "overlook-the-offset": Mutant(preprocessing.overlook_the_offset, ("lifted",)),
+    "keep-the-old-pull": Mutant(preprocessing.keep_the_old_pull, PIPELINES),
+    "drop-no-category": Mutant(preprocessing.drop_no_category, PIPELINES),
+    "keep-the-balance": Mutant(preprocessing.keep_the_balance, PIPELINES),
     "choose-the-first": Mutant(choose_the_first, ("tuned",)),
     "narrow-the-bars": Mutant(narrow_the_bars, ("tuned",)),
     "weigh-from-the-last-refit": Mutant(

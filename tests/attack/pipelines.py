@@ -23,7 +23,7 @@ from .estimators import (
 )
 from .judge import Checker
 from .losses import Array
-from .oracle import Sample
+from .oracle import LONG, Sample
 from .raw_tables import RawTable, awkward_rows, draw_table
 from .streams import reload_model
 
@@ -34,11 +34,12 @@ class Piped:
 
     task: Task
     table: RawTable
+    balanced: bool = False
 
     def sample(self, stay: Array) -> Sample:
         """Return the remaining rows as the whole pipeline, fitted to them, has them."""
         sample = self.task.sample
-        Z = self.table.made(stay, sample.weight)
+        Z = self.table.made(stay)
         return Sample(Z, sample.y[stay], sample.weight[stay])
 
 
@@ -90,7 +91,7 @@ def draw_piped(
     n = int(rng.integers(12, 100))
     table = draw_table(rng, n, sums_only=sums_only)
     weight = draws.weights(rng, n)
-    Z = table.made(np.ones(n, dtype=bool), weight)
+    Z = table.made(np.ones(n, dtype=bool))
     if not Z.shape[1]:
         return None
     aim = draws.aim(rng, draws.LOSSES, Z.shape[1])
@@ -100,13 +101,17 @@ def draw_piped(
     if aim.groups is not None and not aim.ridge:
         aim = replace(aim, ridge=1e-3)
     y = draws.labels(rng, aim.loss, Z)
-    return Piped(Task(aim, Sample(table.rows, y, weight), draws.owners(rng, n)), table)
+    task = Task(aim, Sample(table.rows, y, weight), draws.owners(rng, n))
+    balanced = bool(task.classes) and weight.min() > 0.0 and chance(rng, 0.25)
+    return Piped(task, table, balanced)
 
 
 def draw_model(rng: Generator, piped: Piped, *, keep: bool) -> Any:
     """Return an estimator with the table's preprocessing."""
     steps = piped.table.preprocessing()
     model = estimator(rng, piped.task, keep_data=keep, preprocessing=steps)
+    if piped.balanced:
+        model.set_params(class_weight="balanced")
     if not keep or chance(rng, 0.7):  # the mechanism that follows without rows
         model.set_params(mechanism="newton")
     return model
@@ -135,6 +140,8 @@ def check_release(checker: Checker, model: Any, piped: Piped, stay: Array) -> No
     """Compare features and release with the whole pipeline fitted to the rest."""
     aim, rest, classes = retraining_problem(piped.task, stay)
     sample = replace(piped.sample(stay), y=rest.y)
+    if piped.balanced:
+        sample = replace(sample, weight=balance(labels_of(piped.task)[stay], sample))
     public = public_model(model)
     assert public is not None and public.preprocessing is not None
     encoded = public.preprocessing.encode(piped.task.sample.X[stay])
@@ -144,6 +151,17 @@ def check_release(checker: Checker, model: Any, piped: Piped, stay: Array) -> No
         check_against_fit(
             checker, model, (aim, sample, classes), piped.task.sample.total
         )
+
+
+def balance(words: Array, sample: Sample) -> Array:
+    """Return weights under which every class weighs the same, and all as before."""
+    weight, found = sample.weight, np.unique(words)
+    factors = np.empty(len(weight))
+    for word in found:
+        own = words == word
+        share = weight.astype(LONG).sum() / weight[own].astype(LONG).sum()
+        factors[own] = float(share / len(found))
+    return np.asarray(weight * factors)
 
 
 def is_near(found: Array, expected: Array, doubt: float = 1e-11) -> bool:

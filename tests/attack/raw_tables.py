@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random tables with preprocessing for them, and what it must make of their rows.
 
-Numbers are computed again from integers, categories by scikit-learn. Nothing here comes
-from the package under attack.
+Numbers are computed again from integers, categories by scikit-learn. Every row counts
+once, whatever its weight. Nothing here comes from the package under attack.
 """
 
 from collections.abc import Iterator, Sequence
@@ -54,12 +54,12 @@ class Scaling:
         }
         return made[self.name]
 
-    def apply(self, column: Array, weight: Array) -> Array:
+    def apply(self, column: Array) -> Array:
         """Return a column scaled by what its observed entries teach."""
-        centre, size, offset = self.learn(column, weight)
+        centre, size, offset = self.learn(column)
         return np.asarray((column - centre) / size + offset)
 
-    def learn(self, column: Array, weight: Array) -> tuple[float, float, float]:
+    def learn(self, column: Array) -> tuple[float, float, float]:
         """Return centre, scale and offset from the observed entries."""
         seen = column[~np.isnan(column)]
         if self.name == "range":
@@ -69,16 +69,16 @@ class Scaling:
         if self.name == "size":
             size = float(np.abs(seen).max())
             return 0.0, 1.0 if size < 10.0 * EPSILON else size, 0.0
-        mean, deviation = mean_and_deviation(column, weight)
-        if is_constant(mean, deviation, weight[~np.isnan(column)]):
+        mean, deviation = mean_and_deviation(seen, np.ones(len(seen)))
+        if is_constant(mean, deviation, len(seen)):
             deviation = 1.0
         centre = 0.0 if self.name == "deviation" else mean
         return centre, 1.0 if self.name == "mean" else deviation, 0.0
 
 
-def is_constant(mean: float, deviation: float, weight: Array) -> bool:
+def is_constant(mean: float, deviation: float, n_rows: int) -> bool:
     """Whether rounding explains a deviation, by scikit-learn's test."""
-    noise = np.longdouble(weight.astype(np.longdouble).sum()) * EPSILON
+    noise = np.longdouble(n_rows) * EPSILON
     square = np.longdouble(deviation) ** 2
     return bool(square <= noise * square + (noise * mean) ** 2)
 
@@ -116,9 +116,9 @@ class Numbers:
         ordered = self.scaling is not None and self.scaling.needs_order
         return ordered or self.strategy in ("median", "most_frequent")
 
-    def made(self, stay: Array, weight: Array) -> Array:
+    def made(self, stay: Array) -> Array:
         """Return the features of the remaining rows."""
-        column, weight = self.values[stay], weight[stay]
+        column = self.values[stay]
         gaps = np.isnan(column)
         flags = [gaps.astype(float)] if self.indicator and gaps.any() else []
         numbers = [] if gaps.all() else [self._fill(column)]
@@ -126,10 +126,10 @@ class Numbers:
         if scaling is None:
             return _together(len(column), [*numbers, *flags])
         if not self.scaled_first:
-            both = [scaling.apply(one, weight) for one in (*numbers, *flags)]
+            both = [scaling.apply(one) for one in (*numbers, *flags)]
             return _together(len(column), both)
         if numbers:
-            centre, size, offset = scaling.learn(column, weight)
+            centre, size, offset = scaling.learn(column)
             scaled = (numbers[0] - centre) / size + offset
             if self.strategy == "constant":
                 scaled = np.where(gaps, self.constant, scaled)
@@ -168,16 +168,16 @@ class Categories:
         scale = [] if self.scaling is None else [self.scaling.step()]
         return make_pipeline(*self._fill_and_encode(), *scale)
 
-    def made(self, stay: Array, weight: Array) -> Array:
+    def made(self, stay: Array) -> Array:
         """Return the features of the remaining rows."""
-        column, weight = self.values[stay][:, None], weight[stay]
+        column = self.values[stay][:, None]
         try:
             flags = make_pipeline(*self._fill_and_encode()).fit_transform(column)
         except ValueError:  # nothing is left to encode
             return np.zeros((len(column), 0))
         scaling = self.scaling
         if scaling is not None:
-            flags = [scaling.apply(flag, weight) for flag in flags.T]
+            flags = [scaling.apply(flag) for flag in flags.T]
             return _together(len(column), flags)
         return np.asarray(flags, dtype=float)
 
@@ -214,9 +214,9 @@ class RawTable:
         parts = [(f"c{j}", part.steps(), [j]) for j, part in enumerate(self.parts)]
         return ColumnTransformer(parts, sparse_threshold=0.0)
 
-    def made(self, stay: Array, weight: Array) -> Array:
+    def made(self, stay: Array) -> Array:
         """Return the features of the remaining rows, learned from these alone."""
-        return np.hstack([part.made(stay, weight) for part in self.parts])
+        return np.hstack([part.made(stay) for part in self.parts])
 
 
 def _together(n_rows: int, features: Sequence[Array]) -> Array:

@@ -15,7 +15,7 @@ from sklearn.utils.validation import (
 
 from ..core.objective import Rows, check_weights
 from ..exceptions import InvalidInput
-from ..preprocessing.columns import Recipe, learn_columns, read_columns
+from ..preprocessing.columns import UNKNOWN, Recipe, learn_columns, read_columns
 from ..preprocessing.sklearn_steps import describe
 from ..private_model.snapshot import PublicModel
 from .sklearn_parameters import weigh_as_fitted
@@ -51,7 +51,12 @@ def _check_raw_request(
     X, y = check_table(estimator, X, y, reset=False)
     y = check_labels(estimator, y)
     coded = estimator._code_labels(y, private.labels)
-    raw = read_columns(private.recipe.columns, X)
+    # Whoever is not known here is refused by their digest, like any other row.
+    columns = [
+        replace(column, unknown=UNKNOWN) if column.unknown is None else column
+        for column in private.recipe.columns
+    ]
+    raw = read_columns(columns, X)
     weight = check_weights(sample_weight, len(raw))
     public = snapshot_of(estimator).public
     return Rows(raw, coded, weigh_as_fitted(public, y, weight=weight))

@@ -63,8 +63,6 @@ class Column:
         if self.kind == "number":
             return self._read_numbers(values)
         keys, places = find_categories(values, self.source)
-        if not (places == len(keys) - 1).any():
-            keys.pop()  # nothing is missing, and None may be refused
         known = dict(zip(self.categories, self.codes, strict=True))
         codes = np.array([self._code(key, known) for key in keys], dtype=np.float64)
         return self._require_filled(codes[places])
