@@ -282,11 +282,13 @@ class PipelineModel(PrivateModel):
     def _keep(self, answer: Answer, base: State) -> Self:
         """Return the model with an answer that was derived from these sums."""
         model, kept = resize_account(self, answer.draft.theta.size), answer.state
+        last = answer.draft.theta
         if kept.features is not None:
-            last = kept.features.lift(answer.draft.theta)
+            last = kept.features.lift(last)
+        if self.balance is not None:  # these sums are under the weights at the anchor
+            kept = base.answered(last)
+        elif kept.features is not None:
             kept = base.replace(weight=kept.weight).answered(last)
-        elif self.balance is not None:
-            kept = base.answered(answer.draft.theta)
         return replace_fields(model, answer=replace(answer, state=kept))
 
     def _anchor(self, answer: Answer, raw: Rows) -> Self:
