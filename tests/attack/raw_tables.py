@@ -178,6 +178,8 @@ class Categories:
     def made(self, stay: Array) -> Array:
         """Return the features of the remaining rows."""
         column = self.values[stay][:, None]
+        if self.strategy == "constant":  # scikit-learn refuses where all are missing
+            column = np.where(column == column, column, FILLED)
         try:
             flags = make_pipeline(*self._fill_and_encode()).fit_transform(column)
         except ValueError:  # nothing is left to encode
