@@ -10,6 +10,7 @@ import pytest
 
 from expunge import LogisticRegression, suggest_budget
 from expunge.cli.common import DATA_MISSING, DONE, WRONG_INPUT
+from expunge.tables import Roles, describe_preprocessing, read_table
 from tests.calling import Done, call
 
 N_PEOPLE = 120
@@ -43,12 +44,13 @@ def _advise(table: Path, *words: str | Path) -> Done:
 def test_it_is_the_advice_that_python_gives(table: Path) -> None:
     done = _advise(table, "--subject", "customer", "--alpha", "0.01", "--json")
     assert done.code == DONE
-    frame = pd.read_csv(table)
+    read = read_table(table, Roles(target="left", subject="customer"))
+    steps = describe_preprocessing(read)
     advice = suggest_budget(
-        frame[COLUMNS].to_numpy(),
-        frame["left"],
-        LogisticRegression(alpha=0.01),
-        subjects=frame["customer"],
+        read.X,
+        read.y,
+        LogisticRegression(alpha=0.01, preprocessing=steps),
+        subjects=read.subjects,
         max_loss=0.02,
         requests=40,
     )

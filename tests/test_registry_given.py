@@ -12,7 +12,6 @@ import pytest
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression as SklearnLogistic
 from sklearn.model_selection import GridSearchCV
-from sklearn.utils.class_weight import compute_sample_weight
 
 from expunge import from_sklearn, load, verify
 from expunge.exceptions import InvalidInput
@@ -112,21 +111,15 @@ class TestWhatWasDeclaredBefore:
             assert CHOSEN in paper.not_covered
             assert verify(paper, registry.models.record(name)).stands
 
-    def test_balanced_weights_stay_declared_and_must_be_given(
-        self, registry: Registry
-    ) -> None:
+    def test_adopted_classes_stay_balanced(self, registry: Registry) -> None:
         X, y, owners = data()
         y = np.where(np.arange(len(y)) % 4 == 0, y, 0)
         balanced = SklearnLogistic(class_weight="balanced").fit(X, y)
         model = from_sklearn(balanced, X, y, owners)
-        with pytest.raises(InvalidInput, match="pass sample_weight"):
-            registry.fit("model", model, X, y, subjects=owners)
-        assert registry.models.names() == []
-        weight = compute_sample_weight("balanced", y)
-        registry.fit("model", model, X, y, subjects=owners, sample_weight=weight)
+        registry.fit("model", model, X, y, subjects=owners)
         release = registry.model("model")
-        assert release.certificate_.selection == "not covered"
-        assert any("class_weight" in text for text in release.certificate_.not_covered)
+        assert release.class_weight == "balanced"
+        assert release.certificate_.selection == "none"
         np.testing.assert_array_equal(release.predict(X), model.predict(X))
         np.testing.assert_allclose(release.coef_, model.coef_, atol=1e-9)
 

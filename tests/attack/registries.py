@@ -3,7 +3,7 @@
 
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from . import draws
 from .draws import Generator, Task, chance, pick
 from .estimators import (
     WORDS,
+    balance,
     empties_a_class,
     estimator,
     labels_of,
@@ -40,6 +41,7 @@ class Entry:
     task: Task
     budget: Any
     may_certify: bool = True
+    balanced: bool = False
 
 
 def attack(rng: Generator, checker: Checker) -> None:
@@ -142,12 +144,9 @@ class Site:
         with self.checker.note_refusals() as refusal:
             fitted.fit(X, words)
             model = from_sklearn(fitted, X, words, self.owners.tolist())
-            if chance(rng, 0.7):
-                self._fit(name, model, task)
-            else:  # must be refused, or noticed
-                self.registry.fit(name, model, X, words, subjects=self.owners.tolist())
+            self.registry.fit(name, model, X, words, subjects=self.owners.tolist())
         if not refusal:
-            self.entries[name] = Entry(task, model.budget, not balanced)
+            self.entries[name] = Entry(task, model.budget, True, balanced)
 
     def _fit(self, name: str, model: Any, task: Task) -> None:
         given: dict[str, Any] = {}
@@ -194,6 +193,8 @@ class Site:
         checker, registry = self.checker, self.registry
         release, record = registry.model(name), registry.models.record(name)
         aim, rest, classes = retraining_problem(entry.task, self.stay)
+        if entry.balanced:
+            rest = replace(rest, weight=balance(rest.y, np.ones(len(rest.y))))
         if len(classes) and not np.array_equal(release.classes_, classes):
             checker.check(False, f"classes {release.classes_}, a fit has {classes}")
             return

@@ -45,7 +45,6 @@ INSTEAD: Mapping[str, str] = MappingProxyType(
         "alphas": f"{TUNED} choose among alphas=[...]",
         "l1_ratios": f"{TUNED} choose among l1_ratios=[...]",
         "folds": f"{TUNED} cross-validate, with folds=...",
-        "verbose": f"{TUNED} show progress, the others take one fit",
         # These scikit-learn has.
         "Cs": f"{TUNED} choose among alphas=[...]; C = 1/(alpha W)",
         "copy_X": "the rows you pass are never changed",

@@ -28,7 +28,7 @@ from sklearn.preprocessing import (
 )
 
 from ..core.arrays import Index
-from ..exceptions import Unsupported, needing
+from ..exceptions import MissingExtra, Unsupported
 from .columns import Column
 from .description import FitRange, Group, OneHot, Ordinal, Source, Standardise
 from .features import Features
@@ -245,8 +245,13 @@ def _make_objects() -> FunctionTransformer:
 
 def _unify_missing() -> FunctionTransformer:
     """Return a step that makes NaN of whatever stands for a missing category."""
-    with needing("bench", "a plain pipeline with categories that may be missing"):
+    try:
         from pandas import DataFrame
+    except ImportError as error:  # no extra has it: whoever has data frames has it
+        raise MissingExtra(
+            "a plain pipeline with categories that may be missing needs pandas, which "
+            "is not installed; run pip install pandas"
+        ) from error
     # pandas' categories know one missing value.
     unified = FunctionTransformer(DataFrame, kw_args={"dtype": "category"})
     steps = Pipeline(
