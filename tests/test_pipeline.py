@@ -152,6 +152,9 @@ def test_data_frame_with_columns_of_many_kinds(rng: np.random.Generator) -> None
     )
     assert ours.certificate_.n_parameters == n_before - 1
     assert ours.certificate_.selection == "none"
+    # The largest income must not stay in the features of the anchor.
+    assert ours.record_.decisions == ("retrained",)
+    ours.forget([int(frame["income"].drop(gone).sort_values().index[30])])
     assert ours.record_.decisions == ("accepted",)  # no row was read
 
 

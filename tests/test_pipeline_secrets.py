@@ -17,7 +17,12 @@ from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
+from sklearn.preprocessing import (
+    MaxAbsScaler,
+    MinMaxScaler,
+    OneHotEncoder,
+    StandardScaler,
+)
 
 from expunge import LinearRegression, load
 from expunge.exceptions import NoPrivateState
@@ -176,3 +181,34 @@ def test_a_saved_model_goes_on(tmp_path: Path) -> None:
     np.testing.assert_allclose(ours.predict(left), fresh.predict(left), atol=1e-8)
     again = clone(ours).fit(left, np.delete(y, GONE))
     np.testing.assert_array_equal(again.coef_, fresh.coef_)
+
+
+@pytest.mark.parametrize(
+    ("step", "place"),
+    [
+        (MinMaxScaler(), 0),
+        (MinMaxScaler(), -1),
+        (MaxAbsScaler(), -1),
+        (SimpleImputer(strategy="median"), 30),
+    ],
+    ids=["smallest", "largest", "longest", "median"],
+)
+def test_extremes_and_medians_leave_with_the_last_who_has_them(
+    step: Any, place: int, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(4)
+    X = np.sort(rng.uniform(1.0, 2.0, (61, 1)), axis=0)  # an odd number: a true median
+    X[3 if place == 30 else 30] = 1.5 if place != 30 else np.nan
+    values = X[~np.isnan(X)]
+    if place == 30:
+        X, values = X[~np.isnan(X)][:-1, None], values[:-1]
+        place = len(values) // 2
+    y = X[:, 0] + rng.normal(size=len(X))
+    secret = values[place].tobytes()
+    fitted = LinearRegression(alpha=0.1, preprocessing=step).fit(X, y)
+    fitted.save(tmp_path / "model")
+    files = list((tmp_path / "model").iterdir())
+    assert any(secret in file.read_bytes() for file in files)
+    fitted.forget(rows=[int(np.flatnonzero(X[:, 0] == values[place])[0])])
+    fitted.save(tmp_path / "model")
+    assert not any(secret in file.read_bytes() for file in files)

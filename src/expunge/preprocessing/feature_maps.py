@@ -19,6 +19,7 @@ feature has one of its own again, or scales differ by more than a thousand, wher
 rounding would show. Then the rows must be read again.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,6 +27,8 @@ import numpy as np
 from ..core.arrays import Index, Matrix, Private, Vector
 from ..core.feature_map import FeatureMap
 from ..core.packing import stored
+from .columns import Recipe
+from .description import FitRange, FitSize
 from .features import Features, Layout
 from .statistics import Statistics
 
@@ -45,17 +48,28 @@ class Reference(Private):
         Columns of numbers with a flag of their own for missing values.
     intercept
         Whether the model has an intercept; the constant is there in any case, last.
+    exact
+        Extremes, medians and modes among the features: values that somebody has.
     """
 
     features: Features
     gaps: tuple[int, ...]
     intercept: bool
+    exact: Mapping[str, Vector]
 
     @classmethod
     def of(
-        cls, features: Features, statistics: Statistics, *, intercept: bool
+        cls,
+        features: Features,
+        statistics: Statistics,
+        *,
+        recipe: Recipe,
+        intercept: bool,
     ) -> "Reference":
-        """Return the reference for features that these rows have now."""
+        """Return the reference for features that these rows have now.
+
+        ``intercept`` says whether the model has one.
+        """
         layout = features.layout
         flagged = set(layout.columns[layout.indicators].tolist())
         gaps = [
@@ -67,7 +81,22 @@ class Reference(Private):
         ]
         # Names would keep the categories of those who leave.
         nameless = replace(layout, names=("",) * len(layout))
-        return cls(replace(features, layout=nameless), tuple(gaps), intercept)
+        kept, exact = (
+            replace(features, layout=nameless),
+            _find_exact(recipe, statistics),
+        )
+        return cls(kept, tuple(gaps), intercept, exact)
+
+    def holds_departed(self, statistics: Statistics) -> bool:
+        """Whether a value among these features left with the last who had it.
+
+        Then the features must go, and the rows be read for new sums: nothing of those
+        who left may stay.
+        """
+        return any(
+            not np.isin(values, statistics.ordered[name]).all()
+            for name, values in self.exact.items()
+        )
 
     @property
     def plain(self) -> bool:
@@ -93,6 +122,26 @@ class Reference(Private):
         if self.intercept:
             extended[-1] = theta[-1]
         return extended
+
+
+def _find_exact(recipe: Recipe, statistics: Statistics) -> dict[str, Vector]:
+    """Return the values of each column that its features are made of."""
+    exact = {}
+    for place, group in enumerate(recipe.groups):
+        values = statistics.ordered.get(str(place))
+        if values is None or not values.size:
+            continue
+        held = [values[:0]]
+        if isinstance(group.scale, FitRange | FitSize):
+            held.append(values[[0, -1]])
+        fill = None if group.fill is None else group.fill.strategy
+        if fill == "median" and len(values) % 2:
+            held.append(values[[len(values) // 2]])
+        if fill == "most_frequent":
+            found, counts = np.unique(values, return_counts=True)
+            held.append(found[[np.argmax(counts)]])
+        exact[str(place)] = np.concatenate(held)
+    return exact
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

@@ -223,6 +223,8 @@ class PipelineModel(PrivateModel):
         mechanism = self.agreement.mechanism
         if not _follows_features(mechanism):
             return None
+        if self.reference.holds_departed(after.statistics):
+            return None
         e = self.reference.encode(np.asarray(removed.X))
         rows, sums = replace(self._with_current_labels(removed), X=e), self.class_sums
         weighed = rows if sums is None else sums.then.weigh(rows)
@@ -298,7 +300,10 @@ class PipelineModel(PrivateModel):
         """
         model = resize_account(self, answer.draft.theta.size)
         reference = Reference.of(
-            self.features, self.statistics, intercept=self.objective.intercept
+            self.features,
+            self.statistics,
+            recipe=self.recipe,
+            intercept=self.objective.intercept,
         )
         answer, sums = anchor_at(
             self.agreement, answer, reference=reference, raw=raw, balance=self.balance
@@ -355,7 +360,9 @@ def fit_pipeline(
     if start is not None and start.size != rows.X.shape[1] * objective.loss.outputs:
         start = None
     model = PrivateModel.fit(objective, rows, start=start, **options)
-    reference = Reference.of(features, statistics, intercept=objective.intercept)
+    reference = Reference.of(
+        features, statistics, recipe=recipe, intercept=objective.intercept
+    )
     answer, sums = anchor_at(
         model.agreement, model.answer, reference=reference, raw=raw, balance=balance
     )
