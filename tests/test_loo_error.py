@@ -5,10 +5,11 @@ import copy
 
 import numpy as np
 import pytest
+from sklearn.preprocessing import StandardScaler
 
 from expunge import LogisticRegression
 from expunge.core.arrays import Matrix, Vector
-from expunge.exceptions import InvalidInput, NoPrivateState
+from expunge.exceptions import InvalidInput, NoPrivateState, Unsupported
 from expunge.linear_model.tuned import loo_error
 
 
@@ -36,3 +37,10 @@ def test_an_estimator_without_data_or_private_state_is_refused(
         loo_error(LogisticRegression(alpha=0.1, keep_data=False).fit(X, y))
     with pytest.raises(NoPrivateState):
         loo_error(copy.deepcopy(LogisticRegression(alpha=0.1).fit(X, y)))
+
+
+def test_what_would_be_learned_again_is_refused(cancer: tuple[Matrix, Vector]) -> None:
+    X, y = cancer[0][:60, :4], cancer[1][:60]
+    for settings in ({"preprocessing": StandardScaler()}, {"class_weight": "balanced"}):
+        with pytest.raises(Unsupported, match="learned again"):
+            loo_error(LogisticRegression(alpha=0.1, **settings).fit(X, y))

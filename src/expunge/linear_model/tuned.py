@@ -18,7 +18,7 @@ from ..core.losses import Loss
 from ..core.objective import Objective
 from ..core.penalties import Penalty
 from ..display.progress import ProgressBar
-from ..exceptions import InvalidInput
+from ..exceptions import InvalidInput, Unsupported
 from ..preprocessing.columns import Recipe
 from ..preprocessing.pipeline_model import fit_pipeline, require_pipeline
 from ..private_model.model import PrivateModel
@@ -259,6 +259,11 @@ def loo_error(model: Forgetful) -> LooResult:
     The model and its account stay as they are: nothing is released.
     """
     private = private_model(model)
+    if private.keeps_raw_rows:
+        raise Unsupported(
+            "leave-one-out with preprocessing or balanced classes, which would be "
+            "learned again without each row; fit the model to encoded rows instead"
+        )
     rows = private.remaining_rows()
     if rows is None:
         raise InvalidInput(

@@ -152,7 +152,10 @@ def plan(
 
 
 def plan_model(model: PrivateModel, options: PlanOptions | None = None) -> PlanReport:
-    """Return what the budget of a model allows on the rows that it keeps."""
+    """Return what the budget of a model allows on the rows that it keeps.
+
+    With preprocessing the features are taken as they are now.
+    """
     rows, budget = model.remaining_rows(), model.budget
     if rows is None or budget is None:
         raise InvalidInput(
