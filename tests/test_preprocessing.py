@@ -8,6 +8,7 @@ from math import isqrt, prod
 from typing import Any, TypeAlias
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,9 +27,14 @@ from sklearn.preprocessing import (
 from expunge import LinearRegression
 from expunge.core.objective import Rows
 from expunge.exceptions import CannotRemove, InvalidInput, UnknownRows
-from expunge.linear_model.snapshots import public_model
+from expunge.linear_model.snapshots import private_model, public_model
 from expunge.preprocessing.columns import Recipe, learn_columns, read_columns
-from expunge.preprocessing.description import Standardise
+from expunge.preprocessing.description import (
+    FitRange,
+    Group,
+    Preprocessing,
+    Standardise,
+)
 from expunge.preprocessing.exact_sums import BLOCK, UNIT, ColumnSums, exact_sums
 from expunge.preprocessing.features import Features
 from expunge.preprocessing.fitted import FittedPreprocessing
@@ -316,3 +322,19 @@ def test_data_frames(library: str) -> None:
         model.forget(rows=[0])
         fresh = clone(model).fit(X[[name]][1:], y[1:])
         np.testing.assert_allclose(model.coef_, fresh.coef_, atol=1e-12)
+
+
+def test_declared_range_needs_no_unlearning() -> None:
+    ages = pd.DataFrame({"age": np.r_[20.0:60.0, 119.0]})
+    described = Preprocessing((Group(("age",), scale=FitRange(ends=(0.0, 120.0))),))
+    y = np.arange(len(ages)) % 7
+    model = LinearRegression(alpha=0.1, preprocessing=described, keep_data=False)
+    model.fit(ages, y)
+    before: Any = private_model(model)
+    assert not before.statistics.ordered  # no value is kept
+    model.forget(X=ages.tail(1), y=y[-1:])
+    after: Any = private_model(model)
+    assert after.features.equals(before.features)
+    np.testing.assert_array_equal(after.features.scale, [120.0])
+    again = model.to_sklearn()
+    np.testing.assert_allclose(again.predict(ages), model.predict(ages), rtol=1e-12)

@@ -2,6 +2,7 @@
 """Schemas: what columns are taken for, what a file may say, and what becomes of it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ from sklearn.base import clone
 
 from expunge import LogisticRegression
 from expunge.exceptions import InvalidInput
+from expunge.preprocessing.description import FitRange
 from expunge.tables import (
     ColumnSchema,
     Roles,
     Schema,
     TrainingTable,
     build_transformer,
+    describe_preprocessing,
     read_schema,
     read_table,
 )
@@ -387,3 +390,16 @@ def _leave_rest(schema: Schema) -> Schema:
         if one.name not in known
     )
     return Schema(schema.target, schema.task, schema.columns + rest)
+
+
+def test_declared_range_is_the_scale(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(
+        "who,age,y\n" + "".join(f"p{i},{i * i % 97},{i % 2}\n" for i in range(40))
+    )
+    guessed = read_table(path, Roles(target="y", subject="who")).schema
+    age = make_column("age", "number", scale="minmax", range=(0.0, 120.0))
+    schema = replace(guessed, columns=(age,))
+    table = read_table(path, Roles(target="y", subject="who"), schema=schema)
+    (group,) = describe_preprocessing(table).groups
+    assert group.scale == FitRange(ends=(0.0, 120.0))

@@ -52,10 +52,15 @@ class Standardise:
 @stored
 @dataclass(frozen=True, slots=True)
 class FitRange:
-    """Map the smallest value to ``low`` and the largest to ``high`` (MinMaxScaler)."""
+    """Map the smallest value to ``low`` and the largest to ``high`` (MinMaxScaler).
+
+    ``ends`` declares these two values in advance, so that nothing is learned; None
+    learns them from the rows.
+    """
 
     low: float = 0.0
     high: float = 1.0
+    ends: tuple[float, float] | None = None
 
 
 @stored
@@ -132,6 +137,13 @@ class Group:
     encode: OneHot | Ordinal | None = None
     scale: Scale | None = None
     scale_first: bool = False
+
+
+def learns_extremes(scale: Scale | None) -> bool:
+    """Whether a scaler takes the extremes of its columns."""
+    if isinstance(scale, FitRange):
+        return scale.ends is None
+    return isinstance(scale, FitSize)
 
 
 @stored

@@ -28,7 +28,7 @@ from ..core.arrays import Index, Matrix, Private, Vector
 from ..core.feature_map import FeatureMap
 from ..core.packing import stored
 from .columns import Recipe
-from .description import FitRange, FitSize
+from .description import learns_extremes
 from .features import Features, Layout
 from .statistics import Statistics
 
@@ -132,7 +132,7 @@ def _find_exact(recipe: Recipe, statistics: Statistics) -> dict[str, Vector]:
         if values is None or not values.size:
             continue
         held = [values[:0]]
-        if isinstance(group.scale, FitRange | FitSize):
+        if learns_extremes(group.scale):
             held.append(values[[0, -1]])
         fill = None if group.fill is None else group.fill.strategy
         if fill == "median" and len(values) % 2:

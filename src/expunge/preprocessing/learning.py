@@ -182,6 +182,8 @@ class _Observed:
             return 0.0, 1.0, 0.0
         if isinstance(scale, Standardise):
             return standardise(scale, self.sums)
+        if isinstance(scale, FitRange) and scale.ends is not None:
+            return fit_ends(scale, np.array(scale.ends))
         assert self.ordered is not None
         ends = self.ordered[[0, -1]] if self.ordered.size else np.empty(0)
         more = [] if self.value is None else [self.value]

@@ -20,7 +20,7 @@ from ..core.arrays import Index, Matrix, Private, Vector
 from ..core.packing import stored
 from ..exceptions import CannotRemove, UnknownRows
 from .columns import Recipe
-from .description import FitRange, FitSize, Group, OneHot
+from .description import Group, OneHot, learns_extremes
 from .exact_sums import NOBODY_LEFT, STRANGERS, UNIT, ColumnSums
 
 Counts = NDArray[np.int64]
@@ -113,8 +113,7 @@ def needs_order(group: Group) -> bool:
     if isinstance(group.encode, OneHot):
         return False
     fill = None if group.fill is None else group.fill.strategy
-    extremes = isinstance(group.scale, FitRange | FitSize)
-    return extremes or fill in ("median", "most_frequent")
+    return learns_extremes(group.scale) or fill in ("median", "most_frequent")
 
 
 def _count(

@@ -45,7 +45,8 @@ class ColumnSchema:
     scale
         "standard", "minmax", "maxabs" or "none".
     range
-        Lowest and highest number that may occur, declared; others are refused.
+        Lowest and highest number that may occur, declared; others are refused. With
+        "minmax" they are also the scale, which then needs no unlearning.
     encode
         "one-hot", or "ordinal" for declared categories in their order.
     categories

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read the table that a model is fitted to: features, targets, people and weights."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..core.arrays import Index, Vector
 from ..exceptions import InvalidInput
-from ..preprocessing.description import Preprocessing
+from ..preprocessing.description import FitRange, Group, Preprocessing
 from .columns import REPLACE, TableColumn
 from .files import INDEX, TableFile, format_names, locate_rows, open_table
 from .kinds import infer_category, infer_column
@@ -168,7 +168,21 @@ def describe_preprocessing(table: TrainingTable) -> Preprocessing:
     from ..preprocessing.sklearn_steps import describe
 
     described = describe(build_transformer(table.schema), table.X)
-    return replace(described, guessed=table.guessed)
+    ranges = {one.name: one.range for one in table.schema.used}
+    groups = [part for group in described.groups for part in _declare(group, ranges)]
+    return replace(described, groups=tuple(groups), guessed=table.guessed)
+
+
+def _declare(group: Group, ranges: Mapping[Any, Any]) -> list[Group]:
+    """Return a group with declared ranges as its scales: they need no unlearning."""
+    scale = group.scale
+    declared = [name for name in group.columns if ranges[name] is not None]
+    if not isinstance(scale, FitRange) or not declared:
+        return [group]
+    return [
+        replace(group, columns=(name,), scale=replace(scale, ends=ranges[name]))
+        for name in group.columns
+    ]
 
 
 def guess_task(y: NDArray[Any]) -> str:
