@@ -94,8 +94,12 @@ def private_figures(model: Any) -> Iterator[str]:
     state, draft = private.answer.state, private.answer.draft
     numbers += [*residual(state, draft).tolist(), *draft.theta.tolist()]
     numbers += list(record.timings.values())
+    # Released numbers may be shown, and round to the same few digits by chance.
+    released = snapshot_of(model).public.release.theta.tolist()
+    public = {f"{one:{form}}" for one in released for form in (".2g", ".3g", ".2f")}
     for number in filter(None, numbers):
-        yield f"{number:.3g}"
+        if f"{number:.3g}" not in public:
+            yield f"{number:.3g}"
         yield f"{number:.6f}"
         yield repr(float(number))
     yield from ("subject-", record.salt.hex(), *record.decisions)
