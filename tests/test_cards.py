@@ -98,8 +98,11 @@ def private_figures(model: Any) -> Iterator[str]:
     released = snapshot_of(model).public.release.theta.tolist()
     public = {f"{one:{form}}" for one in released for form in (".2g", ".3g", ".2f")}
     for number in filter(None, numbers):
-        if f"{number:.3g}" not in public:
-            yield f"{number:.3g}"
+        short = f"{number:.3g}"
+        digits = re.sub(r"e.*|\D", "", short).lstrip("0")
+        # Nor does a round number, such as an alpha of 0.01, tell of a private one.
+        if len(digits) == 3 and short not in public:
+            yield short
         yield f"{number:.6f}"
         yield repr(float(number))
     yield from ("subject-", record.salt.hex(), *record.decisions)
