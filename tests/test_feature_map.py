@@ -168,7 +168,7 @@ def test_lifted_state_is_summed_over_the_present_rows(
 
 @pytest.mark.parametrize("intercept", [False, True])
 def test_offset_leaves_a_squared_loss_exact(intercept: bool) -> None:
-    """Gaps that are filled anew put the anchor outside the range of the map."""
+    """Gaps that are filled again put the anchor outside the range of the map."""
     rng = np.random.default_rng(4)
     features = draw_map(3, 1, intercept=intercept)
     e = np.hstack([rng.normal(size=(30, 6)), np.ones((30, 1))])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One progress bar for terminals and notebooks, the same whoever left."""
+"""One progress bar for terminals and notebooks, the same no matter who left."""
 
 import sys
 import threading

@@ -21,7 +21,7 @@ def keep_the_scaler() -> None:
 
 
 def forget_the_shift() -> None:
-    """Scale rows and parameters anew, and leave the intercept as it was."""
+    """Scale rows and parameters again, and leave the intercept as it was."""
     put(FEATURE_MAP, "full_shift", property(lambda self: np.zeros(self.width)))
 
 

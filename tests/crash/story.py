@@ -187,7 +187,7 @@ class _Writer:
 
     def command(self, how: str, place: int) -> Step:
         """Return a command, or what has to come before it."""
-        # Whoever asks is in one of the first models, so that these stay.
+        # Those who ask are in one of the first models, so that these stay.
         later = [name for name in self._models if name in NEW]
         if how == "remove" and not later:
             how = "fit"

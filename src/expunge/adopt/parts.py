@@ -2,7 +2,7 @@
 """What was given, taken apart: preprocessing, linear estimator, and who chose it.
 
 A search holds the pipeline it chose, a pipeline ends in an estimator, and a ...CV
-estimator is a plain one at the hyper-parameters it chose. Whoever chose did so by
+estimator is a plain one at the hyper-parameters it chose. The choice was made by
 looking at the data: either the certificate says so, or the choice is made again, among
 the same candidates, by an estimator that can forget it. The candidates of a choice are
 plain estimators that were not fitted, which ``objectives`` reads like any other.

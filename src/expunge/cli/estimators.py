@@ -99,7 +99,7 @@ class EstimatorOptions:
         typer.Option(
             metavar="A=1,B=5",
             help="How often a row of each class counts, fixed without looking at the "
-            "rows; or balanced, for the same weight of every class, whoever leaves.",
+            "rows; or balanced, for the same weight of every class at all times.",
         ),
     ] = None
     ridge: Annotated[

@@ -126,7 +126,7 @@ class Objective:
         Whether penalty and ridge act on the intercept too.
     C
         1/(alpha W), if alpha follows from it. Certificates then state C: it is the same
-        whoever leaves, and alpha would tell W.
+        no matter who leaves, and alpha would tell W.
     """
 
     loss: Loss

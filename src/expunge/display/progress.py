@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Progress: one bar for terminals and notebooks, off unless somebody asks for it.
 
-A notebook is saved with what its cells showed, so a bar must be the same whoever left:
-it counts steps that are known in advance. It shows no time, and whether it is drawn
+A notebook is saved with what its cells showed, so a bar must not depend on who left: it
+counts steps that are known in advance. It shows no time, and whether it is drawn
 depends on no time either. It never counts steps of a solver or passes over rows, since
 a request that had to read the rows would differ from one that had not.
 """

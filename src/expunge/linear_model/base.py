@@ -201,7 +201,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
                 "say what to forget in one way: subjects=..., rows=..., or X=... with "
                 "y=..."
             )
-        # One step, whoever leaves: more would tell how the answer was reached.
+        # One step, no matter who leaves: more would tell how the answer was reached.
         bar = ProgressBar("forgetting", 1, shown=bool(self.verbose))
         with bar, write_lock(self):
             private = private_model(self)

@@ -51,7 +51,7 @@ def _check_raw_request(
     X, y = check_table(estimator, X, y, reset=False)
     y = check_labels(estimator, y)
     coded = estimator._code_labels(y, private.labels)
-    # Whoever is not known here is refused by their digest, like any other row.
+    # A person not known here is refused by digest, like any other row.
     columns = [
         replace(column, unknown=UNKNOWN) if column.unknown is None else column
         for column in private.recipe.columns

@@ -409,7 +409,7 @@ def blame_columns(estimator: Any, rows: Rows) -> str:
 
 def describe_fitted(estimator: Any, prepared: Prepared) -> dict[str, Any]:
     """Return what the public model says of an estimator and of its features."""
-    # Seeds stay private, and progress is for whoever fitted the model.
+    # Seeds stay private, and progress is for the one who fits.
     left_out = {"random_state": None, "verbose": False}
     parameters = deepcopy(estimator.get_params(deep=False)) | left_out
     if prepared.recipe is not None and prepared.recipe.given:

@@ -115,7 +115,7 @@ class Advice:
             f"Each request removes one {self.owner}, drawn at random{sampled}. People "
             "who have much in common, or much influence, need the rows sooner.",
             "The attacker knows everything but the noise: Phi(mu/2) of the Gaussian, "
-            "with the mu that the budget promises, whoever leaves.",
+            "with the mu that the budget promises, no matter who leaves.",
             "These are public or older data; keep the figures private if the data are. "
             "If you fit the model to these very rows, say so with "
             'declare_tuned("suggest_budget"): no certificate covers a budget that was '

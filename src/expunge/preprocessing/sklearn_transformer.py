@@ -8,7 +8,7 @@ extremes that transforming does not need are left out of it.
 
 scikit-learn tells None from NaN in a column of categories, and we do not. Where it
 matters, a first step makes one of the other, of functions that numpy and pandas have:
-whoever loads the pipeline needs nothing of ours.
+those who load the pipeline need nothing of ours.
 """
 
 from collections.abc import Sequence
@@ -247,7 +247,7 @@ def _unify_missing() -> FunctionTransformer:
     """Return a step that makes NaN of whatever stands for a missing category."""
     try:
         from pandas import DataFrame
-    except ImportError as error:  # no extra has it: whoever has data frames has it
+    except ImportError as error:  # no extra has it; data frames come with it
         raise MissingExtra(
             "a plain pipeline with categories that may be missing needs pandas, which "
             "is not installed; run pip install pandas"

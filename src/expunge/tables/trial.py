@@ -8,8 +8,8 @@ people of numbers between 0 and 1, so one of those people more or less moves the
 scores by at most sqrt(2) / P together. Noise of standard deviation sqrt(2) / (P mu),
 with the mu of the budget, hides that (Dong, Roth and Su, Gaussian differential privacy,
 Theorem 1). The trial model is a release under the budget like any other. The guess, the
-most common class or the median of those not held out, is exact: a score is for whoever
-holds the table, not for publication.
+most common class or the median of those not held out, is exact: a score is for the one
+who holds the table, not for publication.
 """
 
 from dataclasses import dataclass, replace
