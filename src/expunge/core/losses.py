@@ -16,15 +16,40 @@ that does not exist is infinite, and what needs it must refuse.
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, isfinite, sqrt
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, log_softmax, softmax
+from scipy.special import expit
 
 from ..exceptions import InvalidInput
 from .arrays import LARGEST, Matrix, Vector, require_magnitude
 from .packing import stored
+
+
+class Curvature(NamedTuple):
+    """The curvature of each row, diag(diagonal) - factor factor'.
+
+    Both parts have the shape of eta; without a factor the outputs do not interact.
+    """
+
+    diagonal: Vector
+    factor: Vector | None = None
+
+    def times(self, change: Vector) -> Vector:
+        """Return each row's curvature times a change of its predictors."""
+        product = self.diagonal * change
+        if self.factor is not None:
+            along = np.einsum("ij,ij->i", self.factor, change)
+            product -= self.factor * along[:, None]
+        return product
+
+    def total(self, weight: Vector) -> Matrix:
+        """Return the weighted sum over the rows, (k, k)."""
+        diagonal = np.atleast_1d(weight @ self.diagonal)
+        if self.factor is None:
+            return np.diag(diagonal)
+        return np.diag(diagonal) - self.factor.T @ (weight[:, None] * self.factor)
 
 
 class Loss(Protocol):
@@ -78,6 +103,9 @@ class Loss(Protocol):
     def curvature(self, y: Vector, eta: Vector) -> Vector:
         """Return the second derivative in eta."""
 
+    def curvature_parts(self, y: Vector, eta: Vector) -> Curvature:
+        """Return the second derivative in eta by its parts, O(k) numbers a row."""
+
     def kink_distance(self, y: Vector, eta: Vector) -> Vector:
         """Return how far each predictor is from a jump of the curvature."""
 
@@ -93,6 +121,20 @@ class _Smooth:
         """Return infinity for each row."""
         del y
         return np.full(len(eta), inf)
+
+
+class _OneOutput:
+    """A loss of one output, whose curvature is one number a row."""
+
+    __slots__ = ()
+
+    def curvature(self, y: Vector, eta: Vector) -> Vector:
+        """Return the second derivative in eta."""
+        raise NotImplementedError
+
+    def curvature_parts(self, y: Vector, eta: Vector) -> Curvature:
+        """Return the curvature."""
+        return Curvature(self.curvature(y, eta))
 
 
 def _numbers(y: ArrayLike, outputs: int) -> Vector:
@@ -161,7 +203,7 @@ def _require_classes(classes: int) -> None:
 
 @stored
 @dataclass(frozen=True, slots=True)
-class Logistic(_Smooth):
+class Logistic(_OneOutput, _Smooth):
     """Logistic loss log(1 + exp(-y eta)) for labels -1 and +1."""
 
     outputs: ClassVar[int] = 1
@@ -227,10 +269,14 @@ class HalfSquared(_Smooth):
             return np.ones(len(eta))
         return np.tile(np.eye(self.outputs), (len(eta), 1, 1))
 
+    def curvature_parts(self, y: Vector, eta: Vector) -> Curvature:
+        """Return ones."""
+        return Curvature(np.ones_like(eta))
+
 
 @stored
 @dataclass(frozen=True, slots=True)
-class Huber:
+class Huber(_OneOutput):
     """Huber loss: quadratic to ``threshold``, linear beyond; curvature jumps there."""
 
     threshold: float = 1.35
@@ -278,7 +324,7 @@ class Huber:
 
 @stored
 @dataclass(frozen=True, slots=True)
-class SquaredHinge:
+class SquaredHinge(_OneOutput):
     """Squared hinge max(0, 1 - y eta)^2 (no half, as in LinearSVC), labels -1, +1."""
 
     outputs: ClassVar[int] = 1
@@ -346,21 +392,34 @@ class Multinomial(_Smooth):
 
     def value(self, y: Vector, eta: Vector) -> Vector:
         """Return minus the log probability of the row's class."""
-        rows = np.arange(len(eta))
-        value: Vector = -log_softmax(eta, axis=1)[rows, y.astype(np.intp)]
+        shifted = eta - eta.max(axis=1, keepdims=True)
+        own = shifted[np.arange(len(eta)), y.astype(np.intp)]
+        value: Vector = np.log(np.exp(shifted).sum(axis=1)) - own
         return value
 
     def slope(self, y: Vector, eta: Vector) -> Vector:
         """Return p - e_y."""
-        slope: Vector = softmax(eta, axis=1)
+        slope = _softmax(eta)
         slope[np.arange(len(eta)), y.astype(np.intp)] -= 1.0
         return slope
 
     def curvature(self, y: Vector, eta: Vector) -> Vector:
         """Return diag(p) - p p' for each row."""
-        p: Vector = softmax(eta, axis=1)
+        p = _softmax(eta)
         curvature: Vector = p[:, :, None] * (np.eye(self.classes) - p[:, None, :])
         return curvature
+
+    def curvature_parts(self, y: Vector, eta: Vector) -> Curvature:
+        """Return p twice."""
+        p = _softmax(eta)
+        return Curvature(p, p)
+
+
+def _softmax(eta: Matrix) -> Matrix:
+    """Return each row's probabilities, without overflow."""
+    p: Matrix = np.exp(eta - eta.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    return p
 
 
 @stored
@@ -439,9 +498,13 @@ class OneVsRest:
 
     def curvature(self, y: Vector, eta: Vector) -> Vector:
         """Return the binary curvatures on the diagonal."""
-        diagonal = self._each(self.binary.curvature, y, eta)
+        diagonal = self.curvature_parts(y, eta).diagonal
         curvature: Vector = diagonal[:, :, None] * np.eye(self.classes)
         return curvature
+
+    def curvature_parts(self, y: Vector, eta: Vector) -> Curvature:
+        """Return the binary curvatures."""
+        return Curvature(self._each(self.binary.curvature, y, eta))
 
     def kink_distance(self, y: Vector, eta: Vector) -> Vector:
         """Return the smallest distance of an output from its kink."""

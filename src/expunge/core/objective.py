@@ -224,6 +224,16 @@ class Objective:
         shrunk[:end] = self.penalty.shrink(part, self.alpha * step).ravel()
         return shrunk
 
+    def nearest_subgradient(self, theta: Vector, gradient: Vector) -> Vector:
+        """Return the subgradient of alpha kink at theta that cancels most of this."""
+        if self.penalty.smooth:
+            return np.zeros_like(theta)
+        end, outputs = theta.size - self.n_free, self.loss.outputs
+        parts = (v[:end].reshape(-1, outputs) for v in (theta, gradient / -self.alpha))
+        found = np.zeros_like(theta)
+        found[:end] = self.alpha * self.penalty.subgradient(*parts).ravel()
+        return found
+
     def scale(self, kept: float) -> float:
         """Return f: what removal does to the regulariser in units of the old W."""
         return kept if self.scaling == "mean" else 1.0

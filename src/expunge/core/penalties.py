@@ -23,12 +23,59 @@ from ..exceptions import InvalidInput
 from .arrays import (
     LARGEST_SQUARE,
     LEAST_SQUARE,
+    Index,
     Matrix,
     Vector,
     catch_lapack_errors,
     norm,
 )
 from .packing import stored
+
+# Singular values below this share of the largest are zero up to rounding.
+RANK_ROUNDING = 1e-13
+
+
+# So many coefficients may join a small problem at once, or twice as many as it has.
+NEWCOMERS = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorkingSet:
+    """A small problem inside a large one: some columns, or a space that they span.
+
+    Attributes
+    ----------
+    penalty
+        The penalty of the small problem.
+    columns
+        The columns in play.
+    basis
+        Orthonormal columns, (n_features, q), in place of single columns.
+    """
+
+    penalty: "Penalty"
+    columns: Index
+    basis: Matrix | None = None
+
+    def restrict(self, theta: Matrix) -> Matrix:
+        """Return the coefficients of the small problem."""
+        return theta[self.columns] if self.basis is None else self.basis.T @ theta
+
+    def extend(self, theta: Matrix, n_features: int) -> Matrix:
+        """Return coefficients of the small problem as those of the large one."""
+        if self.basis is not None:
+            return self.basis @ theta
+        whole = np.zeros((n_features, theta.shape[1]))
+        whole[self.columns] = theta
+        return whole
+
+
+def _join(present: NDArray[Any], excess: Vector) -> Index:
+    """Return which parts are in play: those present, and the worst that should be."""
+    wanted = np.flatnonzero((excess > 0.0) & ~present)
+    most = max(NEWCOMERS, 2 * int(present.sum()))
+    worst = wanted[np.argsort(-excess[wanted], kind="stable")[:most]]
+    return np.union1d(np.flatnonzero(present), worst).astype(np.intp)
 
 
 class Penalty(ABC):
@@ -53,6 +100,18 @@ class Penalty(ABC):
     @abstractmethod
     def shrink(self, v: Matrix, step: float | Vector) -> Matrix:
         """Return the proximal operator of step times the kink."""
+
+    @abstractmethod
+    def subgradient(self, theta: Matrix, near: Matrix) -> Matrix:
+        """Return the subgradient of the kink at theta that is nearest to ``near``."""
+
+    @abstractmethod
+    def working_set(self, theta: Matrix, gradient: Matrix) -> "WorkingSet":
+        """Return the small problem that theta lies in, with what should join it.
+
+        ``gradient`` is that of the smooth part over the factor of the kink: where it is
+        longer than the kink is steep, a coefficient of zero is not optimal.
+        """
 
     def require_shape(self, n_features: int, outputs: int) -> None:
         """Raise InvalidInput unless the penalty fits such a matrix."""
@@ -82,6 +141,16 @@ class L2(Penalty):
         del step
         return v
 
+    def subgradient(self, theta: Matrix, near: Matrix) -> Matrix:
+        """Return zero: there is no kink."""
+        del near
+        return np.zeros_like(theta)
+
+    def working_set(self, theta: Matrix, gradient: Matrix) -> WorkingSet:
+        """Return all columns: nothing keeps a coefficient at zero."""
+        del gradient
+        return WorkingSet(self, np.arange(len(theta)))
+
 
 def soft_threshold(v: Matrix, step: float | Vector) -> Matrix:
     """Return v moved towards zero by step, and zero where it would cross."""
@@ -107,6 +176,15 @@ class L1(Penalty):
     def shrink(self, v: Matrix, step: float | Vector) -> Matrix:
         """Return the soft threshold of v at step."""
         return soft_threshold(v, step)
+
+    def subgradient(self, theta: Matrix, near: Matrix) -> Matrix:
+        """Return the signs, and what lies between them where theta is zero."""
+        return np.where(theta != 0.0, np.sign(theta), np.clip(near, -1.0, 1.0))
+
+    def working_set(self, theta: Matrix, gradient: Matrix) -> WorkingSet:
+        """Return the columns with a coefficient, or with a gradient above one."""
+        excess = np.max(np.abs(gradient), axis=1) - 1.0
+        return WorkingSet(self, _join(np.any(theta != 0.0, axis=1), excess))
 
 
 @stored
@@ -137,6 +215,15 @@ class ElasticNet(Penalty):
     def shrink(self, v: Matrix, step: float | Vector) -> Matrix:
         """Return the soft threshold of the L1 share."""
         return soft_threshold(v, step * self.l1_ratio)
+
+    def subgradient(self, theta: Matrix, near: Matrix) -> Matrix:
+        """Return that of the L1 share."""
+        return self.l1_ratio * L1().subgradient(theta, near / self.l1_ratio)
+
+    def working_set(self, theta: Matrix, gradient: Matrix) -> WorkingSet:
+        """Return that of the L1 share."""
+        columns = L1().working_set(theta, gradient / self.l1_ratio).columns
+        return WorkingSet(self, columns)
 
 
 @stored
@@ -180,6 +267,28 @@ class GroupLasso(Penalty):
         factor = np.where(longer, 1.0 - threshold / np.where(longer, norms, 1.0), 0.0)
         shrunk: Matrix = v * factor[np.asarray(self.groups)][:, None]
         return shrunk
+
+    def subgradient(self, theta: Matrix, near: Matrix) -> Matrix:
+        """Return each group's direction, and for a group of zeros a shorter vector."""
+        (norms, weights), (reach, _) = self._norms(theta), self._norms(near)
+        longer = reach > weights
+        factor = np.where(longer, weights / np.where(longer, reach, 1.0), 1.0)
+        there = norms > 0.0
+        direction = np.where(there, weights / np.where(there, norms, 1.0), 0.0)
+        groups = np.asarray(self.groups)
+        inside: Matrix = near * np.where(there, 0.0, factor)[groups][:, None]
+        outside: Matrix = theta * direction[groups][:, None]
+        return outside + inside
+
+    def working_set(self, theta: Matrix, gradient: Matrix) -> WorkingSet:
+        """Return the columns of groups with a coefficient, or with a long gradient."""
+        (norms, weights), (steep, _) = self._norms(theta), self._norms(gradient)
+        excess, codes = steep - weights, np.asarray(self.groups)
+        joined = _join(norms > 0.0, excess)
+        if not joined.size:  # a penalty of no group is none
+            joined = np.array([int(np.argmax(excess))])
+        columns = np.flatnonzero(np.isin(codes, joined))
+        return WorkingSet(GroupLasso(np.searchsorted(joined, codes[columns])), columns)
 
     def _norms(self, theta: Matrix) -> tuple[Vector, Vector]:
         """Return each group's norm and its weight sqrt(size)."""
@@ -226,6 +335,29 @@ class NuclearNorm(Penalty):
             left, values, right = np.linalg.svd(v, full_matrices=False)
         shrunk: Matrix = (left * np.maximum(values - step, 0.0)) @ right
         return shrunk
+
+    def subgradient(self, theta: Matrix, near: Matrix) -> Matrix:
+        """Return U V', and beside it a matrix of singular values up to one."""
+        with catch_lapack_errors():
+            left, values, right = np.linalg.svd(theta, full_matrices=False)
+            rank = int(np.count_nonzero(values > RANK_ROUNDING * values[0]))
+            left, right = left[:, :rank], right[:rank]
+            beside = near - left @ (left.T @ near)
+            beside = beside - (beside @ right.T) @ right
+            outer, size, inner = np.linalg.svd(beside, full_matrices=False)
+        clipped: Matrix = (outer * np.minimum(size, 1.0)) @ inner
+        spanned: Matrix = left @ right
+        return spanned + clipped
+
+    def working_set(self, theta: Matrix, gradient: Matrix) -> WorkingSet:
+        """Return the space of theta's columns, and where the gradient is above one."""
+        with catch_lapack_errors():
+            left, values, _ = np.linalg.svd(theta, full_matrices=False)
+            there = left[:, values > RANK_ROUNDING * values[0]]
+            beside = gradient - there @ (there.T @ gradient)
+            outer, _, _ = np.linalg.svd(beside, full_matrices=False)
+            basis, _ = np.linalg.qr(np.hstack([there, outer]))
+        return WorkingSet(self, np.arange(0), basis)
 
     def require_shape(self, n_features: int, outputs: int) -> None:
         """Raise InvalidInput for a single column, whose nuclear norm is its norm."""

@@ -185,7 +185,8 @@ def minimise(
     max_steps
         After this many steps the best point so far is returned as it is.
     """
-    here = _evaluate(objective, rows, theta=_choose_start(objective, rows, start=start))
+    _require_room(objective, rows)
+    here = _evaluate(objective, rows, theta=choose_start(objective, rows, start=start))
     best, model, exact, step = here, chord, True, np.inf
     n_hessians, n_steps, stalled = 0, 0, 0
     while n_steps < max_steps and stalled < _patience(best):
@@ -254,16 +255,9 @@ def _patience(best: _Point) -> int:
     return 2 if best.residual <= TOLERANCE else 10
 
 
-def _choose_start(objective: Objective, rows: Rows, *, start: Vector | None) -> Vector:
+def choose_start(objective: Objective, rows: Rows, *, start: Vector | None) -> Vector:
     """Return the start, or zeros of the right length."""
     size = rows.X.shape[1] * objective.loss.outputs
-    if 8 * size**2 > LARGEST_HESSIAN:
-        raise Unsupported(
-            f"{size} parameters ({rows.X.shape[1]} columns x {objective.loss.outputs} "
-            f"outputs) need a Hessian of {8 * size**2 / 2**30:.1f} GiB, and a state "
-            f"holds up to four; the limit is {LARGEST_HESSIAN / 2**30:g} GiB each: "
-            "reduce the features"
-        )
     if not rows.total_weight > 0.0:
         raise InvalidInput(
             "no rows with positive weight, so there is nothing to fit; check the rows "
@@ -279,6 +273,18 @@ def _choose_start(objective: Objective, rows: Rows, *, start: Vector | None) -> 
     if start.shape != (size,):
         raise InvalidInput(f"start has shape {start.shape}; the model has ({size},)")
     return start
+
+
+def _require_room(objective: Objective, rows: Rows) -> None:
+    """Raise Unsupported for a Hessian that is too large."""
+    size = rows.X.shape[1] * objective.loss.outputs
+    if 8 * size**2 > LARGEST_HESSIAN:
+        raise Unsupported(
+            f"{size} parameters ({rows.X.shape[1]} columns x {objective.loss.outputs} "
+            f"outputs) need a Hessian of {8 * size**2 / 2**30:.1f} GiB, and a state "
+            f"holds up to four; the limit is {LARGEST_HESSIAN / 2**30:g} GiB each: "
+            "reduce the features, or use mechanism='matrix-free', which keeps the rows"
+        )
 
 
 # A trial step may go so far that the loss overflows: then it is no improvement.

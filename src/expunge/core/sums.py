@@ -28,15 +28,23 @@ All sums are weighted and not normalised: callers divide by the W they mean.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from math import inf
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from scipy import sparse
 
 from ..exceptions import InvalidInput
-from .arrays import Index, Matrix, Vector, catch_lapack_errors, row_norms
-from .losses import Loss
+from .arrays import (
+    Index,
+    Matrix,
+    Vector,
+    catch_lapack_errors,
+    row_norms,
+    row_squares,
+)
+from .losses import Curvature, Loss
 from .objective import Rows
 
 Terms = TypeVar("Terms", bound=tuple[float | Vector, ...])
@@ -113,6 +121,84 @@ def loss_slopes(loss: Loss, rows: Rows, *, theta: Vector) -> Vector:
     return block_sum(lambda block: (slopes(block),), rows)[0]
 
 
+class Overview(NamedTuple):
+    """What one pass at theta tells: sums of w times loss, gradient and curvature.
+
+    ``steepness`` is sum w |slope|^2; ``curvature`` is that of the predictors, (k, k);
+    ``lever`` is sum w x c with c the diagonal of a row's curvature, (d, k), and None if
+    it was not asked for.
+    """
+
+    loss: float
+    steepness: float
+    gradient: Vector
+    curvature: Matrix
+    lever: Matrix | None
+
+
+def overview(
+    loss: Loss, rows: Rows, *, theta: Vector, lever: bool = False
+) -> tuple[Overview, "HessianProduct"]:
+    """Return the sums at theta, and the Hessian there as its products."""
+    curvatures: list[Curvature] = []
+
+    def term(block: Rows) -> tuple[Any, ...]:
+        eta = predict(loss, block, theta=theta)
+        slope = loss.slope(block.y, eta)
+        curved = loss.curvature_parts(block.y, eta)
+        curvatures.append(curved)
+        weight, steep = block.weight, row_squares(slope.reshape(len(block), -1))
+        sums = (
+            float(weight @ loss.value(block.y, eta)),
+            float(weight @ steep),
+            _lift(block, slope),
+            curved.total(weight),
+        )
+        return (*sums, _lift(block, curved.diagonal)) if lever else sums
+
+    value, steepness, gradient, curvature, *rest = block_sum(term, rows)
+    found = np.asarray(rest[0]).reshape(-1, loss.outputs) if rest else None
+    sums = Overview(value, steepness, gradient, curvature, found)
+    return sums, HessianProduct(loss, rows, curvatures)
+
+
+class HessianProduct:
+    """The Hessian of sum w loss at a point, by its products: one pass each."""
+
+    __slots__ = ("_curvatures", "_loss", "_rows")
+
+    def __init__(self, loss: Loss, rows: Rows, curvatures: list[Curvature]) -> None:
+        self._loss = loss
+        self._rows = rows
+        self._curvatures = curvatures
+
+    def __matmul__(self, v: Vector) -> Vector:
+        """Return X'(w C (X v))."""
+        curvatures = iter(self._curvatures)
+
+        def term(block: Rows) -> tuple[Vector]:
+            change = predict(self._loss, block, theta=v)
+            return (_lift(block, next(curvatures).times(change)),)
+
+        return block_sum(term, self._rows)[0]
+
+    def diagonal(self) -> Vector:
+        """Return the diagonal: sum w c x^2 for each column and output."""
+        curvatures = iter(self._curvatures)
+
+        def term(block: Rows) -> tuple[Vector]:
+            curved = next(curvatures)
+            diagonal = curved.diagonal
+            if curved.factor is not None:
+                diagonal = diagonal - curved.factor**2
+            X: Any = block.X
+            square: Any = X.multiply(X) if hasattr(X, "indptr") else X * X
+            squared = replace(block, X=square)
+            return (_lift(squared, diagonal),)
+
+        return block_sum(term, self._rows)[0]
+
+
 def slopes_at_each(
     loss: Loss, rows: Rows, *, thetas: Matrix, valued: Index
 ) -> tuple[Matrix, Vector]:
@@ -157,6 +243,16 @@ def row_sizes(loss: Loss, rows: Rows, *, theta: Vector) -> tuple[float, ...]:
     return (*block_sum(term, rows), largest)
 
 
+def norm_sums(rows: Rows) -> tuple[float, float, float]:
+    """Return sum w |x|^2, sum w |x|^3 and the largest |x| of a row with weight."""
+
+    def term(block: Rows) -> tuple[float, float]:
+        norms = block.norms()
+        return float(block.weight @ norms**2), float(block.weight @ norms**3)
+
+    return (*block_sum(term, rows), largest_norm(rows))
+
+
 def loss_hessian(loss: Loss, rows: Rows, *, theta: Vector) -> Matrix:
     """Return the Hessian of sum w loss, dense (d k, d k)."""
 
@@ -181,6 +277,11 @@ def largest_hessian(loss: Loss, rows: Rows) -> Matrix:
 def norm_moment(rows: Rows) -> Matrix:
     """Return sum w |x| x x', (d, d): what bounds the third-order term."""
     return block_sum(lambda block: (_gram(block, block.norms()),), rows)[0]
+
+
+def gram(rows: Rows) -> Matrix:
+    """Return sum w x x', (d, d)."""
+    return block_sum(lambda block: (_gram(block, np.ones(len(block))),), rows)[0]
 
 
 def largest_norm(rows: Rows) -> float:

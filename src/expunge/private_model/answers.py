@@ -16,13 +16,22 @@ from retraining. These functions lead from one answer to the next:
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from math import inf
 
-from ..core.arrays import Private, Vector
+from ..core.arrays import Private, Vector, norm
 from ..core.linalg import threads_for
+from ..core.newton_cg import measure
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
-from ..core.solver import Model, Solution, minimise, require_converged
+from ..core.solver import (
+    Model,
+    Solution,
+    choose_start,
+    minimise,
+    require_converged,
+)
 from ..core.sums import largest_norm
+from ..core.wide import minimise_wide
 from ..exceptions import (
     CannotRemove,
     InvalidInput,
@@ -33,11 +42,21 @@ from ..exceptions import (
 from ..promise.budget import SOLVER_SHARE, Budget
 from ..promise.radius import Radius, best_radius, strong_convexity
 from ..removal import Draft, Mechanism, Newton, State, measure_gradient
+from ..removal.matrix_free import (
+    SMALLEST_GRADIENT,
+    is_matrix_free,
+    keep_preconditioner,
+    stand_still,
+)
 from ..removal.mechanisms import measure_weight, require_rows, rescale_model, retrain
 from ..removal.state import initial_state, keep_sums
-from ..removal.summary import summarise
+from ..removal.summary import summarise, summarise_measured
 
 POLISHING_STEPS = 3
+WIDE_STEPS = 6
+# A step of a wide model aims at this share of the gradient that should do, and at no
+# less than this share of the present one at a time: a radius shrinks faster than it.
+AIM, LEAST_AIM = 0.5, 0.02
 REFUSALS = (NotPositiveDefinite, NotConverged, CannotRemove)
 MEASURED = "accepted on rows"
 
@@ -148,9 +167,12 @@ def fit_answer(agreement: Agreement, rows: Rows, *, start: Vector | None) -> Ans
             f"a row is longer than the budget's row_norm={declared:g} (intercept "
             "included); scale or clip the rows before fitting, or declare a larger one"
         )
-    solution = minimise(agreement.objective, rows, start=start)
-    require_converged(agreement.objective, rows, solution=solution)
-    answer = _answer_at(agreement, rows, solution=solution, decision="fitted")
+    if is_matrix_free(agreement.mechanism):
+        answer = solve_wide(agreement, rows, start=start, decision="fitted")
+    else:
+        solution = minimise(agreement.objective, rows, start=start)
+        require_converged(agreement.objective, rows, solution=solution)
+        answer = _answer_at(agreement, rows, solution=solution, decision="fitted")
     return _require_within_tau(answer, agreement.budget)
 
 
@@ -160,8 +182,11 @@ def retrain_answer(agreement: Agreement, rows: Rows, *, start: Vector | None) ->
         raise CannotRemove(
             "no row with positive weight would be left; delete the model instead"
         )
-    solution = retrain(agreement.objective_for(rows), rows, start=start)
-    answer = _answer_at(agreement, rows, solution=solution, decision="retrained")
+    if is_matrix_free(agreement.mechanism):
+        answer = solve_wide(agreement, rows, start=start, decision="retrained")
+    else:
+        solution = retrain(agreement.objective_for(rows), rows, start=start)
+        answer = _answer_at(agreement, rows, solution=solution, decision="retrained")
     return _require_within_tau(answer, agreement.budget)
 
 
@@ -187,6 +212,9 @@ def remove_rows(
         Overwrite the old state instead of copying it.
     """
     mechanism, size = agreement.mechanism, before.state.anchor.size
+    if is_matrix_free(mechanism):
+        state = mechanism.update(before.state, removed)
+        return answer_wide(agreement, state, remaining=remaining)
     rows = None
     if mechanism.needs_rows and remaining is not None:
         rows = remaining()
@@ -214,6 +242,63 @@ def answer_removal(agreement: Agreement, state: State, *, rows: Rows | None) -> 
     return found
 
 
+def answer_wide(
+    agreement: Agreement, state: State, *, remaining: Callable[[], Rows] | None
+) -> Answer:
+    """Return the answer of a matrix-free mechanism: as it is, or moved over the rows.
+
+    The rows are fetched only if the last answer is too far. Each step aims at a
+    gradient for which the radius should fit; the radius measured there decides.
+    """
+    room, found = agreement.room(state), _stand_still(agreement, state)
+    if remaining is None or found.radius.value <= room:
+        return found
+    rows = remaining()
+    for n_steps in range(1, WIDE_STEPS + 1):
+        assert found.draft.measured is not None
+        share = AIM * min(1.0, max(room / found.radius.value, LEAST_AIM))
+        enough = share * norm(found.draft.measured) if room else 0.0
+        state, _ = agreement.mechanism.step(found.state, rows, enough=enough)
+        decisions = (f"polished {n_steps} times",)
+        found = replace(_stand_still(agreement, state), decisions=decisions)
+        if found.radius.value <= room or not room:
+            break
+    return found
+
+
+def _stand_still(agreement: Agreement, state: State) -> Answer:
+    """Return the anchor of a matrix-free state as the answer, with its radius."""
+    draft = stand_still(state)
+    radius = best_radius(
+        state, draft, row_norm=agreement.row_norm, enough=agreement.room(state)
+    )
+    return Answer(state, draft, radius, ("accepted",))
+
+
+def solve_wide(
+    agreement: Agreement, rows: Rows, *, start: Vector | None, decision: str
+) -> Answer:
+    """Return the answer of a full fit without matrices, solved to the budget's tau."""
+    objective, budget = agreement.objective_for(rows), agreement.budget
+    at = measure(objective, rows, theta=choose_start(objective, rows, start=start))
+    tau = inf if budget is None else budget.solver_error(at.theta.size)
+    goal, preconditioner, scales, n_steps = SMALLEST_GRADIENT, None, None, 0
+    for _ in range(WIDE_STEPS):
+        solution = minimise_wide(
+            objective, rows, start=at, goal=goal, preconditioner=preconditioner
+        )
+        at, preconditioner = solution.at, solution.preconditioner
+        n_steps += solution.n_steps
+        summary = summarise_measured(objective, rows, at=at, scales=scales)
+        scales, state = summary.scales, agreement.mechanism.init(summary)
+        state = keep_preconditioner(state, preconditioner)
+        answer = _stand_still(replace(agreement, smallest_radii=True), state)
+        if answer.radius.value <= tau or not solution.n_steps:
+            break
+        goal *= AIM * max(tau / answer.radius.value, LEAST_AIM)
+    return replace(answer, decisions=(decision,), n_steps=n_steps)
+
+
 def improve_answer(
     agreement: Agreement, answer: Answer, *, remaining: Rows, again: bool
 ) -> Answer:
@@ -224,6 +309,8 @@ def improve_answer(
     after which many requests fit without rows.
     """
     rows = require_rows(answer.state, remaining)
+    if is_matrix_free(agreement.mechanism):
+        return retrain_answer(agreement, rows, start=answer.draft.theta)
     state = measure_weight(answer.state, rows)
     draft = measure_gradient(state, answer.draft, remaining=rows)
     radius = best_radius(
@@ -258,6 +345,8 @@ def anchor_answer(agreement: Agreement, answer: Answer, *, remaining: Rows) -> A
     """Return the answer after one more step, with sums rebuilt from the rows."""
     rows = require_rows(answer.state, remaining)
     objective, start = agreement.objective_for(rows), answer.draft.theta
+    if is_matrix_free(agreement.mechanism):
+        return solve_wide(agreement, rows, start=start, decision="re-anchored")
     solution = minimise(objective, rows, start=start, max_steps=1)
     return _answer_at(agreement, rows, solution=solution, decision="re-anchored")
 

@@ -22,7 +22,7 @@ in ``removal.state``.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from math import exp, expm1, inf, isfinite, log1p, sqrt
+from math import exp, expm1, inf, isfinite, sqrt
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -41,6 +41,8 @@ from ..core.packing import stored
 from ..core.sums import KINK_EDGES, largest_move
 from ..exceptions import NotPositiveDefinite
 from ..removal import Draft, State, residual
+from .intercept_floor import intercept_radius
+from .local_distance import local_distance
 from .rounding import (
     gradient_error,
     hessian_error,
@@ -213,42 +215,6 @@ def growth(b: float) -> float:
     return (expm1(b) - b) / b if b < 700.0 else inf
 
 
-def local_distance(decrement: float, R: float) -> float:
-    """Return -ln(1 - R decrement) / R, a bound on the distance to the minimiser.
-
-    Let D be the way from theta to theta*, decrement a bound on the dual norm of the
-    gradient at theta, and let the curvature fall by no more than e^(-R |D| t) on the
-    first part t of that way. The gradient vanishes at theta* and is monotone, so
-
-        decrement |D| >= |D|^2 int_0^1 e^(-R |D| t) dt = |D| (1 - e^(-R |D|)) / R,
-
-    which is the bound, solved for |D|. If R decrement < 1, theta* exists; otherwise
-    nothing is known and the bound is infinite. At R = 0 it is the decrement itself.
-    Losses whose third derivative is at most c times the second behave like this, R
-    being c times the norm of the longest row: Bach, *Self-concordant analysis for
-    logistic regression*, Electronic Journal of Statistics 4 (2010); Sun and Tran-Dinh,
-    *Generalized self-concordant functions*, Mathematical Programming 178 (2019).
-    """
-    reach = R * decrement
-    if not reach < 1.0:
-        return inf
-    # As a factor of what it is near zero: R times a small decrement may underflow.
-    return decrement * (-log1p(-reach) / reach if reach else 1.0)
-
-
-def local_distances(decrements: Vector, R: float) -> Vector:
-    """Return ``local_distance`` of each decrement.
-
-    Written out, because a loop over rows would cost more than the rest of a bound, and
-    NumPy's logarithm can differ from the C library's in the last bit.
-    """
-    reach = R * decrements
-    positive, inside = reach > 0.0, reach < 1.0
-    usable = np.where(positive & inside, reach, 0.5)
-    factor = np.where(positive, -np.log1p(-usable) / usable, 1.0)
-    return np.where(inside, decrements * factor, inf)
-
-
 def half_exponential(b: float) -> float:
     """Return e^(b/2), infinite where it overflows."""
     return exp(0.5 * b) if b < 1400.0 else inf
@@ -386,6 +352,11 @@ def _bounds(
 ) -> Iterator[tuple[RadiusKind, Callable[[], float]]]:
     """Yield the kinds that can be computed, from the cheapest to the dearest."""
     yield "residual", lambda: residual_radius(state, draft)
+    if state.curvature is not None and state.objective.n_free:
+        yield (
+            "residual-local",
+            lambda: intercept_radius(state, draft, row_norm=row_norm),
+        )
     if state.moment is not None:
         yield "measured", lambda: measured_radius(state, draft)
         yield (

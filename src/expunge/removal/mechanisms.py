@@ -100,7 +100,7 @@ class Jackknife:
     def init(self, summary: Summary) -> State:
         """Factor the Hessian at the anchor."""
         state = initial_state(summary)
-        H = add_quadratic(summary.objective, summary.hessian)
+        H = add_quadratic(summary.objective, summary.loss_hessian)
         if summary.objective.smooth:
             state = state.replace(inverse=invert(H))
         else:
@@ -155,7 +155,7 @@ class Rescaled:
         require_separable(summary.objective)
         state = Jackknife(self.certified).init(summary)
         if state.inverse is None:
-            H = add_quadratic(summary.objective, summary.hessian)
+            H = add_quadratic(summary.objective, summary.loss_hessian)
             support = np.flatnonzero(summary.theta)
             state = state.replace(inverse=support_inverse(H, support))
         return state.replace(tilted=state.gradient)

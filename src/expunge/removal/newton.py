@@ -65,7 +65,7 @@ class Newton:
         """Keep the Hessian, and its inverse as the first preconditioner."""
         state = keep_sums(initial_state(summary), summary, moment=self.certified)
         if summary.objective.smooth:
-            H = add_quadratic(summary.objective, summary.hessian)
+            H = add_quadratic(summary.objective, summary.loss_hessian)
             state = state.replace(inverse=invert(H))
         return state
 

@@ -25,7 +25,7 @@ at the sums, not at earlier answers, so you may call it as often as you like.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from math import sqrt
+from math import inf, sqrt
 from typing import NoReturn, Protocol
 
 import numpy as np
@@ -43,6 +43,7 @@ from ..core.feature_map import FeatureMap
 from ..core.linalg import NOT_IN_TRAINING_DATA, Symmetric
 from ..core.objective import Objective, Rows
 from ..core.packing import NOT_STORED, stored
+from ..core.preconditioner import Preconditioner
 from ..core.prox import Minimum
 from ..core.solver import Model, add_quadratic, proximal_model, scaled_kink
 from ..core.sums import (
@@ -64,6 +65,9 @@ SPENT = (
     "tilted",
     "last",
     "unsolved",
+    "curvature",
+    "lever",
+    "preconditioner",
 )
 """What an emptied state has lost."""
 # A leverage this close to one leaves the downdated inverse without digits.
@@ -109,6 +113,13 @@ class State(Private):
         often they were updated.
     tilted
         Rescaled's own version of ``gradient``.
+    curvature, lever, preconditioner
+        What ``MatrixFree`` keeps instead of matrices: (1/W0) sum w C over the remaining
+        rows, C the curvature of a row's predictors; (1/W0) sum w c x, c the diagonal of
+        C, where an intercept is free; and what is known of the Hessian's shape.
+    gram_norm
+        An upper bound on the largest eigenvalue of (1/W0) sum w x x' over the penalised
+        columns; infinite if nobody knows.
     features, offset
         Where the features are not those of the sums: how they follow from them, and
         A anchor less the anchor of the sums. ``moment`` and ``kinks`` stay as they
@@ -132,6 +143,10 @@ class State(Private):
     kinks: Vector | None = None
     n_updates: int = 0
     unsolved: Vector | None = None
+    curvature: Matrix | None = None
+    lever: Matrix | None = None
+    gram_norm: float = inf
+    preconditioner: Preconditioner | None = field(default=None, metadata=NOT_STORED)
     features: FeatureMap | None = field(default=None, metadata=NOT_STORED)
     offset: Vector | None = field(default=None, metadata=NOT_STORED)
 
@@ -315,7 +330,7 @@ def initial_state(summary: Summary) -> State:
 
 def keep_sums(state: State, summary: Summary, *, moment: bool) -> State:
     """Return the state with Hessian and moment in memory of its own, to be spent."""
-    state = state.replace(hessian=summary.hessian.copy())
+    state = state.replace(hessian=summary.loss_hessian.copy())
     if not moment:
         return state
     if summary.moment is None:

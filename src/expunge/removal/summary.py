@@ -12,16 +12,19 @@ measured residual is above the tolerance: every later claim is about the minimis
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import sqrt
+from typing import Any
 
 import numpy as np
 
-from ..core.arrays import Private, Vector
+from ..core.arrays import SAFETY, Matrix, Private, Vector
 from ..core.linalg import Symmetric
+from ..core.newton_cg import Measurement, measure
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..core.solver import minimise, require_converged
-from ..core.sums import kink_masses, loss_hessian, loss_slopes, norm_moment, row_sizes
-from ..exceptions import InvalidInput
+from ..core.sums import kink_masses, loss_hessian, norm_moment, norm_sums, row_sizes
+from ..exceptions import InvalidInput, Unsupported
 
 
 @stored
@@ -65,8 +68,11 @@ class Summary(Private):
         One of alpha times the kink at theta; None if nobody knows.
     gradient
         (1/W) sum w grad loss at theta.
+    curvature, lever
+        How the predictors are curved at theta, as a ``Measurement`` has it.
     hessian
-        (1/W) sum w Hessian of the loss at theta, (d k, d k).
+        (1/W) sum w Hessian of the loss at theta, (d k, d k); None of a model that is
+        too wide for it.
     moment
         (1/W) sum w |x| x x', (d, d); None if it was not asked for.
     kinks
@@ -82,12 +88,24 @@ class Summary(Private):
     theta: Vector
     subgradient: Vector | None
     gradient: Vector
-    hessian: Symmetric
+    curvature: Matrix
+    lever: Matrix | None
+    hessian: Symmetric | None
     moment: Symmetric | None
     kinks: Vector | None
     scales: Scales
     weight: float
     n_rows: int
+
+    @property
+    def loss_hessian(self) -> Symmetric:
+        """The Hessian, which a mechanism with matrices needs."""
+        if self.hessian is None:
+            raise Unsupported(
+                "this summary has no Hessian: the model is too wide for one; use "
+                "MatrixFree()"
+            )
+        return self.hessian
 
 
 def summarise(
@@ -112,7 +130,8 @@ def summarise(
             f"theta has {theta.size} parameters; the rows call for "
             f"{rows.X.shape[1] * objective.loss.outputs}"
         )
-    anchor, loss = np.array(theta, dtype=np.float64), objective.loss
+    loss, at = objective.loss, measure(objective, rows, theta=np.array(theta, float))
+    anchor = at.theta
     hessian = Symmetric.from_dense(loss_hessian(loss, rows, theta=anchor) / weight)
     third = Symmetric.from_dense(norm_moment(rows) / weight) if moment else None
     jumps = loss.curvature_jump > 0.0
@@ -121,7 +140,9 @@ def summarise(
         objective=objective,
         theta=anchor,
         subgradient=np.zeros(anchor.size) if objective.smooth else subgradient,
-        gradient=loss_slopes(loss, rows, theta=anchor) / weight,
+        gradient=at.loss_gradient,
+        curvature=at.curvature,
+        lever=at.lever,
         hessian=hessian,
         moment=third,
         kinks=kink_masses(loss, rows, theta=anchor) / weight if jumps else None,
@@ -138,6 +159,40 @@ def summarise(
     )
 
 
+def summarise_measured(
+    objective: Objective, rows: Rows, *, at: Measurement, scales: Scales | None = None
+) -> Summary:
+    """Return the sums at a measured point without any matrix: no further pass.
+
+    ``scales`` are those of these rows and perhaps more, in units of the weight of
+    these; computed from the rows if not given.
+    """
+    weight = rows.total_weight
+    if scales is None:
+        square, cube, largest = norm_sums(rows)
+        scales = Scales(largest, 0.0, square / weight, 0.0, cube / weight, len(rows))
+    square = scales.square_norm
+    return Summary(
+        objective=objective,
+        theta=at.theta,
+        subgradient=objective.nearest_subgradient(at.theta, at.gradient),
+        gradient=at.loss_gradient,
+        curvature=at.curvature,
+        lever=at.lever,
+        hessian=None,
+        moment=None,
+        kinks=None,
+        # Bounds: of a sum of products by Cauchy and Schwarz, and of the Hessian's norm.
+        scales=replace(
+            scales,
+            slope=sqrt(at.steepness * square) * SAFETY,
+            hessian=objective.loss.curvature_bound * square,
+        ),
+        weight=weight,
+        n_rows=len(rows),
+    )
+
+
 def merge_summaries(summaries: Sequence[Summary]) -> Summary:
     """Return the summary of several sets of rows together, without moments.
 
@@ -146,11 +201,14 @@ def merge_summaries(summaries: Sequence[Summary]) -> Summary:
     first, weight = summaries[0], sum(part.weight for part in summaries)
     shares = [part.weight / weight for part in summaries]
     parts = list(zip(shares, summaries, strict=True))
-    lower = sum(share * part.hessian.lower for share, part in parts)
+    lower = sum(share * part.loss_hessian.lower for share, part in parts)
+    lever = None if first.lever is None else _mean([p.lever for p in summaries], shares)
     scales = [(share, part.scales) for share, part in parts]
     return replace(
         first,
         gradient=np.asarray(sum(share * part.gradient for share, part in parts)),
+        curvature=_mean([part.curvature for part in summaries], shares),
+        lever=lever,
         hessian=Symmetric(np.asfortranarray(lower)),
         moment=None,
         kinks=None,
@@ -165,6 +223,11 @@ def merge_summaries(summaries: Sequence[Summary]) -> Summary:
         weight=weight,
         n_rows=sum(part.n_rows for part in summaries),
     )
+
+
+def _mean(parts: Sequence[Any], shares: Sequence[float]) -> Matrix:
+    """Return the weighted mean of arrays."""
+    return np.asarray(sum(s * part for s, part in zip(shares, parts, strict=True)))
 
 
 def learn(objective: Objective, rows: Rows, *, start: Vector | None = None) -> Summary:

@@ -42,11 +42,11 @@ from ..core.packing import stored
 from ..core.solver import add_quadratic
 from ..core.sums import BLOCK_ROWS
 from ..exceptions import NotPositiveDefinite
+from ..promise.local_distance import local_distance
 from ..promise.radius import (
     curvature_floor,
     half_exponential,
     inverse_norm,
-    local_distance,
     residual_radius,
     split_length,
     strong_convexity,

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""A floor of the curvature beside a free intercept, and its radius, without a matrix.
+
+Nothing penalises a free intercept, so |r| / mu_U bounds nothing there: the rows
+themselves must hold it. Let M = (1/W0) sum w C over the remaining rows at the answer, C
+the curvature of a row's k predictors, and N = (1/W0) sum w C x', the coupling with the
+coefficients V. The Hessian of the loss is positive semidefinite, and so is its Schur
+complement; the penalty adds A = f (alpha_2 + ridge) to each coefficient. Hence
+
+    H >= A |V|^2 + |b + M^+ N V|^2_M ,
+
+a form of two numbers once |M^+ N| is known. With e the smallest eigenvalue of M and
+kappa = |M^+ N|, and tr = A + e (1 + kappa^2),
+
+    floor of H            2 A e / (tr + sqrt(tr^2 - 4 A e))
+    |r|^2 in H^-1         |r_v - N'M^+ r_b|^2 / A + r_b'M^+ r_b
+    longest row in H^-1   E^2 <= (|x| + kappa)^2 / A + 1 / e ,
+
+and the local radius of a self-concordant loss follows as in ``radius``: the way D to
+the minimiser has |D|_H <= -ln(1 - c E |r|) / (c E) and |D| <= |D|_H / sqrt(floor).
+
+Outputs that do not interact have one e and one mean row xbar = N / e each, known
+exactly. For softmax N is too large to keep, and the Cauchy-Schwarz inequality bounds
+it: |M^+ N v|^2 <= v'H v / e <= k2 g |v|^2 / e, g the largest eigenvalue of the mean
+of x x', or the mean of |x|^2, which is no less. There M is flat along the sum of
+the outputs, where the gauge stands in with curvature f.
+
+All sums belong to the answer itself: a matrix-free answer is its own anchor.
+"""
+
+from math import inf, isfinite, sqrt
+
+import numpy as np
+
+from ..core.arrays import SAFETY, UNIT_ROUNDOFF, Matrix, Vector, norm
+from ..removal import Draft, State
+from .local_distance import local_distance
+from .rounding import gradient_error, prediction_error, sum_error, underflow_error
+
+# Of e, what pays for the rounding of a mean row: (a + h)^2 >= (1 - t) a^2 - h^2 / t.
+SHARE = 1e-6
+
+
+def intercept_radius(state: State, draft: Draft, *, row_norm: float) -> float:
+    """Return the local radius of an answer that is its own anchor.
+
+    Infinite for a loss that is not self-concordant, and where the rows do not hold the
+    intercepts.
+    """
+    concordance = state.objective.loss.self_concordance
+    if draft.measured is None or not isfinite(concordance):
+        return inf
+    if not np.array_equal(draft.theta, state.anchor):  # the sums are another point's
+        return inf
+    forms = _softmax_form(state) if state.lever is None else _separate_forms(state)
+    if forms is None:
+        return inf
+    A, e, kappa, mixed = forms
+    outputs = state.objective.loss.outputs
+    table = draft.measured.reshape(-1, outputs)
+    slopes, free = table[:-1], table[-1]
+    pull = norm_by_form(slopes, free, A=A, e=e, kappa=kappa, mixed=mixed)
+    reach = sqrt(float(np.max((row_norm + kappa) ** 2 / A + 1.0 / e))) * SAFETY
+    trace = A + e * (1.0 + kappa**2)
+    floors = 2.0 * A * e / (trace + np.sqrt(np.maximum(trace**2 - 4.0 * A * e, 0.0)))
+    floor = float(np.min(floors)) / SAFETY
+    pull += gradient_error(state, draft, step=0.0) / sqrt(floor)
+    way = local_distance(pull * SAFETY, concordance * reach)
+    return way / sqrt(floor) * SAFETY
+
+
+def norm_by_form(
+    slopes: Matrix,
+    free: Vector,
+    *,
+    A: float,
+    e: Vector,
+    kappa: Vector,
+    mixed: Matrix | None,
+) -> float:
+    """Return |r| in the inverse of the form, from above.
+
+    ``mixed`` holds the mean row of each output where it is known; without it only its
+    norm, kappa, is.
+    """
+    if mixed is None:
+        along = (norm(slopes) + float(kappa[0]) * norm(free)) ** 2
+    else:
+        along = norm(slopes - mixed * free) ** 2
+    return sqrt(along / A + float(np.sum(free**2 / e))) * SAFETY
+
+
+def _penalised(state: State) -> float:
+    """Return A, from below."""
+    return max(0.0, state.scale - sum_error(state)) * state.objective.quadratic
+
+
+def _curvature_error(state: State) -> float:
+    """Return the rounding of a mean curvature, and of the predictors behind it."""
+    loss, scales = state.objective.loss, state.scales
+    moved = prediction_error(state, state.anchor)
+    error = sum_error(state) * loss.curvature_bound + underflow_error(state)
+    return error + loss.third_bound * moved * sqrt(scales.square_norm)
+
+
+Form = tuple[float, Vector, Vector, Matrix | None]
+
+
+def _separate_forms(state: State) -> Form | None:
+    """Return A, e, |xbar| and xbar of each output."""
+    assert state.lever is not None
+    lever, error = state.lever, _curvature_error(state)
+    e = lever[-1] - error
+    if not (e > 0.0).all():
+        return None
+    mean = lever[:-1] / lever[-1]
+    kappa = np.sqrt(np.einsum("ij,ij->j", mean, mean)) * SAFETY
+    # How far rounding may have moved a mean row.
+    doubt = error * (2.0 + 2.0 * sqrt(state.scales.square_norm) + kappa) / e
+    A = _penalised(state) - float(np.max(e * doubt**2)) / SHARE
+    return (A, (1.0 - SHARE) * e, kappa, mean) if A > 0.0 else None
+
+
+def _softmax_form(state: State) -> Form | None:
+    """Return A, the smallest curvature of the outputs, and a bound on |M^+ N|."""
+    assert state.curvature is not None
+    M, k = state.curvature, len(state.curvature)
+    gauge = max(0.0, state.scale - sum_error(state))
+    whole = M + gauge / k
+    error = (
+        2.0 * k * (_curvature_error(state) + 4.0 * k * UNIT_ROUNDOFF * (1.0 + gauge))
+    )
+    e = float(np.linalg.eigvalsh(whole)[0]) - error
+    A = _penalised(state)
+    if not (e > 0.0 and A > 0.0):
+        return None
+    spread = min(state.scales.square_norm, state.gram_norm)
+    kappa = sqrt(state.objective.loss.curvature_bound * spread / e) * SAFETY
+    return A, np.array([e]), np.array([kappa]), None

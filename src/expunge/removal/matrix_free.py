@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""MatrixFree: removal for models too wide for a Hessian, with the rows at hand.
+
+Its state is O(d k): the last answer, which is the anchor, and the gradient of the
+remaining rows there. Removing rows subtracts their gradients, exactly and without a
+pass, so how far the anchor is from retraining is known at once. Where that is near
+enough the answer stays where it is. Otherwise ``step`` moves it: first by the
+preconditioner alone, then by Newton steps whose systems are solved by products over the
+rows, or on the support where the penalty has a kink. Each new answer is measured by one
+pass, and becomes the anchor.
+
+So there is no third-order term and nothing to trust: the gradient that a radius rests
+on is the gradient at the answer.
+"""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from ..core.arrays import Matrix, norm
+from ..core.newton_cg import Measurement, measure
+from ..core.objective import Objective, Rows
+from ..core.packing import stored
+from ..core.preconditioner import Preconditioner
+from ..core.sums import overview
+from ..core.wide import minimise_wide
+from .mechanisms import measure_weight, require_rows
+from .state import Draft, Mechanism, State, drop_gradient, initial_state
+from .summary import Summary, summarise_measured
+
+SMALLEST_GRADIENT = 1e-9  # to which answers are solved where no budget says
+
+
+@stored
+@dataclass(frozen=True, slots=True)
+class MatrixFree:
+    """Removal without matrices: passes over the rows where the last answer is too far.
+
+    For models of many columns and outputs. It needs the rows, because nothing about
+    such a model can be certified without them.
+    """
+
+    needs_rows: ClassVar[bool] = True
+    matrix_free: ClassVar[bool] = True
+
+    def init(self, summary: Summary) -> State:
+        """Keep the gradient at the anchor, and how predictors are curved there."""
+        state = initial_state(summary)
+        return state.replace(curvature=summary.curvature, lever=summary.lever)
+
+    def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
+        """Subtract the rows' gradients and curvature."""
+        del spend  # there is nothing large to overwrite
+        if not len(removed):
+            return state
+        lighter = drop_gradient(state, removed)
+        gone, _ = overview(
+            state.objective.loss,
+            removed,
+            theta=state.anchor,
+            lever=state.lever is not None,
+        )
+        assert state.curvature is not None
+        return lighter.replace(
+            n_updates=state.n_updates + 1,
+            curvature=state.curvature - gone.curvature / state.anchor_weight,
+            lever=_subtract(state.lever, gone.lever, weight=state.anchor_weight),
+        )
+
+    def step(
+        self, state: State, remaining: Rows | None = None, *, enough: float = 0.0
+    ) -> tuple[State, Draft]:
+        """Return an answer whose gradient is at most ``enough``, and its state."""
+        here = stand_still(state)
+        assert here.measured is not None
+        goal = enough if enough > 0.0 else SMALLEST_GRADIENT
+        if norm(here.measured) <= goal:
+            return state, here
+        rows = require_rows(state, remaining)
+        moved = _move(measure_weight(state, rows), rows, goal=goal)
+        return moved, stand_still(moved)
+
+
+def is_matrix_free(mechanism: Mechanism) -> bool:
+    """Return whether a mechanism keeps the gradient at its answer, and no matrix."""
+    return getattr(mechanism, "matrix_free", False)
+
+
+def stand_still(state: State) -> Draft:
+    """Return the anchor as the answer, with the gradient of the remaining rows."""
+    gradient, scale = state.smooth_gradient, state.scale
+    nearest = state.objective.nearest_subgradient(state.anchor, gradient / scale)
+    return Draft(state.anchor, scale * nearest, gradient + scale * nearest)
+
+
+def _move(state: State, rows: Rows, *, goal: float) -> State:
+    """Return the state anchored at a nearer answer, measured on the rows."""
+    objective, kept = state.objective.after(state.kept), state.kept
+    # G_U is kept times the objective of the remaining rows.
+    goal, at, preconditioner = goal / kept, None, state.preconditioner
+    if preconditioner is not None:
+        at = _take_short_cut(state, rows, objective=objective)
+    if at is None:
+        at = measure(objective, rows, theta=state.anchor)
+    solution = minimise_wide(
+        objective, rows, start=at, goal=goal, preconditioner=preconditioner
+    )
+    scales = replace(
+        state.scales,
+        square_norm=state.scales.square_norm / kept,
+        moment=state.scales.moment / kept,
+    )
+    summary = summarise_measured(objective, rows, at=solution.at, scales=scales)
+    moved = MatrixFree().init(summary)
+    moved = moved.replace(
+        n_updates=state.n_updates + 1,
+        gram_norm=state.gram_norm / kept,
+        preconditioner=preconditioner,
+    )
+    made_here = preconditioner is None and solution.preconditioner is not None
+    return keep_preconditioner(moved, solution.preconditioner) if made_here else moved
+
+
+def keep_preconditioner(state: State, made: Preconditioner | None) -> State:
+    """Return the state with a preconditioner made from its rows, and what it tells."""
+    if made is None:
+        return state
+    known = min(state.gram_norm, made.largest_eigenvalue)
+    return state.replace(preconditioner=made, gram_norm=known)
+
+
+def _take_short_cut(
+    state: State, rows: Rows, *, objective: Objective
+) -> Measurement | None:
+    """Return the measurement after a step by the preconditioner; None if it leads away.
+
+    A product with the Hessian costs as much as a measurement, so that from near the
+    minimiser this is the cheapest step there is.
+    """
+    assert state.preconditioner is not None and state.curvature is not None
+    kept = state.kept
+    solve = state.preconditioner.at(objective, state.curvature / kept)
+    gradient = state.smooth_gradient / kept
+    at = measure(objective, rows, theta=state.anchor - solve(gradient))
+    return at if norm(at.gradient) <= norm(gradient) else None
+
+
+def _subtract(
+    lever: Matrix | None, gone: Matrix | None, *, weight: float
+) -> Matrix | None:
+    """Return the lever without that of the removed rows."""
+    return None if lever is None or gone is None else lever - gone / weight
