@@ -23,7 +23,7 @@ from typing import Any, NoReturn, SupportsIndex, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.sparse import csr_array
+from scipy.sparse import csc_array, csr_array
 
 from ..display.cards import make_private_card
 from ..exceptions import InvalidInput, NotConverged
@@ -121,6 +121,31 @@ def row_squares(X: Design) -> Vector:
         return np.array([np.vdot(X, X)])
     squares: Vector = np.einsum("ij,ij->i", X, X)
     return squares
+
+
+def slice_rows(X: Design, part: slice) -> Design:
+    """Return consecutive rows of X, in the same memory."""
+    if not sparse.issparse(X):
+        rows: Matrix = X[part]
+        return rows
+    begin, end, _ = part.indices(X.shape[0])
+    pointers = X.indptr[begin : max(begin, end) + 1]
+    view: csr_array[Any, tuple[int, int]] = csr_array((len(pointers) - 1, X.shape[1]))
+    # Given to the constructor, or to X[part], the entries would be copied.
+    entries = slice(pointers[0], pointers[-1])
+    view.data, view.indices = X.data[entries], X.indices[entries]
+    view.indptr = pointers - pointers[0]
+    return view
+
+
+def transpose(X: Design) -> Any:
+    """Return the transpose of X in the same memory, for products from the left."""
+    if not sparse.issparse(X):
+        return X.T
+    turned: Any = csc_array(X.shape[::-1])
+    # X.T copies the entries of a slice: SciPy takes it for waste of a larger array.
+    turned.data, turned.indices, turned.indptr = X.data, X.indices, X.indptr
+    return turned
 
 
 def require_magnitude(name: str, value: float) -> None:

@@ -41,6 +41,7 @@ from .arrays import (
     require_magnitude,
     row_norms,
     row_squares,
+    slice_rows,
 )
 from .losses import Loss
 from .packing import stored
@@ -89,9 +90,10 @@ class Rows:
         return self.take(keep)
 
     def blocks(self, size: int) -> Iterator["Rows"]:
-        """Yield consecutive blocks of at most ``size`` rows, in order."""
+        """Yield consecutive blocks of at most ``size`` rows, in order, not copied."""
         for begin in range(0, len(self), size):
-            yield self.take(slice(begin, begin + size))
+            part = slice(begin, begin + size)
+            yield Rows(slice_rows(self.X, part), self.y[part], self.weight[part])
 
     def dense(self) -> Matrix:
         """Return the design as a dense array (for a few rows)."""
