@@ -42,6 +42,8 @@ SAFETY = 1.0 + 1e-12
 UNDERFLOW = 2.0**-1022
 # Squares in between were computed without an underflow or overflow that matters.
 LEAST_SQUARE, LARGEST_SQUARE = 1e-200, 1e200
+# Sparse rows whose entries are squared together.
+SQUARED_AT_ONCE = 4096
 
 
 def write_lock(shared: Any) -> threading.RLock:
@@ -115,8 +117,7 @@ def row_norms(X: Design) -> Vector:
 def row_squares(X: Design) -> Vector:
     """Return the sum of squares of each row, as it comes out."""
     if sparse.issparse(X):
-        matrix: Any = X
-        return np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel()
+        return _sparse_row_squares(X)
     if len(X) == 1:  # a quarter of the time
         return np.array([np.vdot(X, X)])
     squares: Vector = np.einsum("ij,ij->i", X, X)
@@ -148,6 +149,16 @@ def transpose(X: Design) -> Any:
     return turned
 
 
+def may_share_memory(X: Any, other: Any) -> bool:
+    """Whether writing to one of two designs may change the other."""
+    pairs = ((a, b) for a in _memory_of(X) for b in _memory_of(other))
+    return any(np.may_share_memory(a, b) for a, b in pairs)
+
+
+def _memory_of(X: Any) -> tuple[Any, ...]:
+    return (X,) if isinstance(X, np.ndarray) else (X.data, X.indices, X.indptr)
+
+
 def require_magnitude(name: str, value: float) -> None:
     """Raise InvalidInput unless a factor lies in the range of what is taken."""
     if not SMALLEST <= value <= LARGEST:
@@ -166,6 +177,18 @@ def catch_lapack_errors() -> Iterator[None]:
             "a matrix could not be decomposed: its numbers differ too much in size; "
             "scale the columns to similar ranges, or raise alpha or ridge"
         ) from error
+
+
+def _sparse_row_squares(X: csr_array[Any, tuple[int, int]]) -> Vector:
+    """Return the sum of squares of each row, a few rows at a time to save memory."""
+    squares, ones = np.empty(X.shape[0]), np.ones(X.shape[1])
+    for begin in range(0, X.shape[0], SQUARED_AT_ONCE):
+        part = slice(begin, begin + SQUARED_AT_ONCE)
+        view: Any = slice_rows(X, part)
+        with np.errstate(over="ignore"):  # callers look for what is not finite
+            view.data = view.data * view.data
+        squares[part] = view @ ones
+    return squares
 
 
 def _scaled_norms(X: Design) -> Vector:
