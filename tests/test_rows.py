@@ -8,6 +8,7 @@ import pytest
 from scipy import sparse
 
 from expunge import L2, HalfSquared, Objective, Rows
+from expunge.core.arrays import slice_rows, transpose
 
 BOTH = pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
 
@@ -16,6 +17,14 @@ def _rows(kind: Any, rng: np.random.Generator, n_samples: int = 7) -> Rows:
     X = rng.normal(size=(n_samples, 3)) * (rng.random((n_samples, 3)) < 0.6)
     objective = Objective(HalfSquared(), L2(), 1.0)
     return objective.rows(kind(X), rng.normal(size=n_samples), rng.random(n_samples))
+
+
+def _entries(X: Any) -> Any:
+    return X if isinstance(X, np.ndarray) else X.data
+
+
+def _dense(X: Any) -> Any:
+    return X if isinstance(X, np.ndarray) else X.toarray()
 
 
 @BOTH
@@ -34,6 +43,28 @@ def test_blocks_are_consecutive(kind: Any, rng: np.random.Generator) -> None:
     blocks = list(rows.blocks(3))
     assert [len(block) for block in blocks] == [3, 3, 1]
     assert np.array_equal(np.vstack([b.dense() for b in blocks]), rows.dense())
+
+
+@BOTH
+def test_blocks_share_the_memory_of_the_rows(
+    kind: Any, rng: np.random.Generator
+) -> None:
+    rows = _rows(kind, rng, 40)
+    values = _entries(rows.X)
+    for block in rows.blocks(4):  # few of many: what SciPy would copy
+        assert np.shares_memory(_entries(block.X), values)
+        turned = transpose(block.X)
+        assert np.shares_memory(_entries(turned), values)
+        np.testing.assert_allclose(turned @ block.y, block.dense().T @ block.y)
+
+
+@BOTH
+@pytest.mark.parametrize("part", [slice(2, 5), slice(0), slice(5, 99), slice(4, 2)])
+def test_slices_are_those_of_numpy(
+    kind: Any, part: slice, rng: np.random.Generator
+) -> None:
+    rows = _rows(kind, rng)
+    assert np.array_equal(_dense(slice_rows(rows.X, part)), rows.dense()[part])
 
 
 @BOTH

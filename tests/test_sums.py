@@ -86,7 +86,7 @@ def test_sums_do_not_depend_on_the_blocks(
     loss, rows, theta = _case(name, np.asarray)
     whole = sums.loss_hessian(loss, rows, theta=theta)
     value, gradient = sums.loss_gradient(loss, rows, theta=theta)
-    monkeypatch.setattr(sums, "BLOCK_ROWS", 7)
+    monkeypatch.setattr(sums, "BLOCK_ROWS", 8)
     assert np.allclose(sums.loss_hessian(loss, rows, theta=theta), whole, atol=1e-12)
     in_blocks = sums.loss_gradient(loss, rows, theta=theta)
     assert np.isclose(in_blocks[0], value)
@@ -184,10 +184,10 @@ def test_blocks_are_added_in_the_stated_tree(n_blocks: int) -> None:
 def test_rows_are_added_in_the_stated_tree(
     n_blocks: int, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sums, "BLOCK_ROWS", 4)
+    monkeypatch.setattr(sums, "BLOCK_ROWS", 8)
     rng = np.random.default_rng(n_blocks)
     objective = Objective(LOSSES["logistic"][0], L2(), 1.0)
-    n_rows = 4 * n_blocks - 2
+    n_rows = 8 * n_blocks - 2
     X, y = labelled("logistic", rng, n_rows)
     weight = np.abs(_uneven(rng, (n_rows,)))
     rows, theta = objective.rows(kind(X), y, weight), rng.normal(size=N_FEATURES)
@@ -198,11 +198,24 @@ def test_rows_are_added_in_the_stated_tree(
     def hessian(block: Rows) -> Matrix:
         return sums.loss_hessian(objective.loss, block, theta=theta)
 
-    blocks = list(rows.blocks(4))
+    blocks = list(rows.blocks(8))
     assert len(blocks) == n_blocks
     for total in (gradient, hessian):
         expected = _tree([total(block) for block in blocks])
         assert total(rows).tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("n_columns", "size"),
+    [(1, 2048), (784, 2048), (2048, 2048), (2049, 4096), (4096, 4096), (50_000, 65536)],
+)
+def test_rows_in_a_block_follow_from_the_columns_alone(
+    n_columns: int, size: int
+) -> None:
+    for n_rows in (1, 3, 100):
+        X: Any = sparse.csr_array((n_rows, n_columns))
+        rows = Rows(X, np.ones(n_rows), np.ones(n_rows))
+        assert sums.rows_in_a_block(rows) == size
 
 
 def test_how_the_blocks_arrive_does_not_matter() -> None:

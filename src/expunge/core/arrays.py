@@ -23,7 +23,7 @@ from typing import Any, NoReturn, SupportsIndex, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.sparse import csr_array
+from scipy.sparse import csc_array, csr_array
 
 from ..display.cards import make_private_card
 from ..exceptions import InvalidInput, NotConverged
@@ -42,6 +42,8 @@ SAFETY = 1.0 + 1e-12
 UNDERFLOW = 2.0**-1022
 # Squares in between were computed without an underflow or overflow that matters.
 LEAST_SQUARE, LARGEST_SQUARE = 1e-200, 1e200
+# Sparse rows whose entries are squared together.
+SQUARED_AT_ONCE = 4096
 
 
 def write_lock(shared: Any) -> threading.RLock:
@@ -115,12 +117,46 @@ def row_norms(X: Design) -> Vector:
 def row_squares(X: Design) -> Vector:
     """Return the sum of squares of each row, as it comes out."""
     if sparse.issparse(X):
-        matrix: Any = X
-        return np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel()
+        return _sparse_row_squares(X)
     if len(X) == 1:  # a quarter of the time
         return np.array([np.vdot(X, X)])
     squares: Vector = np.einsum("ij,ij->i", X, X)
     return squares
+
+
+def slice_rows(X: Design, part: slice) -> Design:
+    """Return consecutive rows of X, in the same memory."""
+    if not sparse.issparse(X):
+        rows: Matrix = X[part]
+        return rows
+    begin, end, _ = part.indices(X.shape[0])
+    pointers = X.indptr[begin : max(begin, end) + 1]
+    view: csr_array[Any, tuple[int, int]] = csr_array((len(pointers) - 1, X.shape[1]))
+    # Given to the constructor, or to X[part], the entries would be copied.
+    entries = slice(pointers[0], pointers[-1])
+    view.data, view.indices = X.data[entries], X.indices[entries]
+    view.indptr = pointers - pointers[0]
+    return view
+
+
+def transpose(X: Design) -> Any:
+    """Return the transpose of X in the same memory, for products from the left."""
+    if not sparse.issparse(X):
+        return X.T
+    turned: Any = csc_array(X.shape[::-1])
+    # X.T copies the entries of a slice: SciPy takes it for waste of a larger array.
+    turned.data, turned.indices, turned.indptr = X.data, X.indices, X.indptr
+    return turned
+
+
+def may_share_memory(X: Any, other: Any) -> bool:
+    """Whether writing to one of two designs may change the other."""
+    pairs = ((a, b) for a in _memory_of(X) for b in _memory_of(other))
+    return any(np.may_share_memory(a, b) for a, b in pairs)
+
+
+def _memory_of(X: Any) -> tuple[Any, ...]:
+    return (X,) if isinstance(X, np.ndarray) else (X.data, X.indices, X.indptr)
 
 
 def require_magnitude(name: str, value: float) -> None:
@@ -141,6 +177,18 @@ def catch_lapack_errors() -> Iterator[None]:
             "a matrix could not be decomposed: its numbers differ too much in size; "
             "scale the columns to similar ranges, or raise alpha or ridge"
         ) from error
+
+
+def _sparse_row_squares(X: csr_array[Any, tuple[int, int]]) -> Vector:
+    """Return the sum of squares of each row, a few rows at a time to save memory."""
+    squares, ones = np.empty(X.shape[0]), np.ones(X.shape[1])
+    for begin in range(0, X.shape[0], SQUARED_AT_ONCE):
+        part = slice(begin, begin + SQUARED_AT_ONCE)
+        view: Any = slice_rows(X, part)
+        with np.errstate(over="ignore"):  # callers look for what is not finite
+            view.data = view.data * view.data
+        squares[part] = view @ ones
+    return squares
 
 
 def _scaled_norms(X: Design) -> Vector:

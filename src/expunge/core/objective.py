@@ -30,6 +30,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
+from scipy.sparse import csr_array
 
 from ..exceptions import InvalidInput
 from .arrays import (
@@ -41,6 +42,7 @@ from .arrays import (
     require_magnitude,
     row_norms,
     row_squares,
+    slice_rows,
 )
 from .losses import Loss
 from .packing import stored
@@ -89,9 +91,10 @@ class Rows:
         return self.take(keep)
 
     def blocks(self, size: int) -> Iterator["Rows"]:
-        """Yield consecutive blocks of at most ``size`` rows, in order."""
+        """Yield consecutive blocks of at most ``size`` rows, in order, not copied."""
         for begin in range(0, len(self), size):
-            yield self.take(slice(begin, begin + size))
+            part = slice(begin, begin + size)
+            yield Rows(slice_rows(self.X, part), self.y[part], self.weight[part])
 
     def dense(self) -> Matrix:
         """Return the design as a dense array (for a few rows)."""
@@ -295,15 +298,36 @@ class Objective:
 
 def _sparse_design(X: Any, intercept: bool) -> Design:
     """Return a sparse X as CSR, with the column of ones if asked for."""
-    matrix = sparse.csr_array(X, dtype=np.float64)
+    matrix = _with_narrow_indices(sparse.csr_array(X, dtype=np.float64))
     if not matrix.has_canonical_format:  # entries given twice mean their sum
         matrix = matrix.copy()
         matrix.sum_duplicates()
     _require_representable(matrix, intercept)
-    if intercept:
-        ones = sparse.csr_array(np.ones((matrix.shape[0], 1)))
-        matrix = sparse.csr_array(sparse.hstack([matrix, ones], format="csr"))
-    return matrix
+    return _append_ones(matrix) if intercept else matrix
+
+
+def _with_narrow_indices(matrix: Any) -> csr_array[Any, tuple[int, int]]:
+    """Return a CSR matrix with indices of 32 bits, unless it is too large for them."""
+    n_rows, n_columns = matrix.shape
+    largest = max(matrix.nnz + n_rows, n_columns)  # with a column of ones
+    kind = np.int32 if largest < np.iinfo(np.int32).max else np.int64
+    if matrix.indices.dtype == matrix.indptr.dtype == kind:
+        same: csr_array[Any, tuple[int, int]] = matrix
+        return same
+    indices, indptr = (part.astype(kind) for part in (matrix.indices, matrix.indptr))
+    return sparse.csr_array((matrix.data, indices, indptr), shape=matrix.shape)
+
+
+def _append_ones(matrix: Any) -> csr_array[Any, tuple[int, int]]:
+    """Return a CSR matrix with a column of ones after its last."""
+    n_rows, n_columns = matrix.shape
+    ends = matrix.indptr[1:]
+    parts = (
+        np.insert(matrix.data, ends, 1.0),
+        np.insert(matrix.indices, ends, n_columns),
+        matrix.indptr + np.arange(n_rows + 1, dtype=matrix.indptr.dtype),
+    )
+    return sparse.csr_array(parts, shape=(n_rows, n_columns + 1))
 
 
 def _require_representable(X: Design, intercept: bool) -> None:

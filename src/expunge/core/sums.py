@@ -8,8 +8,10 @@ that an engine for files out of core, a cluster or a GPU can take its place alon
 All engines must add in the same order, because floating-point addition is not
 associative:
 
-1. Rows are cut into blocks of ``BLOCK_ROWS`` consecutive rows, numbered from 0; the
-   last block may be shorter. The size is a constant. It depends neither on the number
+1. Rows are cut into blocks of consecutive rows, numbered from 0; the last block may be
+   shorter. A block has 2048 rows, or with more than 2048 columns as many as the next
+   power of two at or above the number of columns: adding up gradients then costs no
+   more than the predictors do. The size depends on nothing else, neither on the number
    of threads nor on how the rows are stored.
 2. The terms of the blocks are added in a binary tree that the number of blocks alone
    determines. Blocks 2i and 2i + 1 form a sum of level 1, two adjacent sums of level 1
@@ -43,6 +45,7 @@ from .arrays import (
     catch_lapack_errors,
     row_norms,
     row_squares,
+    transpose,
 )
 from .losses import Curvature, Loss
 from .objective import Rows
@@ -50,7 +53,7 @@ from .objective import Rows
 Terms = TypeVar("Terms", bound=tuple[float | Vector, ...])
 
 # 2048 rows of a thousand float64 features are 16 MiB: near the cache, and large
-# enough for BLAS to run at full speed.
+# enough for BLAS to run at full speed. The least rows of a block, a power of two.
 BLOCK_ROWS = 2048
 
 # Left edges of the bins in which distances to a kink are counted: the first holds
@@ -60,9 +63,16 @@ KINK_EDGES: Vector = np.concatenate([[0.0], np.geomspace(1e-8, 1e8, 127)])
 
 def block_sum(term: Callable[[Rows], Terms], rows: Rows) -> Terms:
     """Return the sum of ``term`` over blocks of rows, in the order stated above."""
-    if len(rows) <= BLOCK_ROWS:
+    size = rows_in_a_block(rows)
+    if len(rows) <= size:
         return term(rows)
-    return pairwise_sum(map(term, rows.blocks(BLOCK_ROWS)))
+    return pairwise_sum(map(term, rows.blocks(size)))
+
+
+def rows_in_a_block(rows: Rows) -> int:
+    """Return how many rows a block of these has, by their columns alone."""
+    n_columns = int(rows.X.shape[1])
+    return max(BLOCK_ROWS, 1 << (n_columns - 1).bit_length())
 
 
 def pairwise_sum(terms: Iterable[Terms]) -> Terms:
@@ -116,7 +126,7 @@ def loss_slopes(loss: Loss, rows: Rows, *, theta: Vector) -> Vector:
     def slopes(block: Rows) -> Vector:
         return _lift(block, loss.slope(block.y, predict(loss, block, theta=theta)))
 
-    if len(rows) <= BLOCK_ROWS:
+    if len(rows) <= BLOCK_ROWS:  # most requests: a tuple less
         return slopes(rows)
     return block_sum(lambda block: (slopes(block),), rows)[0]
 
@@ -288,7 +298,7 @@ def largest_norm(rows: Rows) -> float:
     """Return the largest norm of a row with weight, zero if there is none."""
     norms = [
         float(np.max(block.norms() * (block.weight > 0.0), initial=0.0))
-        for block in rows.blocks(BLOCK_ROWS)
+        for block in rows.blocks(rows_in_a_block(rows))
     ]
     return max(norms, default=0.0)
 
@@ -298,7 +308,7 @@ def column_sizes(rows: Rows) -> Vector:
 
     def term(block: Rows) -> tuple[Vector]:
         sizes: Any = abs(block.X)
-        return (block.weight @ sizes,)
+        return (transpose(sizes) @ block.weight,)
 
     sizes: Vector = block_sum(term, rows)[0] / rows.total_weight
     return sizes
@@ -306,7 +316,8 @@ def column_sizes(rows: Rows) -> Vector:
 
 def largest_move(loss: Loss, rows: Rows, *, step: Vector) -> float:
     """Return the largest norm by which the step moves a row's predictors."""
-    moves = (predict(loss, block, theta=step) for block in rows.blocks(BLOCK_ROWS))
+    blocks = rows.blocks(rows_in_a_block(rows))
+    moves = (predict(loss, block, theta=step) for block in blocks)
     norms = (row_norms(eta.reshape(len(eta), -1)) for eta in moves)
     return max((float(np.max(norm, initial=0.0)) for norm in norms), default=0.0)
 
@@ -314,7 +325,7 @@ def largest_move(loss: Loss, rows: Rows, *, step: Vector) -> float:
 def largest_moves(loss: Loss, rows: Rows, *, steps: Matrix) -> Vector:
     """Return the largest move of a row's predictors for each of several steps."""
     found = np.zeros(len(steps))
-    for block in rows.blocks(BLOCK_ROWS):
+    for block in rows.blocks(rows_in_a_block(rows)):
         etas = _predict_each(loss, block, thetas=steps)
         one = loss.outputs == 1
         norms = np.abs(etas) if one else row_norms(_join(etas)).reshape(len(steps), -1)
@@ -406,6 +417,8 @@ def tilted_slopes(
 def _predict_each(loss: Loss, rows: Rows, *, thetas: Matrix) -> Matrix:
     """Return the predictors at each theta, (a, n) or (a, n, k)."""
     a, k = len(thetas), loss.outputs
+    if k == 1 and sparse.issparse(rows.X):
+        return np.ascontiguousarray((rows.X @ thetas.T).T)
     if k == 1:
         return np.ascontiguousarray(thetas @ rows.X.T)
     columns = thetas.reshape(a, -1, k).transpose(1, 0, 2).reshape(-1, a * k)
@@ -419,20 +432,23 @@ def _join(etas: Matrix) -> Vector:
 
 def _lift_each(rows: Rows, slopes: Matrix) -> Matrix:
     """Return sum w x slope' for the slopes at each theta, flattened row by row."""
+    if slopes.ndim == 2 and sparse.issparse(rows.X):
+        return np.asarray((transpose(rows.X) @ (slopes * rows.weight).T).T)
     if slopes.ndim == 2:
         return np.asarray((slopes * rows.weight) @ rows.X)
     a, _, k = slopes.shape
     table = (slopes * rows.weight[:, None]).transpose(1, 0, 2)
-    lifted = np.asarray(rows.X.T @ table.reshape(len(rows), a * k))
+    lifted = np.asarray(transpose(rows.X) @ table.reshape(len(rows), a * k))
     return lifted.reshape(-1, a, k).transpose(1, 0, 2).reshape(a, -1)
 
 
 def _lift(rows: Rows, slope: Vector) -> Vector:
     """Return sum w x slope', flattened row by row."""
-    if slope.ndim == 1:
+    if slope.ndim == 1 and not sparse.issparse(rows.X):
         lifted: Vector = (rows.weight * slope) @ rows.X
         return lifted
-    lifted = rows.X.T @ (rows.weight[:, None] * slope)
+    weight = rows.weight if slope.ndim == 1 else rows.weight[:, None]
+    lifted = transpose(rows.X) @ (weight * slope)
     return lifted.ravel()
 
 
@@ -454,7 +470,7 @@ def _gram(rows: Rows, factor: Vector) -> Matrix:
     X, scale = rows.X, rows.weight * factor
     if sparse.issparse(X):
         scaled = sparse.diags_array(scale) @ X
-        return np.asarray(sparse.csr_array(X.T @ scaled).toarray())
+        return np.asarray(sparse.csr_array(transpose(X) @ scaled).toarray())
     if (scale >= 0.0).all():
         root = X * np.sqrt(scale)[:, None]
         return root.T @ root  # the same operand twice: NumPy calls dsyrk

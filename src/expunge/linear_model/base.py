@@ -24,7 +24,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from ..core.arrays import Matrix, Vector, write_lock
+from ..core.arrays import Matrix, Vector, may_share_memory, write_lock
 from ..core.losses import Loss
 from ..core.objective import Objective, Rows, Scaling, check_weights
 from ..core.penalties import Penalty
@@ -326,7 +326,8 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         else:
             rows = Rows(X, objective.loss.labels(coded), check_weights(weight, len(X)))
         weighted = sample_weight is not None
-        return Prepared(objective, rows, labels, weighted, recipe=recipe)
+        shared = may_share_memory(rows.X, X)
+        return Prepared(objective, rows, labels, weighted, recipe=recipe, shared=shared)
 
     def _fit_private(
         self,
@@ -363,11 +364,12 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             bar.count()
         require_effort(model.answer, tol=self.tol, max_iter=self.max_iter)
         scope = replace(scope, rows_kept=self.keep_data)
+        kept = TrainingRows(prepared.own_rows(), owners) if self.keep_data else None
         return replace(
             model.with_scope(scope),
             labels=prepared.labels,
             seed=self.random_state,
-            training_rows=TrainingRows(rows, owners) if self.keep_data else None,
+            training_rows=kept,
             digests=RowDigests.of(rows, random_bytes(SECRET_BYTES), owners=named),
         )
 

@@ -310,6 +310,8 @@ class Prepared(Private):
         The owner of each row.
     recipe
         What preprocessing does with the rows, which are raw then; None without it.
+    shared
+        Whether the design may lie in the memory of what the caller gave.
     """
 
     objective: Objective
@@ -318,6 +320,13 @@ class Prepared(Private):
     weighted: bool
     owners: Sequence[str] = ()
     recipe: Recipe | None = None
+    shared: bool = True
+
+    def own_rows(self) -> Rows:
+        """Return the rows in memory that is not the caller's."""
+        rows = self.rows
+        X = rows.X.copy() if self.shared else rows.X
+        return Rows(X, rows.y.copy(), rows.weight.copy())
 
     def with_pair(self, pair: Loss | None) -> "Prepared":
         """Return the data with this loss for two classes, if the model is softmax."""

@@ -3,8 +3,8 @@
 
 ``TrainingRows`` keeps the rows with their owners. Removed rows are overwritten with
 zeros in place, at a cost that depends on the row alone; the gaps close when the
-remaining rows are next gathered. The arrays belong to the model: the caller's arrays
-are never written to.
+remaining rows are next gathered. The arrays belong to the model alone: who makes
+``TrainingRows`` hands them over, and must not pass on those of a caller.
 
 ``RowDigests`` tells which rows are in the model without keeping them. Removing a row
 that was never there would manipulate the model, so every row to be removed must have a
@@ -39,7 +39,7 @@ Value = TypeVar("Value")
 
 
 class TrainingRows(Private):
-    """A copy of the rows, and who owns each of them.
+    """The rows of a model, and who owns each of them.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class TrainingRows(Private):
     def __init__(
         self, rows: Rows, owners: Sequence[str], asked: Iterable[str] = ()
     ) -> None:
-        self.rows = Rows(rows.X.copy(), rows.y.copy(), rows.weight.copy())
+        self.rows = rows
         self.alive: NDArray[np.bool] = np.ones(len(rows), dtype=bool)
         self.owners = list(owners)
         self.places = _places_of(self.owners)

@@ -34,6 +34,7 @@ from ..core.arrays import (
     Private,
     Vector,
     row_norms,
+    transpose,
 )
 from ..core.objective import Rows
 from ..core.sums import BLOCK_ROWS, largest_norm
@@ -330,7 +331,7 @@ def _measure_gradients(
     for block in rows.blocks(BLOCK_ROWS):
         y = np.repeat(block.y, len(theta))
         slope = loss.slope(y, (block.X @ theta.T).ravel()).reshape(len(block), -1)
-        total += (block.X.T @ (block.weight[:, None] * slope)).T
+        total += (transpose(block.X) @ (block.weight[:, None] * slope)).T
     own = loss.slope(gone.y, row_products(gone.X, theta)) * gone.share
     diagonal, _ = state.objective.quadratic_form(state.anchor.size)
     quadratic = gone.scale[:, None] * (diagonal * theta)
