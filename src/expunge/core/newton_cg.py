@@ -19,7 +19,7 @@ import numpy as np
 from .arrays import UNIT_ROUNDOFF, Matrix, Private, Vector, norm
 from .linalg import Linear
 from .objective import Objective, Rows
-from .preconditioner import Preconditioner, make_preconditioner
+from .preconditioner import Preconditioner, ShortCut, make_preconditioner
 from .sums import HessianProduct, overview
 
 MAX_STEPS = 100
@@ -85,8 +85,7 @@ class WideSolution(Private):
     """The last measurement, what led there, and how many steps and products it took."""
 
     at: Measurement
-    preconditioner: Preconditioner | None
-    step: float
+    short_cut: ShortCut | None
     n_steps: int
     n_products: int
 
@@ -114,7 +113,7 @@ def minimise_by_products(
     """
     if preconditioner is None:
         preconditioner = make_preconditioner(objective, rows, hessian=start.hessian)
-    here, n_steps, n_products, stalled, step = start, 0, 0, 0, np.inf
+    here, n_steps, n_products, stalled = start, 0, 0, 0
     while norm(here.gradient) > goal and n_steps < MAX_STEPS and stalled < PATIENCE:
         solve = preconditioner.at(objective, here.curvature)
         way, spent = _newton_step(objective, rows, here=here, solve=solve, goal=goal)
@@ -122,12 +121,12 @@ def minimise_by_products(
         there = _search(objective, rows, here=here, way=way)
         if there is None:
             break
-        n_steps, step = n_steps + 1, norm(there.theta - here.theta)
+        n_steps += 1
         fallen = norm(there.gradient) <= 0.5 * norm(here.gradient)
         falling = here.value - there.value > 1e-12 * abs(here.value)
         stalled = 0 if fallen or falling else stalled + 1
         here = there if fallen or falling else min(here, there, key=_residual)
-    return WideSolution(here, preconditioner, step, n_steps, n_products)
+    return WideSolution(here, preconditioner, n_steps, n_products)
 
 
 def _residual(point: Measurement) -> float:

@@ -20,7 +20,7 @@ never stored, and is made again when the sums are rebuilt.
 
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -40,12 +40,27 @@ from .sums import HessianProduct, gram
 WIDEST_GRAM = 2048
 
 
-class Preconditioner(Protocol):
-    """What is known of the Hessian's shape."""
+class Near(NamedTuple):
+    """A point, the gradient of the smooth part there, and the mean curvature."""
+
+    theta: Vector
+    gradient: Vector
+    curvature: Matrix
+
+
+class ShortCut(Protocol):
+    """What leads from near a minimiser to nearer, without a look at the rows."""
 
     @property
     def largest_eigenvalue(self) -> float:
         """An upper bound on the largest eigenvalue of G; infinite if nobody knows."""
+
+    def advance(self, objective: Objective, near: Near) -> Vector:
+        """Return a point that should be nearer to the minimiser."""
+
+
+class Preconditioner(ShortCut, Protocol):
+    """An approximate inverse of the Hessian of a smooth objective."""
 
     def at(self, objective: Objective, curvature: Matrix) -> Linear:
         """Return the approximate inverse for rows curved like this on average."""
@@ -120,6 +135,10 @@ class GramPreconditioner(Private):
 
         return precondition
 
+    def advance(self, objective: Objective, near: Near) -> Vector:
+        """Return the point after one step of Newton's method with this inverse."""
+        return near.theta - self.at(objective, near.curvature)(near.gradient)
+
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class DiagonalPreconditioner(Private):
@@ -135,3 +154,7 @@ class DiagonalPreconditioner(Private):
         whole = self.diagonal + quadratic
         scale = 1.0 / np.maximum(whole, 1e-12 * float(whole.max()))
         return lambda v: scale * v
+
+    def advance(self, objective: Objective, near: Near) -> Vector:
+        """Return the point after one step of Newton's method with this inverse."""
+        return near.theta - self.at(objective, near.curvature)(near.gradient)

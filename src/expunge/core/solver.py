@@ -171,6 +171,7 @@ def minimise(
     start: Vector | None = None,
     chord: Model | None = None,
     max_steps: int = MAX_STEPS,
+    goal: float = 0.0,
 ) -> Solution:
     """Return the minimiser of the objective on these rows, with its residual.
 
@@ -184,12 +185,14 @@ def minimise(
         A model to use until it stops contracting, instead of a first Hessian.
     max_steps
         After this many steps the best point so far is returned as it is.
+    goal
+        A residual that need not be reduced any further.
     """
     _require_room(objective, rows)
     here = _evaluate(objective, rows, theta=choose_start(objective, rows, start=start))
     best, model, exact, step = here, chord, True, np.inf
     n_hessians, n_steps, stalled = 0, 0, 0
-    while n_steps < max_steps and stalled < _patience(best):
+    while n_steps < max_steps and stalled < _patience(best) and best.residual > goal:
         fresh = model is None
         if model is None:
             model, exact = hessian_model(objective, rows, theta=here.theta)

@@ -9,18 +9,19 @@ optimality there joins the next round. The measured gradient, with the subgradie
 cancels most of it, says when to stop, and nothing else does.
 """
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
 
-from .arrays import norm
+from .arrays import Matrix, Private, Vector, norm
 from .newton_cg import Measurement, WideSolution, measure, minimise_by_products
 from .objective import Objective, Rows
 from .penalties import WorkingSet
-from .preconditioner import Preconditioner
-from .solver import minimise
+from .preconditioner import Near, ShortCut
+from .solver import Model, hessian_model, minimise
 
 MAX_ROUNDS = 40
 PATIENCE = 3  # rounds in a row that do not halve the residual
@@ -32,7 +33,7 @@ def minimise_wide(
     *,
     start: Measurement,
     goal: float,
-    preconditioner: Preconditioner | None = None,
+    short_cut: ShortCut | None = None,
 ) -> WideSolution:
     """Return a point whose residual is at most ``goal``, or where it stops falling.
 
@@ -44,23 +45,24 @@ def minimise_wide(
         A measurement on these rows.
     goal
         The norm of the gradient to reach, with the subgradient that is nearest.
-    preconditioner
-        One made earlier, from these rows or more, for a smooth objective.
+    short_cut
+        One made earlier, from these rows or more.
     """
     if objective.smooth:
+        known: Any = short_cut  # of a smooth objective it is a preconditioner
         return minimise_by_products(
-            objective, rows, start=start, goal=goal, preconditioner=preconditioner
+            objective, rows, start=start, goal=goal, preconditioner=known
         )
     here, best, n_steps, stalled = start, start, 0, 0
     least = residual_norm(objective, start)
     while least > goal and n_steps < MAX_ROUNDS and stalled < PATIENCE:
-        here = _solve_small(objective, rows, here=here)
+        here, short_cut = _solve_small(objective, rows, here=here, goal=0.3 * goal)
         left = residual_norm(objective, here)
         stalled = 0 if left < 0.5 * least else stalled + 1
         if left < least:
             best, least = here, left
         n_steps += 1
-    return WideSolution(best, None, np.inf, n_steps, 0)
+    return WideSolution(best, short_cut, n_steps, 0)
 
 
 def residual_norm(objective: Objective, at: Measurement) -> float:
@@ -68,33 +70,66 @@ def residual_norm(objective: Objective, at: Measurement) -> float:
     return norm(at.gradient + objective.nearest_subgradient(at.theta, at.gradient))
 
 
-def _solve_small(objective: Objective, rows: Rows, *, here: Measurement) -> Measurement:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class SupportStep(Private):
+    """A proximal Newton step in a small problem whose Hessian is at hand."""
+
+    small: WorkingSet
+    model: Model
+    largest_eigenvalue: ClassVar[float] = inf
+
+    def advance(self, objective: Objective, near: Near) -> Vector:
+        """Return the minimiser of the small problem's model."""
+        inside = self.model(
+            restrict(objective, self.small, near.theta),
+            restrict(objective, self.small, near.gradient),
+        )
+        return extend(objective, self.small, inside.x, size=near.theta.size)
+
+
+def restrict(objective: Objective, small: WorkingSet, v: Vector) -> Vector:
+    """Return the part of v in the small problem, with that of free intercepts."""
+    end = v.size - objective.n_free
+    table = v[:end].reshape(-1, objective.loss.outputs)
+    return np.concatenate([small.restrict(table).ravel(), v[end:]])
+
+
+def extend(objective: Objective, small: WorkingSet, v: Vector, *, size: int) -> Vector:
+    """Return a vector of the small problem as one of the large."""
+    outputs, end = objective.loss.outputs, v.size - objective.n_free
+    width = (size - objective.n_free) // outputs
+    table = small.extend(v[:end].reshape(-1, outputs), width)
+    return np.concatenate([table.ravel(), v[end:]])
+
+
+def _solve_small(
+    objective: Objective, rows: Rows, *, here: Measurement, goal: float
+) -> tuple[Measurement, SupportStep]:
     """Return the minimiser over the coefficients that are in play, measured."""
-    outputs, free = objective.loss.outputs, objective.n_free
-    end = here.theta.size - free
+    end = here.theta.size - objective.n_free
     theta, gradient = (
-        v[:end].reshape(-1, outputs) for v in (here.theta, here.gradient)
+        v[:end].reshape(-1, objective.loss.outputs) for v in (here.theta, here.gradient)
     )
     small = objective.penalty.working_set(theta, gradient / objective.alpha)
     inner = replace(objective, penalty=small.penalty)
-    start = np.concatenate([small.restrict(theta).ravel(), here.theta[end:]])
-    solution = minimise(inner, _reduce(rows, small, free=bool(free)), start=start)
-    size = start.size - free
-    inside = solution.theta[:size].reshape(-1, outputs)
-    whole = small.extend(inside, len(theta)).ravel()
-    found = np.concatenate([whole, solution.theta[size:]])
-    return measure(objective, rows, theta=found)
+    reduced = _reduce(rows, small, free=objective.n_free > 0)
+    start = restrict(objective, small, here.theta)
+    model = hessian_model(inner, reduced, theta=start).model
+    solution = minimise(inner, reduced, start=start, chord=model, goal=goal)
+    found = extend(objective, small, solution.theta, size=here.theta.size)
+    return measure(objective, rows, theta=found), SupportStep(small, model)
 
 
 def _reduce(rows: Rows, small: WorkingSet, *, free: bool) -> Rows:
     """Return the rows in terms of the small problem's columns."""
     X: Any = rows.X
     if small.basis is not None:
-        spanned = X[:, : len(small.basis)] @ small.basis
+        spanned: Matrix = X[:, : len(small.basis)] @ small.basis
         columns = [spanned, np.ones((len(spanned), 1))] if free else [spanned]
         return replace(rows, X=np.ascontiguousarray(np.hstack(columns)))
     last = [X.shape[1] - 1] if free else []
     some = np.concatenate([small.columns, np.array(last, dtype=np.intp)])
-    X = X[:, some]
-    small_X: Any = X if sparse.issparse(X) else np.ascontiguousarray(X)
-    return replace(rows, X=small_X)
+    reduced: Any = X[:, some]
+    if not sparse.issparse(reduced):
+        reduced = np.ascontiguousarray(reduced)
+    return replace(rows, X=reduced)

@@ -45,7 +45,7 @@ from ..removal import Draft, Mechanism, Newton, State, measure_gradient
 from ..removal.matrix_free import (
     SMALLEST_GRADIENT,
     is_matrix_free,
-    keep_preconditioner,
+    keep_short_cut,
     stand_still,
 )
 from ..removal.mechanisms import measure_weight, require_rows, rescale_model, retrain
@@ -282,16 +282,16 @@ def solve_wide(
     objective, budget = agreement.objective_for(rows), agreement.budget
     at = measure(objective, rows, theta=choose_start(objective, rows, start=start))
     tau = inf if budget is None else budget.solver_error(at.theta.size)
-    goal, preconditioner, scales, n_steps = SMALLEST_GRADIENT, None, None, 0
+    goal, short_cut, scales, n_steps = SMALLEST_GRADIENT, None, None, 0
     for _ in range(WIDE_STEPS):
         solution = minimise_wide(
-            objective, rows, start=at, goal=goal, preconditioner=preconditioner
+            objective, rows, start=at, goal=goal, short_cut=short_cut
         )
-        at, preconditioner = solution.at, solution.preconditioner
+        at, short_cut = solution.at, solution.short_cut
         n_steps += solution.n_steps
         summary = summarise_measured(objective, rows, at=at, scales=scales)
         scales, state = summary.scales, agreement.mechanism.init(summary)
-        state = keep_preconditioner(state, preconditioner)
+        state = keep_short_cut(state, short_cut)
         answer = _stand_still(replace(agreement, smallest_radii=True), state)
         if answer.radius.value <= tau or not solution.n_steps:
             break

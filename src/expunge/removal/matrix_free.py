@@ -20,9 +20,9 @@ from ..core.arrays import Matrix, norm
 from ..core.newton_cg import Measurement, measure
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
-from ..core.preconditioner import Preconditioner
+from ..core.preconditioner import Near, ShortCut
 from ..core.sums import overview
-from ..core.wide import minimise_wide
+from ..core.wide import minimise_wide, residual_norm
 from .mechanisms import measure_weight, require_rows
 from .state import Draft, Mechanism, State, drop_gradient, initial_state
 from .summary import Summary, summarise_measured
@@ -95,14 +95,12 @@ def stand_still(state: State) -> Draft:
 def _move(state: State, rows: Rows, *, goal: float) -> State:
     """Return the state anchored at a nearer answer, measured on the rows."""
     objective, kept = state.objective.after(state.kept), state.kept
-    # G_U is kept times the objective of the remaining rows.
-    goal, at, preconditioner = goal / kept, None, state.preconditioner
-    if preconditioner is not None:
-        at = _take_short_cut(state, rows, objective=objective)
+    at = _take_short_cut(state, rows, objective=objective)
     if at is None:
         at = measure(objective, rows, theta=state.anchor)
+    # G_U is kept times the objective of the remaining rows.
     solution = minimise_wide(
-        objective, rows, start=at, goal=goal, preconditioner=preconditioner
+        objective, rows, start=at, goal=goal / kept, short_cut=state.short_cut
     )
     scales = replace(
         state.scales,
@@ -112,36 +110,38 @@ def _move(state: State, rows: Rows, *, goal: float) -> State:
     summary = summarise_measured(objective, rows, at=solution.at, scales=scales)
     moved = MatrixFree().init(summary)
     moved = moved.replace(
-        n_updates=state.n_updates + 1,
-        gram_norm=state.gram_norm / kept,
-        preconditioner=preconditioner,
+        n_updates=state.n_updates + 1, gram_norm=state.gram_norm / kept
     )
-    made_here = preconditioner is None and solution.preconditioner is not None
-    return keep_preconditioner(moved, solution.preconditioner) if made_here else moved
+    if solution.short_cut is state.short_cut:  # made from other rows, of other weight
+        return moved.replace(short_cut=state.short_cut)
+    return keep_short_cut(moved, solution.short_cut)
 
 
-def keep_preconditioner(state: State, made: Preconditioner | None) -> State:
-    """Return the state with a preconditioner made from its rows, and what it tells."""
+def keep_short_cut(state: State, made: ShortCut | None) -> State:
+    """Return the state with a short cut made from its rows, and what that tells."""
     if made is None:
         return state
     known = min(state.gram_norm, made.largest_eigenvalue)
-    return state.replace(preconditioner=made, gram_norm=known)
+    return state.replace(short_cut=made, gram_norm=known)
 
 
 def _take_short_cut(
     state: State, rows: Rows, *, objective: Objective
 ) -> Measurement | None:
-    """Return the measurement after a step by the preconditioner; None if it leads away.
+    """Return the measurement after a short cut; None if none leads nearer.
 
     A product with the Hessian costs as much as a measurement, so that from near the
     minimiser this is the cheapest step there is.
     """
-    assert state.preconditioner is not None and state.curvature is not None
-    kept = state.kept
-    solve = state.preconditioner.at(objective, state.curvature / kept)
-    gradient = state.smooth_gradient / kept
-    at = measure(objective, rows, theta=state.anchor - solve(gradient))
-    return at if norm(at.gradient) <= norm(gradient) else None
+    if state.short_cut is None:
+        return None
+    assert state.curvature is not None
+    gradient, kept = state.smooth_gradient / state.kept, state.kept
+    near = Near(state.anchor, gradient, state.curvature / kept)
+    at = measure(objective, rows, theta=state.short_cut.advance(objective, near))
+    before = stand_still(state).measured
+    assert before is not None
+    return at if residual_norm(objective, at) <= norm(before) / kept else None
 
 
 def _subtract(

@@ -43,7 +43,7 @@ from ..core.feature_map import FeatureMap
 from ..core.linalg import NOT_IN_TRAINING_DATA, Symmetric
 from ..core.objective import Objective, Rows
 from ..core.packing import NOT_STORED, stored
-from ..core.preconditioner import Preconditioner
+from ..core.preconditioner import ShortCut
 from ..core.prox import Minimum
 from ..core.solver import Model, add_quadratic, proximal_model, scaled_kink
 from ..core.sums import (
@@ -67,7 +67,7 @@ SPENT = (
     "unsolved",
     "curvature",
     "lever",
-    "preconditioner",
+    "short_cut",
 )
 """What an emptied state has lost."""
 # A leverage this close to one leaves the downdated inverse without digits.
@@ -113,10 +113,10 @@ class State(Private):
         often they were updated.
     tilted
         Rescaled's own version of ``gradient``.
-    curvature, lever, preconditioner
+    curvature, lever, short_cut
         What ``MatrixFree`` keeps instead of matrices: (1/W0) sum w C over the remaining
         rows, C the curvature of a row's predictors; (1/W0) sum w c x, c the diagonal of
-        C, where an intercept is free; and what is known of the Hessian's shape.
+        C, where an intercept is free; and what leads to the next answer.
     gram_norm
         An upper bound on the largest eigenvalue of (1/W0) sum w x x' over the penalised
         columns; infinite if nobody knows.
@@ -146,7 +146,7 @@ class State(Private):
     curvature: Matrix | None = None
     lever: Matrix | None = None
     gram_norm: float = inf
-    preconditioner: Preconditioner | None = field(default=None, metadata=NOT_STORED)
+    short_cut: ShortCut | None = field(default=None, metadata=NOT_STORED)
     features: FeatureMap | None = field(default=None, metadata=NOT_STORED)
     offset: Vector | None = field(default=None, metadata=NOT_STORED)
 
