@@ -83,6 +83,32 @@ def test_curvature_is_symmetric_and_not_negative(
 
 
 @pytest.mark.parametrize("name", LOSSES)
+def test_diagonal_is_that_of_the_curvature(name: str, rng: np.random.Generator) -> None:
+    loss, y, eta = _points(name, rng)
+    curvature = loss.curvature(y, eta).reshape(N_POINTS, loss.outputs, loss.outputs)
+    found = loss.curvature_diagonal(y, eta)
+    assert found.shape[1] == (1 if loss.equal_curvature else loss.outputs)
+    expected = np.einsum("icc->ic", curvature)
+    assert np.allclose(np.broadcast_to(found, expected.shape), expected, atol=1e-15)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_independence_is_stated_truly(name: str, rng: np.random.Generator) -> None:
+    loss, y, eta = _points(name, rng)
+    if loss.outputs == 1:
+        assert loss.independent
+        return
+    before, alone = loss.slope(y, eta), True
+    for output in range(loss.outputs):
+        moved = eta + 0.5 * (np.arange(loss.outputs) == output)
+        rest = np.arange(loss.outputs) != output
+        alone &= np.array_equal(loss.slope(y, moved)[:, rest], before[:, rest])
+    assert alone == loss.independent
+    # The gauge of a loss that does not feel a shift ties its outputs together.
+    assert not (loss.independent and loss.shift_invariant)
+
+
+@pytest.mark.parametrize("name", LOSSES)
 def test_bounds_hold_and_finite_ones_are_nearly_reached(name: str) -> None:
     rng = np.random.default_rng(3)
     largest = np.zeros(3)

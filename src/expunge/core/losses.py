@@ -47,6 +47,17 @@ class Loss(Protocol):
         """
 
     @property
+    def independent(self) -> bool:
+        """Whether no output's slope depends on the predictor of another.
+
+        Then a Hessian falls into blocks; and it is not ``shift_invariant``.
+        """
+
+    @property
+    def equal_curvature(self) -> bool:
+        """Whether the outputs are independent and all have the same curvature."""
+
+    @property
     def slope_bound(self) -> float:
         """Largest norm of the slope."""
 
@@ -78,8 +89,26 @@ class Loss(Protocol):
     def curvature(self, y: Vector, eta: Vector) -> Vector:
         """Return the second derivative in eta."""
 
+    def curvature_diagonal(self, y: Vector, eta: Vector) -> Matrix:
+        """Return the curvature's diagonal, (n, k); (n, 1) if it is equal throughout."""
+
     def kink_distance(self, y: Vector, eta: Vector) -> Vector:
         """Return how far each predictor is from a jump of the curvature."""
+
+
+class _OneOutput:
+    """A loss of one predictor."""
+
+    __slots__ = ()
+
+    outputs: ClassVar[int] = 1
+    shift_invariant: ClassVar[bool] = False
+    independent: ClassVar[bool] = True
+    equal_curvature: ClassVar[bool] = True
+
+    def curvature_diagonal(self: Loss, y: Vector, eta: Vector) -> Matrix:
+        """Return the curvature as a column."""
+        return self.curvature(y, eta)[:, None]
 
 
 class _Smooth:
@@ -161,11 +190,9 @@ def _require_classes(classes: int) -> None:
 
 @stored
 @dataclass(frozen=True, slots=True)
-class Logistic(_Smooth):
+class Logistic(_OneOutput, _Smooth):
     """Logistic loss log(1 + exp(-y eta)) for labels -1 and +1."""
 
-    outputs: ClassVar[int] = 1
-    shift_invariant: ClassVar[bool] = False
     margin: ClassVar[bool] = True
     slope_bound: ClassVar[float] = 1.0
     curvature_bound: ClassVar[float] = 0.25
@@ -197,6 +224,8 @@ class HalfSquared(_Smooth):
 
     outputs: int = 1
     shift_invariant: ClassVar[bool] = False
+    independent: ClassVar[bool] = True
+    equal_curvature: ClassVar[bool] = True
     margin: ClassVar[bool] = False
     slope_bound: ClassVar[float] = inf
     curvature_bound: ClassVar[float] = 1.0
@@ -227,15 +256,18 @@ class HalfSquared(_Smooth):
             return np.ones(len(eta))
         return np.tile(np.eye(self.outputs), (len(eta), 1, 1))
 
+    def curvature_diagonal(self, y: Vector, eta: Vector) -> Matrix:
+        """Return one for all outputs of a row."""
+        del y
+        return np.ones((len(eta), 1))
+
 
 @stored
 @dataclass(frozen=True, slots=True)
-class Huber:
+class Huber(_OneOutput):
     """Huber loss: quadratic to ``threshold``, linear beyond; curvature jumps there."""
 
     threshold: float = 1.35
-    outputs: ClassVar[int] = 1
-    shift_invariant: ClassVar[bool] = False
     margin: ClassVar[bool] = False
     curvature_bound: ClassVar[float] = 1.0
     third_bound: ClassVar[float] = inf
@@ -278,11 +310,9 @@ class Huber:
 
 @stored
 @dataclass(frozen=True, slots=True)
-class SquaredHinge:
+class SquaredHinge(_OneOutput):
     """Squared hinge max(0, 1 - y eta)^2 (no half, as in LinearSVC), labels -1, +1."""
 
-    outputs: ClassVar[int] = 1
-    shift_invariant: ClassVar[bool] = False
     margin: ClassVar[bool] = True
     slope_bound: ClassVar[float] = inf
     curvature_bound: ClassVar[float] = 2.0
@@ -322,6 +352,8 @@ class Multinomial(_Smooth):
 
     classes: int
     shift_invariant: ClassVar[bool] = True
+    independent: ClassVar[bool] = False
+    equal_curvature: ClassVar[bool] = False
     margin: ClassVar[bool] = True
     slope_bound: ClassVar[float] = sqrt(2.0)
     curvature_bound: ClassVar[float] = 0.5
@@ -362,6 +394,11 @@ class Multinomial(_Smooth):
         curvature: Vector = p[:, :, None] * (np.eye(self.classes) - p[:, None, :])
         return curvature
 
+    def curvature_diagonal(self, y: Vector, eta: Vector) -> Matrix:
+        """Return p (1 - p) for each class."""
+        p: Matrix = softmax(eta, axis=1)
+        return p * (1.0 - p)
+
 
 @stored
 @dataclass(frozen=True, slots=True)
@@ -379,6 +416,8 @@ class OneVsRest:
     classes: int
     binary: Loss = Logistic()
     shift_invariant: ClassVar[bool] = False
+    independent: ClassVar[bool] = True
+    equal_curvature: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Refuse fewer classes than two, and a loss of several outputs."""
@@ -439,9 +478,13 @@ class OneVsRest:
 
     def curvature(self, y: Vector, eta: Vector) -> Vector:
         """Return the binary curvatures on the diagonal."""
-        diagonal = self._each(self.binary.curvature, y, eta)
+        diagonal = self.curvature_diagonal(y, eta)
         curvature: Vector = diagonal[:, :, None] * np.eye(self.classes)
         return curvature
+
+    def curvature_diagonal(self, y: Vector, eta: Vector) -> Matrix:
+        """Return the curvature of each binary loss."""
+        return self._each(self.binary.curvature, y, eta)
 
     def kink_distance(self, y: Vector, eta: Vector) -> Vector:
         """Return the smallest distance of an output from its kink."""

@@ -36,6 +36,8 @@ from scipy import sparse
 
 from ..exceptions import InvalidInput
 from .arrays import Index, Matrix, Vector, catch_lapack_errors, row_norms
+from .blocks import Blocks, SymmetricMatrix
+from .linalg import Symmetric
 from .losses import Loss
 from .objective import Rows
 
@@ -44,6 +46,10 @@ Terms = TypeVar("Terms", bound=tuple[float | Vector, ...])
 # 2048 rows of a thousand float64 features are 16 MiB: near the cache, and large
 # enough for BLAS to run at full speed.
 BLOCK_ROWS = 2048
+
+# Numbers in the blocks of a Hessian that are summed at once: several such sums are held
+# until the tree adds them.
+SUMMED_AT_ONCE = 2**22
 
 # Left edges of the bins in which distances to a kink are counted: the first holds
 # all that is nearer than the next, so that a bin never overstates a distance.
@@ -157,25 +163,46 @@ def row_sizes(loss: Loss, rows: Rows, *, theta: Vector) -> tuple[float, ...]:
     return (*block_sum(term, rows), largest)
 
 
-def loss_hessian(loss: Loss, rows: Rows, *, theta: Vector) -> Matrix:
-    """Return the Hessian of sum w loss, dense (d k, d k)."""
+def loss_hessian(loss: Loss, rows: Rows, *, theta: Vector) -> SymmetricMatrix:
+    """Return the Hessian of sum w loss: in blocks if the outputs do not interact."""
+    if loss.outputs > 1 and loss.independent:
+        return _hessian_blocks(loss, rows, theta=theta)
 
     def term(block: Rows) -> tuple[Matrix]:
         eta = predict(loss, block, theta=theta)
         return (_lift_curvature(block, loss.curvature(block.y, eta)),)
 
-    return block_sum(term, rows)[0]
+    return Symmetric.from_dense(block_sum(term, rows)[0])
 
 
-def largest_hessian(loss: Loss, rows: Rows) -> Matrix:
+def _hessian_blocks(loss: Loss, rows: Rows, *, theta: Vector) -> Blocks:
+    """Return the Hessian's blocks, some at a time."""
+    n_blocks = 1 if loss.equal_curvature else loss.outputs
+    at_once = max(1, SUMMED_AT_ONCE // rows.X.shape[1] ** 2)
+    found: list[Symmetric] = []
+    for begin in range(0, n_blocks, at_once):
+
+        def term(block: Rows, begin: int = begin) -> tuple[Matrix]:
+            eta = predict(loss, block, theta=theta)
+            diagonal = loss.curvature_diagonal(block.y, eta)
+            some = diagonal[:, begin : begin + at_once].T
+            return (np.array([_gram(block, curvature) for curvature in some]),)
+
+        found += map(Symmetric.from_dense, block_sum(term, rows)[0])
+    return Blocks(found, loss.outputs)
+
+
+def largest_hessian(loss: Loss, rows: Rows) -> SymmetricMatrix:
     """Return the Hessian of sum w loss if every curvature were at its bound."""
 
     def term(block: Rows) -> tuple[Matrix]:
-        bound = np.full(len(block), loss.curvature_bound)
-        lifted = np.kron(_gram(block, bound), np.eye(loss.outputs))
-        return (np.asarray(lifted, dtype=np.float64),)
+        return (_gram(block, np.full(len(block), loss.curvature_bound)),)
 
-    return block_sum(term, rows)[0]
+    shared = block_sum(term, rows)[0]
+    if loss.outputs > 1 and loss.independent:
+        return Blocks.from_dense(shared[None], loss.outputs)
+    lifted = np.kron(shared, np.eye(loss.outputs))
+    return Symmetric.from_dense(np.asarray(lifted, dtype=np.float64))
 
 
 def norm_moment(rows: Rows) -> Matrix:
@@ -238,10 +265,16 @@ def kink_masses(loss: Loss, rows: Rows, *, theta: Vector) -> Vector:
 
 
 def curvature_rows(loss: Loss, rows: Rows, *, theta: Vector) -> Matrix:
-    """Return Z, (n k, d k), with Z'Z the Hessian of sum w loss: for few rows."""
+    """Return Z with Z'Z the Hessian of sum w loss, for few rows.
+
+    (n k, d k), or (blocks, n, d) if the outputs do not interact.
+    """
     eta = predict(loss, rows, theta=theta)
-    curvature = loss.curvature(rows.y, eta)
     X = rows.dense()
+    if loss.outputs > 1 and loss.independent:
+        diagonal = loss.curvature_diagonal(rows.y, eta).T
+        return X * np.sqrt(rows.weight * diagonal)[:, :, None]
+    curvature = loss.curvature(rows.y, eta)
     if loss.outputs == 1:
         scaled: Matrix = X * np.sqrt(rows.weight * curvature)[:, None]
         return scaled
@@ -274,25 +307,28 @@ def tilted_slopes(
     rows: Rows,
     *,
     theta: Vector,
-    solve: Callable[[Matrix], Matrix],
+    spreads: Callable[[Matrix], Matrix],
     limit: float,
 ) -> tuple[Vector, float]:
     """Return sum w x slope / (1 - leverage), and how many leverages exceed limit.
 
-    ``solve`` maps columns V to H^-1 V for the Hessian H of sum w loss + quadratic.
-    With k outputs the leverage of a row is w C X H^-1 X', C its curvature and X its
-    (k, d k) design; rows beyond the limit contribute their plain slope.
+    ``spreads`` maps rows x to X H^-1 X' for the Hessian H of sum w loss + quadratic, X
+    a row's (k, d k) design. With C its curvature, w C X H^-1 X' is the row's leverage:
+    (k, k), or a number for each output if they do not interact. Rows beyond the limit
+    contribute their plain slope.
     """
 
     def term(block: Rows) -> tuple[Vector, float]:
         eta, k = predict(loss, block, theta=theta), loss.outputs
+        spread, slope = spreads(block.dense()), loss.slope(block.y, eta)
+        if spread.ndim == 2:
+            curvature = loss.curvature_diagonal(block.y, eta)
+            leverage = block.weight[:, None] * curvature * spread
+            beyond = leverage.max(axis=1) >= limit
+            tilted = slope / (1.0 - np.where(beyond[:, None], 0.0, leverage))
+            return _lift(block, tilted), float(beyond.sum())
         curvature = loss.curvature(block.y, eta).reshape(-1, k, k)
-        design = np.einsum("ia,ce->icae", block.dense(), np.eye(k))
-        flat = design.reshape(len(block) * k, -1)
-        image = solve(flat.T).T.reshape(design.shape)
-        spread = np.einsum("icab,ieab->ice", design, image)
         leverage = block.weight[:, None, None] * (curvature @ spread)
-        slope = loss.slope(block.y, eta)
         with catch_lapack_errors():
             beyond = np.linalg.eigvals(leverage).real.max(axis=1) >= limit
             core = np.eye(k) - np.where(beyond[:, None, None], 0.0, leverage)

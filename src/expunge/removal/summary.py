@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..core.arrays import Private, Vector
+from ..core.blocks import SymmetricMatrix, weighted_sum
 from ..core.linalg import Symmetric
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
@@ -66,7 +67,7 @@ class Summary(Private):
     gradient
         (1/W) sum w grad loss at theta.
     hessian
-        (1/W) sum w Hessian of the loss at theta, (d k, d k).
+        (1/W) sum w Hessian of the loss at theta, (d k, d k) or k blocks (d, d).
     moment
         (1/W) sum w |x| x x', (d, d); None if it was not asked for.
     kinks
@@ -82,7 +83,7 @@ class Summary(Private):
     theta: Vector
     subgradient: Vector | None
     gradient: Vector
-    hessian: Symmetric
+    hessian: SymmetricMatrix
     moment: Symmetric | None
     kinks: Vector | None
     scales: Scales
@@ -113,7 +114,7 @@ def summarise(
             f"{rows.X.shape[1] * objective.loss.outputs}"
         )
     anchor, loss = np.array(theta, dtype=np.float64), objective.loss
-    hessian = Symmetric.from_dense(loss_hessian(loss, rows, theta=anchor) / weight)
+    hessian = loss_hessian(loss, rows, theta=anchor) / weight
     third = Symmetric.from_dense(norm_moment(rows) / weight) if moment else None
     jumps = loss.curvature_jump > 0.0
     slope, square, cube, largest = row_sizes(loss, rows, theta=anchor)
@@ -146,12 +147,11 @@ def merge_summaries(summaries: Sequence[Summary]) -> Summary:
     first, weight = summaries[0], sum(part.weight for part in summaries)
     shares = [part.weight / weight for part in summaries]
     parts = list(zip(shares, summaries, strict=True))
-    lower = sum(share * part.hessian.lower for share, part in parts)
     scales = [(share, part.scales) for share, part in parts]
     return replace(
         first,
         gradient=np.asarray(sum(share * part.gradient for share, part in parts)),
-        hessian=Symmetric(np.asfortranarray(lower)),
+        hessian=weighted_sum([(share, part.hessian) for share, part in parts]),
         moment=None,
         kinks=None,
         scales=Scales(
