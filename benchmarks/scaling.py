@@ -93,7 +93,7 @@ def measure(n_rows: int, n_features: int) -> dict[str, Measurement]:
     summary = fit_summary(dataset, Objective(Logistic(), L2(), alpha=1e-3))
     order = request_order(n_rows)
     repeats = int(np.clip(REQUESTS * 1024 / n_features, 20, REQUESTS))
-    matrix, vector = summary.hessian.lower, summary.gradient
+    matrix, vector = summary.loss_hessian.blocks[0].lower, summary.gradient
     times = take_turns(
         {DSYMV: partial(blas.dsymv, 1.0, matrix, vector, lower=1)}, repeats
     )

@@ -92,7 +92,7 @@ def jackknife_limit(bench: Bench) -> tuple[Measurement, Section]:
     progress(f"{REQUESTS} Jackknife removals")
     stream = bench.stream(Jackknife(certified=False))
     assert stream.state.inverse is not None
-    inverse, vector = stream.state.inverse.lower, bench.summary.gradient
+    inverse, vector = stream.state.inverse.blocks[0].lower, bench.summary.gradient
     times = take_turns(
         {
             "Jackknife removal": stream,

@@ -205,7 +205,7 @@ def memory(problem: Problem, tuning: Tuning) -> str:
     """Return what is kept between requests, in units of a d x d matrix."""
     states = [model.state for models in tuning.fold_models for model in models]
     numbers = sum(map(state_size, (*states, *tuning.full_fits)))
-    numbers += sum(each.hessian.lower.size for each in tuning.hessian_norms)
+    numbers += sum(each.hessian.n_numbers for each in tuning.hessian_norms)
     d = problem.rows.X.shape[1]
     n_models = len(states) + len(tuning.full_fits)
     return (

@@ -29,7 +29,7 @@ def gradient(objective: Objective, rows: Rows, theta: Vector) -> Vector:
 
 def hessian(objective: Objective, rows: Rows, theta: Vector) -> Matrix:
     """Return H_f, the mean Hessian: of the loss alone if the penalty has a kink."""
-    mean = loss_hessian(objective.loss, rows, theta=theta) / len(rows)
+    mean = loss_hessian(objective.loss, rows, theta=theta).dense() / len(rows)
     return mean + objective.quadratic * np.eye(theta.size)
 
 

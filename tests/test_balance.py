@@ -115,7 +115,7 @@ def test_sums_of_classes_make_up_the_sums_of_the_remaining_rows() -> None:
     share = rows.total_weight / state.anchor_weight
     for ours, theirs in (
         (state.gradient, direct.gradient),
-        (state.hessian.dense(), direct.hessian.dense()),
+        (state.loss_hessian.dense(), direct.loss_hessian.dense()),
         (state.moment.dense(), direct.moment.dense()),  # type: ignore[union-attr]
     ):
         np.testing.assert_allclose(ours, share * theirs, rtol=1e-10, atol=1e-13)

@@ -25,6 +25,7 @@ from expunge import (
     Newton,
     NuclearNorm,
     Objective,
+    OneVsRest,
     Rows,
     SoftmaxRegression,
     SquaredHinge,
@@ -114,6 +115,7 @@ def test_sum_of_the_parts_is_no_bound() -> None:
 LOSSES = [
     (Logistic(), 1),
     (Multinomial(3), 3),
+    (OneVsRest(3), 3),
     (HalfSquared(), 1),
     (Huber(1.0), 1),
     (SquaredHinge(), 1),
@@ -158,7 +160,7 @@ def test_lifted_state_is_summed_over_the_present_rows(
         np.testing.assert_allclose(
             state.smooth_gradient, expected, atol=1e-9 * size, rtol=1e-9
         )
-        hessian = loss_hessian(loss, left, theta=state.anchor) / W
+        hessian = loss_hessian(loss, left, theta=state.anchor).dense() / W
         np.testing.assert_allclose(
             state.loss_hessian.dense(), hessian, rtol=1e-8, atol=1e-8
         )

@@ -25,7 +25,6 @@ from expunge import (
     summarise,
 )
 from expunge.core.arrays import Matrix, Vector
-from expunge.core.linalg import Symmetric
 from expunge.core.losses import Loss
 from expunge.core.objective import Scaling
 from expunge.core.solver import add_quadratic, minimise, require_converged
@@ -68,7 +67,7 @@ def _exact(state: State, rows: Rows, place: int) -> tuple[float, float]:
         return np.nan, 0.0
     loss, theta = objective.loss, solution.theta
     curvature = loss_hessian(loss, rest, theta=theta) / rest.total_weight
-    H = add_quadratic(objective, Symmetric.from_dense(curvature)).dense()
+    H = add_quadratic(objective, curvature).dense()
     t = row.dense() @ theta
     # The oracle is a solver too; to first order it is this far from the minimiser.
     off = solution.residual * float(row.norms()[0]) / np.linalg.eigvalsh(H)[0]

@@ -136,8 +136,8 @@ def test_algorithm_sets_the_hessian_of_all_rows() -> None:
     weight = 1.0 / (2.0 + np.exp(eta) + np.exp(-eta))
     H_loss = (X * weight[:, None]).T @ X / 300
     H_f = H_loss + 0.1 * np.eye(6)
-    np.testing.assert_allclose(case.summary.hessian.dense(), H_loss, atol=1e-12)
-    ours = add_quadratic(case.objective, case.summary.hessian)
+    np.testing.assert_allclose(case.summary.loss_hessian.dense(), H_loss, atol=1e-12)
+    ours = add_quadratic(case.objective, case.summary.loss_hessian)
     np.testing.assert_allclose(ours.dense(), H_f, atol=1e-12)
 
 

@@ -68,7 +68,7 @@ def test_e2_on_many_features() -> None:
 def test_e10_logistic_loss_alone_is_not_strongly_convex() -> None:
     X, y = logistic_data(np.random.default_rng(10), 15, 20)
     bare = removal(lasso(ridge=0.0), X, y, 1)
-    H = loss_hessian(Logistic(), bare.rows, theta=np.zeros(20))
+    H = loss_hessian(Logistic(), bare.rows, theta=np.zeros(20)).dense()
     assert np.linalg.matrix_rank(H) == 15  # the printed inverse does not exist
     assert Logistic().curvature(y[:1], np.array([40.0])) < 1e-17  # nor any mu > 0
     with pytest.raises(Unsupported, match="ridge > 0"):

@@ -13,7 +13,10 @@ from scipy import sparse
 from expunge import L2, Objective, Rows
 from expunge.core import sums
 from expunge.core.arrays import Matrix, Vector
+from expunge.core.blocks import Blocks
+from expunge.core.linalg import Symmetric
 from expunge.core.losses import Loss
+from expunge.core.solver import add_quadratic
 from expunge.exceptions import InvalidInput
 from tests.instances import LOSSES, N_FEATURES, labelled
 
@@ -41,6 +44,13 @@ def _slow_hessian(loss: Loss, rows: Rows, theta: Vector) -> Matrix:
     return total
 
 
+def _square(Z: Matrix, loss: Loss) -> Matrix:
+    """Return Z'Z of rows, or of the rows of each block."""
+    if Z.ndim == 2:
+        return np.asarray(Z.T @ Z)
+    return Blocks.from_dense(Z.swapaxes(1, 2) @ Z, loss.outputs).dense()
+
+
 @EVERY
 @BOTH
 def test_gradient_by_every_route(name: str, kind: Any) -> None:
@@ -66,9 +76,35 @@ def test_gradient_by_every_route(name: str, kind: Any) -> None:
 def test_hessian_by_every_route(name: str, kind: Any) -> None:
     loss, rows, theta = _case(name, kind)
     expected = _slow_hessian(loss, rows, theta)
-    assert np.allclose(sums.loss_hessian(loss, rows, theta=theta), expected, atol=1e-11)
+    found = sums.loss_hessian(loss, rows, theta=theta).dense()
+    assert np.allclose(found, expected, atol=1e-11)
     Z = sums.curvature_rows(loss, rows, theta=theta)
-    assert np.allclose(Z.T @ Z, expected, atol=1e-11)
+    assert np.allclose(_square(Z, loss), expected, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["one_vs_rest", "hinge_classes", "multi_output"])
+def test_blocks_are_summed_some_at_a_time(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loss, rows, theta = _case(name, np.asarray)
+    whole = sums.loss_hessian(loss, rows, theta=theta)
+    assert len(whole.blocks) == (1 if name == "multi_output" else loss.outputs)
+    for at_once in (1, 2):
+        monkeypatch.setattr(sums, "SUMMED_AT_ONCE", at_once * N_FEATURES**2)
+        some = sums.loss_hessian(loss, rows, theta=theta)
+        assert np.array_equal(some.dense(), whole.dense())
+
+
+@EVERY
+@BOTH
+def test_largest_hessian_exceeds_the_hessian_anywhere(name: str, kind: Any) -> None:
+    loss, rows, theta = _case(name, kind)
+    largest = sums.largest_hessian(loss, rows).dense()
+    bound = loss.curvature_bound * (rows.dense().T * rows.weight) @ rows.dense()
+    assert np.allclose(largest, np.kron(bound, np.eye(loss.outputs)), atol=1e-11)
+    for factor in (0.0, 1.0, 5.0):
+        left = largest - _slow_hessian(loss, rows, factor * theta)
+        assert np.linalg.eigvalsh(left)[0] >= -1e-10
 
 
 @BOTH
@@ -84,10 +120,11 @@ def test_sums_do_not_depend_on_the_blocks(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loss, rows, theta = _case(name, np.asarray)
-    whole = sums.loss_hessian(loss, rows, theta=theta)
+    whole = sums.loss_hessian(loss, rows, theta=theta).dense()
     value, gradient = sums.loss_gradient(loss, rows, theta=theta)
     monkeypatch.setattr(sums, "BLOCK_ROWS", 8)
-    assert np.allclose(sums.loss_hessian(loss, rows, theta=theta), whole, atol=1e-12)
+    hessian = sums.loss_hessian(loss, rows, theta=theta).dense()
+    assert np.allclose(hessian, whole, atol=1e-12)
     in_blocks = sums.loss_gradient(loss, rows, theta=theta)
     assert np.isclose(in_blocks[0], value)
     assert np.allclose(in_blocks[1], gradient, atol=1e-12)
@@ -100,17 +137,32 @@ def test_tilted_slopes_are_a_newton_step_for_one_row(name: str) -> None:
     loss, rows, theta = _case(name, np.asarray)
     H = _slow_hessian(loss, rows, theta) + np.eye(theta.size)
     row = rows.take(slice(3, 4))
+    whole = Symmetric.from_dense(H).cholesky().inverse()
     tilted, beyond = sums.tilted_slopes(
         loss,
         row,
         theta=theta,
-        solve=lambda V: np.asarray(np.linalg.solve(H, V)),
+        spreads=lambda X: whole.spreads(X, weight=1.0),
         limit=0.999,
     )
     without = H - _slow_hessian(loss, row, theta)
     plain = sums.loss_slopes(loss, row, theta=theta)
     assert beyond == 0
     assert np.allclose(np.linalg.solve(H, tilted), np.linalg.solve(without, plain))
+    if not (loss.outputs > 1 and loss.independent):
+        return
+    inverse = add_quadratic(
+        Objective(loss, L2(), 1.0), sums.loss_hessian(loss, rows, theta=theta)
+    )
+    by_output, beyond = sums.tilted_slopes(
+        loss,
+        row,
+        theta=theta,
+        spreads=lambda X: inverse.cholesky().inverse().spreads(X, weight=1.0),
+        limit=0.999,
+    )
+    assert beyond == 0
+    assert np.allclose(by_output, tilted)
 
 
 def test_slope_scale_bounds_the_gradient() -> None:
@@ -146,8 +198,9 @@ def test_curvature_of_several_models_is_that_of_each(name: str, kind: Any) -> No
     found = list(sums.curvature_rows_at_each(loss, rows, thetas=thetas))
     assert len(found) == len(thetas)
     for root, each in zip(found, thetas, strict=True):
-        hessian = sums.loss_hessian(loss, rows, theta=each)
-        np.testing.assert_allclose(root.T @ root, hessian, rtol=1e-9, atol=1e-9)
+        hessian = sums.loss_hessian(loss, rows, theta=each).dense()
+        square = _square(root, loss)
+        np.testing.assert_allclose(square, hessian, rtol=1e-9, atol=1e-9)
 
 
 def test_move_that_is_no_number_may_be_of_any_length() -> None:
@@ -196,7 +249,7 @@ def test_rows_are_added_in_the_stated_tree(
         return sums.loss_slopes(objective.loss, block, theta=theta)
 
     def hessian(block: Rows) -> Matrix:
-        return sums.loss_hessian(objective.loss, block, theta=theta)
+        return sums.loss_hessian(objective.loss, block, theta=theta).dense()
 
     blocks = list(rows.blocks(8))
     assert len(blocks) == n_blocks

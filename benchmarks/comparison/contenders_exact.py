@@ -18,7 +18,6 @@ import numpy as np
 
 from expunge import L2, Logistic, Newton, Objective, Rows
 from expunge.core.arrays import Index, Vector
-from expunge.core.linalg import Symmetric
 from expunge.core.prox import Minimum
 from expunge.core.solver import (
     Solution,
@@ -180,7 +179,7 @@ class FreshHessianSession:
         self._certified_state.follow(removed)
         rows, objective = self._remaining.rows, self._objective.after(self._kept)
         mean = loss_hessian(loss, rows, theta=theta) / rows.total_weight
-        H = add_quadratic(objective, Symmetric.from_dense(mean))
+        H = add_quadratic(objective, mean)
         gradient = self._slopes / rows.total_weight
         gradient += objective.quadratic_gradient(theta)
         if objective.smooth:

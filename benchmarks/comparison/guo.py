@@ -31,7 +31,6 @@ from scipy.linalg import eigh
 
 from expunge import Objective, Rows
 from expunge.core.arrays import Index, Matrix, Vector
-from expunge.core.linalg import Symmetric
 from expunge.core.losses import Loss
 from expunge.core.solver import add_quadratic
 from expunge.core.sums import (
@@ -89,7 +88,7 @@ def mean_gradient(objective: Objective, rows: Rows, theta: Vector, b: Vector) ->
 def newton_step(objective: Objective, rows: Rows, theta: Vector, b: Vector) -> Vector:
     """Return the Newton step of L_b, with a Hessian summed and factored for it."""
     mean = loss_hessian(objective.loss, rows, theta=theta) / rows.total_weight
-    H = add_quadratic(objective, Symmetric.from_dense(mean))
+    H = add_quadratic(objective, mean)
     return -H.cholesky().solve(mean_gradient(objective, rows, theta, b))
 
 

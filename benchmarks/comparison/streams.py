@@ -134,8 +134,8 @@ def influences(problem: Problem, summary: Summary) -> Matrix:
     support = np.flatnonzero(theta) if on_support else np.arange(theta.size)
     moved: Matrix = np.zeros_like(gradients)
     if support.size:
-        H = add_quadratic(objective, summary.hessian).submatrix(support)
-        moved[:, support] = _solve(H, gradients[:, support])
+        H = Symmetric.from_dense(add_quadratic(objective, summary.loss_hessian).dense())
+        moved[:, support] = _solve(H.submatrix(support), gradients[:, support])
     return moved
 
 

@@ -157,7 +157,7 @@ def curvature() -> tuple[float, float]:
     for ridge in (0.0, 0.5):
         objective = lasso(ridge=ridge)
         H = loss_hessian(Logistic(), objective.rows(X, y), theta=np.zeros(20)) / 15
-        values = np.linalg.eigvalsh(H + ridge * np.eye(20))
+        values = np.linalg.eigvalsh(H.dense() + ridge * np.eye(20))
         least.append(max(0.0, float(values[0])))
     return least[0], least[1]
 

@@ -2,11 +2,11 @@
 """The public names and where each lives; ``__init__`` imports them when asked."""
 
 from .adopt import from_sklearn as from_sklearn
+from .core.class_losses import Multinomial as Multinomial
+from .core.class_losses import OneVsRest as OneVsRest
 from .core.losses import HalfSquared as HalfSquared
 from .core.losses import Huber as Huber
 from .core.losses import Logistic as Logistic
-from .core.losses import Multinomial as Multinomial
-from .core.losses import OneVsRest as OneVsRest
 from .core.losses import SquaredHinge as SquaredHinge
 from .core.objective import Objective as Objective
 from .core.objective import Rows as Rows

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge.core.blocks import Blocks
 from expunge.core.linalg import Symmetric
 from expunge.linear_model.snapshots import private_model
 from expunge.private_model.model import PrivateModel
@@ -106,6 +107,6 @@ def unlike_retraining(story: Story, folder: Path) -> Iterator[str]:
 def _figures(value: State | Draft) -> Iterator[tuple[str, NDArray[np.float64]]]:
     for name in type(value).__slots__:
         part = getattr(value, name)
-        figures = part.lower if isinstance(part, Symmetric) else part
+        figures = part.dense() if isinstance(part, Symmetric | Blocks) else part
         if name != COUNTED and isinstance(figures, np.ndarray | float | int):
             yield f"{type(value).__name__}.{name}", np.asarray(figures, np.float64)

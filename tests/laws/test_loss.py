@@ -83,6 +83,52 @@ def test_curvature_is_symmetric_and_not_negative(
 
 
 @pytest.mark.parametrize("name", LOSSES)
+def test_parts_have_the_diagonal_of_the_curvature(
+    name: str, rng: np.random.Generator
+) -> None:
+    loss, y, eta = _points(name, rng)
+    curvature = loss.curvature(y, eta).reshape(N_POINTS, loss.outputs, loss.outputs)
+    parts = loss.curvature_parts(y, eta)
+    assert loss.independent == (parts.factor is None)
+    found = parts.diagonal.reshape(N_POINTS, loss.outputs)
+    if parts.factor is not None:
+        found = found - parts.factor**2
+    expected = np.einsum("icc->ic", curvature)
+    assert np.allclose(found, expected, atol=1e-15)
+    assert not loss.equal_curvature or (np.ptp(expected, axis=1) == 0.0).all()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_parts_multiply_and_add_up_like_the_curvature(
+    name: str, rng: np.random.Generator
+) -> None:
+    loss, y, eta = _points(name, rng)
+    curvature = loss.curvature(y, eta).reshape(N_POINTS, loss.outputs, loss.outputs)
+    parts, change = loss.curvature_parts(y, eta), rng.normal(size=eta.shape)
+    product = np.einsum("iab,ib->ia", curvature, change.reshape(N_POINTS, -1))
+    assert np.allclose(parts.times(change), product.reshape(eta.shape), atol=1e-14)
+    weight = rng.random(N_POINTS)
+    total = np.einsum("i,iab->ab", weight, curvature)
+    assert np.allclose(parts.total(weight), total, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_independence_is_stated_truly(name: str, rng: np.random.Generator) -> None:
+    loss, y, eta = _points(name, rng)
+    if loss.outputs == 1:
+        assert loss.independent
+        return
+    before, alone = loss.slope(y, eta), True
+    for output in range(loss.outputs):
+        moved = eta + 0.5 * (np.arange(loss.outputs) == output)
+        rest = np.arange(loss.outputs) != output
+        alone &= np.array_equal(loss.slope(y, moved)[:, rest], before[:, rest])
+    assert alone == loss.independent
+    # The gauge of a loss that does not feel a shift ties its outputs together.
+    assert not (loss.independent and loss.shift_invariant)
+
+
+@pytest.mark.parametrize("name", LOSSES)
 def test_bounds_hold_and_finite_ones_are_nearly_reached(name: str) -> None:
     rng = np.random.default_rng(3)
     largest = np.zeros(3)

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from ..core.arrays import Matrix, Vector
-from ..core.linalg import Symmetric
+from ..core.blocks import SymmetricMatrix
 from ..core.objective import Objective, Rows
 from ..core.solver import add_quadratic
 from ..core.sums import loss_hessian
@@ -222,11 +222,10 @@ def attack_reconstruction(
     )
 
 
-def _hessian(objective: Objective, theta: Vector, *, known: Rows) -> Symmetric:
+def _hessian(objective: Objective, theta: Vector, *, known: Rows) -> SymmetricMatrix:
     """Return the Hessian of the objective's smooth part at theta on known rows."""
     total = loss_hessian(objective.loss, known, theta=theta)
-    hessian = Symmetric.from_dense(total / known.total_weight)
-    return add_quadratic(objective, hessian)
+    return add_quadratic(objective, total / known.total_weight)
 
 
 def _losses(objective: Objective, person: Rows, *, thetas: Matrix) -> Vector:

@@ -22,7 +22,8 @@ from math import hypot, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import SAFETY, Index, Matrix, Private, Vector
+from .arrays import SAFETY, Index, Private, Vector
+from .blocks import SymmetricMatrix
 from .linalg import Symmetric
 
 
@@ -104,9 +105,12 @@ class FeatureMap(Private):
         pulled += np.outer(self.full_shift, matrix[-1])
         return pulled.ravel()
 
-    def pull_matrix(self, matrix: Symmetric) -> Symmetric:
+    def pull_matrix(self, matrix: SymmetricMatrix) -> SymmetricMatrix:
         """Return A'MA."""
-        parts = self._split(matrix.dense())
+        return matrix.rebuild([self._pull_block(block) for block in matrix.blocks])
+
+    def _pull_block(self, matrix: Symmetric) -> Symmetric:
+        parts = self._split(matrix)
         left = self._gather(self.values[:, None, None, None] * parts[self.rows], axis=0)
         left += self.full_shift[:, None, None, None] * parts[-1]
         both = self.values[:, None] * left[:, :, self.rows]
@@ -124,9 +128,12 @@ class FeatureMap(Private):
             near[-1] -= self.full_shift @ near
         return near.ravel()
 
-    def back_matrix(self, matrix: Symmetric) -> Symmetric:
+    def back_matrix(self, matrix: SymmetricMatrix) -> SymmetricMatrix:
         """Return S M S'."""
-        parts, weights = self._split(matrix.dense()), self.back_weights
+        return matrix.rebuild([self._back_block(block) for block in matrix.blocks])
+
+    def _back_block(self, matrix: Symmetric) -> Symmetric:
+        parts, weights = self._split(matrix), self.back_weights
         left = self._gather(weights[:, None, None, None] * parts[self.rows], axis=0)
         if self.intercept:
             left[-1] -= np.tensordot(self.full_shift, left, axes=1)
@@ -155,11 +162,12 @@ class FeatureMap(Private):
         summed: NDArray[np.float64] = np.add.reduceat(entries, self._starts, axis=axis)
         return summed
 
-    def _split(self, matrix: Matrix) -> NDArray[np.float64]:
-        """Return a matrix as (e, outputs, e, outputs)."""
-        return matrix.reshape(self.size, self.outputs, self.size, self.outputs)
+    def _split(self, matrix: Symmetric) -> NDArray[np.float64]:
+        """Return a matrix as (e, outputs, e, outputs); a block is of one output."""
+        outputs = matrix.size // self.size
+        return matrix.dense().reshape(self.size, outputs, self.size, outputs)
 
     def _join(self, parts: NDArray[np.float64]) -> Symmetric:
         """Return (x, outputs, x, outputs) as a symmetric matrix."""
-        width = self.width * self.outputs
+        width = self.width * parts.shape[1]
         return Symmetric.from_dense(parts.reshape(width, width))

@@ -13,20 +13,22 @@ decides when to stop.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from threading import get_ident
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
 from ..exceptions import NotPositiveDefinite
 from .arrays import SMALLEST, UNIT_ROUNDOFF, Index, Matrix, Vector, norm
 
 Linear: TypeAlias = Callable[[Vector], Vector]
+Entry = TypeVar("Entry", bound=np.generic)
 # Products of larger matrices are shared between threads: each has enough to read.
 SMALL_PRODUCT = 2048
 # Rows kept beside a triangle: folding them in then costs less than a product each. A
@@ -86,6 +88,36 @@ class Symmetric:
         """The diagonal, read-only."""
         return self.lower.diagonal()
 
+    @property
+    def n_numbers(self) -> int:
+        """How many numbers are kept."""
+        return int(self.lower.size)
+
+    @property
+    def triangle_norm(self) -> float:
+        """The norm of the entries on and below the diagonal."""
+        return norm(self.lower.ravel(order="K"))
+
+    # What ``Blocks`` has one of for each output, this has once.
+    @property
+    def blocks(self) -> tuple["Symmetric", ...]:
+        """The matrix itself: all outputs may interact."""
+        return (self,)
+
+    per_output = blocks
+
+    def split(self, v: NDArray[Entry]) -> NDArray[Entry]:
+        """Return a vector as the only row."""
+        return v[None, :]
+
+    def join(self, parts: Sequence[Vector]) -> Vector:
+        """Return the only part."""
+        return parts[0]
+
+    def rebuild(self, blocks: Sequence["Symmetric"]) -> "Symmetric":
+        """Return the only block."""
+        return blocks[0]
+
     def copy(self) -> "Symmetric":
         """Return the same matrix in memory of its own."""
         return Symmetric(self.lower.copy(order="F"))
@@ -105,6 +137,10 @@ class Symmetric:
         if recent is not None:
             product += recent.T @ (factor * (recent @ other))
         return product
+
+    def __truediv__(self, number: float) -> "Symmetric":
+        """Return the matrix divided by a number."""
+        return Symmetric(self.lower / number)
 
     def update(self, factor: float, Z: Matrix, *, spend: bool = False) -> "Symmetric":
         """Return self + factor Z'Z for the rows of Z.
@@ -134,6 +170,19 @@ class Symmetric:
         shifted = self.copy()
         np.einsum("ii->i", shifted.lower)[:] += diagonal
         return shifted
+
+    def spreads(self, X: Matrix, *, weight: float) -> Matrix:
+        """Return x'Ax / weight for each row x of X and pair of outputs, (n, k, k).
+
+        With k outputs, A acts on (d, k) parameters, row by row, and x stands for its
+        (k, d k) design.
+        """
+        k = self.size // X.shape[1]
+        design = np.einsum("ia,ce->icae", X, np.eye(k))
+        flat = design.reshape(len(X) * k, -1)
+        image = ((self @ flat.T) / weight).T.reshape(design.shape)
+        spread: Matrix = np.einsum("icab,ieab->ice", design, image)
+        return spread
 
     def submatrix(self, index: Index) -> "Symmetric":
         """Return the rows and columns at these increasing positions."""

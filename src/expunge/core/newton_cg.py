@@ -6,21 +6,17 @@ the rows a product, then searches along s. The solve is stopped where a better o
 be wasted: at a share of the gradient that falls with it, and at what is needed in the
 end (Eisenstat and Walker, *Choosing the forcing terms in an inexact Newton method*,
 SIAM J. Sci. Comput. 17, 1996).
-
-A ``Measurement`` is what one pass at theta tells: the objective, its gradient and how
-the predictors are curved there. Every claim about an answer rests on a measurement at
-that answer, and none on how it was found.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from .arrays import UNIT_ROUNDOFF, Matrix, Private, Vector, norm
+from .arrays import UNIT_ROUNDOFF, Private, Vector, norm
 from .linalg import Linear
+from .measurement import Measurement, measure
 from .objective import Objective, Rows
 from .preconditioner import Preconditioner, ShortCut, make_preconditioner
-from .sums import HessianProduct, overview
 
 MAX_STEPS = 100
 MAX_PRODUCTS = 200
@@ -28,56 +24,6 @@ MAX_HALVINGS = 30
 ARMIJO = 1e-4
 LOOSEST = 0.1  # of the gradient may be left of a step's system
 PATIENCE = 2  # steps in a row that do not halve the gradient
-
-
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Measurement(Private):
-    """What one pass over the rows tells of a point.
-
-    Attributes
-    ----------
-    theta
-        The point, (d k,).
-    value, steepness
-        The objective there, and (1/W) sum w |slope|^2.
-    loss_gradient, gradient
-        (1/W) sum w grad loss, and the gradient of the whole smooth part.
-    curvature
-        (1/W) sum w C with C the curvature of a row's predictors, (k, k).
-    lever
-        (1/W) sum w c x with c the diagonal of C, (d, k), where an intercept is free and
-        outputs do not interact; None otherwise.
-    hessian
-        The Hessian of sum w loss at theta, by its products.
-    """
-
-    theta: Vector
-    value: float
-    steepness: float
-    loss_gradient: Vector
-    gradient: Vector
-    curvature: Matrix
-    lever: Matrix | None
-    hessian: HessianProduct
-
-
-@np.errstate(over="ignore", invalid="ignore")
-def measure(objective: Objective, rows: Rows, *, theta: Vector) -> Measurement:
-    """Return what one pass at theta tells."""
-    loss, total = objective.loss, rows.total_weight
-    lever = objective.n_free > 0 and not loss.shift_invariant
-    sums, hessian = overview(loss, rows, theta=theta, lever=lever)
-    mean = sums.gradient / total
-    return Measurement(
-        theta,
-        sums.loss / total + objective.penalty_value(theta),
-        sums.steepness / total,
-        mean,
-        mean + objective.quadratic_gradient(theta),
-        sums.curvature / total,
-        None if sums.lever is None else sums.lever / total,
-        hessian,
-    )
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

@@ -215,11 +215,17 @@ class Objective:
         part = theta[: theta.size - self.n_free].reshape(-1, self.loss.outputs)
         return quadratic + self.alpha * self.penalty.kink(part)
 
-    def shrink(self, v: Vector, step: float | Vector) -> Vector:
-        """Return the proximal operator of step times alpha times the kink."""
+    def shrink(
+        self, v: Vector, step: float | Vector, *, outputs: int | None = None
+    ) -> Vector:
+        """Return the proximal operator of step times alpha times the kink.
+
+        For a separable penalty v may be the coefficients of fewer ``outputs``.
+        """
         if self.penalty.smooth:
             return v
-        end, outputs = v.size - self.n_free, self.loss.outputs
+        outputs = self.loss.outputs if outputs is None else outputs
+        end = v.size - self.n_free // self.loss.outputs * outputs
         if isinstance(step, np.ndarray):
             step = step[:end].reshape(-1, outputs)
         shrunk = v.copy()

@@ -26,6 +26,7 @@ from scipy import sparse
 from scipy.linalg import lapack
 
 from ..exceptions import InvalidInput, Unsupported
+from .blocks import Blocks
 from .linalg import Symmetric
 
 Arrays: TypeAlias = MutableMapping[str, NDArray[Any]]
@@ -76,7 +77,7 @@ def pack(value: Any, place: str, *, arrays: Arrays) -> Any:
             return {"mapping": _pack_items(value, place, arrays=arrays)}
         # Names of JSON are words, and the labels of classes may be numbers.
         return {"pairs": pack(list(value.items()), place, arrays=arrays)}
-    if isinstance(value, np.ndarray | Symmetric) or sparse.issparse(value):
+    if isinstance(value, np.ndarray | Symmetric | Blocks) or sparse.issparse(value):
         return _pack_array(value, place, arrays=arrays)
     return _pack_object(value, place, arrays=arrays)
 
@@ -114,6 +115,10 @@ def _pack_array(value: Any, place: str, *, arrays: Arrays) -> Any:
     if isinstance(value, Symmetric):
         arrays[place], _ = lapack.dtrttp(value.lower, uplo="L")
         return {"triangle": place, "size": value.size}
+    if isinstance(value, Blocks):
+        triangles = [lapack.dtrttp(b.lower, uplo="L")[0] for b in value.blocks]
+        arrays[place] = np.array(triangles)
+        return {"blocks": place, "size": value.width, "outputs": value.outputs}
     shape = [int(length) for length in value.shape]
     if sparse.issparse(value):
         for part in ("data", "indices", "indptr"):
@@ -146,6 +151,12 @@ def _read_triangle(data: Any, arrays: Mapping[str, NDArray[Any]]) -> Symmetric:
     return Symmetric(lower)
 
 
+def _read_blocks(data: Any, arrays: Mapping[str, NDArray[Any]]) -> Blocks:
+    size, triangles = data["size"], arrays[data["blocks"]]
+    lowers = [lapack.dtpttr(size, packed, uplo="L")[0] for packed in triangles]
+    return Blocks([Symmetric(lower) for lower in lowers], data["outputs"])
+
+
 def _read_csr(data: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     names = (f"{data['csr']}.{part}" for part in ("data", "indices", "indptr"))
     parts = tuple(arrays[name].copy() for name in names)
@@ -174,6 +185,7 @@ _READERS: Mapping[str, Any] = {
     "document": _read_document,
     "class": _read_object,
     "triangle": _read_triangle,
+    "blocks": _read_blocks,
     "csr": _read_csr,
     "array": _read_array,
     "words": _read_words,

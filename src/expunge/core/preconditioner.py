@@ -33,8 +33,9 @@ from .arrays import (
     norm,
 )
 from .linalg import Linear
+from .measurement import HessianProduct
 from .objective import Objective, Rows
-from .sums import HessianProduct, gram
+from .sums import gram
 
 # Beyond this many columns a d x d decomposition takes longer than the passes it saves.
 WIDEST_GRAM = 2048

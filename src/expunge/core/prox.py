@@ -17,7 +17,7 @@ Ni, SIAM J. Numer. Anal. 49, 2011). An extrapolation that makes the change large
 dropped for the plain step, which cannot.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -25,6 +25,7 @@ import numpy as np
 
 from ..exceptions import NotPositiveDefinite
 from .arrays import SMALLEST, UNIT_ROUNDOFF, Matrix, Vector, catch_lapack_errors, norm
+from .blocks import SymmetricMatrix
 from .linalg import NOT_IN_TRAINING_DATA, Symmetric
 
 Shrink: TypeAlias = Callable[[Vector, float | Vector], Vector]
@@ -99,10 +100,24 @@ def anderson_mixture(change: Vector, differences: Matrix) -> Vector:
 
 @dataclass(frozen=True, slots=True)
 class Kink:
-    """A non-smooth convex function, by its proximal operator."""
+    """A non-smooth convex function, by its proximal operator.
+
+    Attributes
+    ----------
+    shrink, separable
+        The operator, and whether it acts on each coefficient alone.
+    shrink_output
+        If so, the operator on the coefficients of one output.
+    """
 
     shrink: Shrink
     separable: bool
+    shrink_output: Shrink | None = None
+
+    def of_one_output(self) -> "Kink":
+        """Return a separable kink of the coefficients of one output."""
+        assert self.separable and self.shrink_output is not None
+        return Kink(self.shrink_output, separable=True)
 
 
 class Minimum(NamedTuple):
@@ -112,21 +127,32 @@ class Minimum(NamedTuple):
     subgradient: Vector
 
 
-def scaled_prox(B: Symmetric, b: Vector, *, kink: Kink, start: Vector) -> Minimum:
-    """Return the minimiser of x'Bx/2 - b'x + kink(x), B positive semidefinite."""
-    if kink.separable:
-        return _solve_by_support(B, b, kink=kink, start=start)
-    return _solve_by_admm(B, b, kink=kink, start=start)
+def scaled_prox(B: SymmetricMatrix, b: Vector, *, kink: Kink, start: Vector) -> Minimum:
+    """Return the minimiser of x'Bx/2 - b'x + kink(x), B positive semidefinite.
+
+    If neither B nor the kink ties the outputs together, each is a problem of its own.
+    """
+    if not kink.separable:
+        return _solve_by_admm(B, b, kink=kink, start=start)
+    if len(B.per_output) > 1:
+        kink = kink.of_one_output()
+    found = [
+        _solve_by_support(block, right, kink=kink, start=near)
+        for block, right, near in zip(
+            B.per_output, B.split(b), B.split(start), strict=True
+        )
+    ]
+    return Minimum(B.join([m.x for m in found]), B.join([m.subgradient for m in found]))
 
 
-def model_residual(B: Symmetric, b: Vector, *, minimum: Minimum) -> float:
+def model_residual(B: SymmetricMatrix, b: Vector, *, minimum: Minimum) -> float:
     """Return |B x - b + subgradient|, the distance from optimality."""
     return norm(B @ minimum.x - b + minimum.subgradient)
 
 
-def _rounding_level(B: Symmetric, b: Vector, *, x: Vector) -> float:
+def _rounding_level(B: SymmetricMatrix, b: Vector, *, x: Vector) -> float:
     """Return the residual at which rounding in B x - b takes over."""
-    scale = norm(b) + norm(B.lower.ravel(order="K")) * norm(x)
+    scale = norm(b) + B.triangle_norm * norm(x)
     return UNIT_ROUNDOFF * (B.size + 8) * scale
 
 
@@ -245,18 +271,23 @@ def _orthant_minimum(B: Symmetric, b: Vector, *, at: Minimum) -> Vector:
     return at.x
 
 
-def _solve_by_admm(B: Symmetric, b: Vector, *, kink: Kink, start: Vector) -> Minimum:
+def _solve_by_admm(
+    B: SymmetricMatrix, b: Vector, *, kink: Kink, start: Vector
+) -> Minimum:
     """Any kink: alternate a solve with B + rho I and a shrink at 1/rho.
 
     B is decomposed once. rho = sqrt(smallest largest) suits most answers; where it
     does not settle (an answer at or near zero), larger and smaller ones are tried.
     """
     with catch_lapack_errors():
-        values, vectors = np.linalg.eigh(B.dense())
-    largest = max(float(values[-1]), FLAT)
-    if values[0] < -1e-10 * largest:
+        spectra = [np.linalg.eigh(block.dense()) for block in B.blocks]
+    largest = max(FLAT, *(float(values[-1]) for values, _ in spectra))
+    least = min(float(values[0]) for values, _ in spectra)
+    if least < -1e-10 * largest:
         raise NotPositiveDefinite(NOT_IN_TRAINING_DATA)
-    smallest = max(float(values[0]), 1e-8 * largest)
+    smallest = max(least, 1e-8 * largest)
+    # One block may serve all outputs.
+    spectra = [spectra[i % len(spectra)] for i in range(len(B.per_output))]
     found: list[Minimum] = []
     for rho in (np.sqrt(smallest * largest), largest, smallest):
         at = found[-1].x if found else start
@@ -266,7 +297,7 @@ def _solve_by_admm(B: Symmetric, b: Vector, *, kink: Kink, start: Vector) -> Min
                 b,
                 kink=kink,
                 start=at,
-                resolvent=_Resolvent(values, vectors, float(rho)),
+                resolvent=_Resolvent(B, spectra, float(rho)),
             )
         )
         if model_residual(B, b, minimum=found[-1]) <= 10.0 * _rounding_level(
@@ -277,20 +308,25 @@ def _solve_by_admm(B: Symmetric, b: Vector, *, kink: Kink, start: Vector) -> Min
 
 
 class _Resolvent(NamedTuple):
-    """(B + rho I)^-1 by the eigenvalues of B."""
+    """(B + rho I)^-1 by the eigenvalues and vectors of B's blocks."""
 
-    values: Vector
-    vectors: Matrix
+    B: SymmetricMatrix
+    spectra: Sequence[tuple[Vector, Matrix]]
     rho: float
 
     def __matmul__(self, v: Vector) -> Vector:
-        weights = (self.vectors.T @ v) / (self.values + self.rho)
-        product: Vector = self.vectors @ weights
-        return product
+        return self.B.join(
+            [
+                vectors @ ((vectors.T @ part) / (values + self.rho))
+                for (values, vectors), part in zip(
+                    self.spectra, self.B.split(v), strict=True
+                )
+            ]
+        )
 
 
 def _run_admm(
-    B: Symmetric, b: Vector, *, kink: Kink, start: Vector, resolvent: _Resolvent
+    B: SymmetricMatrix, b: Vector, *, kink: Kink, start: Vector, resolvent: _Resolvent
 ) -> Minimum:
     """Run ADMM at one rho.
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from ..exceptions import InvalidInput, NotConverged, NotPositiveDefinite, Unsupported
 from .arrays import SMALLEST, UNIT_ROUNDOFF, Private, Vector, norm
-from .linalg import Symmetric
+from .blocks import SymmetricMatrix
 from .objective import Objective, Rows
 from .prox import Kink, Minimum, scaled_prox
 from .sums import largest_hessian, loss_gradient, loss_hessian, slope_scale
@@ -45,10 +45,13 @@ def scaled_kink(objective: Objective, scale: float = 1.0) -> Kink:
     def shrink(v: Vector, step: float | Vector) -> Vector:
         return objective.shrink(v, scale * step)
 
-    return Kink(shrink, objective.penalty.separable)
+    def shrink_output(v: Vector, step: float | Vector) -> Vector:
+        return objective.shrink(v, scale * step, outputs=1)
+
+    return Kink(shrink, objective.penalty.separable, shrink_output)
 
 
-def smooth_model(B: Symmetric) -> Model:
+def smooth_model(B: SymmetricMatrix) -> Model:
     """Return the model of a smooth objective: one Cholesky solve a step."""
     factor = B.cholesky()
 
@@ -58,7 +61,9 @@ def smooth_model(B: Symmetric) -> Model:
     return argmin
 
 
-def proximal_model(B: Symmetric, kink: Kink, *, start: Vector | None = None) -> Model:
+def proximal_model(
+    B: SymmetricMatrix, kink: Kink, *, start: Vector | None = None
+) -> Model:
     """Return the model with a kink: one B-norm prox a step.
 
     The prox looks for its answer near ``start``, or near theta if not given.
@@ -72,8 +77,8 @@ def proximal_model(B: Symmetric, kink: Kink, *, start: Vector | None = None) -> 
 
 
 def add_quadratic(
-    objective: Objective, hessian: Symmetric, *, scale: float = 1.0
-) -> Symmetric:
+    objective: Objective, hessian: SymmetricMatrix, *, scale: float = 1.0
+) -> SymmetricMatrix:
     """Return the loss's Hessian plus scale times the objective's quadratic."""
     diagonal, gauge = objective.quadratic_form(hessian.size)
     shifted = hessian.add_diagonal(scale * diagonal)
@@ -94,23 +99,23 @@ def hessian_model(objective: Objective, rows: Rows, *, theta: Vector) -> Fresh:
     the loss can have takes its place: its steps are short, and always descend.
     """
     loss = loss_hessian(objective.loss, rows, theta=theta) / rows.total_weight
-    B = add_quadratic(objective, Symmetric.from_dense(loss))
+    B = add_quadratic(objective, loss)
     try:
         _require_curved_intercept(objective, B)
         return Fresh(_model(objective, B), exact=True)
     except NotPositiveDefinite:
         steepest = largest_hessian(objective.loss, rows) / rows.total_weight
-        bound = add_quadratic(objective, Symmetric.from_dense(steepest))
+        bound = add_quadratic(objective, steepest)
         return Fresh(_model(objective, bound), exact=False)
 
 
-def _model(objective: Objective, B: Symmetric) -> Model:
+def _model(objective: Objective, B: SymmetricMatrix) -> Model:
     if objective.smooth:
         return smooth_model(B)
     return proximal_model(B, scaled_kink(objective))
 
 
-def _require_curved_intercept(objective: Objective, B: Symmetric) -> None:
+def _require_curved_intercept(objective: Objective, B: SymmetricMatrix) -> None:
     """Raise if a parameter that nothing penalises has no curvature either."""
     if objective.n_free and not (B.diagonal[-objective.n_free :] > 0.0).all():
         raise NotPositiveDefinite("the intercept has no curvature here")
@@ -278,13 +283,20 @@ def choose_start(objective: Objective, rows: Rows, *, start: Vector | None) -> V
     return start
 
 
+def hessian_bytes(objective: Objective, n_columns: int) -> int:
+    """Return the size of a Hessian: blocks where the outputs do not interact."""
+    size = n_columns * objective.loss.outputs
+    return 8 * size * (n_columns if objective.loss.independent else size)
+
+
 def _require_room(objective: Objective, rows: Rows) -> None:
     """Raise Unsupported for a Hessian that is too large."""
-    size = rows.X.shape[1] * objective.loss.outputs
-    if 8 * size**2 > LARGEST_HESSIAN:
+    loss, width = objective.loss, rows.X.shape[1]
+    n_bytes = hessian_bytes(objective, width)
+    if n_bytes > LARGEST_HESSIAN:
         raise Unsupported(
-            f"{size} parameters ({rows.X.shape[1]} columns x {objective.loss.outputs} "
-            f"outputs) need a Hessian of {8 * size**2 / 2**30:.1f} GiB, and a state "
+            f"{width * loss.outputs} parameters ({width} columns x {loss.outputs} "
+            f"outputs) need a Hessian of {n_bytes / 2**30:.1f} GiB, and a state "
             f"holds up to four; the limit is {LARGEST_HESSIAN / 2**30:g} GiB each: "
             "reduce the features, or use mechanism='matrix-free', which keeps the rows"
         )

@@ -30,9 +30,8 @@ All sums are weighted and not normalised: callers divide by the W they mean.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from math import inf
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy import sparse
@@ -44,10 +43,11 @@ from .arrays import (
     Vector,
     catch_lapack_errors,
     row_norms,
-    row_squares,
     transpose,
 )
-from .losses import Curvature, Loss
+from .blocks import Blocks, SymmetricMatrix
+from .linalg import Symmetric
+from .losses import Loss
 from .objective import Rows
 
 Terms = TypeVar("Terms", bound=tuple[float | Vector, ...])
@@ -55,6 +55,10 @@ Terms = TypeVar("Terms", bound=tuple[float | Vector, ...])
 # 2048 rows of a thousand float64 features are 16 MiB: near the cache, and large
 # enough for BLAS to run at full speed. The least rows of a block, a power of two.
 BLOCK_ROWS = 2048
+
+# Numbers in the blocks of a Hessian that are summed at once: several such sums are held
+# until the tree adds them.
+SUMMED_AT_ONCE = 2**22
 
 # Left edges of the bins in which distances to a kink are counted: the first holds
 # all that is nearer than the next, so that a bin never overstates a distance.
@@ -115,7 +119,7 @@ def loss_gradient(loss: Loss, rows: Rows, *, theta: Vector) -> tuple[float, Vect
     def term(block: Rows) -> tuple[float, Vector]:
         eta = predict(loss, block, theta=theta)
         value = float(block.weight @ loss.value(block.y, eta))
-        return value, _lift(block, loss.slope(block.y, eta))
+        return value, lift_slopes(block, loss.slope(block.y, eta))
 
     return block_sum(term, rows)
 
@@ -124,89 +128,13 @@ def loss_slopes(loss: Loss, rows: Rows, *, theta: Vector) -> Vector:
     """Return the gradient of sum w loss alone: what one removal costs."""
 
     def slopes(block: Rows) -> Vector:
-        return _lift(block, loss.slope(block.y, predict(loss, block, theta=theta)))
+        return lift_slopes(
+            block, loss.slope(block.y, predict(loss, block, theta=theta))
+        )
 
     if len(rows) <= BLOCK_ROWS:  # most requests: a tuple less
         return slopes(rows)
     return block_sum(lambda block: (slopes(block),), rows)[0]
-
-
-class Overview(NamedTuple):
-    """What one pass at theta tells: sums of w times loss, gradient and curvature.
-
-    ``steepness`` is sum w |slope|^2; ``curvature`` is that of the predictors, (k, k);
-    ``lever`` is sum w x c with c the diagonal of a row's curvature, (d, k), and None if
-    it was not asked for.
-    """
-
-    loss: float
-    steepness: float
-    gradient: Vector
-    curvature: Matrix
-    lever: Matrix | None
-
-
-def overview(
-    loss: Loss, rows: Rows, *, theta: Vector, lever: bool = False
-) -> tuple[Overview, "HessianProduct"]:
-    """Return the sums at theta, and the Hessian there as its products."""
-    curvatures: list[Curvature] = []
-
-    def term(block: Rows) -> tuple[Any, ...]:
-        eta = predict(loss, block, theta=theta)
-        slope = loss.slope(block.y, eta)
-        curved = loss.curvature_parts(block.y, eta)
-        curvatures.append(curved)
-        weight, steep = block.weight, row_squares(slope.reshape(len(block), -1))
-        sums = (
-            float(weight @ loss.value(block.y, eta)),
-            float(weight @ steep),
-            _lift(block, slope),
-            curved.total(weight),
-        )
-        return (*sums, _lift(block, curved.diagonal)) if lever else sums
-
-    value, steepness, gradient, curvature, *rest = block_sum(term, rows)
-    found = np.asarray(rest[0]).reshape(-1, loss.outputs) if rest else None
-    sums = Overview(value, steepness, gradient, curvature, found)
-    return sums, HessianProduct(loss, rows, curvatures)
-
-
-class HessianProduct:
-    """The Hessian of sum w loss at a point, by its products: one pass each."""
-
-    __slots__ = ("_curvatures", "_loss", "_rows")
-
-    def __init__(self, loss: Loss, rows: Rows, curvatures: list[Curvature]) -> None:
-        self._loss = loss
-        self._rows = rows
-        self._curvatures = curvatures
-
-    def __matmul__(self, v: Vector) -> Vector:
-        """Return X'(w C (X v))."""
-        curvatures = iter(self._curvatures)
-
-        def term(block: Rows) -> tuple[Vector]:
-            change = predict(self._loss, block, theta=v)
-            return (_lift(block, next(curvatures).times(change)),)
-
-        return block_sum(term, self._rows)[0]
-
-    def diagonal(self) -> Vector:
-        """Return the diagonal: sum w c x^2 for each column and output."""
-        curvatures = iter(self._curvatures)
-
-        def term(block: Rows) -> tuple[Vector]:
-            curved = next(curvatures)
-            diagonal = curved.diagonal
-            if curved.factor is not None:
-                diagonal = diagonal - curved.factor**2
-            X: Any = block.X
-            square: Any = X.multiply(X) if hasattr(X, "indptr") else X * X
-            squared = replace(block, X=square)
-            return (_lift(squared, diagonal),)
-
-        return block_sum(term, self._rows)[0]
 
 
 def slopes_at_each(
@@ -263,25 +191,46 @@ def norm_sums(rows: Rows) -> tuple[float, float, float]:
     return (*block_sum(term, rows), largest_norm(rows))
 
 
-def loss_hessian(loss: Loss, rows: Rows, *, theta: Vector) -> Matrix:
-    """Return the Hessian of sum w loss, dense (d k, d k)."""
+def loss_hessian(loss: Loss, rows: Rows, *, theta: Vector) -> SymmetricMatrix:
+    """Return the Hessian of sum w loss: in blocks if the outputs do not interact."""
+    if loss.outputs > 1 and loss.independent:
+        return _hessian_blocks(loss, rows, theta=theta)
 
     def term(block: Rows) -> tuple[Matrix]:
         eta = predict(loss, block, theta=theta)
         return (_lift_curvature(block, loss.curvature(block.y, eta)),)
 
-    return block_sum(term, rows)[0]
+    return Symmetric.from_dense(block_sum(term, rows)[0])
 
 
-def largest_hessian(loss: Loss, rows: Rows) -> Matrix:
+def _hessian_blocks(loss: Loss, rows: Rows, *, theta: Vector) -> Blocks:
+    """Return the Hessian's blocks, some at a time."""
+    n_blocks = 1 if loss.equal_curvature else loss.outputs
+    at_once = max(1, SUMMED_AT_ONCE // rows.X.shape[1] ** 2)
+    found: list[Symmetric] = []
+    for begin in range(0, n_blocks, at_once):
+
+        def term(block: Rows, begin: int = begin) -> tuple[Matrix]:
+            eta = predict(loss, block, theta=theta)
+            diagonal = _curvature_columns(loss, block.y, eta)
+            some = diagonal[:, begin : begin + at_once].T
+            return (np.array([_gram(block, curvature) for curvature in some]),)
+
+        found += map(Symmetric.from_dense, block_sum(term, rows)[0])
+    return Blocks(found, loss.outputs)
+
+
+def largest_hessian(loss: Loss, rows: Rows) -> SymmetricMatrix:
     """Return the Hessian of sum w loss if every curvature were at its bound."""
 
     def term(block: Rows) -> tuple[Matrix]:
-        bound = np.full(len(block), loss.curvature_bound)
-        lifted = np.kron(_gram(block, bound), np.eye(loss.outputs))
-        return (np.asarray(lifted, dtype=np.float64),)
+        return (_gram(block, np.full(len(block), loss.curvature_bound)),)
 
-    return block_sum(term, rows)[0]
+    shared = block_sum(term, rows)[0]
+    if loss.outputs > 1 and loss.independent:
+        return Blocks.from_dense(shared[None], loss.outputs)
+    lifted = np.kron(shared, np.eye(loss.outputs))
+    return Symmetric.from_dense(np.asarray(lifted, dtype=np.float64))
 
 
 def norm_moment(rows: Rows) -> Matrix:
@@ -350,10 +299,16 @@ def kink_masses(loss: Loss, rows: Rows, *, theta: Vector) -> Vector:
 
 
 def curvature_rows(loss: Loss, rows: Rows, *, theta: Vector) -> Matrix:
-    """Return Z, (n k, d k), with Z'Z the Hessian of sum w loss: for few rows."""
+    """Return Z with Z'Z the Hessian of sum w loss, for few rows.
+
+    (n k, d k), or (blocks, n, d) if the outputs do not interact.
+    """
     eta = predict(loss, rows, theta=theta)
-    curvature = loss.curvature(rows.y, eta)
     X = rows.dense()
+    if loss.outputs > 1 and loss.independent:
+        diagonal = _curvature_columns(loss, rows.y, eta).T
+        return X * np.sqrt(rows.weight * diagonal)[:, :, None]
+    curvature = loss.curvature(rows.y, eta)
     if loss.outputs == 1:
         scaled: Matrix = X * np.sqrt(rows.weight * curvature)[:, None]
         return scaled
@@ -386,32 +341,41 @@ def tilted_slopes(
     rows: Rows,
     *,
     theta: Vector,
-    solve: Callable[[Matrix], Matrix],
+    spreads: Callable[[Matrix], Matrix],
     limit: float,
 ) -> tuple[Vector, float]:
     """Return sum w x slope / (1 - leverage), and how many leverages exceed limit.
 
-    ``solve`` maps columns V to H^-1 V for the Hessian H of sum w loss + quadratic.
-    With k outputs the leverage of a row is w C X H^-1 X', C its curvature and X its
-    (k, d k) design; rows beyond the limit contribute their plain slope.
+    ``spreads`` maps rows x to X H^-1 X' for the Hessian H of sum w loss + quadratic, X
+    a row's (k, d k) design. With C its curvature, w C X H^-1 X' is the row's leverage:
+    (k, k), or a number for each output if they do not interact. Rows beyond the limit
+    contribute their plain slope.
     """
 
     def term(block: Rows) -> tuple[Vector, float]:
         eta, k = predict(loss, block, theta=theta), loss.outputs
+        spread, slope = spreads(block.dense()), loss.slope(block.y, eta)
+        if spread.ndim == 2:
+            curvature = _curvature_columns(loss, block.y, eta)
+            leverage = block.weight[:, None] * curvature * spread
+            beyond = leverage.max(axis=1) >= limit
+            tilted = slope / (1.0 - np.where(beyond[:, None], 0.0, leverage))
+            return lift_slopes(block, tilted), float(beyond.sum())
         curvature = loss.curvature(block.y, eta).reshape(-1, k, k)
-        design = np.einsum("ia,ce->icae", block.dense(), np.eye(k))
-        flat = design.reshape(len(block) * k, -1)
-        image = solve(flat.T).T.reshape(design.shape)
-        spread = np.einsum("icab,ieab->ice", design, image)
         leverage = block.weight[:, None, None] * (curvature @ spread)
-        slope = loss.slope(block.y, eta)
         with catch_lapack_errors():
             beyond = np.linalg.eigvals(leverage).real.max(axis=1) >= limit
             core = np.eye(k) - np.where(beyond[:, None, None], 0.0, leverage)
             tilted = np.asarray(np.linalg.solve(core, slope.reshape(-1, k, 1)), float)
-        return _lift(block, tilted.reshape(slope.shape)), float(beyond.sum())
+        return lift_slopes(block, tilted.reshape(slope.shape)), float(beyond.sum())
 
     return block_sum(term, rows)
+
+
+def _curvature_columns(loss: Loss, y: Vector, eta: Vector) -> Matrix:
+    """Return the curvature of independent outputs, (n, k); (n, 1) if all are equal."""
+    diagonal = loss.curvature_parts(y, eta).diagonal.reshape(len(eta), -1)
+    return diagonal[:, :1] if loss.equal_curvature else diagonal
 
 
 def _predict_each(loss: Loss, rows: Rows, *, thetas: Matrix) -> Matrix:
@@ -442,7 +406,7 @@ def _lift_each(rows: Rows, slopes: Matrix) -> Matrix:
     return lifted.reshape(-1, a, k).transpose(1, 0, 2).reshape(a, -1)
 
 
-def _lift(rows: Rows, slope: Vector) -> Vector:
+def lift_slopes(rows: Rows, slope: Vector) -> Vector:
     """Return sum w x slope', flattened row by row."""
     if slope.ndim == 1 and not sparse.issparse(rows.X):
         lifted: Vector = (rows.weight * slope) @ rows.X

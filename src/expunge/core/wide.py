@@ -17,7 +17,8 @@ import numpy as np
 from scipy import sparse
 
 from .arrays import Matrix, Private, Vector, norm
-from .newton_cg import Measurement, WideSolution, measure, minimise_by_products
+from .measurement import Measurement, measure
+from .newton_cg import WideSolution, minimise_by_products
 from .objective import Objective, Rows
 from .penalties import WorkingSet
 from .preconditioner import Near, ShortCut

@@ -14,7 +14,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from ..core.arrays import Matrix, Vector
-from ..core.losses import HalfSquared, Loss, Multinomial
+from ..core.class_losses import Multinomial
+from ..core.losses import HalfSquared, Loss
 from ..exceptions import InvalidInput, Unsupported
 from ..files.onnx_graph import LOG_ODDS
 from ..private_model.labels import Labels, learn_labels

@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..core.arrays import LARGEST, SMALLEST, Private
-from ..core.losses import HalfSquared, Huber, Logistic, Loss, Multinomial, SquaredHinge
+from ..core.class_losses import Multinomial
+from ..core.losses import HalfSquared, Huber, Logistic, Loss, SquaredHinge
 from ..core.objective import Objective, Rows
 from ..core.penalties import L1, L2, ElasticNet, Penalty
 from ..core.solver import MAX_STEPS

@@ -22,7 +22,6 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from ..core.arrays import Index, Matrix, Private, Vector, catch_lapack_errors, row_norms
-from ..core.linalg import Symmetric
 from ..core.losses import Loss
 from ..core.objective import Rows
 from ..core.solver import add_quadratic
@@ -369,10 +368,8 @@ def _effects(model: PrivateModel, rows: Rows) -> Callable[[Rows], Matrix]:
     """Return the map from rows to H^-1 w g, g being a row's share of the gradient."""
     objective, draft = model.objective, model.answer.draft
     loss, theta = objective.loss, draft.theta
-    total = Symmetric.from_dense(
-        loss_hessian(loss, rows, theta=theta) / rows.total_weight
-    )
-    H = add_quadratic(objective, total)
+    mean = loss_hessian(loss, rows, theta=theta) / rows.total_weight
+    H = add_quadratic(objective, mean)
     shift = np.full(H.size, SHIFT * float(H.diagonal.mean()))
     factor = H.add_diagonal(shift).cholesky()
     # Under "mean" scaling a row takes its share of the penalty with it.

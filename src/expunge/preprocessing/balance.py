@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..core.arrays import Index, Private, Vector
-from ..core.linalg import Symmetric
+from ..core.blocks import weighted_sum
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..exceptions import UnknownRows
@@ -99,8 +99,8 @@ def summarise_classes(
         parts.append(
             part.replace(
                 gradient=share * part.gradient,
-                hessian=Symmetric(np.asfortranarray(share * part.hessian.lower)),
-                moment=Symmetric(np.asfortranarray(share * part.moment.lower)),
+                hessian=weighted_sum([(share, part.hessian)]),
+                moment=weighted_sum([(share, part.moment)]),
                 kinks=None if part.kinks is None else share * part.kinks,
                 anchor_weight=weight,
             )
@@ -164,8 +164,10 @@ class ClassSums(Private):
             )
         return state.replace(
             gradient=np.asarray(sum(f * p.gradient for f, p in pairs)),
-            hessian=_add([(f, p.loss_hessian) for f, p in pairs]),
-            moment=_add([(f, p.moment) for f, p in pairs if p.moment is not None]),
+            hessian=weighted_sum([(f, p.loss_hessian) for f, p in pairs]),
+            moment=weighted_sum(
+                [(f, p.moment) for f, p in pairs if p.moment is not None]
+            ),
             kinks=kinks,
             weight=now.total,
             scales=_stretch(state.scales, _largest_gain(self.then, now)),
@@ -190,9 +192,3 @@ def _stretch(scales: Scales, gain: float) -> Scales:
         hessian=gain * scales.hessian,
         moment=gain * scales.moment,
     )
-
-
-def _add(terms: Sequence[tuple[float, Symmetric]]) -> Symmetric:
-    """Return the sum of matrices times factors."""
-    lower = sum(factor * matrix.lower for factor, matrix in terms)
-    return Symmetric(np.asfortranarray(lower))

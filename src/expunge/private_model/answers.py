@@ -20,7 +20,7 @@ from math import inf
 
 from ..core.arrays import Private, Vector, norm
 from ..core.linalg import threads_for
-from ..core.newton_cg import measure
+from ..core.measurement import measure
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..core.solver import (

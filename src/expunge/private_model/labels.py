@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.arrays import Index, Private, Vector, replace_fields
-from ..core.losses import Loss, Multinomial, OneVsRest
+from ..core.class_losses import Multinomial, OneVsRest
+from ..core.losses import Loss
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..exceptions import EmptyClass, InvalidInput

@@ -35,7 +35,8 @@ from ..core.arrays import (
     Vector,
     norm,
 )
-from ..core.linalg import Symmetric, conjugate_gradients
+from ..core.blocks import SymmetricMatrix
+from ..core.linalg import conjugate_gradients
 from ..core.objective import Rows
 from ..core.packing import stored
 from ..core.sums import KINK_EDGES, largest_move
@@ -94,7 +95,7 @@ def curvature_floor(state: State) -> float:
     return 0.0
 
 
-def _smallest_eigenvalue(state: State, H: Symmetric) -> float:
+def _smallest_eigenvalue(state: State, H: SymmetricMatrix) -> float:
     """Return a guess at the smallest eigenvalue of H_U; nothing rests on it."""
     solve: Callable[[Vector], Vector]
     if state.inverse is None or state.metric is not None:

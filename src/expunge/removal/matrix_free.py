@@ -17,11 +17,10 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ..core.arrays import Matrix, norm
-from ..core.newton_cg import Measurement, measure
+from ..core.measurement import Measurement, measure, overview
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..core.preconditioner import Near, ShortCut
-from ..core.sums import overview
 from ..core.wide import minimise_wide, residual_norm
 from .mechanisms import measure_weight, require_rows
 from .state import Draft, Mechanism, State, drop_gradient, initial_state

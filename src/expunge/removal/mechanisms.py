@@ -37,9 +37,8 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from ..core.arrays import Index, Matrix, Vector
-from ..core.linalg import (
-    Symmetric,
-)
+from ..core.blocks import SymmetricMatrix
+from ..core.linalg import Symmetric
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..core.prox import Minimum
@@ -193,8 +192,17 @@ def require_separable(objective: Objective) -> None:
         )
 
 
-def support_inverse(H: Symmetric, support: Index) -> Symmetric:
+def support_inverse(H: SymmetricMatrix, support: Index) -> SymmetricMatrix:
     """Return the inverse of H on a support, zero elsewhere."""
+    inside = np.zeros(H.size, dtype=bool)
+    inside[support] = True
+    blocks = zip(H.per_output, H.split(inside), strict=True)
+    return H.rebuild(
+        [_pad_inverse(block, np.flatnonzero(own)) for block, own in blocks]
+    )
+
+
+def _pad_inverse(H: Symmetric, support: Index) -> Symmetric:
     padded = np.zeros((H.size, H.size))
     if support.size:
         inverse = invert(H.submatrix(support)).dense()
@@ -209,7 +217,7 @@ def _drop_tilted(state: State, removed: Rows) -> Vector:
         state.objective.loss,
         removed,
         theta=state.anchor,
-        solve=_sum_inverse(state),
+        spreads=_sum_spreads(state),
         limit=1.0 - LEVERAGE_MARGIN,
     )
     if beyond:
@@ -220,11 +228,11 @@ def _drop_tilted(state: State, removed: Rows) -> Vector:
     return state.tilted - slopes / state.anchor_weight
 
 
-def _sum_inverse(state: State) -> Callable[[Matrix], Matrix]:
-    """Return the product with the inverse Hessian in units of sums, not means."""
+def _sum_spreads(state: State) -> Callable[[Matrix], Matrix]:
+    """Return x'H^-1 x of rows, H in units of sums, not means."""
     inverse, weight = state.inverse, state.anchor_weight
     assert inverse is not None
-    return lambda columns: (inverse @ columns) / weight
+    return lambda X: inverse.spreads(X, weight=weight)
 
 
 @stored

@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..core.arrays import Matrix, Vector, norm
+from ..core.blocks import gram_product
 from ..core.linalg import NOT_IN_TRAINING_DATA, CgSolution, conjugate_gradients
 from ..core.objective import Rows
 from ..core.packing import stored
@@ -163,7 +164,7 @@ def _carry_residual(before: State, after: State, *, Z: Matrix) -> Vector | None:
         return None
     pull = before.objective.quadratic_gradient(before.last)
     change = after.gradient - before.gradient + (after.scale - before.scale) * pull
-    return before.unsolved + change - Z.T @ (Z @ (before.last - before.anchor))
+    return before.unsolved + change - gram_product(Z, before.last - before.anchor)
 
 
 def _solve(state: State, right: Vector, *, start: Vector) -> CgSolution:

@@ -39,6 +39,7 @@ from ..core.arrays import (
     norm,
     replace_fields,
 )
+from ..core.blocks import Blocks, SymmetricMatrix, weighted_sum
 from ..core.feature_map import FeatureMap
 from ..core.linalg import NOT_IN_TRAINING_DATA, Symmetric
 from ..core.objective import Objective, Rows
@@ -135,10 +136,10 @@ class State(Private):
     n_rows: int
     scales: Scales
     last: Vector
-    hessian: Symmetric | None = None
+    hessian: SymmetricMatrix | None = None
     moment: Symmetric | None = None
-    inverse: Symmetric | None = None
-    metric: Symmetric | None = None
+    inverse: SymmetricMatrix | None = None
+    metric: SymmetricMatrix | None = None
     tilted: Vector | None = None
     kinks: Vector | None = None
     n_updates: int = 0
@@ -197,12 +198,12 @@ class State(Private):
         """
         return self.gradient + self.scale * self.pull
 
-    def smooth_hessian(self) -> Symmetric:
+    def smooth_hessian(self) -> SymmetricMatrix:
         """Return H_U: the Hessian of the smooth part of G_U at the anchor."""
         return add_quadratic(self.objective, self.loss_hessian, scale=self.scale)
 
     @property
-    def loss_hessian(self) -> Symmetric:
+    def loss_hessian(self) -> SymmetricMatrix:
         """The loss's part of H_U, which this state must have kept."""
         if self.hessian is None:
             raise Unsupported(
@@ -308,8 +309,9 @@ def measure_gradient(state: State, draft: Draft, *, remaining: Rows) -> Draft:
 def state_size(state: State) -> int:
     """Return how many float64 numbers the arrays of a state hold."""
     parts = (getattr(state, name) for name in State.__slots__)
-    arrays = (part.lower if isinstance(part, Symmetric) else part for part in parts)
-    return sum(array.size for array in arrays if isinstance(array, np.ndarray))
+    kinds = np.ndarray | Symmetric | Blocks
+    arrays = (part for part in parts if isinstance(part, kinds))
+    return sum(getattr(array, "n_numbers", array.size) for array in arrays)
 
 
 def initial_state(summary: Summary) -> State:
@@ -398,7 +400,8 @@ def drop_matrices(
         Z = scaled_rows(state, removed) if Z is None else Z
         return _drop_few(state, removed, Z=Z, spend=spend)
     total = loss_hessian(state.objective.loss, removed, theta=state.anchor)
-    hessian = state.loss_hessian.subtract(total / state.anchor_weight)
+    gone = total / state.anchor_weight
+    hessian = weighted_sum([(1.0, state.loss_hessian), (-1.0, gone)])
     if state.moment is None:
         return state.replace(hessian=hessian)
     moment = state.moment.subtract(norm_moment(removed) / state.anchor_weight)
@@ -425,11 +428,23 @@ def _drop_kinks(state: State, removed: Rows) -> Vector | None:
     return np.maximum(state.kinks - gone / state.anchor_weight, 0.0)
 
 
-def woodbury_rows(inverse: Symmetric, Z: Matrix) -> Matrix | None:
+def woodbury_rows(inverse: SymmetricMatrix, Z: Matrix) -> Matrix | None:
     """Return V with (A - Z'Z)^-1 = A^-1 + V'V, by Woodbury's identity.
 
     None where a leverage is too near one, or beyond: the caller factors again.
     """
+    if Z.ndim == 2:
+        return _woodbury_block(inverse.blocks[0], Z)
+    found = np.empty_like(Z)
+    for place, block in enumerate(inverse.blocks):
+        rows = _woodbury_block(block, Z[place])
+        if rows is None:
+            return None
+        found[place] = rows
+    return found
+
+
+def _woodbury_block(inverse: Symmetric, Z: Matrix) -> Matrix | None:
     if len(Z) == 1:
         image = inverse @ Z[0]
         left = 1.0 - float(Z[0] @ image)
@@ -442,7 +457,7 @@ def woodbury_rows(inverse: Symmetric, Z: Matrix) -> Matrix | None:
     return np.ascontiguousarray((vectors / np.sqrt(values)).T @ images.T)
 
 
-def invert(matrix: Symmetric) -> Symmetric:
+def invert(matrix: SymmetricMatrix) -> SymmetricMatrix:
     """Return the inverse, by a Cholesky factor."""
     return matrix.cholesky().inverse()
 
@@ -452,7 +467,7 @@ def smooth_minimum(theta: Vector) -> Minimum:
     return Minimum(theta, np.zeros(theta.size))
 
 
-def inverse_model(inverse: Symmetric) -> Model:
+def inverse_model(inverse: SymmetricMatrix) -> Model:
     """Return the model of a smooth objective whose inverse Hessian is at hand."""
 
     def argmin(theta: Vector, gradient: Vector) -> Minimum:
@@ -461,7 +476,7 @@ def inverse_model(inverse: Symmetric) -> Model:
     return argmin
 
 
-def kink_model(state: State, B: Symmetric) -> Model:
+def kink_model(state: State, B: SymmetricMatrix) -> Model:
     """Return the proximal model of G_U in the norm of B, started at the last answer."""
     kink = scaled_kink(state.objective, state.scale)
     prox = proximal_model(B, kink, start=state.last)

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import SAFETY, Matrix, Private, Vector
+from ..core.blocks import SymmetricMatrix, weighted_sum
 from ..core.linalg import Symmetric
-from ..core.newton_cg import Measurement, measure
+from ..core.measurement import Measurement, measure
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..core.solver import minimise, require_converged
@@ -71,8 +72,8 @@ class Summary(Private):
     curvature, lever
         How the predictors are curved at theta, as a ``Measurement`` has it.
     hessian
-        (1/W) sum w Hessian of the loss at theta, (d k, d k); None of a model that is
-        too wide for it.
+        (1/W) sum w Hessian of the loss at theta, (d k, d k) or k blocks (d, d); None of
+        a model that is too wide for it.
     moment
         (1/W) sum w |x| x x', (d, d); None if it was not asked for.
     kinks
@@ -90,7 +91,7 @@ class Summary(Private):
     gradient: Vector
     curvature: Matrix
     lever: Matrix | None
-    hessian: Symmetric | None
+    hessian: SymmetricMatrix | None
     moment: Symmetric | None
     kinks: Vector | None
     scales: Scales
@@ -98,7 +99,7 @@ class Summary(Private):
     n_rows: int
 
     @property
-    def loss_hessian(self) -> Symmetric:
+    def loss_hessian(self) -> SymmetricMatrix:
         """The Hessian, which a mechanism with matrices needs."""
         if self.hessian is None:
             raise Unsupported(
@@ -132,7 +133,7 @@ def summarise(
         )
     loss, at = objective.loss, measure(objective, rows, theta=np.array(theta, float))
     anchor = at.theta
-    hessian = Symmetric.from_dense(loss_hessian(loss, rows, theta=anchor) / weight)
+    hessian = loss_hessian(loss, rows, theta=anchor) / weight
     third = Symmetric.from_dense(norm_moment(rows) / weight) if moment else None
     jumps = loss.curvature_jump > 0.0
     slope, square, cube, largest = row_sizes(loss, rows, theta=anchor)
@@ -201,7 +202,6 @@ def merge_summaries(summaries: Sequence[Summary]) -> Summary:
     first, weight = summaries[0], sum(part.weight for part in summaries)
     shares = [part.weight / weight for part in summaries]
     parts = list(zip(shares, summaries, strict=True))
-    lower = sum(share * part.loss_hessian.lower for share, part in parts)
     lever = None if first.lever is None else _mean([p.lever for p in summaries], shares)
     scales = [(share, part.scales) for share, part in parts]
     return replace(
@@ -209,7 +209,7 @@ def merge_summaries(summaries: Sequence[Summary]) -> Summary:
         gradient=np.asarray(sum(share * part.gradient for share, part in parts)),
         curvature=_mean([part.curvature for part in summaries], shares),
         lever=lever,
-        hessian=Symmetric(np.asfortranarray(lower)),
+        hessian=weighted_sum([(share, part.loss_hessian) for share, part in parts]),
         moment=None,
         kinks=None,
         scales=Scales(

@@ -21,7 +21,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from ..core.arrays import Index, Matrix, Private, Vector, norm
-from ..core.linalg import Cholesky
+from ..core.blocks import SymmetricFactor
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..core.prox import Minimum, anderson_mixture
@@ -97,7 +97,7 @@ class CandidateFit(Private):
 
     state: State
     draft: Draft
-    factor: Cholesky
+    factor: SymmetricFactor
     origin: HessianOrigin
     kappa: float | None = None
     distance: DistanceBound | None = None
@@ -325,7 +325,7 @@ def is_certified_zero(fit: CandidateFit) -> bool:
     return not objective.shrink(worst, state.scale)[:end].any()
 
 
-def _quadratic_model(state: State, factor: Cholesky) -> Model:
+def _quadratic_model(state: State, factor: SymmetricFactor) -> Model:
     """Return the quadratic model of G_U with the Hessian H_U."""
     if not state.objective.smooth:
         return kink_model(state, state.smooth_hessian())

@@ -31,12 +31,11 @@ from ..core.arrays import (
     SAFETY,
     UNDERFLOW,
     UNIT_ROUNDOFF,
-    Matrix,
     Private,
     Vector,
     norm,
 )
-from ..core.linalg import Cholesky, Symmetric
+from ..core.blocks import SymmetricFactor, SymmetricMatrix, weighted_sum
 from ..core.objective import Rows
 from ..core.packing import stored
 from ..core.solver import add_quadratic
@@ -79,7 +78,7 @@ class HessianNorm(Private):
         For each fold, the sum over its rows of weight times that norm squared.
     """
 
-    hessian: Symmetric
+    hessian: SymmetricMatrix
     floor: float
     longest_row: float
     leverages: tuple[float, ...]
@@ -102,7 +101,7 @@ class FoldGeometry(Private):
         squares over the validation rows.
     """
 
-    factor: Cholesky
+    factor: SymmetricFactor
     move: float
     floor: float
     longest_row: float
@@ -134,7 +133,7 @@ class DistanceBound(Private):
     norm_ratio: float
     floor: float
     leverage: float
-    factor: Cholesky
+    factor: SymmetricFactor
 
 
 def measure_hessian_norm(state: State, folds: Sequence[Rows]) -> HessianNorm:
@@ -155,7 +154,7 @@ def measure_hessian_norm(state: State, folds: Sequence[Rows]) -> HessianNorm:
 
 
 def _squared_norms(
-    state: State, rows: Rows, *, hessian: Symmetric, floor: float
+    state: State, rows: Rows, *, hessian: SymmetricMatrix, floor: float
 ) -> Vector:
     """Return a bound on x'H_A^-1 x for each row, zero where the row has no weight."""
     weighted = rows.weight > 0.0
@@ -187,7 +186,7 @@ def remaining_share(
     error = hessian_error(state) + _test_error(H, hessian_norm)
 
     def holds(kappa: float) -> bool:
-        return _is_positive(H.lower - kappa * hessian_norm.hessian.lower)
+        return _is_positive(weighted_sum([(1.0, H), (-kappa, hessian_norm.hessian)]))
 
     if before:
         # Costs add up to more than what was lost, so kappa may be larger than before.
@@ -216,7 +215,7 @@ def cost_of_removal(
     before: Sequence[State],
     *,
     after: Sequence[State],
-    steepest: Symmetric,
+    steepest: SymmetricMatrix,
 ) -> float:
     """Return a share of H_A that no fold's H_U loses more than, or infinity.
 
@@ -235,29 +234,29 @@ def cost_of_removal(
     pairs = list(zip(before, after, strict=True))
     share = SAFETY / min(state.anchor_weight for state in before)
     fall = SAFETY * max(old.scale - new.scale for old, new in pairs)
-    rows = Symmetric(share * steepest.lower)
+    rows = weighted_sum([(share, steepest)])
     lost = add_quadratic(before[0].objective, rows, scale=fall)
     n_removed = max(old.n_rows - new.n_rows for old, new in pairs)
     error = _test_error(lost, hessian_norm, n_terms=n_removed)
     error += max(map(hessian_error, after))
     for cost in COSTS:
-        if _is_positive(cost * hessian_norm.hessian.lower - lost.lower):
+        if _is_positive(weighted_sum([(cost, hessian_norm.hessian), (-1.0, lost)])):
             return cost + error / hessian_norm.floor
     return inf
 
 
 def _test_error(
-    matrix: Symmetric, hessian_norm: HessianNorm, *, n_terms: int = 0
+    matrix: SymmetricMatrix, hessian_norm: HessianNorm, *, n_terms: int = 0
 ) -> float:
     """Return the rounding of a Cholesky test of a sum of so many terms beside H_A."""
     size = float(matrix.diagonal.sum() + hessian_norm.hessian.diagonal.sum())
     return 4.0 * UNIT_ROUNDOFF * (matrix.size + n_terms + 2) * size
 
 
-def _is_positive(lower: Matrix) -> bool:
-    """Return whether a matrix, by its lower triangle, has a Cholesky factor."""
+def _is_positive(matrix: SymmetricMatrix) -> bool:
+    """Return whether a matrix has a Cholesky factor; it is lost."""
     try:
-        Symmetric(lower).cholesky(spend=True)
+        matrix.cholesky(spend=True)
     except NotPositiveDefinite:
         return False
     return True

@@ -41,7 +41,7 @@ from ..core.arrays import (
     norm,
     row_norms,
 )
-from ..core.linalg import Symmetric
+from ..core.blocks import SymmetricMatrix
 from ..core.objective import Rows
 from ..core.sums import BLOCK_ROWS, KINK_EDGES, loss_hessian, predict
 from ..promise.local_distance import local_distances
@@ -109,7 +109,7 @@ class RowGeometry(Private):
     floor: float
     row_norm: float
     squares: Vector
-    moment: Symmetric | None
+    moment: SymmetricMatrix | None
     kinks: RowsNearKinks | None
 
     @property
@@ -147,7 +147,7 @@ def measure_geometry(
     elif loss.third_bound > 0.0 and isfinite(squares.max()):
         tilted = Rows(rows.X, rows.y, rows.weight * np.sqrt(squares))
         total = loss_hessian(loss, tilted, theta=shared.state.anchor)
-        moment = Symmetric.from_dense(total / shared.state.anchor_weight)
+        moment = total / shared.state.anchor_weight
     return RowGeometry(floor, row_norm, squares, moment, kinks)
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.arrays import UNDERFLOW, Index, Matrix, Private, Vector, row_norms
-from ..core.linalg import Symmetric
+from ..core.blocks import SymmetricMatrix
 from ..core.objective import Rows
 from ..core.prox import FLAT, Minimum
 from ..core.sums import predict
@@ -62,9 +62,9 @@ class SharedTerms(Private):
 
     state: State
     lighter: State
-    B: Symmetric
-    inverse: Symmetric | None
-    step_inverse: Symmetric
+    B: SymmetricMatrix
+    inverse: SymmetricMatrix | None
+    step_inverse: SymmetricMatrix
     answer: Minimum
 
 
@@ -237,7 +237,7 @@ def unit_rows(A: Matrix) -> tuple[Vector, Matrix]:
     return sizes, A / np.where(sizes > 0.0, sizes, 1.0)[:, None]
 
 
-def _inverse_if_any(B: Symmetric) -> Symmetric | None:
+def _inverse_if_any(B: SymmetricMatrix) -> SymmetricMatrix | None:
     try:
         return invert(B)
     except NotPositiveDefinite:

@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 from math import isinf
 
 from ..core.arrays import Index, Private, Vector
-from ..core.linalg import Symmetric
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..core.solver import minimise, require_converged
@@ -246,7 +245,7 @@ def _keep_kappas(
 ) -> list[list[CandidateFit]]:
     """Return the fits with what the removal leaves of each model's kappa."""
     loss = tuning.full_fits[0].objective.loss
-    steepest = Symmetric.from_dense(largest_hessian(loss, removed))
+    steepest = largest_hessian(loss, removed)
     models = zip(*tuning.fold_models, strict=True)
     fits = zip(*found, strict=True)
     norms = tuning.hessian_norms

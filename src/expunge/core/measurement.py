@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measurement: what one pass over the rows tells of a point.
+
+The objective, its gradient, how the predictors are curved there, and the Hessian as its
+products, one further pass each. Every claim about a wide model rests on a measurement
+at its answer, and none on how that was found.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .arrays import Matrix, Private, Vector, row_squares
+from .losses import Curvature, Loss
+from .objective import Objective, Rows
+from .sums import block_sum, lift_slopes, predict
+
+
+class Overview(NamedTuple):
+    """What one pass at theta tells: sums of w times loss, gradient and curvature.
+
+    ``steepness`` is sum w |slope|^2; ``curvature`` is that of the predictors, (k, k);
+    ``lever`` is sum w x c with c the diagonal of a row's curvature, (d, k), and None if
+    it was not asked for.
+    """
+
+    loss: float
+    steepness: float
+    gradient: Vector
+    curvature: Matrix
+    lever: Matrix | None
+
+
+def overview(
+    loss: Loss, rows: Rows, *, theta: Vector, lever: bool = False
+) -> tuple[Overview, "HessianProduct"]:
+    """Return the sums at theta, and the Hessian there as its products."""
+    curvatures: list[Curvature] = []
+
+    def term(block: Rows) -> tuple[Any, ...]:
+        eta = predict(loss, block, theta=theta)
+        slope = loss.slope(block.y, eta)
+        curved = loss.curvature_parts(block.y, eta)
+        curvatures.append(curved)
+        weight, steep = block.weight, row_squares(slope.reshape(len(block), -1))
+        sums = (
+            float(weight @ loss.value(block.y, eta)),
+            float(weight @ steep),
+            lift_slopes(block, slope),
+            curved.total(weight),
+        )
+        return (*sums, lift_slopes(block, curved.diagonal)) if lever else sums
+
+    value, steepness, gradient, curvature, *rest = block_sum(term, rows)
+    found = np.asarray(rest[0]).reshape(-1, loss.outputs) if rest else None
+    sums = Overview(value, steepness, gradient, curvature, found)
+    return sums, HessianProduct(loss, rows, curvatures)
+
+
+class HessianProduct:
+    """The Hessian of sum w loss at a point, by its products: one pass each."""
+
+    __slots__ = ("_curvatures", "_loss", "_rows")
+
+    def __init__(self, loss: Loss, rows: Rows, curvatures: list[Curvature]) -> None:
+        self._loss = loss
+        self._rows = rows
+        self._curvatures = curvatures
+
+    def __matmul__(self, v: Vector) -> Vector:
+        """Return X'(w C (X v))."""
+        curvatures = iter(self._curvatures)
+
+        def term(block: Rows) -> tuple[Vector]:
+            change = predict(self._loss, block, theta=v)
+            return (lift_slopes(block, next(curvatures).times(change)),)
+
+        return block_sum(term, self._rows)[0]
+
+    def diagonal(self) -> Vector:
+        """Return the diagonal: sum w c x^2 for each column and output."""
+        curvatures = iter(self._curvatures)
+
+        def term(block: Rows) -> tuple[Vector]:
+            curved = next(curvatures)
+            diagonal = curved.diagonal
+            if curved.factor is not None:
+                diagonal = diagonal - curved.factor**2
+            X: Any = block.X
+            square: Any = X.multiply(X) if hasattr(X, "indptr") else X * X
+            squared = replace(block, X=square)
+            return (lift_slopes(squared, diagonal),)
+
+        return block_sum(term, self._rows)[0]
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Measurement(Private):
+    """What one pass over the rows tells of a point.
+
+    Attributes
+    ----------
+    theta
+        The point, (d k,).
+    value, steepness
+        The objective there, and (1/W) sum w |slope|^2.
+    loss_gradient, gradient
+        (1/W) sum w grad loss, and the gradient of the whole smooth part.
+    curvature
+        (1/W) sum w C with C the curvature of a row's predictors, (k, k).
+    lever
+        (1/W) sum w c x with c the diagonal of C, (d, k), where an intercept is free and
+        outputs do not interact; None otherwise.
+    hessian
+        The Hessian of sum w loss at theta, by its products.
+    """
+
+    theta: Vector
+    value: float
+    steepness: float
+    loss_gradient: Vector
+    gradient: Vector
+    curvature: Matrix
+    lever: Matrix | None
+    hessian: HessianProduct
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def measure(objective: Objective, rows: Rows, *, theta: Vector) -> Measurement:
+    """Return what one pass at theta tells."""
+    loss, total = objective.loss, rows.total_weight
+    lever = objective.n_free > 0 and not loss.shift_invariant
+    sums, hessian = overview(loss, rows, theta=theta, lever=lever)
+    mean = sums.gradient / total
+    return Measurement(
+        theta,
+        sums.loss / total + objective.penalty_value(theta),
+        sums.steepness / total,
+        mean,
+        mean + objective.quadratic_gradient(theta),
+        sums.curvature / total,
+        None if sums.lever is None else sums.lever / total,
+        hessian,
+    )
