@@ -28,7 +28,7 @@ from expunge import (
     Summary,
     summarise,
 )
-from expunge.core.solver import minimise
+from expunge.core.solver import Stop, minimise
 from expunge.removal import Mechanism, state_size
 
 from .data import Dataset
@@ -82,7 +82,7 @@ def generate_dataset(n_rows: int, n_features: int) -> Dataset:
 def fit_summary(dataset: Dataset, objective: Objective) -> Summary:
     """Return the summary near the minimiser: three Newton steps."""
     rows = objective.rows(dataset.X, dataset.y)
-    solution = minimise(objective, rows, max_steps=3)
+    solution = minimise(objective, rows, stop=Stop(3))
     return summarise(objective, rows, theta=solution.theta)
 
 

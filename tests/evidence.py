@@ -13,7 +13,7 @@ import numpy as np
 
 from expunge import Objective, Rows, Summary, summarise
 from expunge.core.arrays import Index, Matrix, Vector
-from expunge.core.solver import minimise, require_converged
+from expunge.core.solver import Stop, minimise, require_converged
 from expunge.core.sums import largest_move
 from expunge.exceptions import ExpungeError
 from expunge.promise.radius import (
@@ -130,7 +130,7 @@ def _victims(rows: Rows, objective: Objective, rng: np.random.Generator) -> Inde
         labels = rows.y if rows.y.ndim == 1 else rows.y[:, 0]
         order = np.argsort(labels, kind="stable")
     elif kind == "loss":
-        theta = minimise(objective, rows, max_steps=3).theta
+        theta = minimise(objective, rows, stop=Stop(3)).theta
         k = objective.loss.outputs
         eta = rows.dense() @ theta.reshape(-1, k)
         order = np.argsort(-objective.loss.value(rows.y, eta[:, 0] if k == 1 else eta))
@@ -142,7 +142,7 @@ def _victims(rows: Rows, objective: Objective, rng: np.random.Generator) -> Inde
 def _fitted(objective: Objective, rows: Rows, rng: np.random.Generator) -> Summary:
     """Return a summary, sometimes at a point where the solver stopped early."""
     steps = 4 if rng.random() < 0.2 else 200
-    solution = minimise(objective, rows, max_steps=steps)
+    solution = minimise(objective, rows, stop=Stop(steps))
     return summarise(
         objective, rows, theta=solution.theta, subgradient=solution.subgradient
     )

@@ -19,7 +19,7 @@ from pathlib import PurePosixPath
 
 LAYERS = {
     "ground": "exceptions disk display",
-    "mathematics": "core removal promise",
+    "mathematics": "core wide removal promise",
     "secrets": "private_model",
     "models": "preprocessing plan audit selection files linear_model adopt tables",
     "record": "ledger registry",
@@ -35,8 +35,8 @@ SCRIPT_FUNCTION_LINES = 60
 PARAMETERS = 5
 POSITIONAL = 2
 METHODS = 12
-MODULES = 159
-MODULES_A_PACKAGE = 13
+MODULES = 167
+MODULES_A_PACKAGE = 14
 DATA = ("X", "y")
 # Data too, with a value for each row; these are passed by name.
 OF_ROWS = ("subjects", "sample_weight")

@@ -27,7 +27,7 @@ from expunge import (
 from expunge.core.arrays import Matrix, Vector
 from expunge.core.losses import Loss
 from expunge.core.objective import Scaling
-from expunge.core.solver import add_quadratic, minimise, require_converged
+from expunge.core.solver import Stop, add_quadratic, minimise, require_converged
 from expunge.core.sums import loss_hessian
 from expunge.exceptions import CannotRemove, ExpungeError, InvalidInput, Unsupported
 from expunge.linear_model.tuned import loo_error
@@ -184,7 +184,7 @@ def test_rows_already_removed_and_a_solver_stopped_early(
 ) -> None:
     objective = Objective(LOSSES[loss][0], L2(), 0.03, scaling=scaling)
     rows, gone = problem(objective, rng, 60), np.arange(9)
-    early = minimise(objective, rows, max_steps=2).theta
+    early = minimise(objective, rows, stop=Stop(2)).theta
     state = Newton().init(summarise(objective, rows, theta=early))
     for removed in np.array_split(gone, 3):
         state = Newton().update(state, rows.take(removed))
@@ -239,7 +239,7 @@ def random_case(loss: str, penalty: str, seed: int) -> tuple[State, Rows]:
     steps = 3 if rng.random() < 0.2 else 200
     state = Newton().init(
         summarise(
-            objective, rows, theta=minimise(objective, rows, max_steps=steps).theta
+            objective, rows, theta=minimise(objective, rows, stop=Stop(steps)).theta
         )
     )
     gone = np.arange(int(rng.integers(0, 5)))

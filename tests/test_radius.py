@@ -11,7 +11,7 @@ import pytest
 from expunge import L2, HalfSquared, Jackknife, Logistic, Newton, Objective, learn
 from expunge.core.sums import KINK_EDGES, kink_masses, largest_move, largest_norm
 from expunge.promise import radius
-from expunge.promise.local_distance import local_distance, local_distances
+from expunge.promise.local_radius import local_distance, local_distances
 from expunge.promise.radius import (
     Radius,
     best_radius,

@@ -24,7 +24,7 @@ from expunge import (
 )
 from expunge.core.arrays import Matrix, Vector
 from expunge.core.penalties import Penalty
-from expunge.core.solver import Solution, minimise, require_converged
+from expunge.core.solver import Solution, Stop, minimise, require_converged
 from expunge.core.sums import loss_gradient, loss_slopes
 from expunge.exceptions import (
     InvalidInput,
@@ -187,7 +187,7 @@ def test_few_steps_still_report_the_truth(penalty: str) -> None:
     rows = objective.rows(*labelled("logistic", np.random.default_rng(9)))
     for max_steps in (0, 1, 2):
         start = np.full(7, 20.0)
-        solution = minimise(objective, rows, start=start, max_steps=max_steps)
+        solution = minimise(objective, rows, start=start, stop=Stop(max_steps))
         assert solution.n_steps <= max_steps
         measured = _measured(objective, rows, solution)
         assert np.isclose(measured, solution.residual, rtol=1e-10)

@@ -21,6 +21,7 @@ from expunge.core.arrays import Index, Vector
 from expunge.core.prox import Minimum
 from expunge.core.solver import (
     Solution,
+    Stop,
     add_quadratic,
     minimise,
     proximal_model,
@@ -64,7 +65,7 @@ def by_newton_cg(objective: Objective, rows: Rows) -> Solution:
         # A line search may fail at rounding level; the residual is measured below.
         warnings.simplefilter("ignore")
         theta = scikit_learn("newton-cg", objective, rows, rows)
-    solution = minimise(objective, rows, start=theta, max_steps=0)
+    solution = minimise(objective, rows, start=theta, stop=Stop(0))
     if solution.residual <= min(COMPETENT, WITHIN * objective.quadratic):
         return solution
     return minimise(objective, rows, start=theta)

@@ -85,6 +85,16 @@ def add_quadratic(
     return shifted if gauge is None else shifted.update(scale, gauge[None, :])
 
 
+class Stop(NamedTuple):
+    """When a solver may stop early: after so many steps, or at such a residual."""
+
+    after: int = MAX_STEPS
+    at: float = -1.0
+
+
+NOT_BEFORE_THE_END = Stop()
+
+
 class Fresh(NamedTuple):
     """A model made at a point, and whether its Hessian is the true one there."""
 
@@ -175,8 +185,7 @@ def minimise(
     *,
     start: Vector | None = None,
     chord: Model | None = None,
-    max_steps: int = MAX_STEPS,
-    goal: float = 0.0,
+    stop: Stop = NOT_BEFORE_THE_END,
 ) -> Solution:
     """Return the minimiser of the objective on these rows, with its residual.
 
@@ -188,16 +197,16 @@ def minimise(
         Where to begin; zero if not given.
     chord
         A model to use until it stops contracting, instead of a first Hessian.
-    max_steps
-        After this many steps the best point so far is returned as it is.
-    goal
-        A residual that need not be reduced any further.
+    stop
+        When to return the best point so far as it is.
     """
     _require_room(objective, rows)
     here = _evaluate(objective, rows, theta=choose_start(objective, rows, start=start))
     best, model, exact, step = here, chord, True, np.inf
     n_hessians, n_steps, stalled = 0, 0, 0
-    while n_steps < max_steps and stalled < _patience(best) and best.residual > goal:
+    while n_steps < stop.after and stalled < _patience(best):
+        if best.residual <= stop.at:
+            break
         fresh = model is None
         if model is None:
             model, exact = hessian_model(objective, rows, theta=here.theta)

@@ -20,18 +20,17 @@ from math import inf
 
 from ..core.arrays import Private, Vector, norm
 from ..core.linalg import threads_for
-from ..core.measurement import measure
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..core.solver import (
     Model,
     Solution,
+    Stop,
     choose_start,
     minimise,
     require_converged,
 )
 from ..core.sums import largest_norm
-from ..core.wide import minimise_wide
 from ..exceptions import (
     CannotRemove,
     InvalidInput,
@@ -51,6 +50,8 @@ from ..removal.matrix_free import (
 from ..removal.mechanisms import measure_weight, require_rows, rescale_model, retrain
 from ..removal.state import initial_state, keep_sums
 from ..removal.summary import summarise, summarise_measured
+from ..wide.measurement import measure
+from ..wide.solver import minimise_wide
 
 POLISHING_STEPS = 3
 WIDE_STEPS = 6
@@ -330,7 +331,7 @@ def improve_answer(
             rows,
             start=theta,
             chord=_chord(state),
-            max_steps=POLISHING_STEPS,
+            stop=Stop(POLISHING_STEPS),
         )
         done = f"polished {solution.n_steps} times"
         polished = _answer_at(agreement, rows, solution=solution, decision=done)
@@ -347,7 +348,7 @@ def anchor_answer(agreement: Agreement, answer: Answer, *, remaining: Rows) -> A
     objective, start = agreement.objective_for(rows), answer.draft.theta
     if is_matrix_free(agreement.mechanism):
         return solve_wide(agreement, rows, start=start, decision="re-anchored")
-    solution = minimise(objective, rows, start=start, max_steps=1)
+    solution = minimise(objective, rows, start=start, stop=Stop(1))
     return _answer_at(agreement, rows, solution=solution, decision="re-anchored")
 
 

@@ -42,8 +42,7 @@ from ..core.packing import stored
 from ..core.sums import KINK_EDGES, largest_move
 from ..exceptions import NotPositiveDefinite
 from ..removal import Draft, State, residual
-from .intercept_floor import intercept_radius
-from .local_distance import local_distance
+from .local_radius import intercept_radius, local_distance
 from .rounding import (
     gradient_error,
     hessian_error,

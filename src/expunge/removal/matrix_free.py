@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ..core.arrays import Matrix, norm
-from ..core.measurement import Measurement, measure, overview
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
-from ..core.preconditioner import Near, ShortCut
-from ..core.wide import minimise_wide, residual_norm
+from ..wide.measurement import Measurement, measure, overview
+from ..wide.preconditioner import Near, ShortCut
+from ..wide.solver import minimise_wide, residual_norm
 from .mechanisms import measure_weight, require_rows
 from .state import Draft, Mechanism, State, drop_gradient, initial_state
 from .summary import Summary, summarise_measured

@@ -43,9 +43,10 @@ from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..core.prox import Minimum
 from ..core.solver import (
-    MAX_STEPS,
+    NOT_BEFORE_THE_END,
     Model,
     Solution,
+    Stop,
     add_quadratic,
     minimise,
     require_converged,
@@ -299,11 +300,15 @@ def retrain(objective: Objective, rows: Rows, *, start: Vector | None) -> Soluti
 
 
 def resolve(
-    state: State, rows: Rows, *, chord: Model | None = None, max_steps: int = MAX_STEPS
+    state: State,
+    rows: Rows,
+    *,
+    chord: Model | None = None,
+    stop: Stop = NOT_BEFORE_THE_END,
 ) -> Solution:
     """Minimise the objective of the remaining rows, from the last answer."""
     objective = state.objective.after(state.kept)
-    return minimise(objective, rows, start=state.last, chord=chord, max_steps=max_steps)
+    return minimise(objective, rows, start=state.last, chord=chord, stop=stop)
 
 
 def make_measured_answer(state: State, solution: Solution) -> tuple[State, Draft]:
@@ -353,7 +358,7 @@ class Polish:
         rows = require_rows(state, remaining)
         state, _ = self.base.step(measure_weight(state, rows), enough=enough)
         chord = rescale_model(self.base.model(state), state.kept)
-        solution = resolve(state, rows, chord=chord, max_steps=self.steps)
+        solution = resolve(state, rows, chord=chord, stop=Stop(self.steps))
         return make_measured_answer(state, solution)
 
 

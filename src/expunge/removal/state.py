@@ -44,7 +44,6 @@ from ..core.feature_map import FeatureMap
 from ..core.linalg import NOT_IN_TRAINING_DATA, Symmetric
 from ..core.objective import Objective, Rows
 from ..core.packing import NOT_STORED, stored
-from ..core.preconditioner import ShortCut
 from ..core.prox import Minimum
 from ..core.solver import Model, add_quadratic, proximal_model, scaled_kink
 from ..core.sums import (
@@ -55,20 +54,12 @@ from ..core.sums import (
     norm_moment,
 )
 from ..exceptions import CannotRemove, InvalidInput, NotPositiveDefinite, Unsupported
+from ..wide.preconditioner import ShortCut
 from .summary import Scales, Summary
 
-SPENT = (
-    "gradient",
-    "hessian",
-    "moment",
-    "inverse",
-    "metric",
-    "tilted",
-    "last",
-    "unsolved",
-    "curvature",
-    "lever",
-    "short_cut",
+SPENT = tuple(
+    "gradient hessian moment inverse metric tilted last unsolved curvature lever "
+    "short_cut".split()
 )
 """What an emptied state has lost."""
 # A leverage this close to one leaves the downdated inverse without digits.
@@ -114,13 +105,10 @@ class State(Private):
         often they were updated.
     tilted
         Rescaled's own version of ``gradient``.
-    curvature, lever, short_cut
-        What ``MatrixFree`` keeps instead of matrices: (1/W0) sum w C over the remaining
-        rows, C the curvature of a row's predictors; (1/W0) sum w c x, c the diagonal of
-        C, where an intercept is free; and what leads to the next answer.
-    gram_norm
-        An upper bound on the largest eigenvalue of (1/W0) sum w x x' over the penalised
-        columns; infinite if nobody knows.
+    curvature, lever, gram_norm, short_cut
+        What ``MatrixFree`` keeps instead of matrices: sums over the remaining rows as a
+        ``Measurement`` has them, in units of W0; a bound on the largest eigenvalue of
+        (1/W0) sum w x x' over the penalised columns; what leads to the next answer.
     features, offset
         Where the features are not those of the sums: how they follow from them, and
         A anchor less the anchor of the sums. ``moment`` and ``kinks`` stay as they

@@ -20,12 +20,12 @@ import numpy as np
 from ..core.arrays import SAFETY, Matrix, Private, Vector
 from ..core.blocks import SymmetricMatrix, weighted_sum
 from ..core.linalg import Symmetric
-from ..core.measurement import Measurement, measure
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..core.solver import minimise, require_converged
 from ..core.sums import kink_masses, loss_hessian, norm_moment, norm_sums, row_sizes
 from ..exceptions import InvalidInput, Unsupported
+from ..wide.measurement import Measurement, measure
 
 
 @stored

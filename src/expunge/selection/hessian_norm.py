@@ -41,7 +41,7 @@ from ..core.packing import stored
 from ..core.solver import add_quadratic
 from ..core.sums import BLOCK_ROWS
 from ..exceptions import NotPositiveDefinite
-from ..promise.local_distance import local_distance
+from ..promise.local_radius import local_distance
 from ..promise.radius import (
     curvature_floor,
     half_exponential,

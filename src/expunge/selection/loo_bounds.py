@@ -44,7 +44,7 @@ from ..core.arrays import (
 from ..core.blocks import SymmetricMatrix
 from ..core.objective import Rows
 from ..core.sums import BLOCK_ROWS, KINK_EDGES, loss_hessian, predict
-from ..promise.local_distance import local_distances
+from ..promise.local_radius import local_distances
 from ..promise.radius import curvature_floor
 from ..promise.rounding import (
     hessian_error,

@@ -24,7 +24,7 @@ from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from .arrays import (
+from ..core.arrays import (
     UNIT_ROUNDOFF,
     Matrix,
     Private,
@@ -32,10 +32,10 @@ from .arrays import (
     catch_lapack_errors,
     norm,
 )
-from .linalg import Linear
+from ..core.linalg import Linear
+from ..core.objective import Objective, Rows
+from ..core.sums import gram
 from .measurement import HessianProduct
-from .objective import Objective, Rows
-from .sums import gram
 
 # Beyond this many columns a d x d decomposition takes longer than the passes it saves.
 WIDEST_GRAM = 2048

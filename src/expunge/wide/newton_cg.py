@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .arrays import UNIT_ROUNDOFF, Private, Vector, norm
-from .linalg import Linear
+from ..core.arrays import UNIT_ROUNDOFF, Private, Vector, norm
+from ..core.linalg import Linear
+from ..core.objective import Objective, Rows
 from .measurement import Measurement, measure
-from .objective import Objective, Rows
 from .preconditioner import Preconditioner, ShortCut, make_preconditioner
 
 MAX_STEPS = 100

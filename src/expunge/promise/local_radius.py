@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""A floor of the curvature beside a free intercept, and its radius, without a matrix.
+r"""Local distances, and the radius beside a free intercept without a matrix.
+
+Where the curvature of a loss fades slowly, a small gradient means a near minimiser:
+``local_distance``.
 
 Nothing penalises a free intercept, so |r| / mu_U bounds nothing there: the rows
 themselves must hold it. Let M = (1/W0) sum w C over the remaining rows at the answer, C
@@ -28,17 +31,53 @@ the outputs, where the gauge stands in with curvature f.
 All sums belong to the answer itself: a matrix-free answer is its own anchor.
 """
 
-from math import inf, isfinite, sqrt
+from math import inf, isfinite, log1p, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
 from ..core.arrays import SAFETY, UNIT_ROUNDOFF, Matrix, Vector, norm
 from ..removal import Draft, State
-from .local_distance import local_distance
 from .rounding import gradient_error, prediction_error, sum_error, underflow_error
 
 # Of e, what pays for the rounding of a mean row: (a + h)^2 >= (1 - t) a^2 - h^2 / t.
 SHARE = 1e-6
+
+
+def local_distance(decrement: float, R: float) -> float:
+    """Return -ln(1 - R decrement) / R, a bound on the distance to the minimiser.
+
+    Let D be the way from theta to theta*, decrement a bound on the dual norm of the
+    gradient at theta, and let the curvature fall by no more than e^(-R |D| t) on the
+    first part t of that way. The gradient vanishes at theta* and is monotone, so
+
+        decrement |D| >= |D|^2 int_0^1 e^(-R |D| t) dt = |D| (1 - e^(-R |D|)) / R,
+
+    which is the bound, solved for |D|. If R decrement < 1, theta* exists; otherwise
+    nothing is known and the bound is infinite. At R = 0 it is the decrement itself.
+    Losses whose third derivative is at most c times the second behave like this, R
+    being c times the norm of the longest row: Bach, *Self-concordant analysis for
+    logistic regression*, Electronic Journal of Statistics 4 (2010); Sun and Tran-Dinh,
+    *Generalized self-concordant functions*, Mathematical Programming 178 (2019).
+    """
+    reach = R * decrement
+    if not reach < 1.0:
+        return inf
+    # As a factor of what it is near zero: R times a small decrement may underflow.
+    return decrement * (-log1p(-reach) / reach if reach else 1.0)
+
+
+def local_distances(decrements: Vector, R: float) -> Vector:
+    """Return ``local_distance`` of each decrement.
+
+    Written out, because a loop over rows would cost more than the rest of a bound, and
+    NumPy's logarithm can differ from the C library's in the last bit.
+    """
+    reach = R * decrements
+    positive, inside = reach > 0.0, reach < 1.0
+    usable = np.where(positive & inside, reach, 0.5)
+    factor = np.where(positive, -np.log1p(-usable) / usable, 1.0)
+    return np.where(inside, decrements * factor, inf)
 
 
 def intercept_radius(state: State, draft: Draft, *, row_norm: float) -> float:
@@ -52,14 +91,11 @@ def intercept_radius(state: State, draft: Draft, *, row_norm: float) -> float:
         return inf
     if not np.array_equal(draft.theta, state.anchor):  # the sums are another point's
         return inf
-    forms = _softmax_form(state) if state.lever is None else _separate_forms(state)
-    if forms is None:
+    form = _softmax_form(state) if state.lever is None else _separate_forms(state)
+    if form is None:
         return inf
-    A, e, kappa, mixed = forms
-    outputs = state.objective.loss.outputs
-    table = draft.measured.reshape(-1, outputs)
-    slopes, free = table[:-1], table[-1]
-    pull = norm_by_form(slopes, free, A=A, e=e, kappa=kappa, mixed=mixed)
+    A, e, kappa = form.A, form.e, form.kappa
+    pull = norm_by_form(form, draft.measured.reshape(-1, state.objective.loss.outputs))
     reach = sqrt(float(np.max((row_norm + kappa) ** 2 / A + 1.0 / e))) * SAFETY
     trace = A + e * (1.0 + kappa**2)
     floors = 2.0 * A * e / (trace + np.sqrt(np.maximum(trace**2 - 4.0 * A * e, 0.0)))
@@ -69,25 +105,27 @@ def intercept_radius(state: State, draft: Draft, *, row_norm: float) -> float:
     return way / sqrt(floor) * SAFETY
 
 
-def norm_by_form(
-    slopes: Matrix,
-    free: Vector,
-    *,
-    A: float,
-    e: Vector,
-    kappa: Vector,
-    mixed: Matrix | None,
-) -> float:
-    """Return |r| in the inverse of the form, from above.
+class Form(NamedTuple):
+    """The form that is below the Hessian: A |v|^2 + e |b + K v|^2.
 
-    ``mixed`` holds the mean row of each output where it is known; without it only its
-    norm, kappa, is.
+    ``e`` and ``kappa``, a bound on |K|, have one entry for each output that is apart;
+    ``K`` holds the mean row of each where it is known.
     """
-    if mixed is None:
-        along = (norm(slopes) + float(kappa[0]) * norm(free)) ** 2
+
+    A: float
+    e: Vector
+    kappa: Vector
+    K: Matrix | None
+
+
+def norm_by_form(form: Form, gradient: Matrix) -> float:
+    """Return the norm of a gradient (d, k) in the inverse of the form, from above."""
+    slopes, free = gradient[:-1], gradient[-1]
+    if form.K is None:
+        along = norm(slopes) + float(form.kappa[0]) * norm(free)
     else:
-        along = norm(slopes - mixed * free) ** 2
-    return sqrt(along / A + float(np.sum(free**2 / e))) * SAFETY
+        along = norm(slopes - form.K * free)
+    return sqrt(along**2 / form.A + float(np.sum(free**2 / form.e))) * SAFETY
 
 
 def _penalised(state: State) -> float:
@@ -103,9 +141,6 @@ def _curvature_error(state: State) -> float:
     return error + loss.third_bound * moved * sqrt(scales.square_norm)
 
 
-Form = tuple[float, Vector, Vector, Matrix | None]
-
-
 def _separate_forms(state: State) -> Form | None:
     """Return A, e, |xbar| and xbar of each output."""
     assert state.lever is not None
@@ -118,7 +153,7 @@ def _separate_forms(state: State) -> Form | None:
     # How far rounding may have moved a mean row.
     doubt = error * (2.0 + 2.0 * sqrt(state.scales.square_norm) + kappa) / e
     A = _penalised(state) - float(np.max(e * doubt**2)) / SHARE
-    return (A, (1.0 - SHARE) * e, kappa, mean) if A > 0.0 else None
+    return Form(A, (1.0 - SHARE) * e, kappa, mean) if A > 0.0 else None
 
 
 def _softmax_form(state: State) -> Form | None:
@@ -136,4 +171,4 @@ def _softmax_form(state: State) -> Form | None:
         return None
     spread = min(state.scales.square_norm, state.gram_norm)
     kappa = sqrt(state.objective.loss.curvature_bound * spread / e) * SAFETY
-    return A, np.array([e]), np.array([kappa]), None
+    return Form(A, np.array([e]), np.array([kappa]), None)

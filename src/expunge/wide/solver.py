@@ -16,13 +16,13 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import sparse
 
-from .arrays import Matrix, Private, Vector, norm
+from ..core.arrays import Matrix, Private, Vector, norm
+from ..core.objective import Objective, Rows
+from ..core.penalties import WorkingSet
+from ..core.solver import Model, Stop, hessian_model, minimise
 from .measurement import Measurement, measure
 from .newton_cg import WideSolution, minimise_by_products
-from .objective import Objective, Rows
-from .penalties import WorkingSet
 from .preconditioner import Near, ShortCut
-from .solver import Model, hessian_model, minimise
 
 MAX_ROUNDS = 40
 PATIENCE = 3  # rounds in a row that do not halve the residual
@@ -82,20 +82,20 @@ class SupportStep(Private):
     def advance(self, objective: Objective, near: Near) -> Vector:
         """Return the minimiser of the small problem's model."""
         inside = self.model(
-            restrict(objective, self.small, near.theta),
-            restrict(objective, self.small, near.gradient),
+            restrict(objective, self.small, v=near.theta),
+            restrict(objective, self.small, v=near.gradient),
         )
-        return extend(objective, self.small, inside.x, size=near.theta.size)
+        return extend(objective, self.small, v=inside.x, size=near.theta.size)
 
 
-def restrict(objective: Objective, small: WorkingSet, v: Vector) -> Vector:
+def restrict(objective: Objective, small: WorkingSet, *, v: Vector) -> Vector:
     """Return the part of v in the small problem, with that of free intercepts."""
     end = v.size - objective.n_free
     table = v[:end].reshape(-1, objective.loss.outputs)
     return np.concatenate([small.restrict(table).ravel(), v[end:]])
 
 
-def extend(objective: Objective, small: WorkingSet, v: Vector, *, size: int) -> Vector:
+def extend(objective: Objective, small: WorkingSet, *, v: Vector, size: int) -> Vector:
     """Return a vector of the small problem as one of the large."""
     outputs, end = objective.loss.outputs, v.size - objective.n_free
     width = (size - objective.n_free) // outputs
@@ -114,10 +114,10 @@ def _solve_small(
     small = objective.penalty.working_set(theta, gradient / objective.alpha)
     inner = replace(objective, penalty=small.penalty)
     reduced = _reduce(rows, small, free=objective.n_free > 0)
-    start = restrict(objective, small, here.theta)
+    start = restrict(objective, small, v=here.theta)
     model = hessian_model(inner, reduced, theta=start).model
-    solution = minimise(inner, reduced, start=start, chord=model, goal=goal)
-    found = extend(objective, small, solution.theta, size=here.theta.size)
+    solution = minimise(inner, reduced, start=start, chord=model, stop=Stop(at=goal))
+    found = extend(objective, small, v=solution.theta, size=here.theta.size)
     return measure(objective, rows, theta=found), SupportStep(small, model)
 
 

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .arrays import Matrix, Private, Vector, row_squares
-from .losses import Curvature, Loss
-from .objective import Objective, Rows
-from .sums import block_sum, lift_slopes, predict
+from ..core.arrays import Matrix, Private, Vector, row_squares
+from ..core.losses import Curvature, Loss
+from ..core.objective import Objective, Rows
+from ..core.sums import block_sum, lift_slopes, predict
 
 
 class Overview(NamedTuple):
