@@ -31,6 +31,7 @@ from .promise.certificate import Certificate as Certificate
 from .promise.verification import Record as Record
 from .promise.verification import verify as verify
 from .removal import Jackknife as Jackknife
+from .removal import MatrixFree as MatrixFree
 from .removal import Newton as Newton
 from .removal import Polish as Polish
 from .removal import Rescaled as Rescaled

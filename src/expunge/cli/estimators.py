@@ -39,10 +39,12 @@ class TaskName(StrEnum):
 class MechanismName(StrEnum):
     """How removals are computed."""
 
+    auto = "auto"
     newton = "newton"
     jackknife = "jackknife"
     rescaled = "rescaled"
     retrain = "retrain"
+    matrix_free = "matrix-free"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +121,7 @@ class EstimatorOptions:
     ] = False
     mechanism: Annotated[
         MechanismName, typer.Option(help="How to compute removals.")
-    ] = MechanismName.newton
+    ] = MechanismName.auto
     epsilon: Annotated[
         float | None, typer.Option(help="Privacy parameter epsilon (default 1).")
     ] = None

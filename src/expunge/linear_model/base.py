@@ -61,7 +61,8 @@ from ..promise.certificate import Certificate
 from ..promise.noise import SECRET_BYTES, random_bytes
 from ..promise.scope import Scope
 from ..promise.verification import Record
-from ..removal import Mechanism
+from ..removal import Mechanism, Newton
+from ..removal.choosing import require_matrices
 from .checks import check_request, read_table
 from .parameters import (
     MECHANISMS,
@@ -110,7 +111,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         scaling: Scaling | None = None,
         fit_intercept: bool = True,
         penalize_intercept: bool = False,
-        mechanism: str | Mechanism = "newton",
+        mechanism: str | Mechanism = "auto",
         budget: Budget | None = None,
         keep_data: bool = True,
         random_state: int | None = None,
@@ -337,19 +338,16 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         scope: Scope,
     ) -> PrivateModel:
         """Fit these rows and return the private model."""
-        mechanism = choose_object("mechanism", self.mechanism, choices=MECHANISMS)
-        if mechanism.needs_rows and not self.keep_data:
-            raise InvalidInput(
-                f"mechanism={self.mechanism!r} needs the remaining rows; set "
-                "keep_data=True, or use 'newton'"
-            )
         rows, owners = prepared.rows, prepared.owners
+        mechanism = self._choose_mechanism()
+        if prepared.recipe is None and not self.keep_data:
+            require_matrices(prepared.objective, rows.X.shape[1])
         # Where every row is a person, digests need no owners.
         named = None if self.keep_data or is_row_name(owners[0]) else owners
         fit: Any = PrivateModel.fit
         if prepared.recipe is not None:
             require_pipeline(prepared.recipe, self.budget, keep_data=self.keep_data)
-            if not self.keep_data:
+            if mechanism is not None and not self.keep_data:
                 require_following(mechanism)
             fit = partial(fit_pipeline, recipe=prepared.recipe)
             scope = prepared.recipe.state_in(scope)
@@ -372,6 +370,18 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             training_rows=kept,
             digests=RowDigests.of(rows, random_bytes(SECRET_BYTES), owners=named),
         )
+
+    def _choose_mechanism(self) -> Mechanism | None:
+        """Return the mechanism named; None lets the rule choose once rows are there."""
+        mechanism = choose_object("mechanism", self.mechanism, choices=MECHANISMS)
+        if self.keep_data:
+            return mechanism
+        if mechanism is not None and mechanism.needs_rows:
+            raise InvalidInput(
+                f"mechanism={self.mechanism!r} needs the remaining rows; set "
+                "keep_data=True, or use 'newton'"
+            )
+        return Newton() if mechanism is None else mechanism
 
     def _release(self, after: PrivateModel) -> None:
         """Release the model after a request, and finish the request."""

@@ -29,7 +29,7 @@ from ..exceptions import InvalidInput, NotCertifiable, NotConverged
 from ..preprocessing.columns import Recipe
 from ..private_model.labels import Labels
 from ..promise.budget import Budget
-from ..removal import Jackknife, Mechanism, Newton, Rescaled, Retrain
+from ..removal import Jackknife, MatrixFree, Mechanism, Newton, Rescaled, Retrain
 
 Choice = TypeVar("Choice")
 
@@ -38,12 +38,15 @@ Choice = TypeVar("Choice")
 LARGE, BLAMED_COLUMNS = 100.0, 3
 ALPHA = 1e-3  # where neither alpha nor C is given
 
-MECHANISMS: Mapping[str, Mechanism] = MappingProxyType(
+# "auto" lets the rule of removal.choosing decide once the rows are known.
+MECHANISMS: Mapping[str, Mechanism | None] = MappingProxyType(
     {
+        "auto": None,
         "newton": Newton(),
         "jackknife": Jackknife(),
         "rescaled": Rescaled(),
         "retrain": Retrain(),
+        "matrix-free": MatrixFree(),
     }
 )
 BINARY_LOSSES: Mapping[str, Loss] = MappingProxyType(
@@ -192,7 +195,8 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
             f"{', '.join(map(repr, MECHANISMS))}, or a mechanism object such as "
             "Polish()",
             lambda value: isinstance(value, str) or _offers(value, Mechanism),
-            "How people are removed.",
+            "How people are removed. 'auto' keeps matrices while they are small and "
+            "goes without them, by passes over the rows, where a model is wide.",
         ),
         "budget": Parameter(
             "None or a Budget, such as Budget(epsilon=1, delta=1e-5, sigma=0.3)",

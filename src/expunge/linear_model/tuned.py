@@ -84,7 +84,7 @@ class TunedEstimator(Forgetful):
         ridge: float = 0.0,
         fit_intercept: bool = True,
         penalize_intercept: bool = False,
-        mechanism: str | Mechanism = "newton",
+        mechanism: str | Mechanism = "auto",
         budget: Budget | None = None,
         random_state: int | None = None,
         loss: str | Loss | None = None,

@@ -44,6 +44,7 @@ from ..private_model.model import (
 from ..promise.budget import Budget
 from ..removal import Mechanism, State
 from ..removal.lift import lift_state
+from ..removal.matrix_free import is_matrix_free
 from ..removal.summary import summarise
 from .balance import Balance, ClassSums, summarise_classes
 from .columns import Column, Recipe
@@ -403,6 +404,8 @@ def anchor_at(
     And, with balanced classes, the sums over each class.
     """
     if reference.plain and balance is None:
+        return answer, None
+    if is_matrix_free(agreement.mechanism):  # every request reads the rows again
         return answer, None
     outputs = agreement.objective.loss.outputs
     theta = reference.extend(answer.draft.theta.reshape(-1, outputs)).ravel()

@@ -46,7 +46,8 @@ from ..promise.noise import (
 )
 from ..promise.scope import Scope
 from ..promise.verification import Record, Release, Scored
-from ..removal import Mechanism, Newton
+from ..removal import Mechanism
+from ..removal.choosing import choose_mechanism, mechanism_name
 from .answers import (
     MEASURED,
     REFUSALS,
@@ -135,13 +136,16 @@ class PrivateModel(Private):
         budget: Budget | None = None,
         start: Vector | None = None,
     ) -> "PrivateModel":
-        """Fit the objective to the rows.
+        """Fit the objective to the rows, by the mechanism given or the rule's own.
 
         Raises NotCertifiable if the solver's error cannot be certified to be within
         the budget's tau, and InvalidInput if a row is longer than the budget allows.
         """
         clock = perf_counter()
-        mechanism = Newton() if mechanism is None else mechanism
+        name = mechanism_name(mechanism)
+        if mechanism is None:
+            mechanism = choose_mechanism(objective, rows)
+            name = f"{mechanism_name(mechanism)} (auto)"
         agreement = Agreement(objective, mechanism, budget, rows.total_weight)
         answer = fit_answer(agreement, rows, start=start)
         accountant = Accountant(budget).compose(Fitted(answer.draft.theta.size))
@@ -153,7 +157,7 @@ class PrivateModel(Private):
             n_removed=0,
             accountant=accountant,
             certified=accountant,
-            scope=Scope(mechanism=type(mechanism).__name__.lower()),
+            scope=Scope(mechanism=name),
         )
 
     def with_scope(self, scope: Scope) -> Self:

@@ -38,6 +38,7 @@ class MatrixFree:
     such a model can be certified without them.
     """
 
+    name: ClassVar[str] = "matrix-free"
     needs_rows: ClassVar[bool] = True
     matrix_free: ClassVar[bool] = True
 
