@@ -180,7 +180,15 @@ class Snapshot:
         """Return the snapshot after finishing its request."""
         if self.private is None or self.private.pending is None:
             return self
-        return self.keep(apply_pending(self.private))
+        private = apply_pending(self.private)
+        rows = private.training_rows
+        if rows is not None and rows.has_many_gaps:
+            private = private.compact()
+        return self.keep(private)
+
+    def compact(self) -> "Snapshot":
+        """Return the snapshot with its training rows gathered, without gaps."""
+        return self if self.private is None else self.keep(self.private.compact())
 
     def dump(self, arrays: Arrays) -> dict[str, Any]:
         """Return the private model as JSON data, without its rows and digests."""
@@ -343,11 +351,11 @@ def _find_places(model: AnyModel, removed: Rows) -> Index:
     """Return the positions of these rows among those kept, one for each row."""
     kept = model.training_rows
     assert kept is not None and model.digests is not None
-    key, alive = model.digests.key, np.flatnonzero(kept.alive)
+    key, alive = model.digests.key, kept.alive.tolist()
     places: dict[bytes, list[int]] = {}
-    there = digests(kept.rows.take(alive), key)
-    for place, digest in zip(alive.tolist(), there, strict=True):
-        places.setdefault(digest, []).append(place)
+    for place, digest in enumerate(digests(kept.rows, key)):
+        if alive[place]:
+            places.setdefault(digest, []).append(place)
     wanted = Counter(digests(removed, key))
     owners = {entry: [kept.owners[p] for p in places[entry]] for entry in wanted}
     share = share_by_person(wanted, owners)
