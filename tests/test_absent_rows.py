@@ -200,6 +200,8 @@ def test_model_goes_on_as_the_one_that_was_saved(
     kept = private_model(loaded).training_rows
     assert kept is not None
     assert sparse.issparse(kept.rows.X) == sparse.issparse(X)
+    if sparse.issparse(kept.rows.X):
+        assert kept.rows.X.indices.dtype == kept.rows.X.indptr.dtype == np.int32
 
 
 def test_labels_of_rows_that_are_gone_do_not_matter(rng: np.random.Generator) -> None:

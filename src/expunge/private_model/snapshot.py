@@ -351,12 +351,11 @@ def _find_places(model: AnyModel, removed: Rows) -> Index:
     """Return the positions of these rows among those kept, one for each row."""
     kept = model.training_rows
     assert kept is not None and model.digests is not None
-    key, alive = model.digests.key, kept.alive.tolist()
-    places: dict[bytes, list[int]] = {}
-    for place, digest in enumerate(digests(kept.rows, key)):
-        if alive[place]:
-            places.setdefault(digest, []).append(place)
+    key, counts = model.digests.key, model.digests.counts
     wanted = Counter(digests(removed, key))
+    places = _places_by_digest(kept, key, among=kept.find_similar(removed))
+    if any(len(places.get(entry, ())) < counts[entry] for entry in wanted):
+        places = _places_by_digest(kept, key, among=np.flatnonzero(kept.alive))
     owners = {entry: [kept.owners[p] for p in places[entry]] for entry in wanted}
     share = share_by_person(wanted, owners)
     gone: list[int] = []
@@ -368,6 +367,17 @@ def _find_places(model: AnyModel, removed: Rows) -> Index:
         else:
             gone += _require_meant(kept, equal, n_wanted=n_wanted, share=share)
     return np.array(gone, dtype=np.intp)
+
+
+def _places_by_digest(
+    kept: TrainingRows, key: bytes, *, among: Index
+) -> dict[bytes, list[int]]:
+    """Return the positions of equal rows under their digest, of the rows at some."""
+    places: dict[bytes, list[int]] = {}
+    there = digests(kept.rows.take(among), key)
+    for place, digest in zip(among.tolist(), there, strict=True):
+        places.setdefault(digest, []).append(place)
+    return places
 
 
 def _require_meant(
