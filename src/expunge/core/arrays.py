@@ -125,10 +125,15 @@ def row_squares(X: Design) -> Vector:
 
 
 def slice_rows(X: Design, part: slice) -> Design:
-    """Return consecutive rows of X, in the same memory."""
+    """Return consecutive rows of X, in the same memory.
+
+    SciPy adds up entries given twice in place: such a matrix is copied.
+    """
     if not sparse.issparse(X):
         rows: Matrix = X[part]
         return rows
+    if not X.has_canonical_format:
+        return X[part]
     begin, end, _ = part.indices(X.shape[0])
     pointers = X.indptr[begin : max(begin, end) + 1]
     view: csr_array[Any, tuple[int, int]] = csr_array((len(pointers) - 1, X.shape[1]))
@@ -136,6 +141,7 @@ def slice_rows(X: Design, part: slice) -> Design:
     entries = slice(pointers[0], pointers[-1])
     view.data, view.indices = X.data[entries], X.indices[entries]
     view.indptr = pointers - pointers[0]
+    view.has_canonical_format = True
     return view
 
 

@@ -22,7 +22,7 @@ column of ones. Its repr shows no data.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import isfinite, sqrt
 from numbers import Real
 from typing import Any, Literal, TypeAlias
@@ -37,6 +37,7 @@ from .arrays import (
     LARGEST,
     SMALLEST,
     Design,
+    Index,
     Matrix,
     Vector,
     require_magnitude,
@@ -45,7 +46,7 @@ from .arrays import (
     slice_rows,
 )
 from .losses import Loss
-from .packing import stored
+from .packing import NOT_STORED, stored
 from .penalties import Penalty
 
 
@@ -62,17 +63,23 @@ class Rows:
         Labels as the loss wants them.
     weight
         One non-negative weight a row.
+    absent
+        Positions in the arrays that hold no row, if there are any: their weight is
+        zero and they count for nothing. Removed rows leave them behind, so that a
+        request need not copy all others.
     """
 
     X: Design
     y: Vector
     weight: Vector
+    absent: Index | None = field(default=None, metadata=NOT_STORED)
 
     def __repr__(self) -> str:
-        return f"Rows({self.X.shape[0]} x {self.X.shape[1]})"
+        return f"Rows({len(self)} x {self.X.shape[1]})"
 
     def __len__(self) -> int:
-        return int(self.X.shape[0])
+        n_places = int(self.X.shape[0])
+        return n_places if self.absent is None else n_places - len(self.absent)
 
     @property
     def total_weight(self) -> float:
@@ -81,8 +88,16 @@ class Rows:
 
     def take(self, index: NDArray[Any] | slice) -> "Rows":
         """Return the rows at these positions (or where a mask is true)."""
+        assert self.absent is None, "gather first: positions are those of rows"
         X: Any = self.X[index]
         return Rows(X, self.y[index], self.weight[index])
+
+    def gather(self) -> "Rows":
+        """Return a copy of the rows, with nothing absent."""
+        keep = np.ones(self.X.shape[0], dtype=bool)
+        if self.absent is not None:
+            keep[self.absent] = False
+        return replace(self, absent=None).take(keep)
 
     def without(self, index: NDArray[Any]) -> "Rows":
         """Return all rows but those at these positions."""
@@ -91,8 +106,11 @@ class Rows:
         return self.take(keep)
 
     def blocks(self, size: int) -> Iterator["Rows"]:
-        """Yield consecutive blocks of at most ``size`` rows, in order, not copied."""
-        for begin in range(0, len(self), size):
+        """Yield consecutive blocks of at most ``size`` rows, in order, not copied.
+
+        In a block, what is absent is a row like others, with weight zero.
+        """
+        for begin in range(0, self.X.shape[0], size):
             part = slice(begin, begin + size)
             yield Rows(slice_rows(self.X, part), self.y[part], self.weight[part])
 

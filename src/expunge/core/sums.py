@@ -26,7 +26,8 @@ arrive and holds at most one partial sum for each level. Any engine that compute
 same terms therefore gets the same bits, in whatever order it computed them. The order
 of the additions *within* a block is that of BLAS.
 
-All sums are weighted and not normalised: callers divide by the W they mean.
+All sums are weighted and not normalised: callers divide by the W they mean. Places
+that hold no row (``Rows.absent``) have weight zero, and adding zeros rounds nothing.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -68,7 +69,7 @@ KINK_EDGES: Vector = np.concatenate([[0.0], np.geomspace(1e-8, 1e8, 127)])
 def block_sum(term: Callable[[Rows], Terms], rows: Rows) -> Terms:
     """Return the sum of ``term`` over blocks of rows, in the order stated above."""
     size = rows_in_a_block(rows)
-    if len(rows) <= size:
+    if rows.X.shape[0] <= size and rows.absent is None:
         return term(rows)
     return pairwise_sum(map(term, rows.blocks(size)))
 
@@ -132,7 +133,7 @@ def loss_slopes(loss: Loss, rows: Rows, *, theta: Vector) -> Vector:
             block, loss.slope(block.y, predict(loss, block, theta=theta))
         )
 
-    if len(rows) <= BLOCK_ROWS:  # most requests: a tuple less
+    if rows.X.shape[0] <= BLOCK_ROWS:  # most requests: a tuple less
         return slopes(rows)
     return block_sum(lambda block: (slopes(block),), rows)[0]
 
@@ -264,11 +265,17 @@ def column_sizes(rows: Rows) -> Vector:
 
 
 def largest_move(loss: Loss, rows: Rows, *, step: Vector) -> float:
-    """Return the largest norm by which the step moves a row's predictors."""
-    blocks = rows.blocks(rows_in_a_block(rows))
-    moves = (predict(loss, block, theta=step) for block in blocks)
-    norms = (row_norms(eta.reshape(len(eta), -1)) for eta in moves)
-    return max((float(np.max(norm, initial=0.0)) for norm in norms), default=0.0)
+    """Return the largest norm by which the step moves the predictors of a row.
+
+    Rows without weight do not count: nothing is summed over them.
+    """
+
+    def move(block: Rows) -> float:
+        eta = predict(loss, block, theta=step)
+        norms = row_norms(eta.reshape(len(eta), -1))
+        return float(np.max(norms[block.weight > 0.0], initial=0.0))
+
+    return max(map(move, rows.blocks(rows_in_a_block(rows))), default=0.0)
 
 
 def largest_moves(loss: Loss, rows: Rows, *, steps: Matrix) -> Vector:

@@ -277,7 +277,9 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         """Write release and private state into a folder; ``expunge.load`` reads it."""
         require_known(self)
         with write_lock(self):
-            save(finished_snapshot(self), path)
+            # This model goes on as the one in the file does, to the last bit.
+            self._snapshot = finished_snapshot(self).compact()
+            save(self._snapshot, path)
 
     @abstractmethod
     def to_sklearn(self) -> Any:

@@ -270,6 +270,7 @@ def loo_error(model: Forgetful) -> LooResult:
             "this model keeps no data (keep_data=False), and leave-one-out needs "
             "every row; fit with keep_data=True, or call leave_one_out(state, rows)"
         )
+    rows = rows.gather()
     summary = summarise(
         private.agreement.objective_for(rows), rows, theta=private.answer.draft.theta
     )

@@ -162,6 +162,7 @@ def plan_model(model: PrivateModel, options: PlanOptions | None = None) -> PlanR
             "a plan needs rows and a budget: set keep_data=True and budget=..., or "
             "call expunge.plan.plan with other rows"
         )
+    rows = rows.gather()
     return plan(
         model.agreement.objective_for(rows),
         rows,

@@ -159,14 +159,19 @@ class PipelineModel(PrivateModel):
             state = present.state.replace(weight=self.balance.total)
             present = replace(present, state=state)
         answer = anchor_answer(self.agreement, present, remaining=remaining)
-        raw = PrivateModel.remaining_rows(self)
+        raw = self.raw_rows()
         assert raw is not None
         return self._anchor(answer, raw)
 
     def remaining_rows(self, gone: Index = NO_ROWS) -> Rows | None:
         """Return the remaining rows but these, as the model sees them."""
-        raw = PrivateModel.remaining_rows(self, gone)
+        raw = self.raw_rows(gone)
         return None if raw is None else self.encode(raw)
+
+    def raw_rows(self, gone: Index = NO_ROWS) -> Rows | None:
+        """Return the remaining raw rows but these; preprocessing counts every one."""
+        raw = PrivateModel.remaining_rows(self, gone)
+        return None if raw is None else raw.gather()
 
     @property
     def public_parts(self) -> dict[str, Any]:
@@ -267,7 +272,7 @@ class PipelineModel(PrivateModel):
             return None
 
         def raw() -> Rows:
-            rows = PrivateModel.remaining_rows(self, gone)
+            rows = self.raw_rows(gone)
             assert rows is not None
             return rows
 

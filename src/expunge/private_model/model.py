@@ -21,7 +21,7 @@ out of them, and ``apply_pending`` does it once the new model counts.
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from time import perf_counter
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
@@ -218,7 +218,7 @@ class PrivateModel(Private):
             remaining = partial(require_rows, self, gone)
         clock = perf_counter()
         counted = count_request(self, len(removed), n_subjects=n_subjects)
-        rows = None if remaining is None else partial(counted._fetch, remaining)
+        rows = None if remaining is None else cache(partial(counted._fetch, remaining))
         try:
             answer = remove_rows(
                 self.agreement,
@@ -408,7 +408,7 @@ class PrivateModel(Private):
         return self.labels.after(removed, self.objective, kept=kept)
 
     def _fetch(self, remaining: Remaining) -> Rows:
-        """Return the remaining rows, after checking how many there are."""
+        """Return the remaining rows, read once a request, if their number is right."""
         rows = remaining() if callable(remaining) else remaining
         self._require_count(rows)
         return rows

@@ -180,7 +180,15 @@ class Snapshot:
         """Return the snapshot after finishing its request."""
         if self.private is None or self.private.pending is None:
             return self
-        return self.keep(apply_pending(self.private))
+        private = apply_pending(self.private)
+        rows = private.training_rows
+        if rows is not None and rows.has_many_gaps:
+            private = private.compact()
+        return self.keep(private)
+
+    def compact(self) -> "Snapshot":
+        """Return the snapshot with its training rows gathered, without gaps."""
+        return self if self.private is None else self.keep(self.private.compact())
 
     def dump(self, arrays: Arrays) -> dict[str, Any]:
         """Return the private model as JSON data, without its rows and digests."""
@@ -343,12 +351,11 @@ def _find_places(model: AnyModel, removed: Rows) -> Index:
     """Return the positions of these rows among those kept, one for each row."""
     kept = model.training_rows
     assert kept is not None and model.digests is not None
-    key, alive = model.digests.key, np.flatnonzero(kept.alive)
-    places: dict[bytes, list[int]] = {}
-    there = digests(kept.rows.take(alive), key)
-    for place, digest in zip(alive.tolist(), there, strict=True):
-        places.setdefault(digest, []).append(place)
+    key, counts = model.digests.key, model.digests.counts
     wanted = Counter(digests(removed, key))
+    places = _places_by_digest(kept, key, among=kept.find_similar(removed))
+    if any(len(places.get(entry, ())) < counts[entry] for entry in wanted):
+        places = _places_by_digest(kept, key, among=np.flatnonzero(kept.alive))
     owners = {entry: [kept.owners[p] for p in places[entry]] for entry in wanted}
     share = share_by_person(wanted, owners)
     gone: list[int] = []
@@ -360,6 +367,17 @@ def _find_places(model: AnyModel, removed: Rows) -> Index:
         else:
             gone += _require_meant(kept, equal, n_wanted=n_wanted, share=share)
     return np.array(gone, dtype=np.intp)
+
+
+def _places_by_digest(
+    kept: TrainingRows, key: bytes, *, among: Index
+) -> dict[bytes, list[int]]:
+    """Return the positions of equal rows under their digest, of the rows at some."""
+    places: dict[bytes, list[int]] = {}
+    there = digests(kept.rows.take(among), key)
+    for place, digest in zip(among.tolist(), there, strict=True):
+        places.setdefault(digest, []).append(place)
+    return places
 
 
 def _require_meant(

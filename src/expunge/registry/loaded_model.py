@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse import csr_array
 
-from ..core.arrays import Index, Private
+from ..core.arrays import Design, Index, Private
 from ..core.objective import Rows
 from ..core.packing import pack, unpack
 from ..exceptions import ScheduleExhausted, StoreFailed
@@ -26,7 +28,7 @@ from ..files.folder import (
     unframe_public,
 )
 from ..preprocessing import pipeline_model
-from ..private_model.model import Fetch, PrivateModel
+from ..private_model.model import NO_ROWS, Fetch, PrivateModel
 from ..private_model.snapshot import PublicModel, Snapshot
 from ..private_model.training_rows import TrainingRows
 from ..selection import tuned_model, tuned_pipeline
@@ -40,6 +42,8 @@ KINDS = (
     tuned_pipeline.TunedPipelineModel,
 )
 HASH_BYTES = 32
+# Arrays of a person's sparse rows that do not have one value for each row.
+ENTRIES = ("numbers", "columns", "width")
 
 ReadRows = Callable[[PageKeys], Iterable[bytes]]
 """From the page keys of a model, to the rows of each of its people."""
@@ -145,35 +149,9 @@ def make_fetch(read_rows: ReadRows, page_keys: PageKeys) -> Fetch:
     """Return how to get the remaining rows, under these keys."""
 
     def fetch(gone: Index) -> Rows:
-        rows, places = load_rows(read_rows(page_keys))
-        return rows.take(~np.isin(places, gone))
+        return load_rows(read_rows(page_keys), without=gone)[0]
 
     return fetch
-
-
-def dump_rows(rows: Rows, places: Index) -> bytes:
-    """Return rows with their places as bytes."""
-    arrays = {
-        "X": np.ascontiguousarray(rows.dense()),
-        "y": np.ascontiguousarray(rows.y),
-        "weight": np.ascontiguousarray(rows.weight),
-        "places": np.asarray(places, dtype=np.int64),
-    }
-    data: bytes = import_safetensors().save(arrays)
-    return data
-
-
-def load_rows(people: Iterable[bytes]) -> tuple[Rows, Index]:
-    """Return the rows of some people in the order of their places, and these."""
-    load = import_safetensors().load
-    parts = [load(data) for data in people]
-    places = np.concatenate([part["places"] for part in parts])
-    order = np.argsort(places)
-    X, y, weight = (
-        np.concatenate([part[name] for part in parts])[order]
-        for name in ("X", "y", "weight")
-    )
-    return Rows(X, y, weight), places[order]
 
 
 def dump_by_person(rows: Rows, owners: Sequence[str]) -> Iterator[tuple[str, bytes]]:
@@ -182,18 +160,135 @@ def dump_by_person(rows: Rows, owners: Sequence[str]) -> Iterator[tuple[str, byt
     for position, owner in enumerate(owners):
         places.setdefault(owner, []).append(position)
     for owner, theirs in places.items():
-        index = np.array(theirs, dtype=np.intp)
-        yield owner, dump_rows(rows.take(index), index)
+        yield owner, dump_rows(rows, np.array(theirs, dtype=np.intp))
+
+
+def dump_rows(rows: Rows, places: Index) -> bytes:
+    """Return the rows at these places as bytes, sparse ones by what they store."""
+    arrays = {
+        **_dump_design(rows.X, places),
+        "y": np.ascontiguousarray(rows.y[places]),
+        "weight": rows.weight[places],
+        "places": np.asarray(places, dtype=np.int64),
+    }
+    data: bytes = import_safetensors().save(arrays)
+    return data
+
+
+def load_rows(
+    people: Iterable[bytes], *, without: Index | None = None
+) -> tuple[Rows, Index]:
+    """Return the rows of some people in the order of their places, and these.
+
+    Parameters
+    ----------
+    people
+        The rows of each, joined to those before while they come from the store.
+    without
+        Places of rows to leave out.
+    """
+    load, joined = import_safetensors().load, _JoinedArrays()
+    gone = set() if without is None else set(without.tolist())
+    for data in people:
+        part = load(data)
+        if not gone.isdisjoint(part["places"].tolist()):
+            part = _leave_out(part, gone)
+        joined.append(part)
+    arrays = joined.arrays()
+    rows = Rows(_load_design(arrays), arrays["y"], arrays["weight"])
+    places = arrays["places"]
+    if (np.diff(places) > 0).all():
+        return rows, places
+    order = np.argsort(places)
+    return rows.take(order), places[order]
+
+
+class _JoinedArrays:
+    """Arrays of many parts, each name's joined to one while the parts are read."""
+
+    def __init__(self) -> None:
+        self._bytes: dict[str, bytearray] = {}
+        self._last: dict[str, NDArray[Any]] = {}
+
+    def append(self, part: dict[str, NDArray[Any]]) -> None:
+        """Add another part, with arrays of the same names."""
+        for name, array in part.items():
+            self._bytes.setdefault(name, bytearray()).extend(array.tobytes())
+        self._last = part
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays, in the memory where they were joined."""
+        return {
+            name: np.frombuffer(self._bytes[name], last.dtype).reshape(
+                -1, *last.shape[1:]
+            )
+            for name, last in self._last.items()
+        }
+
+
+def _dump_design(X: Design, places: Index) -> dict[str, NDArray[Any]]:
+    """Return some rows of a design by arrays that can be joined to those of others."""
+    if not sparse.issparse(X):
+        return {"X": np.ascontiguousarray(X[places])}
+    begins, ends = X.indptr[places], X.indptr[places + 1]
+    entries = [np.arange(*pair) for pair in zip(begins, ends, strict=True)]
+    where = np.concatenate([NO_ROWS, *entries])
+    return {
+        "numbers": X.data[where],
+        "columns": X.indices[where],
+        "lengths": np.asarray(ends - begins, dtype=np.int64),
+        "width": np.array([X.shape[1]], dtype=np.int64),
+    }
+
+
+def _load_design(arrays: dict[str, NDArray[Any]]) -> Design:
+    """Return the design of rows that were dumped, dense or sparse as they were."""
+    if "X" in arrays:
+        return arrays["X"]
+    numbers, columns, width = (arrays[n] for n in ("numbers", "columns", "width"))
+    return _make_csr(numbers, columns, lengths=arrays["lengths"], width=int(width[0]))
+
+
+def _make_csr(
+    numbers: NDArray[Any], columns: NDArray[Any], *, lengths: NDArray[Any], width: int
+) -> csr_array[Any, tuple[int, int]]:
+    """Return the sparse rows that have so many of the entries, each in its turn."""
+    pointers = np.concatenate([[0], np.cumsum(lengths)]).astype(columns.dtype)
+    return csr_array((numbers, columns, pointers), shape=(len(lengths), width))
+
+
+def _leave_out(
+    part: dict[str, NDArray[Any]], gone: set[int]
+) -> dict[str, NDArray[Any]]:
+    """Return a person's rows without those at some places."""
+    stay = np.array([place not in gone for place in part["places"].tolist()])
+    kept = {name: array[stay] for name, array in part.items() if name not in ENTRIES}
+    if "X" in part:
+        return kept
+    entries = np.repeat(stay, part["lengths"])
+    kept |= {name: part[name][entries] for name in ("numbers", "columns")}
+    return kept | {"width": part["width"]}
 
 
 def _place_rows(people: Iterable[bytes], n_places: int) -> TrainingRows:
     """Return the rows at their places, with nothing where rows were removed."""
     rows, places = load_rows(people)
-    X = np.zeros((n_places, rows.X.shape[1]))
     y = np.zeros((n_places, *rows.y.shape[1:]))
     weight = np.zeros(n_places)
-    X[places], y[places], weight[places] = rows.dense(), rows.y, rows.weight
+    y[places], weight[places] = rows.y, rows.weight
+    X = _place_design(rows.X, places, n_places=n_places)
     kept = TrainingRows(Rows(X, y, weight), [""] * n_places)
     kept.alive[:] = False
     kept.alive[places] = True
     return kept
+
+
+def _place_design(X: Design, places: Index, *, n_places: int) -> Design:
+    """Return a design with these rows at these places, and zeros at others."""
+    if not sparse.issparse(X):
+        dense = np.zeros((n_places, X.shape[1]))
+        dense[places] = X
+        return dense
+    lengths = np.zeros(n_places, dtype=np.int64)
+    lengths[places] = np.diff(X.indptr)
+    return _make_csr(X.data, X.indices, lengths=lengths, width=X.shape[1])

@@ -319,7 +319,7 @@ def _read_case(context: Context, name: str) -> "tuple[Case, Budget | None]":
     from ..audit import Case
 
     private = context.load_model(name).private
-    rows, agreement = require_rows(private), private.agreement
+    rows, agreement = require_rows(private).gather(), private.agreement
     first = np.array([0], dtype=np.intp)
     objective = agreement.objective_for(rows)
     return Case(objective, rows, first, agreement.mechanism), agreement.budget

@@ -26,7 +26,7 @@ from ..preprocessing.columns import Recipe
 from ..preprocessing.pipeline_model import PipelineModel, balance_of, learn
 from ..private_model.answers import Agreement, retrain_answer
 from ..private_model.labels import Labels, has_fewer_classes
-from ..private_model.model import PrivateModel, Remaining, with_fewer_classes
+from ..private_model.model import Remaining, with_fewer_classes
 from ..promise.noise import Noise
 from ..promise.radius import Radius
 from ..removal import Draft, Newton
@@ -80,7 +80,7 @@ class TunedPipelineModel(ChoosingModel, PipelineModel):
                 self, removed, gone=gone, n_subjects=n_subjects, spend=spend
             )
         else:
-            raw = PrivateModel.remaining_rows(model, gone)
+            raw = model.raw_rows(gone)
             assert raw is not None
             objective = model.rule.objectives[chosen]
             after = model.refit(objective, raw, n_subjects=n_subjects)
