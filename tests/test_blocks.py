@@ -13,9 +13,11 @@ import pytest
 from expunge import (
     L1,
     L2,
+    Budget,
     HalfSquared,
     Jackknife,
     Logistic,
+    LogisticRegression,
     Newton,
     Objective,
     OneVsRest,
@@ -34,6 +36,7 @@ from expunge.core.penalties import ElasticNet, GroupLasso, NuclearNorm, Penalty
 from expunge.core.prox import model_residual, scaled_prox
 from expunge.core.solver import scaled_kink
 from expunge.exceptions import NotPositiveDefinite
+from expunge.linear_model.snapshots import private_model
 from expunge.promise import radius
 from expunge.promise.radius import (
     best_radius,
@@ -389,3 +392,16 @@ def test_a_request_copies_no_block(monkeypatch: pytest.MonkeyPatch) -> None:
         state, draft = Newton().step(state, enough=1e-3)
         assert isinstance(draft, Draft)
         assert best_radius(state, draft, enough=1.0).value <= 1.0
+
+
+def test_a_request_beside_free_intercepts_is_solved_as_far_as_promised() -> None:
+    X, y = labelled("one_vs_rest", np.random.default_rng(5), 2000)
+    model = LogisticRegression(alpha=0.1, budget=Budget(sigma=1.0), keep_data=False)
+    model.fit(X, y).forget(X=X[:1], y=y[:1])
+    answer = private_model(model).answer
+    assert answer.radius.kind == "measured-local"
+    assert answer.draft.residual is not None  # left where the budget is content
+    assert 1e-12 < norm(answer.draft.residual)
+    kept = LogisticRegression(alpha=0.1, budget=Budget(sigma=1.0)).fit(X[1:], y[1:])
+    distance = norm(private_model(kept).answer.draft.theta - answer.draft.theta)
+    assert distance <= answer.radius.value <= 0.1

@@ -31,7 +31,7 @@ from ..exceptions import (
     NotPositiveDefinite,
 )
 from ..promise.budget import SOLVER_SHARE, Budget
-from ..promise.radius import Radius, best_radius, strong_convexity
+from ..promise.radius import Radius, best_radius, known_floor
 from ..removal import Draft, Mechanism, Newton, State, measure_gradient
 from ..removal.mechanisms import measure_weight, require_rows, rescale_model, retrain
 from ..removal.state import initial_state, keep_sums
@@ -186,7 +186,7 @@ def remove_rows(
     spend
         Overwrite the old state instead of copying it.
     """
-    mechanism, size = agreement.mechanism, before.state.anchor.size
+    mechanism, size = agreement.mechanism, before.state.block_size
     rows = None
     if mechanism.needs_rows and remaining is not None:
         rows = remaining()
@@ -208,7 +208,7 @@ def answer_removal(agreement: Agreement, state: State, *, rows: Rows | None) -> 
         return Answer(state, draft, radius, ("accepted",))
 
     # What stays unsolved takes a small share of the room, if there is room for it.
-    found = answer(state, SOLVER_SHARE * room * strong_convexity(state))
+    found = answer(state, SOLVER_SHARE * room * known_floor(state))
     if found.radius.value > room and found.draft.residual is not None:
         return answer(found.state, 0.0)
     return found

@@ -121,10 +121,14 @@ def quick_floor(state: State) -> float:
     return float(np.min(2.0 * product / (total + root))) / SAFETY
 
 
+def known_floor(state: State) -> float:
+    """Return a floor of the curvature that costs no factor: zero if there is none."""
+    return strong_convexity(state) or quick_floor(state)
+
+
 def _has_quick_floor(state: State) -> bool:
-    objective, hessian = state.objective, state.hessian
-    n_blocks = 1 if hessian is None else len(hessian.per_output)
-    return n_blocks > 1 and n_blocks == objective.n_free
+    n_blocks = 0 if state.hessian is None else len(state.hessian.per_output)
+    return 1 < n_blocks == state.objective.n_free
 
 
 def _smallest_eigenvalue(state: State, H: SymmetricMatrix) -> float:
