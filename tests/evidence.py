@@ -174,6 +174,10 @@ def _radii(state: State, draft: Draft, remaining: Rows) -> dict[str, float]:
         radii |= {
             "measured": measured_radius(state, blind),
             "measured-local": measured_local_radius(state, blind, row_norm=R),
+            "quick": measured_local_radius(state, blind, row_norm=R, quick=True),
+            "quick on rows": residual_local_radius(
+                state, draft, move=move, row_norm=R, quick=True
+            ),
             "two-step": two_step_radius(state, draft),
             "residual-local": residual_local_radius(
                 state, draft, move=move, row_norm=R

@@ -54,10 +54,12 @@ def test_sums_are_those_of_the_rows_that_are_left(
             strict=True,
         ):
             np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
-    for matrix in (sums.loss_hessian, sums.loss_slopes):
+    for pair in (
+        [sums.loss_hessian(loss, some, theta=theta).dense() for some in (rows, left)],
+        [sums.loss_slopes(loss, some, theta=theta) for some in (rows, left)],
+    ):
         np.testing.assert_allclose(
-            matrix(loss, rows, theta=theta),
-            matrix(loss, left, theta=theta),
+            *pair,
             rtol=1e-11,
             atol=1e-11,
         )

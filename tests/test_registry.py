@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import numpy as np
 import pytest
 
-from expunge import Budget, Newton, SoftmaxRegression
+from expunge import Budget, LogisticRegression, Newton, SoftmaxRegression
 from expunge.exceptions import (
     ExpungeError,
     InvalidInput,
@@ -360,14 +361,19 @@ class TestKindsOfModels:
             )
             require_consistent(registry)
 
-    def test_several_classes(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        ("kind", "n_matrices"), [(SoftmaxRegression, 9), (LogisticRegression, 3)]
+    )
+    def test_several_classes(self, kind: Any, n_matrices: int, tmp_path: Path) -> None:
         X, _, owners = data()
         y = np.array(["a", "b", "c"])[np.argmax(X[:, :3], axis=1)]
-        model = SoftmaxRegression(alpha=0.1, budget=replace(BUDGET, sigma=50.0))
+        model = kind(alpha=0.1, budget=replace(BUDGET, sigma=50.0))
         with Registry.create(tmp_path / "registry") as registry:
             registry.fit("three", model, X, y, subjects=owners)
             registry.forget(["person 3"])
             assert set(registry.model("three").predict(X)) <= {"a", "b", "c"}
+            hessian = private_model_of(registry, "three").answer.state.loss_hessian
+            assert hessian.n_numbers == n_matrices * (X.shape[1] + 1) ** 2
 
     def test_answers_that_need_the_rows_get_them(self, tmp_path: Path) -> None:
         """A narrow contract: polishing looks at all rows that are left."""

@@ -135,6 +135,7 @@ def radii(state: State, draft: Draft, left: Rows) -> Iterator[tuple[str, float]]
         R = state.scales.row_norm
         yield "measured", measured_radius(state, draft)
         yield "measured-local", measured_local_radius(state, draft, row_norm=R)
+        yield "quick", measured_local_radius(state, draft, row_norm=R, quick=True)
     seen = measure_gradient(state, draft, remaining=left)
     yield "best on rows", best_radius(state, seen, remaining=left).value
     yield "residual", residual_radius(state, seen)
@@ -144,4 +145,8 @@ def radii(state: State, draft: Draft, left: Rows) -> Iterator[tuple[str, float]]
         yield (
             "residual-local",
             residual_local_radius(state, seen, move=move, row_norm=R),
+        )
+        yield (
+            "quick on rows",
+            residual_local_radius(state, seen, move=move, row_norm=R, quick=True),
         )

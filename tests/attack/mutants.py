@@ -468,7 +468,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "shrink-the-third-order": Mutant(
         _scaled("promise.radius", "third_order_bound", 0.3), CORE
     ),
-    "shrink-the-moment": Mutant(_scaled("promise.radius", "moment_form", 0.4), CORE),
+    "shrink-the-moment": Mutant(_scaled("promise.radius", "moment_forms", 0.4), CORE),
     "drop-the-growth": Mutant(_constant("promise.radius", "growth", 0.0), CORE),
     "drop-the-exponential": Mutant(
         _constant("promise.radius", "half_exponential", 1.0), CORE

@@ -89,6 +89,15 @@ class Symmetric:
         return self.lower.diagonal()
 
     @property
+    def last_row(self) -> Vector:
+        """The last row, without folding recent rows in."""
+        base, recent, factor = self._parts
+        row: Vector = base[-1].copy()
+        if recent is not None:
+            row += factor * (recent[:, -1] @ recent)
+        return row
+
+    @property
     def n_numbers(self) -> int:
         """How many numbers are kept."""
         return int(self.lower.size)

@@ -235,7 +235,7 @@ class PipelineModel(PrivateModel):
         rows, sums = replace(self._with_current_labels(removed), X=e), self.class_sums
         weighed = rows if sums is None else sums.then.weigh(rows)
         try:
-            with threads_for(self.answer.state.anchor.size):
+            with threads_for(self.answer.state.block_size):
                 base = mechanism.update(self.answer.state, weighed, spend=spend)
                 present = base
                 if sums is not None:

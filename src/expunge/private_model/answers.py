@@ -39,7 +39,7 @@ from ..exceptions import (
     NotPositiveDefinite,
 )
 from ..promise.budget import SOLVER_SHARE, Budget
-from ..promise.radius import Radius, best_radius, strong_convexity
+from ..promise.radius import Radius, best_radius, known_floor
 from ..removal import Draft, Mechanism, Newton, State, measure_gradient
 from ..removal.matrix_free import (
     SMALLEST_GRADIENT,
@@ -212,7 +212,7 @@ def remove_rows(
     spend
         Overwrite the old state instead of copying it.
     """
-    mechanism, size = agreement.mechanism, before.state.anchor.size
+    mechanism, size = agreement.mechanism, before.state.block_size
     if is_matrix_free(mechanism):
         state = mechanism.update(before.state, removed)
         return answer_wide(agreement, state, remaining=remaining)
@@ -237,7 +237,7 @@ def answer_removal(agreement: Agreement, state: State, *, rows: Rows | None) -> 
         return Answer(state, draft, radius, ("accepted",))
 
     # What stays unsolved takes a small share of the room, if there is room for it.
-    found = answer(state, SOLVER_SHARE * room * strong_convexity(state))
+    found = answer(state, SOLVER_SHARE * room * known_floor(state))
     if found.radius.value > room and found.draft.residual is not None:
         return answer(found.state, 0.0)
     return found

@@ -47,7 +47,7 @@ from ..promise.noise import (
 from ..promise.scope import Scope
 from ..promise.verification import Record, Release, Scored
 from ..removal import Mechanism
-from ..removal.choosing import choose_mechanism, mechanism_name
+from ..removal.choosing import settle_mechanism
 from .answers import (
     MEASURED,
     REFUSALS,
@@ -142,21 +142,18 @@ class PrivateModel(Private):
         the budget's tau, and InvalidInput if a row is longer than the budget allows.
         """
         clock = perf_counter()
-        name = mechanism_name(mechanism)
-        if mechanism is None:
-            mechanism = choose_mechanism(objective, rows)
-            name = f"{mechanism_name(mechanism)} (auto)"
+        mechanism, name = settle_mechanism(mechanism, objective, rows=rows)
         agreement = Agreement(objective, mechanism, budget, rows.total_weight)
         answer = fit_answer(agreement, rows, start=start)
-        accountant = Accountant(budget).compose(Fitted(answer.draft.theta.size))
+        account = Accountant(budget).compose(Fitted(answer.draft.theta.size))
         return PrivateModel(
             agreement=agreement,
             answer=answer,
             seconds=perf_counter() - clock,
             n_samples=len(rows),
             n_removed=0,
-            accountant=accountant,
-            certified=accountant,
+            accountant=account,
+            certified=account,
             scope=Scope(mechanism=name),
         )
 
@@ -340,8 +337,7 @@ class PrivateModel(Private):
     def charge(self, n_releases: int) -> Self:
         """Return the model charged for releases that are not in its account.
 
-        It gets noise that none of them used. They supersede its own last release, so
-        that it can be released again.
+        It gets fresh noise. They supersede its own last release: it can release again.
         """
         account = self.accountant
         for _ in range(n_releases):

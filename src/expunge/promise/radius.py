@@ -22,6 +22,7 @@ in ``removal.state``.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import exp, expm1, inf, isfinite, sqrt
 from typing import Literal, TypeAlias
 
@@ -34,6 +35,7 @@ from ..core.arrays import (
     Private,
     Vector,
     norm,
+    row_norms,
 )
 from ..core.blocks import SymmetricMatrix
 from ..core.linalg import conjugate_gradients
@@ -62,10 +64,12 @@ SHARES = (0.98, 0.9, *(0.5**k for k in range(1, 40)))
 
 def strong_convexity(state: State) -> float:
     """Return mu_U = f mu: zero where nothing penalises some direction."""
-    objective = state.objective
-    if objective.n_free:
-        return 0.0
-    return max(0.0, state.scale - sum_error(state)) * objective.quadratic
+    return 0.0 if state.objective.n_free else _penalised_curvature(state)
+
+
+def _penalised_curvature(state: State) -> float:
+    """Return f mu from below: the curvature of the penalty where there is one."""
+    return max(0.0, state.scale - sum_error(state)) * state.objective.quadratic
 
 
 def curvature_floor(state: State) -> float:
@@ -94,6 +98,40 @@ def curvature_floor(state: State) -> float:
     return 0.0
 
 
+def quick_floor(state: State) -> float:
+    """Return a lower bound on the smallest eigenvalue of H_U in O(d k), or zero.
+
+    For several outputs that do not interact, each with a free intercept. Let (g, e) be
+    the intercept's column of an output's Hessian of the loss, and A = f mu. A sum of
+    squares is at least its part along one column, so that the output's block of H_U is
+    at least A |v|^2 + e (b + g.v / e)^2 for coefficients v and an intercept b. Of this,
+    eigenvalues are A and two of sum A + e + |g|^2/e and product A e, the smaller of
+    which falls with |g| and grows with e (docs/paper.md, "Independent outputs"). The
+    test of ``curvature_floor`` may find more, at a thousand times the work.
+    """
+    if not _has_quick_floor(state):
+        return 0.0
+    A, error = _penalised_curvature(state), hessian_error(state) + product_error(state)
+    columns = np.array([block.last_row for block in state.loss_hessian.blocks])
+    e = columns[:, -1] - error
+    g = row_norms(columns[:, :-1]) * SAFETY + error
+    if not (e > 0.0).all():
+        return 0.0
+    total, product = A + e + g * g / e, A * e
+    root = np.sqrt(np.maximum(total * total - 4.0 * product, 0.0))
+    return float(np.min(2.0 * product / (total + root))) / SAFETY
+
+
+def known_floor(state: State) -> float:
+    """Return a floor of the curvature that costs no factor: zero if there is none."""
+    return strong_convexity(state) or quick_floor(state)
+
+
+def _has_quick_floor(state: State) -> bool:
+    n_blocks = 0 if state.hessian is None else len(state.hessian.per_output)
+    return 1 < n_blocks == state.objective.n_free
+
+
 def _smallest_eigenvalue(state: State, H: SymmetricMatrix) -> float:
     """Return a guess at the smallest eigenvalue of H_U; nothing rests on it."""
     solve: Callable[[Vector], Vector]
@@ -115,9 +153,10 @@ def _smallest_eigenvalue(state: State, H: SymmetricMatrix) -> float:
 def third_order_bound(state: State, s: Vector) -> float:
     """Return a bound on |T(s)|, the gradient that the quadratic model misses.
 
-    (k3/2) s'K_U s for a Lipschitz curvature, summed over outputs; where it jumps by
-    J, J sum w |x|^2 (|s| - distance/|x|)_+ / W0 over the remaining rows. Both are about
-    the features that were summed, times kappa if the features have changed.
+    (k3/2) s'K_U s for a Lipschitz curvature, summed over outputs, or the root of a sum
+    of squares if they do not interact; where it jumps by J, J sum w |x|^2 (|s| -
+    distance/|x|)_+ / W0 over the remaining rows. All are about the features that were
+    summed, times kappa if the features have changed.
     """
     loss, lifted = state.objective.loss, state.lift(s)
     if loss.curvature_jump > 0.0:
@@ -132,19 +171,34 @@ def third_order_bound(state: State, s: Vector) -> float:
         return loss.curvature_jump * state.stretch * (mass + rounding * size) * SAFETY
     if loss.third_bound == 0.0:
         return 0.0
-    form = moment_form(state, lifted)
-    return 0.5 * loss.third_bound * form * form
+    forms = moment_forms(state, lifted)
+    return _root_of_squares(0.5 * loss.third_bound * forms * forms)
 
 
-def moment_form(state: State, s: Vector) -> float:
-    """Return sqrt(kappa s'K_U s), its rounding included, s a step as it was summed."""
+def moment_forms(state: State, s: Vector) -> Vector:
+    """Return sqrt(kappa s'K_U s), its rounding included, s a step as it was summed.
+
+    One for each output, or one for all of them together if they interact.
+    """
     assert state.moment is not None
     size, s = split_length(s)
-    outputs = s.reshape(-1, state.objective.loss.outputs).T
-    form = sum(float(output @ (state.moment @ output)) for output in outputs)
-    error = sum_error(state) * state.scales.moment
+    loss, parts = state.objective.loss, s.reshape(-1, state.objective.loss.outputs)
+    if loss.outputs == 1:
+        forms, shares = np.array([s @ (state.moment @ s)]), np.ones(1)
+    else:
+        forms = np.einsum("ac,ac->c", parts, state.moment @ parts)
+        shares = np.einsum("ac,ac->c", parts, parts)
+        if not loss.independent:
+            forms, shares = forms.sum(keepdims=True), np.ones(1)
+    error = sum_error(state) * state.scales.moment * shares
     error += (1.0 + state.scales.row_norm) * underflow_error(state)
-    return size * sqrt(state.stretch * (max(form, 0.0) + error))
+    found: Vector = size * np.sqrt(state.stretch * (np.maximum(forms, 0.0) + error))
+    return found
+
+
+def _root_of_squares(parts: Vector) -> float:
+    """Return the norm of bounds on the parts of a vector."""
+    return float(parts[0]) if parts.size == 1 else norm(parts)
 
 
 def hessian_form(state: State, s: Vector) -> float:
@@ -241,17 +295,24 @@ def measured_radius(state: State, draft: Draft) -> float:
     )
 
 
-def measured_local_radius(state: State, draft: Draft, *, row_norm: float) -> float:
-    """Return the local radius from q(s), for self-concordant losses."""
+def measured_local_radius(
+    state: State, draft: Draft, *, row_norm: float, quick: bool = False
+) -> float:
+    """Return the local radius from q(s), for self-concordant losses.
+
+    If ``quick``, by a floor of the curvature that needs no factor.
+    """
     concordance = state.objective.loss.self_concordance
     if not isfinite(concordance):
         return inf
     s, R = draft.theta - state.anchor, concordance * row_norm
-    b, floor = R * norm(state.lift(s)), curvature_floor(state)
+    b = R * norm(state.lift(s))
+    floor = quick_floor(state) if quick else curvature_floor(state)
     if floor <= 0.0:
         return inf
     rounding = residual_error(state, draft, s=s) / sqrt(floor)
-    pull = inverse_norm(state, residual(state, draft), floor=floor) + rounding
+    pull = _dual_norm(state, residual(state, draft), floor=floor, quick=quick)
+    pull += rounding
     missed = min(
         growth(b) * hessian_form(state, s), third_order_bound(state, s) / sqrt(floor)
     )
@@ -267,23 +328,24 @@ def residual_radius(state: State, draft: Draft) -> float:
 
 
 def residual_local_radius(
-    state: State, draft: Draft, *, move: float, row_norm: float
+    state: State, draft: Draft, *, move: float, row_norm: float, quick: bool = False
 ) -> float:
     """Return the local radius from r and the largest move of a predictor.
 
     ``move`` is how far the step from the anchor moves any remaining row's predictors,
-    as ``sums.largest_move`` computes it.
+    as ``sums.largest_move`` computes it; ``quick`` as above.
     """
     loss = state.objective.loss
     if draft.measured is None or not isfinite(loss.self_concordance):
         return inf
-    s, floor = draft.theta - state.anchor, curvature_floor(state)
+    s = draft.theta - state.anchor
+    floor = quick_floor(state) if quick else curvature_floor(state)
     if floor <= 0.0:
         return inf
     move = move + prediction_error(state, s) * row_norm
     b = loss.self_concordance * move * SAFETY
     rounding = gradient_error(state, draft, step=norm(s)) / sqrt(floor)
-    pull = inverse_norm(state, draft.measured, floor=floor) + rounding
+    pull = _dual_norm(state, draft.measured, floor=floor, quick=quick) + rounding
     decrement = half_exponential(b) * pull
     R = loss.self_concordance * row_norm
     return _local(decrement, R, floor=_floor_after(state, floor, b=b))
@@ -302,11 +364,12 @@ def two_step_radius(state: State, draft: Draft) -> float:
         return inf
     s2 = -approximate_solution(state, draft.measured)
     left = draft.measured + state.hessian_operator()(s2)
-    first = moment_form(state, draft.theta - state.anchor) if k3 else 0.0
-    second = moment_form(state, s2) if k3 else 0.0
-    size = norm(s2)
+    pull, size = norm(left), norm(s2)
     moved = norm(draft.theta - state.anchor)
-    pull = norm(left) + k3 * second * (first + 0.5 * second)
+    if k3:
+        first = moment_forms(state, draft.theta - state.anchor)
+        second = moment_forms(state, s2)
+        pull += _root_of_squares(k3 * second * (first + 0.5 * second))
     matrix = hessian_error(state) + product_error(state)
     pull += gradient_error(state, draft, step=moved) + matrix * size
     return size + _over(pull, floor)
@@ -351,6 +414,7 @@ def _bounds(
     state: State, draft: Draft, *, remaining: Rows | None, row_norm: float
 ) -> Iterator[tuple[RadiusKind, Callable[[], float]]]:
     """Yield the kinds that can be computed, from the cheapest to the dearest."""
+    quick = _has_quick_floor(state)
     yield "residual", lambda: residual_radius(state, draft)
     if state.curvature is not None and state.objective.n_free:
         yield (
@@ -359,18 +423,25 @@ def _bounds(
         )
     if state.moment is not None:
         yield "measured", lambda: measured_radius(state, draft)
-        yield (
-            "measured-local",
-            lambda: measured_local_radius(state, draft, row_norm=row_norm),
-        )
+        local = partial(measured_local_radius, state, draft, row_norm=row_norm)
+        if quick:
+            yield "measured-local", partial(local, quick=True)
+        yield "measured-local", local
         yield "two-step", lambda: two_step_radius(state, draft)
     if remaining is not None and state.hessian is not None and state.features is None:
         step = draft.theta - state.anchor
         move = largest_move(state.objective.loss, remaining, step=step)
-        yield (
-            "residual-local",
-            lambda: residual_local_radius(state, draft, move=move, row_norm=row_norm),
+        local = partial(
+            residual_local_radius, state, draft, move=move, row_norm=row_norm
         )
+        if quick:
+            yield "residual-local", partial(local, quick=True)
+        yield "residual-local", local
+
+
+def _dual_norm(state: State, v: Vector, *, floor: float, quick: bool) -> float:
+    """Return a bound on |v| in the norm of H_U^-1."""
+    return norm(v) / sqrt(floor) if quick else inverse_norm(state, v, floor=floor)
 
 
 def _measured_norm(state: State, draft: Draft) -> float:

@@ -47,11 +47,19 @@ def choose_mechanism(objective: Objective, rows: Rows) -> Mechanism:
     return Newton() if pays or not _can_certify(objective) else MatrixFree()
 
 
-def mechanism_name(mechanism: Mechanism | None) -> str:
-    """Return what certificates call a mechanism: "auto" where the rule chooses."""
-    if mechanism is None:
-        return "auto"
+def mechanism_name(mechanism: Mechanism) -> str:
+    """Return what certificates call a mechanism."""
     return str(getattr(mechanism, "name", type(mechanism).__name__.lower()))
+
+
+def settle_mechanism(
+    given: Mechanism | None, objective: Objective, *, rows: Rows
+) -> tuple[Mechanism, str]:
+    """Return the mechanism given, or the rule's own, and what certificates call it."""
+    if given is not None:
+        return given, mechanism_name(given)
+    chosen = choose_mechanism(objective, rows)
+    return chosen, f"{mechanism_name(chosen)} (auto)"
 
 
 def require_matrices(objective: Objective, n_columns: int) -> None:

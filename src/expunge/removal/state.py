@@ -169,6 +169,12 @@ class State(Private):
         return self.features.lift(s) + self.offset
 
     @property
+    def block_size(self) -> int:
+        """The size of a matrix, or of its blocks if the outputs do not interact."""
+        loss, size = self.objective.loss, self.anchor.size
+        return size // loss.outputs if loss.independent else size
+
+    @property
     def kept(self) -> float:
         """The share of the anchor's weight that remains."""
         return self.weight / self.anchor_weight

@@ -159,7 +159,7 @@ def _squared_norms(
     """Return a bound on x'H_A^-1 x for each row, zero where the row has no weight."""
     weighted = rows.weight > 0.0
     squares = rows.norms() ** 2 / floor * weighted
-    if state.objective.loss.outputs > 1:
+    if not state.objective.loss.independent:
         return squares  # one norm must serve all outputs of a row
     factor = hessian.cholesky()
     # The relative error of a solve by a Cholesky factor (Higham, 10.1).
