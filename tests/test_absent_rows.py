@@ -59,7 +59,8 @@ def test_sums_are_those_of_the_rows_that_are_left(
         [sums.loss_slopes(loss, some, theta=theta) for some in (rows, left)],
     ):
         np.testing.assert_allclose(
-            *pair,
+            pair[0],
+            pair[1],
             rtol=1e-11,
             atol=1e-11,
         )
