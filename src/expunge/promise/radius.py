@@ -175,30 +175,28 @@ def third_order_bound(state: State, s: Vector) -> float:
     return _root_of_squares(0.5 * loss.third_bound * forms * forms)
 
 
-def moment_forms(state: State, s: Vector) -> Vector:
+def moment_forms(state: State, s: Vector) -> float | Vector:
     """Return sqrt(kappa s'K_U s), its rounding included, s a step as it was summed.
 
-    One for each output, or one for all of them together if they interact.
+    One for each output, or a number for all of them together if they interact.
     """
     assert state.moment is not None
     size, s = split_length(s)
     loss, parts = state.objective.loss, s.reshape(-1, state.objective.loss.outputs)
-    if loss.outputs == 1:
-        forms, shares = np.array([s @ (state.moment @ s)]), np.ones(1)
-    else:
-        forms = np.einsum("ac,ac->c", parts, state.moment @ parts)
-        shares = np.einsum("ac,ac->c", parts, parts)
-        if not loss.independent:
-            forms, shares = forms.sum(keepdims=True), np.ones(1)
-    error = sum_error(state) * state.scales.moment * shares
-    error += (1.0 + state.scales.row_norm) * underflow_error(state)
-    found: Vector = size * np.sqrt(state.stretch * (np.maximum(forms, 0.0) + error))
+    error = sum_error(state) * state.scales.moment
+    lost = (1.0 + state.scales.row_norm) * underflow_error(state)
+    if loss.outputs == 1 or not loss.independent:
+        form = sum(float(part @ (state.moment @ part)) for part in parts.T)
+        return size * sqrt(state.stretch * (max(form, 0.0) + (error + lost)))
+    forms = np.maximum(np.einsum("ac,ac->c", parts, state.moment @ parts), 0.0)
+    forms += error * np.einsum("ac,ac->c", parts, parts) + lost
+    found: Vector = size * np.sqrt(state.stretch * forms)
     return found
 
 
-def _root_of_squares(parts: Vector) -> float:
-    """Return the norm of bounds on the parts of a vector."""
-    return float(parts[0]) if parts.size == 1 else norm(parts)
+def _root_of_squares(parts: float | Vector) -> float:
+    """Return the norm of bounds on the parts of a vector; a number is that already."""
+    return norm(parts) if isinstance(parts, np.ndarray) else parts
 
 
 def hessian_form(state: State, s: Vector) -> float:
