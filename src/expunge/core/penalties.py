@@ -81,8 +81,13 @@ def span(parts: Sequence[Matrix]) -> Matrix:
 
 
 def _join(present: NDArray[Any], excess: Vector) -> Index:
-    """Return which parts are in play: those present, and the worst that should be."""
+    """Return which parts are in play: those present, and the worst that should be.
+
+    At least one: a problem without coefficients is none.
+    """
     wanted = np.flatnonzero((excess > 0.0) & ~present)
+    if not wanted.size and not present.any():
+        wanted = np.argsort(-excess, kind="stable")[:1]
     most = max(NEWCOMERS, 2 * int(present.sum()))
     worst = wanted[np.argsort(-excess[wanted], kind="stable")[:most]]
     return np.union1d(np.flatnonzero(present), worst).astype(np.intp)
@@ -297,8 +302,6 @@ class GroupLasso(Penalty):
         (norms, weights), (steep, _) = self._norms(theta), self._norms(gradient)
         excess, codes = steep - weights, np.asarray(self.groups)
         joined = _join(norms > 0.0, excess)
-        if not joined.size:  # a penalty of no group is none
-            joined = np.array([int(np.argmax(excess))])
         columns = np.flatnonzero(np.isin(codes, joined))
         return WorkingSet(GroupLasso(np.searchsorted(joined, codes[columns])), columns)
 
