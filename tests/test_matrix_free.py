@@ -37,7 +37,7 @@ from expunge.exceptions import InvalidInput, NotCertifiable
 from expunge.linear_model.snapshots import private_model
 from expunge.private_model.model import PrivateModel
 from expunge.promise import local_radius
-from expunge.promise.local_radius import norm_by_form
+from expunge.promise.local_radius import form_floor, norm_by_form
 from expunge.removal import choosing, state_size
 from expunge.removal.choosing import choose_mechanism
 from tests.instances import LOSSES, labelled
@@ -112,9 +112,7 @@ def test_the_form_is_below_the_hessian(name: str, rng: np.random.Generator) -> N
         state
     )
     assert form is not None
-    trace = form.A + form.e * (1.0 + form.kappa**2)
-    root = np.sqrt(trace**2 - 4.0 * form.A * form.e)
-    floor = float(np.min(2.0 * form.A * form.e / (trace + root)))
+    floor = form_floor(form.A, e=form.e, kappa=form.kappa)
     smallest = float(np.linalg.eigvalsh(H.dense())[0])
     assert 0.0 < floor <= smallest
     for _ in range(50):

@@ -44,7 +44,12 @@ from ..core.packing import stored
 from ..core.sums import KINK_EDGES, largest_move
 from ..exceptions import NotPositiveDefinite
 from ..removal import Draft, State, residual
-from .local_radius import intercept_radius, local_distance
+from .local_radius import (
+    form_floor,
+    intercept_radius,
+    local_distance,
+    penalised_curvature,
+)
 from .rounding import (
     gradient_error,
     hessian_error,
@@ -64,12 +69,7 @@ SHARES = (0.98, 0.9, *(0.5**k for k in range(1, 40)))
 
 def strong_convexity(state: State) -> float:
     """Return mu_U = f mu: zero where nothing penalises some direction."""
-    return 0.0 if state.objective.n_free else _penalised_curvature(state)
-
-
-def _penalised_curvature(state: State) -> float:
-    """Return f mu from below: the curvature of the penalty where there is one."""
-    return max(0.0, state.scale - sum_error(state)) * state.objective.quadratic
+    return 0.0 if state.objective.n_free else penalised_curvature(state)
 
 
 def curvature_floor(state: State) -> float:
@@ -111,15 +111,13 @@ def quick_floor(state: State) -> float:
     """
     if not _has_quick_floor(state):
         return 0.0
-    A, error = _penalised_curvature(state), hessian_error(state) + product_error(state)
+    A, error = penalised_curvature(state), hessian_error(state) + product_error(state)
     columns = np.array([block.last_row for block in state.loss_hessian.blocks])
     e = columns[:, -1] - error
     g = row_norms(columns[:, :-1]) * SAFETY + error
     if not (e > 0.0).all():
         return 0.0
-    total, product = A + e + g * g / e, A * e
-    root = np.sqrt(np.maximum(total * total - 4.0 * product, 0.0))
-    return float(np.min(2.0 * product / (total + root))) / SAFETY
+    return form_floor(A, e=e, kappa=g / e * SAFETY)
 
 
 def known_floor(state: State) -> float:
