@@ -25,13 +25,14 @@ from math import isinf
 from ..core.arrays import Index, Private, Vector
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
-from ..core.solver import minimise, require_converged
+from ..core.solver import require_converged
 from ..core.sums import largest_hessian
 from ..exceptions import CannotRemove, ExpungeError, InvalidInput, NotConverged
 from ..private_model.answers import REFUSALS
 from ..removal import State
 from ..removal.state import initial_state, keep_sums
 from ..removal.summary import summarise
+from ..wide import solver as wide_solver
 from .choice import Choice, Chooser, ErrorInterval, Split, pool_intervals
 from .evaluate import (
     Evaluator,
@@ -374,7 +375,7 @@ def _settle_loo(
 
 def _solve_state(objective: Objective, rows: Rows, *, start: Vector | None) -> State:
     """Return the state at the minimiser on these rows, with its moment."""
-    solution = minimise(objective, rows, start=start)
+    solution = wide_solver.solve(objective, rows, start=start)
     require_converged(objective, rows, solution=solution)
     summary = summarise(
         objective, rows, theta=solution.theta, subgradient=solution.subgradient

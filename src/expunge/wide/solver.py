@@ -19,11 +19,20 @@ from scipy import sparse
 from ..core.arrays import Matrix, Private, Vector, norm
 from ..core.objective import Objective, Rows
 from ..core.penalties import WorkingSet, span
-from ..core.solver import Model, Stop, hessian_model, minimise
+from ..core.solver import (
+    TOLERANCE,
+    Model,
+    Solution,
+    Stop,
+    choose_start,
+    hessian_model,
+    minimise,
+)
 from .measurement import Measurement, measure
 from .newton_cg import WideSolution, minimise_by_products
 from .preconditioner import Near, ShortCut, make_preconditioner
 
+MANY = 1024  # parameters, beyond which steps by a Hessian cost more than passes
 MAX_ROUNDS = 40
 PATIENCE = 3  # rounds in a row that do not halve the residual
 
@@ -68,6 +77,27 @@ def minimise_wide(
             best, least = here, left
         n_steps += 1
     return WideSolution(best, short_cut, n_steps, 0)
+
+
+def solve(objective: Objective, rows: Rows, *, start: Vector | None = None) -> Solution:
+    """Return the minimiser, found by products where there are many parameters.
+
+    A Hessian of several outputs costs as much as hundreds of passes. What asks for one
+    afterwards computes it once, at the minimiser, and not at every step.
+    """
+    size = rows.X.shape[1] * objective.loss.outputs
+    if size <= MANY or not objective.smooth:
+        return minimise(objective, rows, start=start)
+    at = measure(objective, rows, theta=choose_start(objective, rows, start=start))
+    found = minimise_by_products(objective, rows, start=at, goal=0.5 * TOLERANCE)
+    if norm(found.at.gradient) > TOLERANCE:
+        return minimise(objective, rows, start=found.at.theta)
+    theta, gradient = found.at.theta, found.at.gradient
+    assert found.short_cut is not None
+    near = Near(theta, gradient, found.at.curvature)
+    # How far a step from here would lead, as for every solution.
+    step = norm(found.short_cut.advance(objective, near) - theta)
+    return Solution(theta, gradient, np.zeros(size), step, found.n_steps, 0)
 
 
 def residual_norm(objective: Objective, at: Measurement) -> float:
