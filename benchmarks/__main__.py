@@ -10,6 +10,7 @@ from threadpoolctl import threadpool_limits
 from . import (
     adult,
     audit,
+    classes,
     environment,
     many,
     noise,
@@ -37,6 +38,7 @@ BENCHMARKS: dict[str, Callable[[Path | None], Iterator[Section]]] = {
     "scaling": scaling.run,
     "noise": noise.run,
     "requests": requests.run,
+    "classes": classes.run,
     "radii": radii.run,
     "release": release.run,
     "audit": audit.run,
