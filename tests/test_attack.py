@@ -9,6 +9,7 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 
+from tests.attack import nuclear
 from tests.attack.__main__ import main
 from tests.attack.arithmetic import mean_and_deviation
 from tests.attack.judge import Checker, Tally
@@ -36,6 +37,7 @@ CASES = {
     "streams": 25,
     "adopted": 40,
     "lifted": 40,
+    "wide": 25,
     "pipelines-mean": 20,
     "pipelines-sum": 20,
     "tuned": 8,
@@ -93,6 +95,20 @@ class TestOracle:
         warm = minimise(aim, sample, start=start)
         assert max(cold.error, warm.error) < 1e-12
         assert warm.distance(cold.theta) <= cold.error + warm.error
+
+    def test_solves_a_problem_of_low_rank(self, rng: np.random.Generator) -> None:
+        X = np.sqrt(12.0) * np.linalg.qr(rng.standard_normal((12, 4)))[0]
+        y = X @ rng.standard_normal((4, 1)) * [1.0, -1.0, 2.0]
+        y += 0.1 * rng.standard_normal(y.shape)
+        aim = Aim(Loss("squared", 3), alpha=0.3, ridge=0.5, intercept=False)
+        found = nuclear.minimise(
+            aim, Sample(X, y, np.ones(12)), LONG(12.0), np.zeros(12)
+        )
+        U, s, V = np.linalg.svd(X.T @ y / 12.0, full_matrices=False)
+        exact = (U * np.maximum(s - 0.3, 0.0)) @ V / 1.5
+        assert np.linalg.matrix_rank(exact) == 1
+        assert found.distance(exact.ravel()) < 1e-14
+        assert found.error < 1e-15
 
     def test_does_not_judge_without_a_minimiser(self) -> None:
         X, y = np.arange(6.0)[:, None], np.ones(6)  # one class, a free intercept

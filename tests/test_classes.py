@@ -122,6 +122,19 @@ def test_a_learnt_class_goes_with_its_last_row(model: Any) -> None:
     np.testing.assert_array_equal(theta(ours), before)
 
 
+@pytest.mark.parametrize("mechanism", ["newton", "matrix-free"])
+@pytest.mark.parametrize("face", [LogisticRegression, SoftmaxRegression])
+@pytest.mark.parametrize("lost", CLASSES)
+def test_any_class_can_go(face: Any, mechanism: str, lost: str) -> None:
+    X, y, _ = patients()
+    model = face(alpha=1e-2, mechanism=mechanism)
+    own = ["of the class" if label == lost else "others" for label in y]
+    ours = clone(model).fit(X, y, subjects=own).forget(["of the class"])
+    theirs = clone(model).fit(X[y != lost], y[y != lost])
+    assert ours.classes_.tolist() == theirs.classes_.tolist()
+    assert near(theta(ours), theta(theirs), ours.record_)
+
+
 @pytest.mark.parametrize("model", MODELS, ids=repr)
 def test_a_model_with_fewer_classes_travels(model: Any, tmp_path: Path) -> None:
     X, y, people = patients()

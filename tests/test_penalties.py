@@ -50,3 +50,11 @@ def test_groups_must_cover_the_features(rng: np.random.Generator) -> None:
 def test_penalties_are_values() -> None:
     assert GroupLasso([0, 1]) == GroupLasso((0, 1))
     assert len({L1(), L1(), ElasticNet(0.5), ElasticNet(0.5)}) == 2
+
+
+@pytest.mark.parametrize("penalty", [L1(), ElasticNet(0.5), GroupLasso([0, 0, 1])])
+def test_a_small_problem_has_coefficients(penalty: Penalty) -> None:
+    at_rest = penalty.working_set(np.zeros((3, 1)), np.array([[0.1], [0.1], [0.3]]))
+    assert at_rest.columns.tolist() == [2]
+    at_work = penalty.working_set(np.eye(3)[:, :1], np.array([[0.1], [0.1], [9.0]]))
+    assert {0, 2} <= set(at_work.columns.tolist())

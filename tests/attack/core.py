@@ -46,6 +46,7 @@ OURS: dict[str, Callable[[Any], Any]] = {
     "logistic": lambda loss: Logistic(),
     "softmax": lambda loss: Multinomial(loss.outputs),
     "one-vs-rest": lambda loss: OneVsRest(loss.outputs),
+    "rest-squared": lambda loss: OneVsRest(loss.outputs, HalfSquared()),
     "squared": lambda loss: HalfSquared(outputs=loss.outputs),
     "huber": lambda loss: Huber(loss.threshold),
     "hinge": lambda loss: SquaredHinge(),

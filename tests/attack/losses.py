@@ -21,7 +21,8 @@ class Loss:
     Attributes
     ----------
     name
-        "logistic", "one-vs-rest", "softmax", "squared", "huber" or "hinge".
+        "logistic", "one-vs-rest", "softmax", "squared", "huber", "hinge", or
+        "rest-squared": squared distances of each class from the rest.
     outputs
         Predictors a row.
     threshold
@@ -36,18 +37,20 @@ class Loss:
     def concordance(self) -> float:
         """How fast curvature may change, relatively, per unit of the predictor."""
         known = {"logistic": 1.0, "one-vs-rest": 1.0, "softmax": sqrt(2.0)}
-        return 0.0 if self.name == "squared" else known.get(self.name, inf)
+        known |= {"squared": 0.0, "rest-squared": 0.0}
+        return known.get(self.name, inf)
 
     @property
     def largest_curvature(self) -> float:
         """A bound on the curvature."""
         known = {"squared": 1.0, "huber": 1.0, "hinge": 2.0, "softmax": 0.5}
+        known["rest-squared"] = 1.0
         return known.get(self.name, 0.25)
 
     def coded(self, y: Array) -> Array:
         """Return labels as (n, k): signs, indicators or targets."""
         y = np.asarray(y)
-        if self.name in ("one-vs-rest", "softmax"):
+        if self.name in ("one-vs-rest", "rest-squared", "softmax"):
             own = (y[:, None] == np.arange(self.outputs)).astype(float)
             return np.asarray(own if self.name == "softmax" else 2.0 * own - 1.0)
         return y.reshape(len(y), -1).astype(float)
@@ -63,7 +66,7 @@ class Loss:
             each = np.logaddexp(eta.dtype.type(0), -coded * eta)
         elif self.name == "hinge":
             each = np.maximum(0, 1 - coded * eta) ** 2
-        elif self.name == "squared":
+        elif self.name in ("squared", "rest-squared"):
             each = (eta - coded) ** 2 / 2
         else:
             error = np.abs(eta - coded)
@@ -80,7 +83,7 @@ class Loss:
         if self.name == "hinge":
             return np.asarray(-2 * coded * np.maximum(0, 1 - coded * eta))
         error = np.asarray(eta - coded)
-        if self.name == "squared":
+        if self.name in ("squared", "rest-squared"):
             return error
         bound = eta.dtype.type(self.threshold)
         return np.asarray(np.clip(error, -bound, bound))
@@ -97,7 +100,7 @@ class Loss:
             return np.asarray(
                 np.where(coded * eta < 1, eta.dtype.type(2), eta.dtype.type(0))
             )
-        if self.name == "squared":
+        if self.name in ("squared", "rest-squared"):
             return np.ones_like(eta)
         return np.asarray((np.abs(eta - coded) <= self.threshold).astype(eta.dtype))
 

@@ -293,8 +293,12 @@ class Point:
 
 def error_bound(point: Point) -> float:
     """Return a bound on the distance from a point to the minimiser."""
+    return distance_bound(point, point.size + point.rounding)
+
+
+def distance_bound(point: Point, pull: float) -> float:
+    """Return the bound for a residual of at most this length."""
     problem = point.problem
-    pull = point.size + point.rounding
     if not isfinite(pull):
         return inf
     everywhere = problem.quadratic if not problem.n_free else 0.0

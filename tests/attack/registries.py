@@ -117,7 +117,7 @@ class Site:
         aim, X = draws.aim(rng, draws.LOSSES, d), draws.design(rng, n, d)
         sample = Sample(X, draws.labels(rng, aim.loss, X), draws.weights(rng, n))
         task = Task(aim, sample, self.owners)
-        model = estimator(rng, task)
+        model = self.make_model(task)
         with self.checker.note_refusals() as refusal:
             if kind == "tuned":
                 model.fit(X, labels_of(task), self.owners.tolist())
@@ -125,6 +125,10 @@ class Site:
             self._fit(name, model, task)
         if not refusal:
             self.entries[name] = Entry(task, model.budget, kind == "plain")
+
+    def make_model(self, task: Task) -> Any:
+        """Return an estimator for a problem."""
+        return estimator(self.rng, task)
 
     def enter_adopted(self, name: str) -> None:
         """Fit a model that was adopted, with weights of its classes."""

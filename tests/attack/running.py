@@ -25,6 +25,7 @@ KINDS: Mapping[str, str] = {
     "streams": "streams",
     "adopted": "adopted",
     "lifted": "lifted",
+    "wide": "wide",
     "pipelines-mean": "pipelines:attack_mean",
     "pipelines-sum": "pipelines:attack_sum",
     "tuned": "tuned",

@@ -75,9 +75,13 @@ class Labels(Private):
         return 2.0 * codes - 1.0 if self.signed else codes
 
     def recode(self, y: Vector, loss: Loss) -> Vector:
-        """Return the labels of rows, coded for the present classes and their loss."""
+        """Return the labels of rows, coded for the present classes and their loss.
+
+        Where a row is absent its class may be gone: it gets any code that there is.
+        """
         signed, n_classes = loss.outputs == 1, len(self.codes)
-        if signed == self.signed and self.codes[-1] == n_classes - 1:
+        coded = signed == self.signed and self.codes[-1] == n_classes - 1
+        if coded and (signed or np.max(y, initial=0.0) < n_classes):
             return y
         codes = _codes(y)
         lookup = np.zeros(max(int(codes.max(initial=0)), int(self.codes[-1])) + 1)

@@ -85,6 +85,10 @@ class Tuning(Private):
     hessian_norms: tuple[HessianNorm, ...]
     choice: Choice
 
+    def start_of(self, chosen: int) -> Vector | None:
+        """Return where the model of a candidate on all rows starts."""
+        return self.full_fits[chosen].anchor
+
 
 @stored
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -101,6 +105,10 @@ class LooTuning(Private):
 
     full_fits: tuple[State, ...]
     choice: Choice
+
+    def start_of(self, chosen: int) -> Vector | None:
+        """Return where the model of a candidate on all rows starts."""
+        return self.full_fits[chosen].anchor
 
 
 def tune(

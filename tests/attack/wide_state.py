@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state of a model without matrices, computed a second time from its rows."""
+
+from math import isfinite
+
+import numpy as np
+
+from expunge.promise.rounding import gradient_error
+from expunge.removal import State
+from expunge.removal.matrix_free import stand_still
+from expunge.removal.state import state_size
+
+from .judge import Checker
+from .losses import Array
+from .oracle import LONG, Aim, Point, Problem, Sample
+
+UNIT = 2.0**-53
+
+
+def check_state(checker: Checker, state: State, aim: Aim, left: Sample) -> None:
+    """Compare the sums of a state with sums in extended precision over its rows."""
+    with np.errstate(all="ignore"):
+        _check_sums(checker, state, aim, left)
+    k, size = aim.loss.outputs, state.anchor.size
+    held = state_size(state)
+    checker.check(held <= 6 * size + k * k, f"a state of {held} for {size} parameters")
+    checker.check(state.n_rows == len(left.y), f"{state.n_rows} rows are counted")
+
+
+def _check_sums(checker: Checker, state: State, aim: Aim, left: Sample) -> None:
+    problem = Problem(aim, left, left.total)
+    point = Point(problem, state.anchor.astype(LONG))
+    weight = left.weight[left.weight > 0.0].astype(LONG) / LONG(state.anchor_weight)
+    X, lengths = point.X, problem.lengths
+    total = float(weight.sum())
+    gradient = (X.T @ (point.slopes * weight[:, None])).ravel()
+    allowed = gradient_error(state, stand_still(state), step=0.0)
+    off = _length(gradient - state.gradient)
+    checker.check(
+        off <= allowed, f"the gradient is off by {off:.3g}, claimed {allowed:.3g}"
+    )
+    slack = UNIT * _count(state)
+    checker.check(
+        abs(total - state.kept) <= slack, f"a share of {state.kept}, it is {total}"
+    )
+    squares = float(weight @ (lengths.astype(LONG) ** 2))
+    _check_bound(checker, state.scales.square_norm, squares, slack, "square_norm")
+    longest = float(lengths.max(initial=0.0))
+    _check_bound(checker, state.scales.row_norm, longest, slack, "row_norm")
+    if isfinite(state.gram_norm) and problem.n_free:
+        part = (X[:, :-1] * np.sqrt(weight)[:, None]).astype(float)
+        largest = float(np.linalg.norm(part, 2)) ** 2 if part.size else 0.0
+        _check_bound(checker, state.gram_norm, largest, 1e-12, "gram_norm")
+    if isfinite(aim.loss.concordance):
+        moved = slack * longest * _length(state.anchor.astype(LONG))
+        _check_curvature(checker, state, point, weight, slack + moved)
+
+
+def _check_curvature(
+    checker: Checker, state: State, point: Point, weight: Array, slack: float
+) -> None:
+    """Compare the curvature of the predictors and its mean row."""
+    problem = point.problem
+    curved = problem.loss.curvatures(point.coded, point.eta)
+    slack = 4.0 * slack * problem.k
+    assert state.curvature is not None
+    if curved.ndim == 3:
+        found = np.einsum("i,iab->ab", weight, curved)
+    else:
+        found = np.diag(weight @ curved)
+    off = float(np.abs(found - state.curvature).max())
+    checker.check(off <= slack, f"the curvature is off by {off:.3g} of {slack:.3g}")
+    if state.lever is None:
+        return
+    lever = point.X.T @ (curved * weight[:, None])
+    off = float(np.abs(lever - state.lever).max())
+    slack *= 1.0 + state.scales.row_norm
+    checker.check(off <= slack, f"the lever is off by {off:.3g} of {slack:.3g}")
+
+
+def _check_bound(
+    checker: Checker, claimed: float, true: float, slack: float, what: str
+) -> None:
+    said = f"{what} is {claimed:.6g}, it must be {true:.6g}"
+    checker.check(claimed * (1.0 + slack) >= true, said)
+
+
+def _count(state: State) -> float:
+    """Return how many roundings a sum may hold: generous, and no claim of anybody."""
+    return 4.0 * (3.0 * state.scales.n_rows + state.n_updates + state.anchor.size + 64)
+
+
+def _length(v: Array) -> float:
+    return float(np.sqrt((v**2).sum()))
