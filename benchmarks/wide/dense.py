@@ -71,11 +71,9 @@ def softmax_section(
     of = f": softmax, {name}, {worded}"
     loss = Multinomial(data.n_classes)
     objective = Objective(loss, L2(), alpha=ALPHA, intercept=intercept)
-    theirs = residual(
-        objective,
-        make_rows(objective, data),
-        parameters_of(outcome.fitted[SOFTMAX_RIVAL], intercept=intercept),
-    )
+    fitted = outcome.fitted[SOFTMAX_RIVAL]
+    theta = parameters_of(fitted, intercept=intercept)
+    theirs = residual(objective, make_rows(objective, data), theta)
     return Section(
         f"Softmax, {name}, {worded}",
         [timings_table(outcome.times, "ms"), facts_table({"ours": outcome})],
@@ -86,7 +84,8 @@ def softmax_section(
             Target(f"our fit / request{of}", outcome.fit.over(request), low=8.0),
         ],
         [
-            f"scikit-learn stops at a gradient of {number(theirs)}",
+            f"scikit-learn stops after {fitted.n_iter_[0]} iterations, at a gradient "
+            f"of {number(theirs)}",
             *common_notes(contest, outcome),
         ],
     )

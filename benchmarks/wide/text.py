@@ -168,8 +168,8 @@ def text_section(task: Task, data: Labelled, *, sizes: Sizes) -> Section:
         [timings_table(outcome.times, "ms"), facts_table({"ours": outcome})],
         list(text_targets(task, outcome)),
         [
-            f"{task.rival} stops at a gradient of {number(goal)}; {support} "
-            f"coefficients are not zero",
+            f"{task.rival} stops after {rival.n_iter_[0]} iterations, at a gradient of "
+            f"{number(goal)}; {support} of our coefficients are not zero",
             f"noise of sigma {SIGMA}; {contest.turns} turns of all fits and "
             f"{contest.requests} requests of one person each; processor seconds",
             *([LIBLINEAR_NOTE] if task.rival == LIBLINEAR else []),
