@@ -29,6 +29,7 @@ from . import (
 from .data import DataNotFound
 from .report import Section, Target, verdict
 from .timing import progress
+from .wide import run as wide
 
 BENCHMARKS: dict[str, Callable[[Path | None], Iterator[Section]]] = {
     "environment": lambda data_dir: iter(()),
@@ -48,6 +49,7 @@ BENCHMARKS: dict[str, Callable[[Path | None], Iterator[Section]]] = {
     "registry": registry.run,
     "many": many.run,
     "startup": startup.run,
+    "wide": wide.run,
 }
 
 
