@@ -25,7 +25,8 @@ from ..promise.capacity import (
     capacity_by_privacy,
     regularity_of,
 )
-from ..removal import Mechanism, Newton
+from ..removal import Mechanism
+from ..removal.choosing import settle_mechanism
 from .removals import (
     KINDS,
     ReleaseScore,
@@ -109,13 +110,13 @@ def plan(
     budget
         The budget to try.
     mechanism
-        Newton if not given. Mechanisms that look at the rows at each request are
+        The rule's own if not given. Mechanisms that look at the rows at each request are
         refused: for them there is nothing to plan.
     options
         How to plan.
     """
     options = PlanOptions() if options is None else options
-    mechanism = Newton() if mechanism is None else mechanism
+    mechanism, name = settle_mechanism(mechanism, objective, rows=rows)
     require_plannable(mechanism)
     if not options.public:
         warnings.warn(WARNING, PlanningLooksAtData, stacklevel=2)
@@ -136,7 +137,7 @@ def plan(
     size = model.answer.draft.theta.size
     return PlanReport(
         budget=budget,
-        mechanism=type(mechanism).__name__.lower(),
+        mechanism=name,
         n_samples=len(rows),
         n_parameters=size,
         allowed=budget.radius_budget(size) - budget.solver_error(size),
