@@ -110,8 +110,8 @@ def plan(
     budget
         The budget to try.
     mechanism
-        The rule's own if not given. Mechanisms that look at the rows at each request are
-        refused: for them there is nothing to plan.
+        The rule's own if not given. Mechanisms that look at the rows at each request
+        are refused: for them there is nothing to plan.
     options
         How to plan.
     """
