@@ -10,6 +10,7 @@ from threadpoolctl import threadpool_limits
 from . import (
     adult,
     audit,
+    classes,
     environment,
     many,
     noise,
@@ -28,6 +29,7 @@ from . import (
 from .data import DataNotFound
 from .report import Section, Target, verdict
 from .timing import progress
+from .wide import run as wide
 
 BENCHMARKS: dict[str, Callable[[Path | None], Iterator[Section]]] = {
     "environment": lambda data_dir: iter(()),
@@ -37,6 +39,7 @@ BENCHMARKS: dict[str, Callable[[Path | None], Iterator[Section]]] = {
     "scaling": scaling.run,
     "noise": noise.run,
     "requests": requests.run,
+    "classes": classes.run,
     "radii": radii.run,
     "release": release.run,
     "audit": audit.run,
@@ -46,6 +49,7 @@ BENCHMARKS: dict[str, Callable[[Path | None], Iterator[Section]]] = {
     "registry": registry.run,
     "many": many.run,
     "startup": startup.run,
+    "wide": wide.run,
 }
 
 

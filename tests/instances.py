@@ -19,6 +19,7 @@ from expunge import (
     Huber,
     Jackknife,
     Logistic,
+    MatrixFree,
     Multinomial,
     Newton,
     NuclearNorm,
@@ -86,6 +87,7 @@ MECHANISMS: dict[str, Mechanism] = {
     "rescaled": Rescaled(),
     "retrain": Retrain(),
     "polish": Polish(),
+    "matrix_free": MatrixFree(),
 }
 
 SCALINGS: tuple[Scaling, ...] = ("mean", "sum")

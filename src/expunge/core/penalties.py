@@ -70,6 +70,16 @@ class WorkingSet:
         return whole
 
 
+def span(parts: Sequence[Matrix]) -> Matrix:
+    """Return an orthonormal basis of what the columns of several matrices span."""
+    sized = [part / norm(part) for part in parts if part.any()]
+    if not sized:
+        return np.eye(len(parts[0]), 1)
+    with catch_lapack_errors():
+        basis, values, _ = np.linalg.svd(np.hstack(sized), full_matrices=False)
+    return basis[:, values > RANK_ROUNDING * values[0]]
+
+
 def _join(present: NDArray[Any], excess: Vector) -> Index:
     """Return which parts are in play: those present, and the worst that should be.
 
@@ -92,6 +102,8 @@ class Penalty(ABC):
     """Whether there is no kink."""
     separable: ClassVar[bool] = False
     """Whether shrink acts on each coefficient alone, with a step of its own."""
+    spans: ClassVar[bool] = False
+    """Whether it keeps the rank small, and not single coefficients at zero."""
 
     @property
     @abstractmethod
@@ -322,6 +334,8 @@ class GroupLasso(Penalty):
 class NuclearNorm(Penalty):
     """Sum of the singular values of the (n_features, outputs) matrix."""
 
+    spans: ClassVar[bool] = True
+
     @property
     def strong_convexity(self) -> float:
         """Zero: a norm is linear along rays."""
@@ -353,14 +367,8 @@ class NuclearNorm(Penalty):
         return spanned + clipped
 
     def working_set(self, theta: Matrix, gradient: Matrix) -> WorkingSet:
-        """Return the space of theta's columns, and where the gradient is above one."""
-        with catch_lapack_errors():
-            left, values, _ = np.linalg.svd(theta, full_matrices=False)
-            there = left[:, values > RANK_ROUNDING * values[0]]
-            beside = gradient - there @ (there.T @ gradient)
-            outer, _, _ = np.linalg.svd(beside, full_matrices=False)
-            basis, _ = np.linalg.qr(np.hstack([there, outer]))
-        return WorkingSet(self, np.arange(0), basis)
+        """Return the space that the columns of theta and of the gradient span."""
+        return WorkingSet(self, np.arange(0), span([theta, gradient]))
 
     def require_shape(self, n_features: int, outputs: int) -> None:
         """Raise InvalidInput for a single column, whose nuclear norm is its norm."""

@@ -62,7 +62,7 @@ from ..promise.noise import SECRET_BYTES, random_bytes
 from ..promise.scope import Scope
 from ..promise.verification import Record
 from ..removal import Mechanism, Newton
-from ..removal.choosing import require_matrices
+from ..removal.choosing import AUTO, require_matrices
 from .checks import check_request, read_table
 from .parameters import (
     MECHANISMS,
@@ -366,7 +366,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         scope = replace(scope, rows_kept=self.keep_data)
         kept = TrainingRows(prepared.own_rows(), owners) if self.keep_data else None
         return replace(
-            model.with_scope(scope),
+            self._name_mechanism(model).with_scope(scope),
             labels=prepared.labels,
             seed=self.random_state,
             training_rows=kept,
@@ -384,6 +384,13 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
                 "keep_data=True, or use 'newton'"
             )
         return Newton() if mechanism is None else mechanism
+
+    def _name_mechanism(self, model: PrivateModel) -> PrivateModel:
+        """Return the model with its mechanism named as the rule's, if it is."""
+        name = model.scope.mechanism
+        if self.mechanism != "auto" or name.endswith(AUTO):
+            return model
+        return replace(model, scope=replace(model.scope, mechanism=name + AUTO))
 
     def _release(self, after: PrivateModel) -> None:
         """Release the model after a request, and finish the request."""

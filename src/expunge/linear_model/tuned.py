@@ -30,6 +30,7 @@ from ..removal import Mechanism
 from ..removal.state import initial_state, keep_sums
 from ..removal.summary import summarise
 from ..selection.choice import Method, Rule, Split, grid
+from ..selection.fold_fits import tune_folds
 from ..selection.loo import LooResult, leave_one_out
 from ..selection.tuned_model import (
     choose_with_noise,
@@ -38,7 +39,7 @@ from ..selection.tuned_model import (
     make_tuned,
     sort_by_fold,
 )
-from ..selection.tuned_pipeline import make_tuned_pipeline, tune_folds
+from ..selection.tuned_pipeline import make_tuned_pipeline
 from .base import Forgetful
 from .estimators import LinearRegression, LogisticRegression
 from .parameters import MECHANISMS, Prepared, choose_object, penalty_of
@@ -187,7 +188,7 @@ class TunedEstimator(Forgetful):
             fit = partial(fit_pipeline, recipe=recipe)
             scope = recipe.state_in(scope)
         else:
-            start = models.full_fits[chosen].anchor
+            start = models.start_of(chosen)
         model = fit(
             rule.objectives[chosen],
             kept.rows,

@@ -51,7 +51,7 @@ from ..removal.mechanisms import measure_weight, require_rows, rescale_model, re
 from ..removal.state import initial_state, keep_sums
 from ..removal.summary import summarise, summarise_measured
 from ..wide.measurement import measure
-from ..wide.solver import minimise_wide
+from ..wide.solver import minimise_wide, solve
 
 POLISHING_STEPS = 3
 WIDE_STEPS = 6
@@ -171,7 +171,7 @@ def fit_answer(agreement: Agreement, rows: Rows, *, start: Vector | None) -> Ans
     if is_matrix_free(agreement.mechanism):
         answer = solve_wide(agreement, rows, start=start, decision="fitted")
     else:
-        solution = minimise(agreement.objective, rows, start=start)
+        solution = solve(agreement.objective, rows, start=start)
         require_converged(agreement.objective, rows, solution=solution)
         answer = _answer_at(agreement, rows, solution=solution, decision="fitted")
     return _require_within_tau(answer, agreement.budget)

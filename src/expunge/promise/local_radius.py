@@ -97,9 +97,7 @@ def intercept_radius(state: State, draft: Draft, *, row_norm: float) -> float:
     A, e, kappa = form.A, form.e, form.kappa
     pull = norm_by_form(form, draft.measured.reshape(-1, state.objective.loss.outputs))
     reach = sqrt(float(np.max((row_norm + kappa) ** 2 / A + 1.0 / e))) * SAFETY
-    trace = A + e * (1.0 + kappa**2)
-    floors = 2.0 * A * e / (trace + np.sqrt(np.maximum(trace**2 - 4.0 * A * e, 0.0)))
-    floor = float(np.min(floors)) / SAFETY
+    floor = form_floor(A, e=e, kappa=kappa)
     pull += gradient_error(state, draft, step=0.0) / sqrt(floor)
     way = local_distance(pull * SAFETY, concordance * reach)
     return way / sqrt(floor) * SAFETY
@@ -118,6 +116,16 @@ class Form(NamedTuple):
     K: Matrix | None
 
 
+def form_floor(A: float, *, e: Vector, kappa: Vector) -> float:
+    """Return the smallest eigenvalue of A |v|^2 + e |b + K v|^2, |K| <= kappa.
+
+    The smallest over several e and kappa.
+    """
+    trace, product = A + e * (1.0 + kappa**2), A * e
+    root = np.sqrt(np.maximum(trace**2 - 4.0 * product, 0.0))
+    return float(np.min(2.0 * product / (trace + root))) / SAFETY
+
+
 def norm_by_form(form: Form, gradient: Matrix) -> float:
     """Return the norm of a gradient (d, k) in the inverse of the form, from above."""
     slopes, free = gradient[:-1], gradient[-1]
@@ -128,8 +136,8 @@ def norm_by_form(form: Form, gradient: Matrix) -> float:
     return sqrt(along**2 / form.A + float(np.sum(free**2 / form.e))) * SAFETY
 
 
-def _penalised(state: State) -> float:
-    """Return A, from below."""
+def penalised_curvature(state: State) -> float:
+    """Return A = f mu, the curvature of what is penalised, from below."""
     return max(0.0, state.scale - sum_error(state)) * state.objective.quadratic
 
 
@@ -152,7 +160,7 @@ def _separate_forms(state: State) -> Form | None:
     kappa = np.sqrt(np.einsum("ij,ij->j", mean, mean)) * SAFETY
     # How far rounding may have moved a mean row.
     doubt = error * (2.0 + 2.0 * sqrt(state.scales.square_norm) + kappa) / e
-    A = _penalised(state) - float(np.max(e * doubt**2)) / SHARE
+    A = penalised_curvature(state) - float(np.max(e * doubt**2)) / SHARE
     return Form(A, (1.0 - SHARE) * e, kappa, mean) if A > 0.0 else None
 
 
@@ -166,7 +174,7 @@ def _softmax_form(state: State) -> Form | None:
         2.0 * k * (_curvature_error(state) + 4.0 * k * UNIT_ROUNDOFF * (1.0 + gauge))
     )
     e = float(np.linalg.eigvalsh(whole)[0]) - error
-    A = _penalised(state)
+    A = penalised_curvature(state)
     if not (e > 0.0 and A > 0.0):
         return None
     spread = min(state.scales.square_norm, state.gram_norm)

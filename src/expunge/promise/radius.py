@@ -44,7 +44,12 @@ from ..core.packing import stored
 from ..core.sums import KINK_EDGES, largest_move
 from ..exceptions import NotPositiveDefinite
 from ..removal import Draft, State, residual
-from .local_radius import intercept_radius, local_distance
+from .local_radius import (
+    form_floor,
+    intercept_radius,
+    local_distance,
+    penalised_curvature,
+)
 from .rounding import (
     gradient_error,
     hessian_error,
@@ -64,12 +69,7 @@ SHARES = (0.98, 0.9, *(0.5**k for k in range(1, 40)))
 
 def strong_convexity(state: State) -> float:
     """Return mu_U = f mu: zero where nothing penalises some direction."""
-    return 0.0 if state.objective.n_free else _penalised_curvature(state)
-
-
-def _penalised_curvature(state: State) -> float:
-    """Return f mu from below: the curvature of the penalty where there is one."""
-    return max(0.0, state.scale - sum_error(state)) * state.objective.quadratic
+    return 0.0 if state.objective.n_free else penalised_curvature(state)
 
 
 def curvature_floor(state: State) -> float:
@@ -111,15 +111,13 @@ def quick_floor(state: State) -> float:
     """
     if not _has_quick_floor(state):
         return 0.0
-    A, error = _penalised_curvature(state), hessian_error(state) + product_error(state)
+    A, error = penalised_curvature(state), hessian_error(state) + product_error(state)
     columns = np.array([block.last_row for block in state.loss_hessian.blocks])
     e = columns[:, -1] - error
     g = row_norms(columns[:, :-1]) * SAFETY + error
     if not (e > 0.0).all():
         return 0.0
-    total, product = A + e + g * g / e, A * e
-    root = np.sqrt(np.maximum(total * total - 4.0 * product, 0.0))
-    return float(np.min(2.0 * product / (total + root))) / SAFETY
+    return form_floor(A, e=e, kappa=g / e * SAFETY)
 
 
 def known_floor(state: State) -> float:
@@ -175,30 +173,28 @@ def third_order_bound(state: State, s: Vector) -> float:
     return _root_of_squares(0.5 * loss.third_bound * forms * forms)
 
 
-def moment_forms(state: State, s: Vector) -> Vector:
+def moment_forms(state: State, s: Vector) -> float | Vector:
     """Return sqrt(kappa s'K_U s), its rounding included, s a step as it was summed.
 
-    One for each output, or one for all of them together if they interact.
+    One for each output, or a number for all of them together if they interact.
     """
     assert state.moment is not None
     size, s = split_length(s)
     loss, parts = state.objective.loss, s.reshape(-1, state.objective.loss.outputs)
-    if loss.outputs == 1:
-        forms, shares = np.array([s @ (state.moment @ s)]), np.ones(1)
-    else:
-        forms = np.einsum("ac,ac->c", parts, state.moment @ parts)
-        shares = np.einsum("ac,ac->c", parts, parts)
-        if not loss.independent:
-            forms, shares = forms.sum(keepdims=True), np.ones(1)
-    error = sum_error(state) * state.scales.moment * shares
-    error += (1.0 + state.scales.row_norm) * underflow_error(state)
-    found: Vector = size * np.sqrt(state.stretch * (np.maximum(forms, 0.0) + error))
+    error = sum_error(state) * state.scales.moment
+    lost = (1.0 + state.scales.row_norm) * underflow_error(state)
+    if loss.outputs == 1 or not loss.independent:
+        form = sum(float(part @ (state.moment @ part)) for part in parts.T)
+        return size * sqrt(state.stretch * (max(form, 0.0) + (error + lost)))
+    forms = np.maximum(np.einsum("ac,ac->c", parts, state.moment @ parts), 0.0)
+    forms += error * np.einsum("ac,ac->c", parts, parts) + lost
+    found: Vector = size * np.sqrt(state.stretch * forms)
     return found
 
 
-def _root_of_squares(parts: Vector) -> float:
-    """Return the norm of bounds on the parts of a vector."""
-    return float(parts[0]) if parts.size == 1 else norm(parts)
+def _root_of_squares(parts: float | Vector) -> float:
+    """Return the norm of bounds on the parts of a vector; a number is that already."""
+    return norm(parts) if isinstance(parts, np.ndarray) else parts
 
 
 def hessian_form(state: State, s: Vector) -> float:

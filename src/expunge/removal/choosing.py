@@ -33,6 +33,7 @@ from .state import Mechanism
 SMALL_BLOCK, SMALL_STATE = 1024, 2**28
 LARGE_BLOCK, LARGE_STATE = 4096, 2**30
 LONG = 64
+AUTO = " (auto)"  # after the name of what the rule chose
 MATRICES = 2  # a state's Hessian and inverse; its moment is one block more
 
 
@@ -59,7 +60,7 @@ def settle_mechanism(
     if given is not None:
         return given, mechanism_name(given)
     chosen = choose_mechanism(objective, rows)
-    return chosen, f"{mechanism_name(chosen)} (auto)"
+    return chosen, mechanism_name(chosen) + AUTO
 
 
 def require_matrices(objective: Objective, n_columns: int) -> None:

@@ -23,7 +23,7 @@ from ..wide.measurement import Measurement, measure, overview
 from ..wide.preconditioner import Near, ShortCut
 from ..wide.solver import minimise_wide, residual_norm
 from .mechanisms import measure_weight, require_rows
-from .state import Draft, Mechanism, State, drop_gradient, initial_state
+from .state import Draft, Mechanism, State, drop_gradient, initial_state, succeed
 from .summary import Summary, summarise_measured
 
 SMALLEST_GRADIENT = 1e-9  # to which answers are solved where no budget says
@@ -49,7 +49,6 @@ class MatrixFree:
 
     def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
         """Subtract the rows' gradients and curvature."""
-        del spend  # there is nothing large to overwrite
         if not len(removed):
             return state
         lighter = drop_gradient(state, removed)
@@ -60,11 +59,12 @@ class MatrixFree:
             lever=state.lever is not None,
         )
         assert state.curvature is not None
-        return lighter.replace(
+        lighter = lighter.replace(
             n_updates=state.n_updates + 1,
             curvature=state.curvature - gone.curvature / state.anchor_weight,
             lever=_subtract(state.lever, gone.lever, weight=state.anchor_weight),
         )
+        return succeed(lighter, state, spend=spend)
 
     def step(
         self, state: State, remaining: Rows | None = None, *, enough: float = 0.0
@@ -89,7 +89,8 @@ def stand_still(state: State) -> Draft:
     """Return the anchor as the answer, with the gradient of the remaining rows."""
     gradient, scale = state.smooth_gradient, state.scale
     nearest = state.objective.nearest_subgradient(state.anchor, gradient / scale)
-    return Draft(state.anchor, scale * nearest, gradient + scale * nearest)
+    measured = gradient + scale * nearest
+    return Draft(state.anchor, scale * nearest, measured, measured)
 
 
 def _move(state: State, rows: Rows, *, goal: float) -> State:

@@ -60,6 +60,7 @@ from ..exceptions import (
     RowsRequired,
     Unsupported,
 )
+from ..wide.solver import solve
 from .newton import Newton
 from .state import (
     LEVERAGE_MARGIN,
@@ -291,10 +292,10 @@ def retrain(objective: Objective, rows: Rows, *, start: Vector | None) -> Soluti
     From the start given and, should that lead nowhere, from nothing.
     """
     try:
-        solution = minimise(objective, rows, start=start)
+        solution = solve(objective, rows, start=start)
         require_converged(objective, rows, solution=solution)
     except (NotConverged, NotPositiveDefinite):
-        solution = minimise(objective, rows)
+        solution = solve(objective, rows)
         require_converged(objective, rows, solution=solution)
     return solution
 

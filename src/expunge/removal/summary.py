@@ -22,10 +22,11 @@ from ..core.blocks import SymmetricMatrix, weighted_sum
 from ..core.linalg import Symmetric
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
-from ..core.solver import minimise, require_converged
+from ..core.solver import require_converged
 from ..core.sums import kink_masses, loss_hessian, norm_moment, norm_sums, row_sizes
 from ..exceptions import InvalidInput, Unsupported
 from ..wide.measurement import Measurement, measure
+from ..wide.solver import solve
 
 
 @stored
@@ -232,7 +233,7 @@ def _mean(parts: Sequence[Any], shares: Sequence[float]) -> Matrix:
 
 def learn(objective: Objective, rows: Rows, *, start: Vector | None = None) -> Summary:
     """Fit the objective to the rows and return the Summary at the minimiser."""
-    solution = minimise(objective, rows, start=start)
+    solution = solve(objective, rows, start=start)
     require_converged(objective, rows, solution=solution)
     return summarise(
         objective, rows, theta=solution.theta, subgradient=solution.subgradient

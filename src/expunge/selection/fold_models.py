@@ -25,7 +25,7 @@ from ..core.blocks import SymmetricFactor
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..core.prox import Minimum, anderson_mixture
-from ..core.solver import Model, minimise, require_converged
+from ..core.solver import Model, require_converged
 from ..core.sums import BLOCK_ROWS, curvature_rows_at_each, slopes_at_each
 from ..private_model.answers import REFUSALS
 from ..promise.rounding import gradient_error
@@ -41,6 +41,7 @@ from ..removal.state import (
     smooth_minimum,
 )
 from ..removal.summary import Summary, merge_summaries, summarise
+from ..wide import solver as wide_solver
 from .choice import ErrorInterval
 from .hessian_norm import DistanceBound
 
@@ -151,7 +152,7 @@ class SharedAnchor(Private):
 
 def solve(objective: Objective, rows: Rows, *, start: Vector | None) -> CandidateFit:
     """Return the fit anchored at the minimiser on these rows."""
-    solution = minimise(objective, rows, start=start)
+    solution = wide_solver.solve(objective, rows, start=start)
     require_converged(objective, rows, solution=solution)
     theta, subgradient = solution.theta, solution.subgradient
     summary = summarise(

@@ -25,13 +25,14 @@ from math import isinf
 from ..core.arrays import Index, Private, Vector
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
-from ..core.solver import minimise, require_converged
+from ..core.solver import require_converged
 from ..core.sums import largest_hessian
 from ..exceptions import CannotRemove, ExpungeError, InvalidInput, NotConverged
 from ..private_model.answers import REFUSALS
 from ..removal import State
 from ..removal.state import initial_state, keep_sums
 from ..removal.summary import summarise
+from ..wide import solver as wide_solver
 from .choice import Choice, Chooser, ErrorInterval, Split, pool_intervals
 from .evaluate import (
     Evaluator,
@@ -85,6 +86,10 @@ class Tuning(Private):
     hessian_norms: tuple[HessianNorm, ...]
     choice: Choice
 
+    def start_of(self, chosen: int) -> Vector | None:
+        """Return where the model of a candidate on all rows starts."""
+        return self.full_fits[chosen].anchor
+
 
 @stored
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -101,6 +106,10 @@ class LooTuning(Private):
 
     full_fits: tuple[State, ...]
     choice: Choice
+
+    def start_of(self, chosen: int) -> Vector | None:
+        """Return where the model of a candidate on all rows starts."""
+        return self.full_fits[chosen].anchor
 
 
 def tune(
@@ -366,7 +375,7 @@ def _settle_loo(
 
 def _solve_state(objective: Objective, rows: Rows, *, start: Vector | None) -> State:
     """Return the state at the minimiser on these rows, with its moment."""
-    solution = minimise(objective, rows, start=start)
+    solution = wide_solver.solve(objective, rows, start=start)
     require_converged(objective, rows, solution=solution)
     summary = summarise(
         objective, rows, theta=solution.theta, subgradient=solution.subgradient

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..core.arrays import Index
 from ..core.objective import Rows
 from ..core.packing import NOT_STORED, stored
-from ..exceptions import Unsupported
+from ..exceptions import CannotRemove, Unsupported
 from ..private_model.labels import has_fewer_classes
 from ..private_model.model import PrivateModel, Remaining, require_rows
 from ..private_model.training_rows import TrainingRows
@@ -25,10 +25,21 @@ from ..promise.accountant import Accountant
 from ..promise.budget import Budget
 from ..promise.noise import Noise, make_noise, noise_for, round_to_grid
 from ..promise.verification import Scored
+from ..removal.choosing import choose_mechanism
+from ..removal.matrix_free import is_matrix_free
 from .choice import Choice, Rule, Split, folds_of
-from .tune import LooTuning, Tuning, loo_retune, loo_tune, retune, tune
+from .fold_fits import ChosenByFolds, tune_folds
+from .tune import (
+    LooTuning,
+    Tuning,
+    loo_retune,
+    loo_tune,
+    require_training,
+    retune,
+    tune,
+)
 
-Models = Tuning | LooTuning
+Models = Tuning | LooTuning | ChosenByFolds
 
 
 class ChoosingModel:
@@ -134,7 +145,7 @@ class TunedModel(ChoosingModel, PrivateModel):
                 self.rule.objectives[chosen],
                 require_rows(self, gone),
                 n_subjects=n_subjects,
-                start=models.full_fits[chosen].anchor,
+                start=models.start_of(chosen),
             )
         chosen_model: Self = replace(after, labels=labels)._with_choice(models, chosen)
         return chosen_model
@@ -160,7 +171,7 @@ class TunedModel(ChoosingModel, PrivateModel):
             objectives[chosen],
             require_rows(new, gone),
             n_subjects=n_subjects,
-            start=models.full_fits[chosen].anchor,
+            start=models.start_of(chosen),
         )
         chosen_model: Self = after._with_choice(models, chosen)
         return chosen_model
@@ -179,6 +190,10 @@ class TunedModel(ChoosingModel, PrivateModel):
             rest = Split(split.rows.take(alive), bounds_among(alive, self.bounds))
             return fit_models(rule, rest)
         choose = rule.chooser(at_fit=False)
+        if isinstance(models, ChosenByFolds):
+            rest = split.without(gone)
+            require_training(rest, CannotRemove)
+            return tune_folds(rule, rest, choose=choose)
         if isinstance(models, LooTuning):
             return loo_retune(models, split, gone=gone, choose=choose)
         return retune(models, split, gone=gone, choose=choose)
@@ -204,6 +219,8 @@ def fit_models(
 ) -> Models:
     """Return every candidate's models, solved from the start, and the choice."""
     choose = rule.chooser(at_fit=True)
+    if is_matrix_free(choose_mechanism(rule.objectives[0], split.rows)):
+        return tune_folds(rule, split, choose=choose, tick=tick)
     if rule.n_folds is None:
         return loo_tune(rule.objectives, split, choose=choose, on_solved=tick)
     return tune(rule.objectives, split, choose=choose, on_solved=tick)

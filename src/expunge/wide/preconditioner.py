@@ -87,6 +87,15 @@ def make_preconditioner(
     return GramPreconditioner(np.maximum(values, 0.0), vectors, centre, largest)
 
 
+def _inverse(matrix: Matrix) -> Matrix:
+    """Return the inverse of a small matrix, bounded where it is flat."""
+    with catch_lapack_errors():
+        values, vectors = np.linalg.eigh(matrix)
+    values = np.maximum(values, 1e-12 * max(float(values[-1]), 1e-300))
+    inverse: Matrix = (vectors / values) @ vectors.T
+    return inverse
+
+
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class GramPreconditioner(Private):
     """(G kron M + q I)^-1 by the decompositions of both factors.
@@ -121,12 +130,10 @@ class GramPreconditioner(Private):
 
         if centre is None:
             return lambda v: solve(v.reshape(-1, len(curved))).ravel()
+        # The sum of the intercepts is pinned by the gauge alone where the loss does not
+        # feel it.
         gauge = 1.0 if objective.loss.shift_invariant else 0.0
-        ones = np.full(len(curved), 1.0 / len(curved))
-        intercepts = (U / curved) @ U.T
-        if gauge:  # the sum of the intercepts is pinned by the gauge alone
-            keep = np.eye(len(curved)) - ones
-            intercepts = keep @ intercepts @ keep + np.outer(ones, np.ones(len(curved)))
+        intercepts = _inverse(curvature + gauge / len(curved))
 
         def precondition(v: Vector) -> Vector:
             table = v.reshape(-1, len(curved))

@@ -18,12 +18,21 @@ from scipy import sparse
 
 from ..core.arrays import Matrix, Private, Vector, norm
 from ..core.objective import Objective, Rows
-from ..core.penalties import WorkingSet
-from ..core.solver import Model, Stop, hessian_model, minimise
+from ..core.penalties import WorkingSet, span
+from ..core.solver import (
+    TOLERANCE,
+    Model,
+    Solution,
+    Stop,
+    choose_start,
+    hessian_model,
+    minimise,
+)
 from .measurement import Measurement, measure
 from .newton_cg import WideSolution, minimise_by_products
-from .preconditioner import Near, ShortCut
+from .preconditioner import Near, ShortCut, make_preconditioner
 
+MANY = 1024  # parameters, beyond which steps by a Hessian cost more than passes
 MAX_ROUNDS = 40
 PATIENCE = 3  # rounds in a row that do not halve the residual
 
@@ -54,16 +63,41 @@ def minimise_wide(
         return minimise_by_products(
             objective, rows, start=start, goal=goal, preconditioner=known
         )
-    here, best, n_steps, stalled = start, start, 0, 0
+    here, before, best, n_steps, stalled = start, start, start, 0, 0
     least = residual_norm(objective, start)
     while least > goal and n_steps < MAX_ROUNDS and stalled < PATIENCE:
-        here, short_cut = _solve_small(objective, rows, here=here, goal=0.3 * goal)
+        small = _choose_small(objective, rows, here=here, before=before)
+        before = here
+        here, short_cut = _solve_small(
+            objective, rows, small=small, here=here, goal=0.3 * goal
+        )
         left = residual_norm(objective, here)
         stalled = 0 if left < 0.5 * least else stalled + 1
         if left < least:
             best, least = here, left
         n_steps += 1
     return WideSolution(best, short_cut, n_steps, 0)
+
+
+def solve(objective: Objective, rows: Rows, *, start: Vector | None = None) -> Solution:
+    """Return the minimiser, found by products where there are many parameters.
+
+    A Hessian of several outputs costs as much as hundreds of passes. What asks for one
+    afterwards computes it once, at the minimiser, and not at every step.
+    """
+    size = rows.X.shape[1] * objective.loss.outputs
+    if size <= MANY or not objective.smooth:
+        return minimise(objective, rows, start=start)
+    at = measure(objective, rows, theta=choose_start(objective, rows, start=start))
+    found = minimise_by_products(objective, rows, start=at, goal=0.5 * TOLERANCE)
+    if norm(found.at.gradient) > TOLERANCE:
+        return minimise(objective, rows, start=found.at.theta)
+    theta, gradient = found.at.theta, found.at.gradient
+    assert found.short_cut is not None
+    near = Near(theta, gradient, found.at.curvature)
+    # How far a step from here would lead, as for every solution.
+    step = norm(found.short_cut.advance(objective, near) - theta)
+    return Solution(theta, gradient, np.zeros(size), step, found.n_steps, 0)
 
 
 def residual_norm(objective: Objective, at: Measurement) -> float:
@@ -103,20 +137,47 @@ def extend(objective: Objective, small: WorkingSet, *, v: Vector, size: int) -> 
     return np.concatenate([table.ravel(), v[end:]])
 
 
+def _choose_small(
+    objective: Objective, rows: Rows, *, here: Measurement, before: Measurement
+) -> WorkingSet:
+    """Return the small problem that the next round solves.
+
+    A space is spanned by the coefficients, by the residual after the preconditioner,
+    and by the coefficients of the round before: with these three a sequence of small
+    problems converges like conjugate gradients (Knyazev, *Toward the optimal
+    preconditioned eigensolver*, SIAM J. Sci. Comput. 23, 2001).
+    """
+    theta, gradient = (_table(objective, v) for v in (here.theta, here.gradient))
+    if not objective.penalty.spans:
+        return objective.penalty.working_set(theta, gradient / objective.alpha)
+    made = make_preconditioner(objective, rows, hessian=here.hessian)
+    nearest = objective.nearest_subgradient(here.theta, here.gradient)
+    way = made.at(objective, here.curvature)(here.gradient + nearest)
+    parts = [theta, _table(objective, way), _table(objective, before.theta), gradient]
+    return WorkingSet(objective.penalty, np.arange(0), span(parts))
+
+
+def _table(objective: Objective, v: Vector) -> Matrix:
+    """Return the penalised part of a vector as a matrix of coefficients."""
+    return v[: v.size - objective.n_free].reshape(-1, objective.loss.outputs)
+
+
 def _solve_small(
-    objective: Objective, rows: Rows, *, here: Measurement, goal: float
+    objective: Objective,
+    rows: Rows,
+    *,
+    small: WorkingSet,
+    here: Measurement,
+    goal: float,
 ) -> tuple[Measurement, SupportStep]:
     """Return the minimiser over the coefficients that are in play, measured."""
-    end = here.theta.size - objective.n_free
-    theta, gradient = (
-        v[:end].reshape(-1, objective.loss.outputs) for v in (here.theta, here.gradient)
-    )
-    small = objective.penalty.working_set(theta, gradient / objective.alpha)
     inner = replace(objective, penalty=small.penalty)
     reduced = _reduce(rows, small, free=objective.n_free > 0)
     start = restrict(objective, small, v=here.theta)
     model = hessian_model(inner, reduced, theta=start).model
     solution = minimise(inner, reduced, start=start, chord=model, stop=Stop(at=goal))
+    if solution.n_hessians:  # the first one led too slowly: keep one from where it led
+        model = hessian_model(inner, reduced, theta=solution.theta).model
     found = extend(objective, small, v=solution.theta, size=here.theta.size)
     return measure(objective, rows, theta=found), SupportStep(small, model)
 

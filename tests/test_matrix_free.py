@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Removal without matrices: its radii, its rule, and what it keeps and reads."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import sparse
+
+from expunge import (
+    L1,
+    L2,
+    Budget,
+    ElasticNet,
+    GroupLasso,
+    HalfSquared,
+    LogisticRegression,
+    MatrixFree,
+    Multinomial,
+    Newton,
+    NuclearNorm,
+    Objective,
+    OneVsRest,
+    Rows,
+    SoftmaxRegression,
+    TunedClassifier,
+    load,
+    summarise,
+)
+from expunge.core.arrays import Index, norm
+from expunge.core.losses import Huber, Logistic, Loss
+from expunge.core.penalties import Penalty
+from expunge.core.solver import add_quadratic, minimise
+from expunge.core.sums import loss_hessian
+from expunge.exceptions import InvalidInput, NotCertifiable
+from expunge.linear_model.snapshots import private_model
+from expunge.private_model.model import PrivateModel
+from expunge.promise import local_radius
+from expunge.promise.local_radius import form_floor, norm_by_form
+from expunge.removal import choosing, state_size
+from expunge.removal.choosing import choose_mechanism
+from tests.instances import LOSSES, labelled
+
+FREE = ("logistic", "multinomial", "one_vs_rest", "half_squared", "multi_output")
+PENALTIES: tuple[Penalty, ...] = (
+    L2(),
+    L1(),
+    ElasticNet(0.4),
+    GroupLasso([0, 0, 1, 1, 2, 2]),
+    NuclearNorm(),
+)
+
+
+def _model(
+    name: str, *, penalty: Penalty | None = None, sigma: float = 0.1, seed: int = 0
+) -> tuple[PrivateModel, Rows]:
+    rng = np.random.default_rng(seed)
+    X, y = labelled(name, rng, 120)
+    objective = Objective(
+        LOSSES[name][0],
+        L2() if penalty is None else penalty,
+        alpha=10.0 ** rng.uniform(-3, -1),
+        ridge=0.0 if penalty is None or penalty.smooth else 0.01,
+        scaling="sum" if seed % 2 else "mean",
+        intercept=seed % 3 > 0,
+    )
+    rows = objective.rows(X, y, rng.integers(1, 4, size=120))
+    budget = Budget(sigma=sigma)
+    return PrivateModel.fit(
+        objective, rows, mechanism=MatrixFree(), budget=budget
+    ), rows
+
+
+def _forget(model: PrivateModel, rows: Rows, gone: Index) -> PrivateModel:
+    return model.forget(rows.take(gone), remaining=rows.without(gone))
+
+
+@pytest.mark.parametrize("sigma", [0.003, 0.3, 30.0])
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("name", FREE)
+def test_no_radius_is_below_the_true_error(name: str, seed: int, sigma: float) -> None:
+    outputs = LOSSES[name][0].outputs
+    for penalty in PENALTIES:
+        if isinstance(penalty, NuclearNorm) and outputs == 1:
+            continue
+        model, rows = _model(name, penalty=penalty, sigma=sigma, seed=seed)
+        gone = np.arange(0)
+        for place in (5, 17, 60):
+            gone = np.append(gone, place)
+            rest = rows.without(gone)
+            model = model.forget(rows.take(np.array([place])), remaining=rest)
+            objective = model.agreement.objective_for(rest)
+            answer = model.answer
+            target = minimise(objective, rest, start=answer.draft.theta).theta
+            error = norm(answer.draft.theta - target)
+            assert error <= answer.radius.value + 1e-12
+            assert answer.fits(model.budget)
+
+
+@pytest.mark.parametrize("name", ["logistic", "multinomial", "one_vs_rest"])
+def test_the_form_is_below_the_hessian(name: str, rng: np.random.Generator) -> None:
+    model, rows = _model(name, seed=1)
+    gone = np.arange(10)
+    model = _forget(model, rows, gone)
+    state, loss = model.answer.state, LOSSES[name][0]
+    rest = rows.without(gone)
+    hessian = loss_hessian(loss, rest, theta=state.anchor) / state.anchor_weight
+    H = add_quadratic(state.objective, hessian, scale=state.scale)
+    softmax = loss.shift_invariant
+    form = (local_radius._softmax_form if softmax else local_radius._separate_forms)(
+        state
+    )
+    assert form is not None
+    floor = form_floor(form.A, e=form.e, kappa=form.kappa)
+    smallest = float(np.linalg.eigvalsh(H.dense())[0])
+    assert 0.0 < floor <= smallest
+    for _ in range(50):
+        r = rng.normal(size=state.anchor.size)
+        true = float(np.sqrt(r @ np.linalg.solve(H.dense(), r)))
+        bound = norm_by_form(form, r.reshape(-1, loss.outputs))
+        assert true <= bound <= 20.0 * true
+    E = float(np.sqrt(np.max((6.0 + form.kappa) ** 2 / form.A + 1.0 / form.e)))
+    inverse = np.linalg.inv(H.dense())
+    for x in rest.dense()[np.linalg.norm(rest.dense(), axis=1) <= 6.0]:
+        row = np.kron(x[:, None], np.eye(loss.outputs))
+        assert np.linalg.eigvalsh(row.T @ inverse @ row)[-1] <= E * E
+
+
+def test_a_look_that_suffices_reads_no_row() -> None:
+    model, rows = _model("multinomial", sigma=30.0)
+    reads = []
+
+    def remaining() -> Rows:
+        reads.append(1)
+        return rows.without(np.array([3]))
+
+    after = model.forget(rows.take(np.array([3])), remaining=remaining)
+    assert after.answer.decisions == ("accepted",) and not reads
+    assert np.array_equal(after.answer.draft.theta, model.answer.draft.theta)
+    tight, rows = _model("multinomial", sigma=1e-4)
+    after = tight.forget(rows.take(np.array([3])), remaining=remaining)
+    assert after.answer.decisions[0].startswith("polished") and len(reads) == 1
+
+
+def test_the_gradient_stays_that_of_the_remaining_rows() -> None:
+    model, rows = _model("one_vs_rest", sigma=3.0, seed=2)
+    for place in range(40):
+        gone = np.arange(place + 1)
+        rest = rows.without(gone)
+        model = model.forget(rows.take(np.array([place])), remaining=rest)
+    state = model.answer.state
+    objective = state.objective.after(state.kept)
+    hand = MatrixFree().init(summarise(objective, rest, theta=state.anchor))
+    kept = state.weight / state.anchor_weight
+    np.testing.assert_allclose(state.gradient / kept, hand.gradient, atol=1e-13)
+    assert state.curvature is not None and hand.curvature is not None
+    np.testing.assert_allclose(state.curvature / kept, hand.curvature, atol=1e-13)
+    assert state.lever is not None and hand.lever is not None
+    np.testing.assert_allclose(state.lever / kept, hand.lever, atol=1e-13)
+
+
+def test_a_state_is_as_large_as_the_model() -> None:
+    for d in (50, 100, 200):
+        rng = np.random.default_rng(0)
+        objective = Objective(Multinomial(5), L2(), 0.1)
+        rows = objective.rows(rng.normal(size=(60, d)), rng.integers(0, 5, size=60))
+        model = PrivateModel.fit(objective, rows, mechanism=MatrixFree())
+        assert state_size(model.answer.state) <= 5 * 5 * d + 25
+
+
+def _shape(
+    n: int, d: int, loss: Loss, *, penalty: Penalty | None = None, dense: bool = True
+) -> tuple[Objective, Rows]:
+    """Return rows of this shape without the memory that they would take."""
+    objective = Objective(loss, L2() if penalty is None else penalty, 0.1)
+    X = sparse.csr_array((n, d))
+    if dense:
+        view = np.lib.stride_tricks.as_strided(np.zeros(1), (n, d), (0, 0))
+        return objective, Rows(view, np.zeros(n), np.ones(n))
+    return objective, Rows(X, np.zeros(n), np.ones(n))
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "loss", "dense", "newton"),
+    [
+        (20_000, 1_024, Logistic(), True, True),
+        (20_000, 1_025, Logistic(), True, False),
+        (64 * 1_025, 1_025, Logistic(), True, True),
+        (64 * 1_025, 1_025, Logistic(), False, False),
+        (10**6, 4_097, Logistic(), True, False),
+        (20_000, 384, Multinomial(10), True, False),
+        (20_000, 102, Multinomial(10), True, True),
+        (20_000, 384, OneVsRest(100), True, True),
+        (20_000, 768, OneVsRest(20), True, True),
+        (20_000, 768, OneVsRest(40), True, False),
+        (20_000, 768, HalfSquared(40), True, False),
+        (100_000, 50_000, Logistic(), False, False),
+    ],
+)
+def test_the_rule_is_as_stated(
+    n: int, d: int, loss: Loss, dense: bool, newton: bool
+) -> None:
+    objective, rows = _shape(n, d, loss, dense=dense)
+    expected = Newton() if newton else MatrixFree()
+    assert choose_mechanism(objective, rows) == expected
+
+
+def test_the_rule_keeps_to_matrices_where_nothing_else_certifies() -> None:
+    objective, rows = _shape(100, 2_000, Logistic(), penalty=L1())
+    assert choose_mechanism(objective, rows) == Newton()
+    flat = Objective(Huber(), L2(), 0.1, intercept=True)
+    assert choose_mechanism(flat, rows) == Newton()
+
+
+@pytest.fixture
+def wide(monkeypatch: pytest.MonkeyPatch) -> tuple[NDArray[np.float64], Index, Index]:
+    """Let ten columns count as wide; return rows, labels and people."""
+    monkeypatch.setattr(choosing, "SMALL_BLOCK", 10)
+    monkeypatch.setattr(choosing, "LONG", 10**9)
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(150, 12)) * (rng.random((150, 12)) < 0.5)
+    return X, rng.integers(0, 3, size=150), np.arange(150) // 2
+
+
+def test_estimators_go_without_matrices(
+    wide: tuple[NDArray[np.float64], Index, Index], tmp_path: Path
+) -> None:
+    X, y, people = wide
+    model = SoftmaxRegression(alpha=0.01, budget=Budget(sigma=0.2))
+    model.fit(sparse.csr_array(X), y, subjects=people)
+    assert model.certificate_.mechanism == "matrix-free (auto)"
+    model.forget([3])
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    private = private_model(again)
+    assert private.answer.state.short_cut is None
+    assert private.training_rows is not None
+    assert sparse.issparse(private.training_rows.rows.X)
+    for one in (model, again):
+        one.forget([9, 12])
+        answer, objective = private_model(one).answer, private_model(one).objective
+        left = ~np.isin(people, [3, 9, 12])
+        target = minimise(objective, objective.rows(X[left], y[left])).theta
+        assert norm(answer.draft.theta - target) <= answer.radius.value
+        assert one.certificate_.mechanism == "matrix-free (auto)"
+
+
+def test_tuning_goes_without_matrices(
+    wide: tuple[NDArray[np.float64], Index, Index],
+) -> None:
+    X, y, people = wide
+    model = TunedClassifier(
+        alphas=[1.0, 0.1, 0.01], folds=3, fold_key=b"k", budget=Budget(sigma=0.2)
+    )
+    model.fit(X, y > 0, subjects=people)
+    assert model.certificate_.mechanism == "matrix-free (auto)"
+    model.forget([3, 5])
+    left = ~np.isin(people, [3, 5])
+    again = TunedClassifier(
+        alphas=[1.0, 0.1, 0.01], folds=3, fold_key=b"k", budget=Budget(sigma=0.2)
+    ).fit(X[left], y[left] > 0, subjects=people[left])
+    assert model.alpha_ == again.alpha_
+    np.testing.assert_allclose(model.curve_.errors, again.curve_.errors, atol=1e-6)
+
+
+def test_rows_that_are_not_kept_call_for_matrices() -> None:
+    X = sparse.csr_array(np.eye(20, 30_000))
+    model = LogisticRegression(keep_data=False)
+    with pytest.raises(InvalidInput, match=r"keep_data=False with 30001 .* 7\.2 GB"):
+        model.fit(X, np.arange(20) % 2)
+    narrow = LogisticRegression(keep_data=False, mechanism="matrix-free")
+    with pytest.raises(InvalidInput, match="needs the remaining rows"):
+        narrow.fit(X[:, :3], np.arange(20) % 2)
+
+
+def test_a_penalty_without_curvature_cannot_be_certified(
+    wide: tuple[NDArray[np.float64], Index, Index],
+) -> None:
+    X, y, _ = wide
+    model = LogisticRegression(
+        l1_ratio=1.0, mechanism="matrix-free", budget=Budget(sigma=0.2)
+    )
+    with pytest.raises(NotCertifiable, match="ridge"):
+        model.fit(X, y > 0)
+    model.set_params(ridge=0.01).fit(X, y > 0)

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wide models: the solver by products, its preconditioners and the working sets."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from expunge import (
+    L1,
+    L2,
+    ElasticNet,
+    GroupLasso,
+    HalfSquared,
+    Logistic,
+    Multinomial,
+    NuclearNorm,
+    Objective,
+    OneVsRest,
+    Rows,
+)
+from expunge.core.arrays import norm
+from expunge.core.penalties import Penalty
+from expunge.core.solver import add_quadratic, minimise
+from expunge.core.sums import loss_gradient, loss_hessian, row_sizes
+from expunge.wide import newton_cg, preconditioner
+from expunge.wide.measurement import Measurement, measure
+from expunge.wide.newton_cg import minimise_by_products
+from expunge.wide.preconditioner import Near, make_preconditioner
+from expunge.wide.solver import minimise_wide, residual_norm
+from tests.instances import LOSSES, labelled
+
+SMOOTH = ("logistic", "half_squared", "multinomial", "multi_output", "one_vs_rest")
+KINKS: dict[str, Penalty] = {
+    "l1": L1(),
+    "elastic_net": ElasticNet(0.7),
+    "group_lasso": GroupLasso(np.arange(30) // 3),
+    "nuclear_norm": NuclearNorm(),
+}
+
+
+def _problem(
+    name: str, *, penalty: Penalty | None = None, intercept: bool = True
+) -> tuple[Objective, Rows]:
+    """Return a problem that is sparse, with weights, some of them zero."""
+    rng = np.random.default_rng(3)
+    X, y = labelled(name, rng, 300)
+    X[np.abs(X) < 0.4] = 0.0
+    objective = Objective(
+        LOSSES[name][0],
+        L2() if penalty is None else penalty,
+        alpha=0.02,
+        ridge=0.0 if penalty is None else 0.01,
+        intercept=intercept,
+    )
+    weight = rng.integers(0, 4, size=300)
+    return objective, objective.rows(sparse.csr_array(X), y, weight)
+
+
+def _start(objective: Objective, rows: Rows) -> Measurement:
+    size = rows.X.shape[1] * objective.loss.outputs
+    return measure(objective, rows, theta=np.zeros(size))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_one_pass_tells_what_several_would(name: str, rng: np.random.Generator) -> None:
+    objective, rows = _problem(name)
+    loss, total = objective.loss, rows.total_weight
+    theta = rng.normal(size=rows.X.shape[1] * loss.outputs)
+    at = measure(objective, rows, theta=theta)
+    value, slopes = loss_gradient(loss, rows, theta=theta)
+    assert at.value == pytest.approx(value / total + objective.penalty_value(theta))
+    np.testing.assert_allclose(at.loss_gradient, slopes / total, atol=1e-13)
+    quadratic = objective.quadratic_gradient(theta)
+    np.testing.assert_allclose(at.gradient, slopes / total + quadratic, atol=1e-13)
+    # Cauchy and Schwarz: never less than the sum of products it bounds.
+    slope, square, _, _ = row_sizes(loss, rows, theta=theta)
+    assert np.sqrt(at.steepness * square / total) >= slope / total - 1e-13
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_products_are_those_of_the_hessian(name: str, rng: np.random.Generator) -> None:
+    objective, rows = _problem(name)
+    theta = rng.normal(size=rows.X.shape[1] * objective.loss.outputs)
+    at, v = measure(objective, rows, theta=theta), rng.normal(size=theta.size)
+    dense = loss_hessian(objective.loss, rows, theta=theta).dense()
+    np.testing.assert_allclose(at.hessian @ v, dense @ v, atol=1e-10)
+    np.testing.assert_allclose(at.hessian.diagonal(), dense.diagonal(), atol=1e-10)
+    k = objective.loss.outputs
+    blocks = dense.reshape(len(theta) // k, k, -1, k)
+    # The last column is one for every row: its block is the sum of the curvatures.
+    total = at.curvature * rows.total_weight
+    np.testing.assert_allclose(total, blocks[-1, :, -1, :], atol=1e-10)
+    if at.lever is not None:
+        lever = np.einsum("jcc->jc", blocks[:, :, -1, :]) / rows.total_weight
+        np.testing.assert_allclose(at.lever, lever, atol=1e-12)
+
+
+@pytest.mark.parametrize("widest", [2048, 2], ids=["gram", "diagonal"])
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("name", SMOOTH)
+def test_products_find_the_minimiser(
+    name: str, intercept: bool, widest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preconditioner, "WIDEST_GRAM", widest)
+    objective, rows = _problem(name, intercept=intercept)
+    found = minimise_by_products(
+        objective, rows, start=_start(objective, rows), goal=1e-11
+    )
+    assert norm(found.at.gradient) <= 1e-11
+    expected = minimise(objective, rows).theta
+    np.testing.assert_allclose(found.at.theta, expected, atol=1e-8)
+
+
+def test_a_search_shortens_steps_that_overshoot() -> None:
+    # Far from the minimiser of nearly separable classes a full step goes too far.
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 5)) * 30.0
+    y = np.where(X[:, 0] > 0.0, 1.0, -1.0)
+    objective = Objective(Logistic(), L2(), 1e-6)
+    rows = objective.rows(X, y)
+    start = measure(objective, rows, theta=np.full(5, -3.0))
+    found = minimise_by_products(objective, rows, start=start, goal=1e-10)
+    assert norm(found.at.gradient) <= 1e-10
+    assert found.n_steps < newton_cg.MAX_STEPS
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_the_gram_preconditioner_inverts_what_is_curved_alike(
+    outputs: int, intercept: bool, rng: np.random.Generator
+) -> None:
+    # Squared loss: the Hessian is G kron I, with or without a free intercept.
+    objective = Objective(HalfSquared(outputs), L2(), 0.3, intercept=intercept)
+    X = rng.normal(size=(80, 4)) + 2.0
+    y = rng.normal(size=(80, outputs) if outputs > 1 else 80)
+    rows = objective.rows(X, y, rng.random(80))
+    at = _start(objective, rows)
+    made = make_preconditioner(objective, rows, hessian=at.hessian)
+    loss = loss_hessian(objective.loss, rows, theta=at.theta) / rows.total_weight
+    H, v = add_quadratic(objective, loss), rng.normal(size=at.theta.size)
+    np.testing.assert_allclose(made.at(objective, at.curvature)(H @ v), v, atol=1e-9)
+    # So one step of it is the minimiser.
+    near = Near(at.theta, at.gradient, at.curvature)
+    there = measure(objective, rows, theta=made.advance(objective, near))
+    assert norm(there.gradient) <= 1e-12
+
+
+@pytest.mark.parametrize("name", ["multinomial", "one_vs_rest"])
+def test_preconditioners_are_symmetric_and_positive(
+    name: str, rng: np.random.Generator
+) -> None:
+    objective, rows = _problem(name)
+    at = measure(
+        objective, rows, theta=rng.normal(size=_start(objective, rows).theta.size)
+    )
+    made = make_preconditioner(objective, rows, hessian=at.hessian)
+    solve = made.at(objective, at.curvature)
+    matrix = np.array([solve(unit) for unit in np.eye(at.theta.size)])
+    np.testing.assert_allclose(matrix, matrix.T, atol=1e-9 * np.abs(matrix).max())
+    assert np.linalg.eigvalsh(matrix).min() > 0.0
+
+
+def test_the_largest_eigenvalue_is_bounded_from_above(rng: np.random.Generator) -> None:
+    for intercept in (True, False):
+        objective = Objective(Multinomial(3), L2(), 0.1, intercept=intercept)
+        X = rng.normal(size=(50, 6)) + 1.0
+        rows = objective.rows(X, rng.integers(0, 3, size=50))
+        at = _start(objective, rows)
+        made = make_preconditioner(objective, rows, hessian=at.hessian)
+        true = np.linalg.eigvalsh(X.T @ X / 50)[-1]
+        assert true <= made.largest_eigenvalue <= 2.0 * true
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize(
+    ("loss", "kink"),
+    [
+        (loss, kink)
+        for loss in (Logistic(), Multinomial(3), OneVsRest(3))
+        for kink in KINKS
+        if loss.outputs > 1 or kink != "nuclear_norm"
+    ],
+    ids=str,
+)
+def test_the_working_set_finds_the_minimiser(
+    loss: Logistic | Multinomial | OneVsRest, kink: str, intercept: bool
+) -> None:
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(200, 30)) * (rng.random((200, 30)) < 0.3)
+    eta = X[:, :4] @ rng.normal(size=(4, loss.outputs)) * 3.0
+    if loss.outputs == 1:
+        y = np.where(eta[:, 0] + rng.logistic(size=200) > 0.0, 1.0, -1.0)
+    else:
+        y = np.argmax(eta + rng.gumbel(size=eta.shape), axis=1).astype(float)
+    objective = Objective(loss, KINKS[kink], 0.02, ridge=0.01, intercept=intercept)
+    rows = objective.rows(sparse.csr_array(X), y)
+    found = minimise_wide(objective, rows, start=_start(objective, rows), goal=1e-10)
+    assert residual_norm(objective, found.at) <= 1e-10
+    expected = minimise(objective, rows).theta
+    np.testing.assert_allclose(found.at.theta, expected, atol=1e-7)
+    # What led there leads on: a step from near the minimiser ends nearer.
+    assert found.short_cut is not None
+    end = expected.size - objective.n_free
+    near = found.at.theta.copy()
+    near[:end] *= 1.001
+    at = measure(objective, rows, theta=near)
+    step = found.short_cut.advance(objective, Near(near, at.gradient, at.curvature))
+    assert norm(step - expected) <= 0.1 * norm(near - expected)
+
+
+@pytest.mark.parametrize("kink", KINKS)
+def test_subgradients_are_valid_and_nearest(
+    kink: str, rng: np.random.Generator
+) -> None:
+    penalty = KINKS[kink]
+    theta = rng.normal(size=(30, 3))
+    theta[6:] = 0.0
+    if kink == "nuclear_norm":
+        theta = np.outer(rng.normal(size=30), rng.normal(size=3))
+    near = rng.normal(size=theta.shape) * 2.0
+    nu = penalty.subgradient(theta, near)
+    for _ in range(200):
+        other = theta + rng.normal(size=theta.shape) * 10.0 ** rng.uniform(-3, 1)
+        rise = penalty.kink(other) - penalty.kink(theta)
+        assert rise >= float(np.vdot(nu, other - theta)) - 1e-9
+    # A projection: the way on to ``near`` leaves the set of subgradients.
+    for share in (0.5, 1.0):
+        other = nu + share * (penalty.subgradient(theta, -near) - nu)
+        assert np.linalg.norm(nu - near) <= np.linalg.norm(other - near) + 1e-12
