@@ -45,34 +45,13 @@ def _change_state(change: Callable[[Any, Any], Any]) -> Callable[[], None]:
 
 def take_the_best_output() -> None:
     """Let the floor be that of the output that is held best."""
-    local = import_module(f"expunge.{LOCAL}")
-    real = local._separate_forms
+    real = import_module(f"expunge.{LOCAL}").form_floor
 
-    def forms(state: Any) -> Any:
-        found = real(state)
-        if found is None:
-            return None
-        trace = found.A + found.e * (1.0 + found.kappa**2)
-        root = np.sqrt(np.maximum(trace**2 - 4.0 * found.A * found.e, 0.0))
-        best = int(np.argmax(2.0 * found.A * found.e / (trace + root)))
-        same = np.full(len(found.e), best)
-        # The norm of the gradient is right; only the floor and the reach are not.
-        return BestOutput(found.A, found.e[same], found.kappa[same], found)
+    def floor(A: float, *, e: Any, kappa: Any) -> float:
+        pairs = zip(e, kappa, strict=True)
+        return max(float(real(A, e=one, kappa=its)) for one, its in pairs)
 
-    def norm_by_form(form: Any, gradient: Any) -> float:
-        right = form.right if isinstance(form, BestOutput) else form
-        return float(measure(right, gradient))
-
-    measure = local.norm_by_form
-    put(LOCAL, "norm_by_form", norm_by_form)
-    put(LOCAL, "_separate_forms", forms)
-
-
-class BestOutput:
-    """A form with all outputs held as the best one is."""
-
-    def __init__(self, A: float, e: Any, kappa: Any, right: Any) -> None:
-        self.A, self.e, self.kappa, self.right = A, e, kappa, right
+    put(LOCAL, "form_floor", floor)
 
 
 def drop_the_gauge() -> None:
@@ -85,8 +64,8 @@ def drop_the_gauge() -> None:
     def form(state: Any) -> Any:
         return None if np.linalg.eigvalsh(state.curvature)[0] < 1e-14 else real(state)
 
-    real = import_module(f"expunge.{LOCAL}")._softmax_form
-    put(LOCAL, "_softmax_form", form)
+    real = import_module(f"expunge.{LOCAL}")._joint_form
+    put(LOCAL, "_joint_form", form)
 
 
 def take_it_for_a_parabola() -> None:
@@ -105,12 +84,12 @@ def ignore_free_intercepts() -> None:
     put(
         "promise.radius",
         "strong_convexity",
-        import_module("expunge.promise.radius")._penalised_curvature,
+        import_module(f"expunge.{LOCAL}").penalised_curvature,
     )
 
 
 no_lever_arm = _change_form(
-    "_softmax_form", lambda found, state: found._replace(kappa=0.0 * found.kappa)
+    "_joint_form", lambda found, state: found._replace(kappa=0.0 * found.kappa)
 )
 """Let kappa be zero: the intercepts do not move with the coefficients."""
 no_mean_row = _change_form(
@@ -127,7 +106,7 @@ def short_spread() -> None:
         width = state.anchor.size // len(state.curvature)
         return found._replace(kappa=found.kappa / np.sqrt(width))
 
-    _change_form("_softmax_form", change)()
+    _change_form("_joint_form", change)()
 
 
 keep_the_gradient = _change_state(
