@@ -57,6 +57,10 @@ QUICK = (
     "leave-the-offset-out",
     "add-up-the-stretch",
     "stretch-nothing",
+    "ignore-free-intercepts",
+    "no-mean-row",
+    "keep-the-lever",
+    "choose-any-subgradient",
 )
 
 

@@ -108,7 +108,7 @@ def test_the_form_is_below_the_hessian(name: str, rng: np.random.Generator) -> N
     hessian = loss_hessian(loss, rest, theta=state.anchor) / state.anchor_weight
     H = add_quadratic(state.objective, hessian, scale=state.scale)
     softmax = loss.shift_invariant
-    form = (local_radius._softmax_form if softmax else local_radius._separate_forms)(
+    form = (local_radius._joint_form if softmax else local_radius._separate_forms)(
         state
     )
     assert form is not None

@@ -22,6 +22,7 @@ from sklearn.base import clone
 
 from . import draws
 from . import preprocessing_mutants as preprocessing
+from . import wide_mutants as wide
 from .judge import Tally
 from .replacing import put
 from .running import attack_of, case
@@ -455,6 +456,7 @@ def repeat_seeded_noise() -> None:
 CORE = ("core",)
 PIPELINES = ("pipelines-mean", "pipelines-sum")
 CLAIMS = ("claims",)
+WIDE = ("wide",)
 LABELS = "private_model.labels:Labels"
 FORGETFUL = "linear_model.base:Forgetful"
 
@@ -493,6 +495,23 @@ MUTANTS: Mapping[str, Mutant] = {
     "keep-the-old-pull": Mutant(preprocessing.keep_the_old_pull, PIPELINES),
     "drop-no-category": Mutant(preprocessing.drop_no_category, PIPELINES),
     "keep-the-balance": Mutant(preprocessing.keep_the_balance, PIPELINES),
+    "take-the-best-output": Mutant(wide.take_the_best_output, WIDE),
+    "drop-the-gauge": Mutant(wide.drop_the_gauge, WIDE),
+    "take-it-for-a-parabola": Mutant(wide.take_it_for_a_parabola, WIDE),
+    "overlook-rounding": Mutant(wide.overlook_rounding, WIDE),
+    "ignore-free-intercepts": Mutant(wide.ignore_free_intercepts, WIDE),
+    "no-lever-arm": Mutant(wide.no_lever_arm, WIDE),
+    "no-mean-row": Mutant(wide.no_mean_row, WIDE),
+    "short-spread": Mutant(wide.short_spread, WIDE),
+    "keep-the-gradient": Mutant(wide.keep_the_gradient, WIDE),
+    "keep-the-curvature": Mutant(wide.keep_the_curvature, WIDE),
+    "keep-the-lever": Mutant(wide.keep_the_lever, WIDE),
+    "weigh-all-alike": Mutant(wide.weigh_all_alike, WIDE),
+    "choose-any-subgradient": Mutant(wide.choose_any_subgradient, WIDE),
+    "believe-every-rank": Mutant(wide.believe_every_rank, WIDE),
+    "keep-the-scales": Mutant(wide.keep_the_scales, WIDE),
+    "keep-the-spread": Mutant(wide.keep_the_spread, WIDE),
+    "centre-the-spread": Mutant(wide.centre_the_spread, WIDE),
     "choose-the-first": Mutant(choose_the_first, ("tuned",)),
     "narrow-the-bars": Mutant(narrow_the_bars, ("tuned",)),
     "weigh-from-the-last-refit": Mutant(

@@ -9,6 +9,7 @@ a second time; and estimators, saved and loaded in between. Now and then a regis
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Any
 from unittest.mock import patch
 
@@ -168,6 +169,7 @@ def attack_anywhere(rng: Generator, checker: Checker) -> None:
             )
             state = state.replace(gram_norm=made.largest_eigenvalue)
             check_radii(checker, state, truth, "anywhere ")
+            check_use(checker, state, truth)
         if refusal:
             return
         stay = next(requests(rng, wide, most=1), None)
@@ -190,7 +192,7 @@ def points_around(rng: Generator, wide: Wide, truth: Optimum) -> Iterator[Array]
         way = vectors[:, 0] if chance(rng, 0.8) else vectors[:, -1]
     if chance(rng, 0.5):  # where it was zero it stays zero
         way = np.where(centre == 0.0, 0.0, way)
-    for size in 10.0 ** rng.uniform(-10.0, 0.5, 2):
+    for size in 10.0 ** rng.uniform((-17.0, -12.0), (-10.0, 0.5)):
         moved = centre + size * (np.linalg.norm(centre) or 1.0) * way
         yield moved
 
@@ -205,6 +207,21 @@ def check_radii(checker: Checker, state: State, truth: Optimum, what: str) -> No
         claims["residual"] = residual_radius(state, draft)
     for name, claimed in claims.items():
         checker.check_radius(claimed, draft.theta, truth, what + name)
+
+
+def check_use(checker: Checker, state: State, truth: Optimum) -> None:
+    """Check that an answer next to the minimiser of a tame problem has a radius."""
+    objective, longest, k = state.objective, state.scales.row_norm, len(truth.theta)
+    loss = objective.loss
+    if not (objective.smooth and objective.n_free and isfinite(loss.self_concordance)):
+        return
+    assert state.curvature is not None
+    held = np.linalg.eigvalsh(state.curvature)[int(loss.shift_invariant)]
+    tame = held > 0.01 and objective.quadratic > 1e-4 and longest < 1e2
+    size = float(np.linalg.norm(truth.theta.astype(float)))
+    if tame and size < 1e3 and truth.distance(state.anchor) < 1e-10:
+        value = best_radius(state, stand_still(state)).value
+        checker.check(isfinite(value), f"no radius for {k} parameters that are held")
 
 
 def attack_stream(rng: Generator, checker: Checker) -> None:
@@ -251,7 +268,7 @@ def budget_of(rng: Generator, wide: Wide) -> Budget | None:
     return Budget(
         epsilon=float(10.0 ** rng.uniform(-1.0, 1.0)),
         delta=float(10.0 ** rng.uniform(-9.0, -2.0)),
-        sigma=float(10.0 ** rng.uniform(-7.0, 2.0)),
+        sigma=float(10.0 ** rng.uniform(-12.0 if chance(rng, 0.1) else -7.0, 3.0)),
         row_norm=longest if chance(rng, 0.3) and longest < 1e40 else None,
         allow_seeded=True,
     )

@@ -23,10 +23,11 @@ and the local radius of a self-concordant loss follows as in ``radius``: the way
 the minimiser has |D|_H <= -ln(1 - c E |r|) / (c E) and |D| <= |D|_H / sqrt(floor).
 
 Outputs that do not interact have one e and one mean row xbar = N / e each, known
-exactly. For softmax N is too large to keep, and the Cauchy-Schwarz inequality bounds
-it: |M^+ N v|^2 <= v'H v / e <= k2 g |v|^2 / e, g the largest eigenvalue of the mean
-of x x', or the mean of |x|^2, which is no less. There M is flat along the sum of
-the outputs, where the gauge stands in with curvature f.
+exactly. For outputs that do, N is too large to keep, and the Cauchy-Schwarz inequality
+bounds it: |M^+ N v|^2 <= v'H v / e <= k2 g |v|^2 / e, g the largest eigenvalue of the
+mean of x x', or the mean of |x|^2, which is no less. For softmax M is flat along the
+sum of the outputs, where the gauge stands in with curvature f; beside it M is at most
+k2 kept <= f / 2, so that e is never the gauge's.
 
 All sums belong to the answer itself: a matrix-free answer is its own anchor.
 """
@@ -91,7 +92,7 @@ def intercept_radius(state: State, draft: Draft, *, row_norm: float) -> float:
         return inf
     if not np.array_equal(draft.theta, state.anchor):  # the sums are another point's
         return inf
-    form = _softmax_form(state) if state.lever is None else _separate_forms(state)
+    form = _joint_form(state) if state.lever is None else _separate_forms(state)
     if form is None:
         return inf
     A, e, kappa = form.A, form.e, form.kappa
@@ -164,11 +165,13 @@ def _separate_forms(state: State) -> Form | None:
     return Form(A, (1.0 - SHARE) * e, kappa, mean) if A > 0.0 else None
 
 
-def _softmax_form(state: State) -> Form | None:
+def _joint_form(state: State) -> Form | None:
     """Return A, the smallest curvature of the outputs, and a bound on |M^+ N|."""
     assert state.curvature is not None
     M, k = state.curvature, len(state.curvature)
-    gauge = max(0.0, state.scale - sum_error(state))
+    gauge = 0.0
+    if state.objective.loss.shift_invariant:
+        gauge = max(0.0, state.scale - sum_error(state))
     whole = M + gauge / k
     error = (
         2.0 * k * (_curvature_error(state) + 4.0 * k * UNIT_ROUNDOFF * (1.0 + gauge))

@@ -130,7 +130,7 @@ class Measurement(Private):
 def measure(objective: Objective, rows: Rows, *, theta: Vector) -> Measurement:
     """Return what one pass at theta tells."""
     loss, total = objective.loss, rows.total_weight
-    lever = objective.n_free > 0 and not loss.shift_invariant
+    lever = objective.n_free > 0 and loss.independent
     sums, hessian = overview(loss, rows, theta=theta, lever=lever)
     mean = sums.gradient / total
     return Measurement(
