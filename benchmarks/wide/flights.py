@@ -47,15 +47,15 @@ def flights_section(data: Labelled, *, sizes: Sizes) -> Section:
     )
     outcome = compete(contest)
     theirs = outcome.rivals[RIVAL]
+    # Two kinds of request, a hundred times apart: a median of both tells of neither.
+    kinds = {"look": outcome.looks, "request with passes": outcome.passes}
     return Section(
         f"Flights from New York in 2013, sparse, {data.X.shape}",
         [timings_table(outcome.times, "ms"), facts_table({"ours": outcome})],
         [
-            Target(
-                "scikit-learn's fit / request: flights",
-                theirs.over(outcome.later),
-                low=10.0,
-            )
+            Target(f"scikit-learn's fit / {kind}: flights", theirs.over(item), low=10.0)
+            for kind, item in kinds.items()
+            if item.n
         ],
         [
             "late is more than 15 minutes; flags of carrier, origin, destination, tail "
@@ -63,7 +63,6 @@ def flights_section(data: Labelled, *, sizes: Sizes) -> Section:
             f"alpha {FLIGHTS_ALPHA:g}, noise of sigma {SIGMA}; {contest.turns} turns "
             f"of all fits and {contest.requests} requests of one flight each; "
             "processor seconds",
-            f"our fit takes {outcome.fit.over(theirs):.1f} of scikit-learn's, the "
-            f"first request {outcome.first.over(outcome.later):.1f} of a later one",
+            f"our fit takes {outcome.fit.over(theirs):.1f} of scikit-learn's",
         ],
     )

@@ -12,8 +12,8 @@ ALPHA, SIGMA = 1e-3, 0.1
 WEAK_ALPHA = 1e-5
 # What ``expunge fit`` takes where nobody says.
 FLIGHTS_ALPHA = 1e-4
-# So little noise that a request always makes passes.
-SMALL_SIGMA = 1e-3
+# So little noise that a request makes passes at every size here.
+SMALL_SIGMA, GROWTH_ALPHA = 1e-2, 1e-4
 L1_ALPHA, L1_RATIO, L1_RIDGE = 1e-4, 0.9, 1e-5
 
 
