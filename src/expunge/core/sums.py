@@ -442,6 +442,8 @@ def _gram(rows: Rows, factor: Vector) -> Matrix:
     if sparse.issparse(X):
         scaled = sparse.diags_array(scale) @ X
         return np.asarray(sparse.csr_array(transpose(X) @ scaled).toarray())
+    if (scale == 1.0).all():
+        return X.T @ X
     if (scale >= 0.0).all():
         root = X * np.sqrt(scale)[:, None]
         return root.T @ root  # the same operand twice: NumPy calls dsyrk

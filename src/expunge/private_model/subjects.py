@@ -14,7 +14,7 @@ from numbers import Integral, Number
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ..exceptions import InvalidInput
 
@@ -65,7 +65,11 @@ def owners_of(subjects: Iterable[object] | None, n_rows: int) -> list[str]:
     """Return the owner of each row; without subjects, the name of the row."""
     if subjects is None:
         return [row_name(position) for position in range(n_rows)]
-    owners = [person(subject) for subject in list_of_ids(subjects)]
+    if isinstance(subjects, np.ndarray) and subjects.dtype.kind in "iu":
+        # Integers are spelled by their digits: nothing to normalise or to refuse.
+        owners = [str(number) for number in _require_list(subjects).tolist()]
+    else:
+        owners = [person(subject) for subject in list_of_ids(subjects)]
     if len(owners) != n_rows:
         raise InvalidInput(
             f"subjects has {len(owners)} ids and X has {n_rows} rows; give the owner "
@@ -81,11 +85,16 @@ def list_of_ids(subjects: object) -> list[object]:
             "subjects must be a list of ids, each a string or an integer; put a single "
             "id in a list too"
         )
-    ids = np.asarray(list(subjects), dtype=object)
-    if ids.ndim != 1:
-        raise InvalidInput("subjects is a table; pass a list of ids")
+    ids = _require_list(np.asarray(list(subjects), dtype=object))
     _refuse_mask(ids, "subjects")
     return list(ids)
+
+
+def _require_list(ids: NDArray[Any]) -> NDArray[Any]:
+    """Return the ids, or raise InvalidInput for a table."""
+    if ids.ndim != 1:
+        raise InvalidInput("subjects is a table; pass a list of ids")
+    return ids
 
 
 def positions_of(rows: ArrayLike) -> list[int]:

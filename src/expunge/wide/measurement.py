@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
-from ..core.arrays import Matrix, Private, Vector, row_squares
+from ..core.arrays import Matrix, Private, Vector, row_squares, slice_rows
 from ..core.losses import Curvature, Loss
 from ..core.objective import Objective, Rows
 from ..core.sums import block_sum, lift_slopes, predict
@@ -37,9 +38,14 @@ def overview(
 ) -> tuple[Overview, "HessianProduct"]:
     """Return the sums at theta, and the Hessian there as its products."""
     curvatures: list[Curvature] = []
+    moved = bool(theta.any())  # a fit starts at zero: the predictors are known there
+
+    def zero(block: Rows) -> Vector:
+        shape = (len(block), loss.outputs) if loss.outputs > 1 else (len(block),)
+        return np.zeros(shape)
 
     def term(block: Rows) -> tuple[Any, ...]:
-        eta = predict(loss, block, theta=theta)
+        eta = predict(loss, block, theta=theta) if moved else zero(block)
         slope = loss.slope(block.y, eta)
         curved = loss.curvature_parts(block.y, eta)
         curvatures.append(curved)
@@ -87,12 +93,20 @@ class HessianProduct:
             diagonal = curved.diagonal
             if curved.factor is not None:
                 diagonal = diagonal - curved.factor**2
-            X: Any = block.X
-            square: Any = X.multiply(X) if hasattr(X, "indptr") else X * X
-            squared = replace(block, X=square)
+            squared = replace(block, X=_square_entries(block.X))
             return (lift_slopes(squared, diagonal),)
 
         return block_sum(term, self._rows)[0]
+
+
+def _square_entries(X: Any) -> Any:
+    """Return the design with each entry squared; a sparse one shares its indices."""
+    squared: Any = slice_rows(X, slice(None))
+    if not sparse.issparse(squared):
+        return squared * squared
+    entries: Any = squared
+    entries.data = entries.data * entries.data
+    return entries
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

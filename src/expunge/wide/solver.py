@@ -34,6 +34,7 @@ from .preconditioner import Near, ShortCut, make_preconditioner
 
 MANY = 1024  # parameters, beyond which steps by a Hessian cost more than passes
 MAX_ROUNDS = 40
+LOOSEST = 0.01  # of the residual may be left of a round
 PATIENCE = 3  # rounds in a row that do not halve the residual
 
 
@@ -68,8 +69,10 @@ def minimise_wide(
     while least > goal and n_steps < MAX_ROUNDS and stalled < PATIENCE:
         small = _choose_small(objective, rows, here=here, before=before)
         before = here
+        # While the small problem is not the right one, its minimiser is not either.
+        enough = max(0.3 * goal, LOOSEST * residual_norm(objective, here))
         here, short_cut = _solve_small(
-            objective, rows, small=small, here=here, goal=0.3 * goal
+            objective, rows, small=small, here=here, goal=enough
         )
         left = residual_norm(objective, here)
         stalled = 0 if left < 0.5 * least else stalled + 1
