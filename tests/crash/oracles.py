@@ -79,8 +79,9 @@ def differences(wanted: Arrays, found: Arrays) -> Iterator[str]:
         if one.shape != other.shape:
             yield f"{name}: of shape {other.shape}, and {one.shape} in peace"
             continue
-        scale = max(1.0, float(np.abs(one).max(initial=0.0)))
-        distance = float(np.abs(one - other).max(initial=0.0))
+        scale = max(1.0, float(np.abs(one[np.isfinite(one)]).max(initial=0.0)))
+        differ = one != other  # of equal infinities the difference is no number
+        distance = float(np.abs(one[differ] - other[differ]).max(initial=0.0))
         if not distance <= AGREEMENT * scale:
             yield f"{name}: {distance:.1e} from what it is in peace"
 

@@ -25,7 +25,7 @@ from ..core.packing import stored
 from ..core.solver import require_converged
 from ..core.sums import kink_masses, loss_hessian, norm_moment, norm_sums, row_sizes
 from ..exceptions import InvalidInput, Unsupported
-from ..wide.measurement import Measurement, measure
+from ..wide.measurement import Measurement, overview
 from ..wide.solver import solve
 
 
@@ -132,8 +132,9 @@ def summarise(
             f"theta has {theta.size} parameters; the rows call for "
             f"{rows.X.shape[1] * objective.loss.outputs}"
         )
-    loss, at = objective.loss, measure(objective, rows, theta=np.array(theta, float))
-    anchor = at.theta
+    loss, anchor = objective.loss, np.array(theta, dtype=np.float64)
+    lever = objective.n_free > 0 and loss.independent
+    sums, _ = overview(loss, rows, theta=anchor, lever=lever)
     hessian = loss_hessian(loss, rows, theta=anchor) / weight
     third = Symmetric.from_dense(norm_moment(rows) / weight) if moment else None
     jumps = loss.curvature_jump > 0.0
@@ -142,9 +143,9 @@ def summarise(
         objective=objective,
         theta=anchor,
         subgradient=np.zeros(anchor.size) if objective.smooth else subgradient,
-        gradient=at.loss_gradient,
-        curvature=at.curvature,
-        lever=at.lever,
+        gradient=sums.gradient / weight,
+        curvature=sums.curvature / weight,
+        lever=None if sums.lever is None else sums.lever / weight,
         hessian=hessian,
         moment=third,
         kinks=kink_masses(loss, rows, theta=anchor) / weight if jumps else None,
