@@ -10,7 +10,6 @@ from threadpoolctl import threadpool_limits
 from . import (
     adult,
     audit,
-    classes,
     environment,
     many,
     noise,
@@ -39,7 +38,6 @@ BENCHMARKS: dict[str, Callable[[Path | None], Iterator[Section]]] = {
     "scaling": scaling.run,
     "noise": noise.run,
     "requests": requests.run,
-    "classes": classes.run,
     "radii": radii.run,
     "release": release.run,
     "audit": audit.run,

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import blas_calls, classes, data, many
+from benchmarks import blas_calls, data, many
 from benchmarks.data import DataNotFound, encode_warfarin, find, mnist_3_vs_8, read_idx
 from benchmarks.report import Section, Table, Target, number, timings_table, verdict
 from benchmarks.rivals import (
@@ -243,16 +243,6 @@ def test_recorded_calls_can_be_played_again(stream: Stream) -> None:
     before = stream.state.loss_hessian.dense()
     blas_calls.play(blas_calls.on_scratch(calls))
     np.testing.assert_array_equal(stream.state.loss_hessian.dense(), before)
-
-
-def test_requests_of_many_classes_are_compared_with_a_fit() -> None:
-    X, y = classes.draw_classes(5, 3, 200)
-    np.testing.assert_allclose(np.linalg.norm(X, axis=1), 1.0)
-    assert set(y.tolist()) == {0, 1, 2}
-    section = classes.requests_beside_fits(5, 3, 2000)
-    (target,) = section.targets
-    assert target.value > 0.0
-    assert "accepted" in section.notes[0]
 
 
 def test_nothing_is_recorded_outside(stream: Stream) -> None:
