@@ -2,6 +2,7 @@
 """Removal without matrices: its radii, its rule, and what it keeps and reads."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,13 +34,16 @@ from expunge.core.losses import Huber, Logistic, Loss
 from expunge.core.penalties import Penalty
 from expunge.core.solver import add_quadratic, minimise
 from expunge.core.sums import loss_hessian
-from expunge.exceptions import InvalidInput, NotCertifiable
+from expunge.exceptions import InvalidInput, NotCertifiable, NotPositiveDefinite
 from expunge.linear_model.snapshots import private_model
+from expunge.private_model import answers
+from expunge.private_model.answers import Answer, retrain_answer
 from expunge.private_model.model import PrivateModel
 from expunge.promise import local_radius
 from expunge.promise.local_radius import form_floor, norm_by_form
 from expunge.removal import choosing, state_size
 from expunge.removal.choosing import choose_mechanism
+from expunge.selection.tuned_model import TunedModel
 from tests.instances import LOSSES, labelled
 
 FREE = ("logistic", "multinomial", "one_vs_rest", "half_squared", "multi_output")
@@ -262,6 +266,43 @@ def test_tuning_goes_without_matrices(
     ).fit(X[left], y[left] > 0, subjects=people[left])
     assert model.alpha_ == again.alpha_
     np.testing.assert_allclose(model.curve_.errors, again.curve_.errors, atol=1e-6)
+
+
+def test_how_a_choice_is_made_is_settled_at_the_fit(
+    wide: tuple[NDArray[np.float64], Index, Index], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A rule applied again could flip with the number of rows that are left.
+    X, y, people = wide
+    model = TunedClassifier(
+        alphas=[0.1, 0.01], folds=3, method="recomputed", budget=Budget(sigma=0.2)
+    )
+    model.fit(X, y > 0, subjects=people)
+    before = private_model(model)
+    monkeypatch.setattr(choosing, "SMALL_BLOCK", 1024)
+    model.forget([3])
+    after = private_model(model)
+    assert isinstance(before, TunedModel) and isinstance(after, TunedModel)
+    assert type(after.models) is type(before.models)
+    assert model.certificate_.mechanism == "matrix-free (auto)"
+
+
+def test_retraining_starts_from_nothing_where_the_last_answer_leads_nowhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A fit to the remaining rows has no last answer, and is not refused.
+    model, rows = _model("logistic", sigma=1e-3)
+    starts, solve = [], answers.solve_wide
+
+    def lost(*given: Any, start: Any, **options: Any) -> Answer:
+        starts.append(start is None)
+        if start is not None:
+            raise NotPositiveDefinite("the start leads nowhere")
+        return solve(*given, start=start, **options)
+
+    monkeypatch.setattr(answers, "solve_wide", lost)
+    rest, theta = rows.without(np.array([1])), model.answer.draft.theta
+    found = retrain_answer(model.agreement, rest, start=theta)
+    assert starts == [False, True] and found.fits(model.budget)
 
 
 def test_rows_that_are_not_kept_call_for_matrices() -> None:

@@ -37,6 +37,7 @@ from ..selection.tuned_model import (
     fit_models,
     make_choice_noise,
     make_tuned,
+    needs_folds,
     sort_by_fold,
 )
 from ..selection.tuned_pipeline import make_tuned_pipeline
@@ -219,7 +220,8 @@ class TunedEstimator(Forgetful):
             require_pipeline(recipe, self.budget, keep_data=True)
         with ProgressBar(label, total, shown=bool(self.verbose)) as bar:
             if recipe is None:
-                return fit_models(rule, split, tick=bar.count)
+                by_folds = needs_folds(rule, split.rows)
+                return fit_models(rule, split, by_folds=by_folds, tick=bar.count)
             choose, tick = rule.chooser(at_fit=True), bar.count
             return tune_folds(rule, split, recipe=recipe, choose=choose, tick=tick)
 

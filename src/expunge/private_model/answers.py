@@ -184,7 +184,7 @@ def retrain_answer(agreement: Agreement, rows: Rows, *, start: Vector | None) ->
             "no row with positive weight would be left; delete the model instead"
         )
     if is_matrix_free(agreement.mechanism):
-        answer = solve_wide(agreement, rows, start=start, decision="retrained")
+        answer = _retrain_wide(agreement, rows, start=start)
     else:
         solution = retrain(agreement.objective_for(rows), rows, start=start)
         answer = _answer_at(agreement, rows, solution=solution, decision="retrained")
@@ -298,6 +298,18 @@ def solve_wide(
             break
         goal *= AIM * max(tau / answer.radius.value, LEAST_AIM)
     return replace(answer, decisions=(decision,), n_steps=n_steps)
+
+
+def _retrain_wide(agreement: Agreement, rows: Rows, *, start: Vector | None) -> Answer:
+    """Return the answer from the start given and, if that leads nowhere, from nothing.
+
+    A fit to the remaining rows would start from nothing: it must not be refused here.
+    """
+    try:
+        answer = solve_wide(agreement, rows, start=start, decision="retrained")
+        return _require_within_tau(answer, agreement.budget)
+    except (*REFUSALS, NotCertifiable):
+        return solve_wide(agreement, rows, start=None, decision="retrained")
 
 
 def improve_answer(

@@ -37,7 +37,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.arrays import SAFETY, UNIT_ROUNDOFF, Matrix, Vector, norm
+from ..core.arrays import (
+    SAFETY,
+    UNIT_ROUNDOFF,
+    Matrix,
+    Vector,
+    catch_lapack_errors,
+    norm,
+)
 from ..removal import Draft, State
 from .rounding import gradient_error, prediction_error, sum_error, underflow_error
 
@@ -176,7 +183,8 @@ def _joint_form(state: State) -> Form | None:
     error = (
         2.0 * k * (_curvature_error(state) + 4.0 * k * UNIT_ROUNDOFF * (1.0 + gauge))
     )
-    e = float(np.linalg.eigvalsh(whole)[0]) - error
+    with catch_lapack_errors():
+        e = float(np.linalg.eigvalsh(whole)[0]) - error
     A = penalised_curvature(state)
     if not (e > 0.0 and A > 0.0):
         return None

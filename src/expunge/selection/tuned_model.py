@@ -165,7 +165,8 @@ class TunedModel(ChoosingModel, PrivateModel):
         rule = replace(self.rule, objectives=objectives)
         agreement = replace(self.agreement, objective=objectives[0])
         new = replace(self, rule=rule, agreement=agreement)
-        models = fit_models(rule, new._split().without(gone))
+        rest = new._split().without(gone)
+        models = fit_models(rule, rest, by_folds=self._by_folds)
         chosen = choose_for_release(models.choice, self, rule=rule)
         after = new.refit(
             objectives[chosen],
@@ -175,6 +176,11 @@ class TunedModel(ChoosingModel, PrivateModel):
         )
         chosen_model: Self = after._with_choice(models, chosen)
         return chosen_model
+
+    @property
+    def _by_folds(self) -> bool:
+        """Whether folds are fitted again at each request, as settled at the fit."""
+        return isinstance(self.models, ChosenByFolds)
 
     def _split(self) -> Split:
         """Return the training rows by fold, with labels for the objective."""
@@ -188,7 +194,7 @@ class TunedModel(ChoosingModel, PrivateModel):
             alive = split.without(gone).rows.weight > 0.0
             # In their order, so that tuning again gives the same to the last bit.
             rest = Split(split.rows.take(alive), bounds_among(alive, self.bounds))
-            return fit_models(rule, rest)
+            return fit_models(rule, rest, by_folds=self._by_folds)
         choose = rule.chooser(at_fit=False)
         if isinstance(models, ChosenByFolds):
             rest = split.without(gone)
@@ -215,15 +221,27 @@ def make_tuned(
 
 
 def fit_models(
-    rule: Rule, split: Split, *, tick: Callable[[], None] = lambda: None
+    rule: Rule,
+    split: Split,
+    *,
+    by_folds: bool,
+    tick: Callable[[], None] = lambda: None,
 ) -> Models:
-    """Return every candidate's models, solved from the start, and the choice."""
+    """Return every candidate's models, solved from the start, and the choice.
+
+    ``by_folds`` keeps no matrices: see ``needs_folds``, which decides at the first fit.
+    """
     choose = rule.chooser(at_fit=True)
-    if is_matrix_free(choose_mechanism(rule.objectives[0], split.rows)):
+    if by_folds:
         return tune_folds(rule, split, choose=choose, tick=tick)
     if rule.n_folds is None:
         return loo_tune(rule.objectives, split, choose=choose, on_solved=tick)
     return tune(rule.objectives, split, choose=choose, on_solved=tick)
+
+
+def needs_folds(rule: Rule, rows: Rows) -> bool:
+    """Return whether models of these rows are too wide for a matrix a candidate."""
+    return is_matrix_free(choose_mechanism(rule.objectives[0], rows))
 
 
 def choose_for_release(choice: Choice, model: Any, *, rule: Rule) -> int:
