@@ -31,7 +31,7 @@ from expunge.ledger import (
     check_export,
     export,
 )
-from expunge.registry import ErasureRequest, Registry
+from expunge.registry import Request, Registry
 from expunge.registry.keys import find_signing_key
 from expunge.registry.storage import ledger_table
 
@@ -52,9 +52,9 @@ def batches(folder: Path, url: str | None, size: int = BATCH) -> Section:
     seconds = []
     with registry_of(folder, ends[-1] + 1000, D, url) as registry:
         for n, end in zip(sizes, ends, strict=True):
-            asked = [ErasureRequest((str(one),)) for one in range(end - n, end)]
+            asked = [Request((str(one),)) for one in range(end - n, end)]
 
-            def together(asked: list[ErasureRequest] = asked) -> None:
+            def together(asked: list[Request] = asked) -> None:
                 registry.requests.accept(asked)
                 registry.requests.apply()
 

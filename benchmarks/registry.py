@@ -26,7 +26,7 @@ import psycopg
 
 from expunge import Budget, LogisticRegression, Rows
 from expunge.private_model.model import require_rows
-from expunge.registry import ErasureRequest, Registry
+from expunge.registry import Request, Registry
 from expunge.registry.loaded_model import LoadedModel, dump_checkpoint
 from tests.postgres import Missing, Server, lent_database
 
@@ -169,7 +169,7 @@ def single(folder: Path, url: str | None) -> Section:
 
 def forget_together(registry: Registry, people: Iterator[int]) -> None:
     """Forget the next people, each by a request of their own, in one batch."""
-    asked = [ErasureRequest((str(next(people)),)) for _ in range(BATCH)]
+    asked = [Request((str(next(people)),)) for _ in range(BATCH)]
     registry.requests.accept(asked)
     registry.requests.apply()
 

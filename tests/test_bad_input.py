@@ -21,7 +21,7 @@ from sqlalchemy import Column, LargeBinary, event, select, update
 
 from expunge.exceptions import ExpungeError, LedgerCorrupt, NeedsRestore, StoreFailed
 from expunge.ledger import UnusableKey
-from expunge.registry import ErasureRequest, Registry
+from expunge.registry import Request, Registry
 from expunge.registry.storage import Store, tables
 from tests.postgres import Missing, Server
 from tests.registries import (
@@ -138,8 +138,8 @@ class TestFullDisk:
 
     @pytest.mark.parametrize("stage", ["accept", "complete", "fit"])
     def test_of_a_database_that_may_not_grow(self, folder: Path, stage: str) -> None:
-        asked = [ErasureRequest((WHO,), REQUEST)]
-        others = [ErasureRequest((f"person {5 + n % 20}",)) for n in range(150)]
+        asked = [Request((WHO,), REQUEST)]
+        others = [Request((f"person {5 + n % 20}",)) for n in range(150)]
         with Registry.open(folder) as registry:
             rest = data_without("person 1")
             if stage == "complete":
@@ -228,7 +228,7 @@ class TestRights:
 
     def test_a_folder_that_may_only_be_read(self, shared: Path) -> None:
         with Registry.open(shared) as registry:
-            registry.requests.accept([ErasureRequest((WHO,), REQUEST)])
+            registry.requests.accept([Request((WHO,), REQUEST)])
         with powerless(shared):
 
             def forget() -> None:
@@ -314,7 +314,7 @@ class TestKeys:
                 registry.forget(["person 5"])
                 registry.forget(["person 6"])
         with Registry.open(folder) as registry:
-            registry.requests.accept([ErasureRequest((WHO,), REQUEST)])
+            registry.requests.accept([Request((WHO,), REQUEST)])
             held = path.read_bytes()
             if fault == "missing":
                 path.unlink()
@@ -389,7 +389,7 @@ class TestDamage:
         path = folder / "expunge.db"
         content = path.read_bytes()
         with Registry.open(folder) as registry:
-            registry.requests.accept([ErasureRequest((WHO,), REQUEST)])
+            registry.requests.accept([Request((WHO,), REQUEST)])
             registry._context.store.erase_deleted()
             content = path.read_bytes()
         altered = {
@@ -435,8 +435,8 @@ class TestDamage:
     def test_of_the_journal(self, folder: Path) -> None:
         with Registry.open(folder) as registry:
             end = (folder / "journal").stat().st_size
-            registry.requests.accept([ErasureRequest((WHO,), REQUEST)])
-            registry.requests.accept([ErasureRequest(("person 5",))])
+            registry.requests.accept([Request((WHO,), REQUEST)])
+            registry.requests.accept([Request(("person 5",))])
         content = (folder / "journal").read_bytes()
         (folder / "journal").write_bytes(content[:end] + b"?" + content[end + 1 :])
         assert "damaged" in refused(lambda: Registry.open(folder))
@@ -466,7 +466,7 @@ def test_a_server_that_goes_and_comes_back(tmp_path: Path) -> None:
         server.kill()
         calls: list[Callable[[], object]] = [
             lambda: Registry.open(folder),
-            lambda: registry.requests.accept([ErasureRequest((WHO,), REQUEST)]),
+            lambda: registry.requests.accept([Request((WHO,), REQUEST)]),
             registry.requests.apply,
             registry.status,
             lambda: registry.requests.find_models([WHO]),
@@ -475,7 +475,7 @@ def test_a_server_that_goes_and_comes_back(tmp_path: Path) -> None:
         for call in calls:
             assert "can be reached" in refused(call)
         server.restart()
-        registry.requests.accept([ErasureRequest((WHO,), REQUEST)])
+        registry.requests.accept([Request((WHO,), REQUEST)])
         with registry._context.hold_lock(5.0):
             server.kill()
             refused(registry.status)

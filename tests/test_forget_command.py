@@ -23,7 +23,7 @@ from expunge.cli.requests import split_into_batches
 from expunge.core.packing import dumps
 from expunge.exceptions import InvalidInput, StoreFailed
 from expunge.ledger import Receipt
-from expunge.registry import ErasureRequest, Registry
+from expunge.registry import Request, Registry
 from expunge.registry.requests import RegistryRequests
 from tests.calling import call, copied, make_registry, person, whole
 
@@ -299,7 +299,7 @@ class TestForget:
     ) -> None:
         accept = RegistryRequests.accept
 
-        def full(kept: RegistryRequests, asked: Sequence[ErasureRequest]) -> object:
+        def full(kept: RegistryRequests, asked: Sequence[Request]) -> object:
             with Registry.open(folder) as registry:
                 if registry.status().n_requests:
                     raise StoreFailed("no room is left; make room")

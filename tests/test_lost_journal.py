@@ -18,7 +18,7 @@ from expunge.exceptions import (
     NeedsRestore,
     StoreFailed,
 )
-from expunge.registry import ErasureRequest, Registry, rebuild_journal
+from expunge.registry import Request, Registry, rebuild_journal
 from expunge.registry.context import Context
 from expunge.registry.recovery import replay_journal
 from expunge.registry.requests import JournalIncomplete
@@ -157,7 +157,7 @@ class TestAnOlderOnePutBack:
     def test_is_not_written_to(self, template: Path, tmp_path: Path, act: str) -> None:
         folder = Path(shutil.copytree(template, tmp_path / "registry"))
         file, older = tmp_path / "model.safetensors", (folder / "journal").read_bytes()
-        waiting = [ErasureRequest((f"person {i}",)) for i in range(3, 33)]
+        waiting = [Request((f"person {i}",)) for i in range(3, 33)]
         with Registry.open(folder) as first:
             left = first.models.ship("all", file)
             older = (folder / "journal").read_bytes()
@@ -189,7 +189,7 @@ class TestAnOlderOnePutBack:
             for name in ("expunge.db", "journal"):
                 shutil.copy(template / name, folder / name)
             with pytest.raises(JournalDamaged):
-                first.requests.accept([ErasureRequest(("person 4",))])
+                first.requests.accept([Request(("person 4",))])
         with pytest.raises(JournalDamaged):
             Registry.restore(folder, template)
 
@@ -205,7 +205,7 @@ class TestAfterACrash:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr("expunge.registry.statements.write_mark", _killed)
                 with pytest.raises(KeyboardInterrupt):
-                    registry.requests.accept([ErasureRequest(("person 2",), ONE)])
+                    registry.requests.accept([Request(("person 2",), ONE)])
         self.require_marked(folder)
         with Registry.open(folder) as registry:
             with pytest.MonkeyPatch.context() as patch:
@@ -317,7 +317,7 @@ class TestRebuilding:
         """Who was forgotten is known as far as lines are whole; else it is told."""
         backup = folder.with_name("backup")
         with Registry.open(folder) as registry:
-            waiting = registry.requests.accept([ErasureRequest(("person 4",))])[
+            waiting = registry.requests.accept([Request(("person 4",))])[
                 0
             ].request
             receipt, export = registry.requests.receipt(ONE), registry.ledger.export()

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, text
 from expunge.exceptions import Busy, ExpungeError, StoreFailed
 from expunge.ledger.documents import day_of
 from expunge.registry import (
-    ErasureRequest,
+    Request,
     Registry,
     completion,
     context,
@@ -286,7 +286,7 @@ def test_many_senders_of_one_request_all_get_its_status(
     registry: Registry, folder: Path
 ) -> None:
     """Each attempt to accept finds that somebody else was faster, several times."""
-    asked = [ErasureRequest((f"person {n}",), f"{n:032x}") for n in range(2, 7)]
+    asked = [Request((f"person {n}",), f"{n:032x}") for n in range(2, 7)]
     real, senders = day_of, iter(asked[:-1])
     with Registry.open(folder) as other, pytest.MonkeyPatch.context() as patch:
 
@@ -309,7 +309,7 @@ def test_a_request_sent_under_a_new_key_is_the_same_request(
     registry: Registry, folder: Path
 ) -> None:
     """Another process rotates the key of tags and sends it, at the same time."""
-    asked = ErasureRequest(("person 2",), ONE)
+    asked = Request(("person 2",), ONE)
 
     def second_sends() -> None:
         second.keys.rotate_tag_key()
@@ -360,7 +360,7 @@ def test_nothing_is_called_done_that_another_process_is_still_doing(
     registry: Registry, folder: Path
 ) -> None:
     """It applied the request after we looked, and did not complete it yet."""
-    registry.requests.accept([ErasureRequest(("person 2",), ONE)])
+    registry.requests.accept([Request(("person 2",), ONE)])
 
     def second_applies() -> None:
         lose_lock(folder, second)

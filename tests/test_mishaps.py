@@ -20,7 +20,7 @@ from expunge.exceptions import (
     StoreFailed,
 )
 from expunge.ledger import UnusableKey, check_receipt
-from expunge.registry import ErasureRequest, Registry, completion, statements, worker
+from expunge.registry import Request, Registry, completion, statements, worker
 from expunge.registry import keys as keys_module
 from expunge.registry.backup import require_sound_backup
 from expunge.registry.context import Context
@@ -83,7 +83,7 @@ def crash_in(owner: Any, name: str) -> Iterator[None]:
 class TestRequestsThatOnlyTheJournalHas:
     """Promised to nobody; but a person did ask."""
 
-    def half_accept(self, folder: Path, asked: ErasureRequest) -> None:
+    def half_accept(self, folder: Path, asked: Request) -> None:
         with Registry.open(folder) as registry:
             with crash_in(statements, "write_mark"):
                 registry.requests.accept([asked])
@@ -92,7 +92,7 @@ class TestRequestsThatOnlyTheJournalHas:
     def test_are_taken_in_whatever_comes_first(
         self, folder: Path, between: str
     ) -> None:
-        self.half_accept(folder, ErasureRequest(("person 2",), ONE))
+        self.half_accept(folder, Request(("person 2",), ONE))
         with Registry.open(folder) as registry:
             steps: dict[str, Callable[[], object]] = {
                 "nothing": lambda: None,
@@ -109,7 +109,7 @@ class TestRequestsThatOnlyTheJournalHas:
             require_consistent(registry)
 
     def test_and_whose_id_was_used_again(self, folder: Path, backup: Path) -> None:
-        self.half_accept(folder, ErasureRequest(("person 2",), ONE))
+        self.half_accept(folder, Request(("person 2",), ONE))
         with Registry.open(folder) as registry:
             registry.forget(["person 3"], ONE)
         lose_database(folder)
@@ -121,7 +121,7 @@ class TestRequestsThatOnlyTheJournalHas:
         self, folder: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """One crashed after the journal; a second concludes; a backup is taken."""
-        asked = ErasureRequest(("person 2",), ONE)
+        asked = Request(("person 2",), ONE)
         erase, crashes = (
             Store.erase_deleted,
             iter([lambda: self.half_accept(folder, asked)]),
@@ -147,8 +147,8 @@ class TestRequestsThatOnlyTheJournalHas:
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """One crashed after the journal, between two batches of a second."""
-        requests = [ErasureRequest((f"person {i}",)) for i in (5, 6)]
-        asked = ErasureRequest(("person 2",), ONE)
+        requests = [Request((f"person {i}",)) for i in (5, 6)]
+        asked = Request(("person 2",), ONE)
         states = statements.write_statement
 
         def state_before(context: Context, statement: statements.Statement) -> None:
@@ -377,12 +377,12 @@ class TestOvertaken:
         def late(*arguments: Any, **named: Any) -> Any:
             if not overtaken:
                 overtaken.append(True)
-                second.requests.accept([ErasureRequest(("person 3",), OTHER)])
+                second.requests.accept([Request(("person 3",), OTHER)])
                 work_without_lock(second)
             return real(*arguments, **named)
 
         with Registry.open(folder) as first, Registry.open(folder) as second:
-            first.requests.accept([ErasureRequest(("person 2",), ONE)])
+            first.requests.accept([Request(("person 2",), ONE)])
             monkeypatch.setattr(owner, name, late)
             with suppress(ExpungeError):
                 first.requests.apply()
@@ -443,8 +443,8 @@ def test_the_order_of_people_does_not_make_another_request(folder: Path) -> None
     with Registry.open(folder) as registry:
         first, again = registry.requests.accept(
             [
-                ErasureRequest(("person 2", "person 3"), ONE),
-                ErasureRequest(("person 3", "person 2"), ONE),
+                Request(("person 2", "person 3"), ONE),
+                Request(("person 3", "person 2"), ONE),
             ]
         )
         assert first == again

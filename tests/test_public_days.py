@@ -15,7 +15,7 @@ import pytest
 from expunge.cli.common import describe_deadline
 from expunge.ledger import RequestCompleted, Restored, check_receipt
 from expunge.ledger.documents import DAY
-from expunge.registry import ErasureRequest, Registry, context
+from expunge.registry import Request, Registry, context
 from tests.calling import call
 from tests.registries import A_REQUEST, registry_at, require_consistent
 
@@ -103,7 +103,7 @@ class TestNothingFinerIsPublic:
         clock.step = 7
         receipt = tmp_path / "receipt.json"
         receipt.write_text(registry.forget(["person 3"], A_REQUEST))
-        registry.requests.accept([ErasureRequest(("person 4",))])
+        registry.requests.accept([Request(("person 4",))])
         folder = ("-r", tmp_path / "registry")
         key = ("--key", tmp_path / "registry" / "public.pem")
         ship = ("release", "all", "--to", tmp_path / "again.safetensors")
@@ -175,7 +175,7 @@ class TestDaysFollowOneAnother:
         self, registry: Registry, clock: Clock
     ) -> None:
         clock.time = milliseconds(LATE)
-        registry.requests.accept([ErasureRequest(("person 3",), A_REQUEST)])
+        registry.requests.accept([Request(("person 3",), A_REQUEST)])
         clock.time += 200
         registry.requests.apply()
         entry = completed(registry)
@@ -206,7 +206,7 @@ class TestDaysFollowOneAnother:
         self, registry: Registry, clock: Clock
     ) -> None:
         clock.time = milliseconds(LATE) + 200
-        registry.requests.accept([ErasureRequest(("person 3",), A_REQUEST)])
+        registry.requests.accept([Request(("person 3",), A_REQUEST)])
         clock.time -= 400
         registry.requests.apply()
         entry = completed(registry)
@@ -226,7 +226,7 @@ class TestPrivateClockIsKept:
         clock.time, clock.step = milliseconds(LATE) + 200, 7
         registry.forget(["person 2"], A_REQUEST)
         before = registry.requests.status(A_REQUEST)
-        asked = ErasureRequest(("person 3",))
+        asked = Request(("person 3",))
         registry.requests.accept([asked])
         waiting = registry.requests.status(asked.request)
         registry.close()

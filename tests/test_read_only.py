@@ -15,7 +15,7 @@ import pytest
 from expunge.cli.app import app
 from expunge.exceptions import Busy, ExpungeError, StoreFailed
 from expunge.ledger import check_export
-from expunge.registry import ErasureRequest, Registry
+from expunge.registry import Request, Registry
 from expunge.registry.storage import Store, sqlite_engine
 from tests.registries import by_name, data_without, estimator, require_consistent
 from tests.users import NOBODY, as_nobody, give, in_a_child, needs_root, reachable_copy
@@ -33,11 +33,11 @@ exec "$@"
 EXPUNGE = "from expunge.cli import main; main()"
 WRITER = """
 import sys
-from expunge.registry import ErasureRequest, Registry
+from expunge.registry import Request, Registry
 with Registry.open(sys.argv[1]) as registry:
     for word in sys.stdin:
         if word == "accept\\n":
-            registry.requests.accept([ErasureRequest(("person 2",), "a" * 32)])
+            registry.requests.accept([Request(("person 2",), "a" * 32)])
         else:
             registry.requests.apply()
         print("done", flush=True)
@@ -117,7 +117,7 @@ class TestLooking:
         """A request that is in the log alone was accepted all the same."""
         killed_after(
             folder,
-            lambda one: one.requests.accept([ErasureRequest(("person 2",), ONE)]),
+            lambda one: one.requests.accept([Request(("person 2",), ONE)]),
         )
         assert (folder / "expunge.db-wal").stat().st_size > 0
         if left == "nothing":
@@ -187,7 +187,7 @@ class TestLooking:
 
 
 CHANGES: dict[str, Callable[[Registry], object]] = {
-    "accept": lambda one: one.requests.accept([ErasureRequest(("person 3",))]),
+    "accept": lambda one: one.requests.accept([Request(("person 3",))]),
     "apply": lambda one: one.requests.apply(),
     "forget": lambda one: one.forget(["person 3"]),
     "fit": lambda one: one.fit("x", estimator(), **by_name(data_without("person 1"))),
@@ -217,7 +217,7 @@ class TestChanging:
     def test_of_the_database_says_why(self, folder: Path, left: str) -> None:
         killed_after(
             folder,
-            lambda one: one.requests.accept([ErasureRequest(("person 2",), ONE)]),
+            lambda one: one.requests.accept([Request(("person 2",), ONE)]),
         )
         for end in LEFT[left]:
             (folder / f"expunge.db{end}").unlink()
@@ -241,7 +241,7 @@ class TestChanging:
             os.seteuid(NOBODY)
             with Registry.open(folder) as registry:
                 with pytest.raises(StoreFailed, match="can only be read here"):
-                    registry.requests.accept([ErasureRequest(("person 2",), ONE)])
+                    registry.requests.accept([Request(("person 2",), ONE)])
         assert journal.read_bytes() == before
 
     def test_of_the_tables_is_refused(self, folder: Path) -> None:
@@ -292,7 +292,7 @@ class TestMount:
     def test_can_be_looked_at(self, folder: Path) -> None:
         killed_after(
             folder,
-            lambda one: one.requests.accept([ErasureRequest(("person 2",), ONE)]),
+            lambda one: one.requests.accept([Request(("person 2",), ONE)]),
         )
         (folder / "expunge.db-shm").unlink()
         before = content(folder)

@@ -20,7 +20,7 @@ from expunge.exceptions import (
     StoreFailed,
 )
 from expunge.registry import (
-    ErasureRequest,
+    Request,
     Registry,
     completion,
     rebuild_journal,
@@ -31,7 +31,7 @@ from tests.registries import dump_of, put_back, registry_at, require_consistent
 from tests.users import killed_at
 
 ONE, OTHER = "a" * 32, "b" * 32
-MANY = [ErasureRequest((f"person {i}",)) for i in range(31, 56)]
+MANY = [Request((f"person {i}",)) for i in range(31, 56)]
 
 
 def flip(path: Path, place: int = 300) -> None:
@@ -140,7 +140,7 @@ class TestAnOlderDatabase:
             with pytest.raises(NeedsRestore):
                 registry.status()
             with pytest.raises(NeedsRestore):
-                registry.requests.accept([ErasureRequest(("person 3",))])
+                registry.requests.accept([Request(("person 3",))])
 
     def test_comes_back_by_a_restore(self, folder: Path) -> None:
         """No name was lost, so nothing is in the way."""
@@ -176,7 +176,7 @@ class TestAnOlderDatabase:
 def test_a_request_that_is_not_completed_yet_counts(folder: Path) -> None:
     """It was killed before its statement, and the line with its people is lost."""
     with Registry.open(folder) as registry:
-        registry.requests.accept([ErasureRequest(("person 3",))])
+        registry.requests.accept([Request(("person 3",))])
         with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(completion, "write_statement", interrupt)
             registry.requests.apply()
@@ -251,7 +251,7 @@ class TestOthersAtWork:
     def test_a_request_accepted_meanwhile_is_in_the_new_one(self, folder: Path) -> None:
         """It waits, or comes first; either way it is in both, and survives a loss."""
         real = recovery._missing_lines
-        waiting = ErasureRequest(("person 7",), OTHER)
+        waiting = Request(("person 7",), OTHER)
 
         def missing_lines(connection: Connection, lines: Any) -> Iterator[Any]:
             yield from list(real(connection, lines))
@@ -261,7 +261,7 @@ class TestOthersAtWork:
         with Registry.open(folder) as first, pytest.MonkeyPatch.context() as patch:
             sender = Thread(target=lambda: first.requests.accept([waiting]))
             with Registry.open(folder) as second:
-                second.requests.accept([ErasureRequest(("person 5",))])
+                second.requests.accept([Request(("person 5",))])
             journal = folder / "journal"
             journal.write_bytes(journal.read_bytes()[:-9])
             patch.setattr(recovery, "_missing_lines", missing_lines)
@@ -282,7 +282,7 @@ class TestKilled:
         self, folder: Path, tmp_path: Path, damage: str
     ) -> None:
         with Registry.open(folder) as registry:
-            registry.requests.accept([ErasureRequest(("person 7",), OTHER)])
+            registry.requests.accept([Request(("person 7",), OTHER)])
             receipt, export = registry.requests.receipt(ONE), registry.ledger.export()
             if damage == "ahead":  # a crash left a line in the journal alone
                 self.accept_in_the_journal_alone(registry)
@@ -315,7 +315,7 @@ class TestKilled:
 
         with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(statements_module, "write_mark", crash)
-            registry.requests.accept([ErasureRequest(("person 8",))])
+            registry.requests.accept([Request(("person 8",))])
 
     def go_on(self, folder: Path) -> None:
         """Open the registry, or do first what the refusal says."""

@@ -31,7 +31,7 @@ from expunge.ledger import (
 )
 from expunge.linear_model.snapshots import private_model
 from expunge.linear_model.tuned import TunedClassifier
-from expunge.registry import ErasureRequest, Registry
+from expunge.registry import Request, Registry
 from tests.registries import (
     A_REQUEST,
     BUDGET,
@@ -71,7 +71,7 @@ class TestForgetting:
         assert after["all"].n_people == before["all"].n_people - 1
 
     def test_a_batch_changes_each_model_once(self, registry: Registry) -> None:
-        asked = [ErasureRequest((f"person {i}",)) for i in range(5)]
+        asked = [Request((f"person {i}",)) for i in range(5)]
         registry.requests.accept(asked)
         registry.requests.apply()
         made = [e for e in registry.ledger.entries() if isinstance(e, ReleaseMade)]
@@ -102,8 +102,8 @@ class TestForgetting:
         self, registry: Registry
     ) -> None:
         first, second = (
-            ErasureRequest(("person 1",)),
-            ErasureRequest(("person 1", "person 2")),
+            Request(("person 1",)),
+            Request(("person 1", "person 2")),
         )
         registry.requests.accept([first, second])
         registry.requests.apply()
@@ -115,7 +115,7 @@ class TestForgetting:
     def test_a_request_whose_people_are_gone_meanwhile_is_completed(
         self, registry: Registry
     ) -> None:
-        late = ErasureRequest(("person 1",))
+        late = Request(("person 1",))
         registry.requests.accept([late])
         with registry._context.store.write() as connection:
             # As if it had been accepted while another process applied the first one.

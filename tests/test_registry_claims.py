@@ -24,7 +24,7 @@ from expunge.exceptions import (
 from expunge.ledger import ReleaseMade
 from expunge.linear_model.snapshots import private_model, snapshot_of
 from expunge.linear_model.tuned import TunedClassifier
-from expunge.registry import ErasureRequest, ForgottenInData, Registry, worker
+from expunge.registry import Request, ForgottenInData, Registry, worker
 from expunge.registry.requests import require_nobody_returns
 from expunge.registry.storage import Checkpoints
 from expunge.registry.storage.vault import unseal
@@ -117,7 +117,7 @@ class TestWhoeverWasForgotten:
             assert left == (0, 0)
             assert told == [(step, 4) for step in range(5)]
             registry.forget(["person 1", "person 2"])
-            registry.requests.accept([ErasureRequest(("person 3",))])
+            registry.requests.accept([Request(("person 3",))])
             with pytest.raises(ForgottenInData, match="rows 2, 3, 4, 5, counted") as no:
                 registry.models.refit("model", estimator(), make[kind](X), y, **given)
             assert (no.value.rows, no.value.n_people) == ((2, 3, 4, 5), 2)
@@ -301,7 +301,7 @@ class TestSpentContracts:
             registry.fit("all", estimator(), X, y, subjects=owners)
             spent = estimator(budget=replace(BUDGET, releases=1))
             registry.fit("spent", spent, X[:40], y[:40], subjects=owners[:40])
-            asked = [ErasureRequest((f"person {i}",)) for i in range(30)]
+            asked = [Request((f"person {i}",)) for i in range(30)]
             registry.requests.accept(asked)
             computed = []
             change_model = worker.change_model

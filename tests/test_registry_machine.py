@@ -23,7 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from expunge.exceptions import InvalidInput, UnknownRequest, UnknownSubject
 from expunge.ledger import RequestCompleted, check_export
 from expunge.linear_model.snapshots import private_model
-from expunge.registry import ErasureRequest, Registry
+from expunge.registry import Request, Registry
 from expunge.registry.storage import Checkpoints, Journal, Store, Vault
 from tests.registries import estimator, private_model_of
 
@@ -112,7 +112,7 @@ class RegistryMachine(RuleBasedStateMachine):
         self.folder, self.backup = self.place / "registry", self.place / "backup"
         self.fitted: dict[str, frozenset[int]] = {}
         self.asked: dict[str, frozenset[int]] = {}  # accepted, whatever became of them
-        self.owed: list[ErasureRequest] = []  # a crash left them in the journal alone
+        self.owed: list[Request] = []  # a crash left them in the journal alone
         self.receipts: dict[str, str] = {}
         self.shipped: dict[tuple[str, int], int] = {}
         self.withdrawn: set[tuple[str, int]] = set()
@@ -206,24 +206,24 @@ class RegistryMachine(RuleBasedStateMachine):
                 assert receipt is not None
                 self.receipts[request] = receipt
 
-    def drawn(self, wanted: frozenset[int]) -> list[ErasureRequest]:
+    def drawn(self, wanted: frozenset[int]) -> list[Request]:
         """Return a new request about people who are there; none if nobody is left."""
         self.n_requests += 1
         there = {one for name in self.fitted for one in self.members(name)}
         people = sorted(wanted & there) or sorted(there - {*STAY})[:1]
         if not people:
             return []
-        return [ErasureRequest(tuple(map(str, people)), f"{self.n_requests:032x}")]
+        return [Request(tuple(map(str, people)), f"{self.n_requests:032x}")]
 
     def fit(self, how: Callable[..., object], name: str, people: Sequence[int]) -> None:
         rows, words = list(people), [str(one) for one in people]
         how(name, small_model(), X[rows], Y[rows], subjects=words)
         self.fitted[name] = frozenset(people)
 
-    def note(self, asked: ErasureRequest) -> None:
+    def note(self, asked: Request) -> None:
         self.asked[asked.request] = frozenset(map(int, asked.subjects))
 
-    def after_crash(self, asked: Sequence[ErasureRequest] = ()) -> None:
+    def after_crash(self, asked: Sequence[Request] = ()) -> None:
         """Come back; a request that was under way is owed if the journal has it."""
         self.registry.close()
         self.registry = Registry.open(self.folder)
@@ -290,7 +290,7 @@ class RegistryMachine(RuleBasedStateMachine):
         request = data.draw(st.sampled_from(sorted(self.asked)))
         subjects = tuple(map(str, sorted(self.asked[request], reverse=True)))
         before = self.registry.requests.status(request)
-        assert self.registry.requests.accept([ErasureRequest(subjects, request)]) == (
+        assert self.registry.requests.accept([Request(subjects, request)]) == (
             before,
         )
         if request in self.receipts:
@@ -301,7 +301,7 @@ class RegistryMachine(RuleBasedStateMachine):
 
     @rule(wanted=people_asked)
     def ask_for_strangers(self, wanted: frozenset[int]) -> None:
-        asked = ErasureRequest((*map(str, wanted), "stranger"), "f" * 32)
+        asked = Request((*map(str, wanted), "stranger"), "f" * 32)
         with pytest.raises(UnknownSubject):
             self.registry.requests.accept([asked])
         with pytest.raises(UnknownRequest):

@@ -15,7 +15,7 @@ from expunge.ledger import Receipt
 from expunge.linear_model.tuned import TunedClassifier
 from expunge.private_model.subjects import SPELLING
 from expunge.promise.scope import NO_PEOPLE
-from expunge.registry import ErasureRequest, Registry
+from expunge.registry import Request, Registry
 from expunge.registry.requests import require_nobody_returns
 from tests.registries import (
     A_REQUEST,
@@ -72,8 +72,8 @@ class TestSpelling:
         receipt = registry.forget([COMPOSED, "7"], A_REQUEST)
         assert registry.forget([" 7", DECOMPOSED, COMPOSED], A_REQUEST) == receipt
         both = [
-            ErasureRequest((DECOMPOSED, "7"), A_REQUEST),
-            ErasureRequest(("7 ", COMPOSED), A_REQUEST),
+            Request((DECOMPOSED, "7"), A_REQUEST),
+            Request(("7 ", COMPOSED), A_REQUEST),
         ]
         first, second = registry.requests.accept(both)
         assert first == second == registry.requests.status(A_REQUEST)
@@ -115,7 +115,7 @@ class TestMissing:
                 "all", estimator(), X, y, subjects=owners(nobody)
             ),
             lambda: registry.forget([COMPOSED, nobody]),
-            lambda: registry.requests.accept([ErasureRequest((nobody,))]),  # type: ignore[arg-type]
+            lambda: registry.requests.accept([Request((nobody,))]),  # type: ignore[arg-type]
             lambda: registry.requests.find_models([nobody]),
             lambda: registry.requests.readmit([nobody]),
         ]

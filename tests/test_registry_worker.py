@@ -9,7 +9,7 @@ import pytest
 
 from expunge import LinearRegression
 from expunge.exceptions import Busy, CannotRemove, ExpungeError, ScheduleExhausted
-from expunge.registry import ErasureRequest, Registry
+from expunge.registry import Request, Registry
 from expunge.registry import worker as working_module
 from tests.registries import (
     A_REQUEST,
@@ -29,7 +29,7 @@ class TestRequestsThatCannotBeApplied:
         X, _, owners = data()
         regression = LinearRegression(alpha=0.1, budget=replace(BUDGET, sigma=1e3))
         registry.fit("single", regression, X[:2], X[:2, 1], subjects=owners[:2])
-        bad, good = ErasureRequest(("person 0",)), ErasureRequest(("person 5",))
+        bad, good = Request(("person 0",)), Request(("person 5",))
         registry.requests.accept([bad, good])
         with pytest.raises(CannotRemove):
             registry.requests.apply()
@@ -52,7 +52,7 @@ class TestRequestsThatCannotBeApplied:
             "short", estimator(budget=contract), X[:60], y[:60], subjects=owners[:60]
         )
         registry.forget(["person 1"])
-        waiting = ErasureRequest(("person 2",))
+        waiting = Request(("person 2",))
         registry.requests.accept([waiting])
         with pytest.raises(ScheduleExhausted, match="fit it again"):
             registry.requests.apply()
@@ -68,7 +68,7 @@ class TestOneWorker:
     def test_others_wait_and_then_say_so(
         self, registry: Registry, tmp_path: Path
     ) -> None:
-        asked = ErasureRequest(("person 3",))
+        asked = Request(("person 3",))
         with (
             registry._context.hold_lock(1.0),
             Registry.open(tmp_path / "registry") as other,
@@ -105,7 +105,7 @@ class TestOneWorker:
     ) -> None:
         told: list[tuple[int, int]] = []
         monkeypatch.setattr(working_module, "BATCH", 2)
-        asked = [ErasureRequest((f"person {i}",)) for i in (3, 4, 5, 50)]
+        asked = [Request((f"person {i}",)) for i in (3, 4, 5, 50)]
         registry.requests.accept(asked)
         registry.requests.apply(on_progress=lambda *step: told.append(step))
         # Two models and the rest, for each of two batches.
@@ -126,7 +126,7 @@ class TestOneWorker:
             read_removal,
         )
 
-        first = ErasureRequest(("person 3",))
+        first = Request(("person 3",))
         registry.requests.accept([first])
         with registry._context.store.read() as connection:
             asked = people_table.find_asked_rows(connection, [first.request])

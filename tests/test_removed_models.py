@@ -11,7 +11,7 @@ import pytest
 from expunge.exceptions import InvalidInput, NeedsRestore
 from expunge.ledger import ModelRemoved, check_receipt
 from expunge.registry import (
-    ErasureRequest,
+    Request,
     Registry,
     completion,
     rebuild_journal,
@@ -126,7 +126,7 @@ class TestRemoving:
             registry.models.refit(
                 "all", estimator(), X[60:], y[60:], subjects=owners[60:]
             )
-            asked = [ErasureRequest(("person 3",), ONE), ErasureRequest(("person 50",))]
+            asked = [Request(("person 3",), ONE), Request(("person 50",))]
             registry.requests.accept(asked)
             registry.models.remove("half")  # where person 3 was, and nowhere else
             registry.requests.apply()

@@ -32,7 +32,7 @@ from expunge.exceptions import (
 from expunge.ledger import ModelRegistered, ReleaseMade, Restored, check_export
 from expunge.linear_model.tuned import TunedClassifier
 from expunge.promise.scope import OTHER_RELEASES
-from expunge.registry import ErasureRequest, Registry, backup, rebuild_journal
+from expunge.registry import Request, Registry, backup, rebuild_journal
 from tests.registries import (
     BUDGET,
     by_name,
@@ -95,7 +95,7 @@ class TestNobodyComesBack:
                     registry.forget(["person 3"]),
                 )
             }
-            waiting = ErasureRequest(("person 4",))
+            waiting = Request(("person 4",))
             registry.requests.accept([waiting])
             size = registry.status().ledger_size
             export = registry.ledger.export()
@@ -284,7 +284,7 @@ class TestOthersAtWork:
         with Registry.open(folder) as registry:
             registry.forget(["person 2"])
         sender = Registry.open(folder)
-        sent = ErasureRequest(("person 3",))
+        sent = Request(("person 3",))
         with ThreadPoolExecutor(1) as threads:
             waiting: list[Future[str]] = []
 
@@ -311,7 +311,7 @@ class TestOthersAtWork:
         """Another process opens the old one right before it is replaced."""
         with Registry.open(folder) as registry:
             registry.forget(["person 2"])
-        sent = [ErasureRequest((f"person {i}",)) for i in range(20, 40)]
+        sent = [Request((f"person {i}",)) for i in range(20, 40)]
         senders = []
 
         def send_before(path: Path) -> AbstractContextManager[None]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from expunge.exceptions import ExpungeError, InvalidInput
-from expunge.registry import ErasureRequest, Registry, rebuild_journal
+from expunge.registry import Request, Registry, rebuild_journal
 from expunge.registry.context import Paths
 
 from .backups import back_up, put_back, put_database_back, state
@@ -93,7 +93,7 @@ class Place(NamedTuple):
     folder: Path
     latest: Path
     backup: Path
-    next: ErasureRequest
+    next: Request
     older: bytes = b""
     rebuilt: bool = False
 
@@ -192,7 +192,7 @@ class DamagedJournals(Trial):
                 folder,
                 folder.with_name("latest"),
                 folder.with_name("middle"),
-                ErasureRequest(("stays-0",)),
+                Request(("stays-0",)),
             )
             half = self._chance.randrange(len(self.story.steps) // 2 + 1)
             rebuilt = self._seed % 2 == 0

@@ -13,7 +13,7 @@ from typing import Any
 
 from expunge.exceptions import ExpungeError, NeedsRestore, StoreFailed
 from expunge.registry import (
-    ErasureRequest,
+    Request,
     RequestStatus,
     completion,
     recovery,
@@ -85,10 +85,10 @@ def destroy_keys_before_the_commit(line: Line) -> None:
 
 def accept_in_memory(line: Line) -> None:
     """Acknowledge requests that come together before they are on disk."""
-    waiting: list[ErasureRequest] = []
+    waiting: list[Request] = []
 
     def accept(
-        self: RegistryRequests, asked: Sequence[ErasureRequest]
+        self: RegistryRequests, asked: Sequence[Request]
     ) -> tuple[RequestStatus, ...]:
         if len(asked) == 1:
             return really_accept(self, asked)

@@ -15,7 +15,7 @@ import numpy as np
 
 from expunge import Budget, LinearRegression, LogisticRegression
 from expunge.core.arrays import Matrix, Vector
-from expunge.registry import ErasureRequest, Registry
+from expunge.registry import Request, Registry
 
 N_FEATURES = 4
 ROWS_EACH = 2
@@ -61,7 +61,7 @@ class Step:
 
     place: int
     how: str
-    asked: tuple[ErasureRequest, ...] = ()
+    asked: tuple[Request, ...] = ()
     twice: bool = False
     model: str = ""
     people: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ class Story:
     samples: Mapping[str, Sample]
     steps: tuple[Step, ...]
 
-    def requests(self) -> dict[str, ErasureRequest]:
+    def requests(self) -> dict[str, Request]:
         """Return every request by its id."""
         return {one.request: one for step in self.steps for one in step.asked}
 
@@ -155,7 +155,7 @@ def _asking(chance: random.Random, place: int) -> Step:
     (how,) = chance.choices(REQUESTS, weights=(6, 1, 3))
     n_requests = 1 if how == "forget" else chance.randint(1, 3)
     asked = tuple(
-        ErasureRequest(
+        Request(
             tuple(f"asks-{place}-{i}-{j}" for j in range(chance.randint(1, 3))),
             request=chance.randbytes(16).hex(),
         )
@@ -246,7 +246,7 @@ class Expected:
         self.changed: dict[str, set[str]] = {}
         self.removed: set[str] = set()
         self.forgotten: set[str] = set()
-        self._waiting: list[ErasureRequest] = []
+        self._waiting: list[Request] = []
         for step in story.steps:
             self._take(step)
         self._apply()

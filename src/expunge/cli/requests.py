@@ -38,7 +38,7 @@ from .receipts import IssuedReceipts, ReceiptFolder
 
 if TYPE_CHECKING:
     from ..promise.certificate import Certificate
-    from ..registry import ErasureRequest, Registry
+    from ..registry import Request, Registry
 
 # One transaction for each: few enough to show progress, many enough to be quick.
 BATCH_SIZE = 1000
@@ -213,18 +213,18 @@ class RequestedPeople:
     ids: tuple[str, ...]
     listed: tuple[str, ...] | None = None
 
-    def make_requests(self, request: str | None) -> "tuple[ErasureRequest, ...]":
+    def make_requests(self, request: str | None) -> "tuple[Request, ...]":
         """Return the requests to send."""
-        from ..registry import ErasureRequest
+        from ..registry import Request
 
         if self.listed is not None:
-            return tuple(ErasureRequest((one,)) for one in self.ids)
+            return tuple(Request((one,)) for one in self.ids)
         if request is None:
-            return (ErasureRequest(self.ids),)
-        return (ErasureRequest(self.ids, request),)
+            return (Request(self.ids),)
+        return (Request(self.ids, request),)
 
     def match_requests(
-        self, asked: "Sequence[ErasureRequest]"
+        self, asked: "Sequence[Request]"
     ) -> tuple[str | None, ...]:
         """Return the request of each line of the file; empty without a file."""
         requests = {one.subjects[0]: one.request for one in asked}
@@ -400,7 +400,7 @@ class ForgetOutcome:
 
 
 def apply_requests(
-    registry: "Registry", asked: "Sequence[ErasureRequest]", *, wait: float
+    registry: "Registry", asked: "Sequence[Request]", *, wait: float
 ) -> ForgetOutcome:
     """Accept requests and apply them, and return their receipts.
 

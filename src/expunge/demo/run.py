@@ -22,7 +22,7 @@ from ..linear_model import LogisticRegression
 from ..plan import PlanningLooksAtData
 from ..plan.report import WORDS
 from ..promise.budget import Budget
-from ..registry import ErasureRequest, Registry
+from ..registry import Request, Registry
 from . import values
 from .checks import ROW_NORM, Patients, PublicFiles, ReplayCheck, load_patients
 from .values import (
@@ -209,7 +209,7 @@ class AnsweredRequests:
 
 def apply_requests(registry: Registry, ids: Sequence[str]) -> AnsweredRequests:
     """Make a request for each of these people, and apply them together."""
-    asked = [ErasureRequest((one,)) for one in ids]
+    asked = [Request((one,)) for one in ids]
     made, clock = time_ns(), perf_counter()
     registry.requests.accept(asked)
     accepted = perf_counter() - clock

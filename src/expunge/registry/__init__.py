@@ -9,11 +9,11 @@ from ..exceptions import needing
 with needing("registry,files", "a registry"):
     from .models import LeftOut, ModelStatus
     from .registry import Registry, RegistryStatus, rebuild_journal
-    from .requests import ErasureRequest, ForgottenInData, RequestStatus
+    from .requests import Request, ForgottenInData, RequestStatus
     from .storage.releases_table import ReleaseStatus
 
 __all__ = [
-    "ErasureRequest",
+    "Request",
     "ForgottenInData",
     "LeftOut",
     "ModelStatus",

@@ -68,7 +68,7 @@ from .models import (
     model_status,
 )
 from .recovery import require_current_store, rewrite_journal
-from .requests import ErasureRequest, RegistryRequests, RequestStatus, request_status
+from .requests import Request, RegistryRequests, RequestStatus, request_status
 from .restore import restore_registry
 from .statements import RegistryLedger
 from .storage import (
@@ -271,7 +271,7 @@ class Registry:
         """
         ids = people(subjects)
         wanted = (
-            ErasureRequest(ids) if request is None else ErasureRequest(ids, request)
+            Request(ids) if request is None else Request(ids, request)
         )
         (status,) = self.requests.accept([wanted])
 

@@ -53,6 +53,10 @@ POSITION = "journal end"
 PAGE = 500  # entries of the ledger read at once
 MADE = (ModelRegistered, ReleaseMade)
 """Entries that tell of a release."""
+ASKED = tuple(
+    "id accepted deadline n_subjects fingerprint right regime submitted details".split()
+)
+"""What the journal says of an accepted request, beside the tags of its people."""
 WRITERS = {
     "shipped": releases_table.insert_shipment,
     "withdrawn": releases_table.mark_withdrawn,
@@ -333,21 +337,13 @@ def find_unnamed(
 
 def request_line(request: Any, tags: Sequence[str]) -> dict[str, Any]:
     """Return a request in the store as the journal holds it."""
-    names = ("id", "accepted", "deadline", "n_subjects", "fingerprint")
-    return {name: getattr(request, name) for name in names} | {"tags": [*tags]}
+    return {name: getattr(request, name) for name in ASKED} | {"tags": [*tags]}
 
 
 def insert_accepted(connection: Connection, lines: Sequence[dict[str, Any]]) -> None:
     """Write requests to the store as the journal holds them."""
     accepted = [
-        {
-            "id": line["id"],
-            "stage": requests_table.ACCEPTED,
-            "accepted": line["accepted"],
-            "deadline": line["deadline"],
-            "n_subjects": line["n_subjects"],
-            "fingerprint": line["fingerprint"],
-        }
+        {"stage": requests_table.ACCEPTED, **{name: line[name] for name in ASKED}}
         for line in lines
     ]
     tags = [(line["id"], tag) for line in lines for tag in line["tags"]]

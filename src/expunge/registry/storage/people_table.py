@@ -13,7 +13,7 @@ a person.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +85,7 @@ _DROP = delete(subjects).where(
 
 PageKeys: TypeAlias = NDArray[np.uint8]
 Pages: TypeAlias = dict[int, bytes]
+NO_KEYS: PageKeys = np.zeros((0, KEY_BYTES), np.uint8)
 T = TypeVar("T")
 
 
@@ -133,6 +134,43 @@ def row_tag(position: int) -> str:
     return f"{ROW_TAG}{position}"
 
 
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class SealedPeople(Private):
+    """People's rows, sealed for one model, with the pages that hold their keys.
+
+    Attributes
+    ----------
+    rows
+        For each person: who, and ``page``, ``slot`` and ``sealed`` as in the table.
+    pages
+        Sealed pages, by number.
+    page_keys
+        The keys of these pages, in order.
+    """
+
+    rows: Sequence[tuple[Any, Mapping[str, Any]]]
+    pages: Mapping[int, bytes]
+    page_keys: PageKeys
+
+
+def seal_people(
+    model: str, people: Sequence[tuple[Any, bytes]], *, first_page: int = 0
+) -> SealedPeople:
+    """Seal people's rows, each with who they are, on pages of their own."""
+    sealed_rows, sealed_pages, page_keys = [], {}, []
+    for page, members in enumerate(chunks(people, PAGE), first_page):
+        keys = [new_key() for _ in members]
+        page_keys.append(new_key())
+        sealed_pages[page] = _seal_page(
+            b"".join(keys), page_keys[-1], model=model, page=page
+        )
+        for slot, ((who, data), key) in enumerate(zip(members, keys, strict=True)):
+            sealed = seal(data, key, place=_seal_name(model, page, slot=slot))
+            sealed_rows.append((who, {"page": page, "slot": slot, "sealed": sealed}))
+    joined = np.frombuffer(b"".join(page_keys), np.uint8)
+    return SealedPeople(sealed_rows, sealed_pages, joined.reshape(-1, KEY_BYTES))
+
+
 def insert_people(
     connection: Connection, model: str, *, people: Sequence[tuple[str, bytes]]
 ) -> PageKeys:
@@ -140,43 +178,35 @@ def insert_people(
 
     Known tags get these rows beside those of other models.
     """
-    known = _read_ids(connection, [tag for tag, _ in people])
-    new = [{"tag": tag} for tag, _ in people if tag not in known]
-    for chunk in chunks(new):
-        connection.execute(insert(subjects), chunk)
-    known |= _read_ids(connection, [item["tag"] for item in new])
+    known = find_numbers(connection, [tag for tag, _ in people])
     page_keys = []
     for page, members in enumerate(chunks(people, PAGE)):
-        keys = [new_key() for _ in members]
-        page_keys.append(new_key())
-        connection.execute(
-            insert(pages),
-            {
-                "model": model,
-                "page": page,
-                "sealed": _seal_page(
-                    b"".join(keys), page_keys[-1], model=model, page=page
-                ),
-            },
-        )
-        connection.execute(
-            insert(rows),
-            [
-                {
-                    "model": model,
-                    "subject": known[tag],
-                    "page": page,
-                    "slot": slot,
-                    "sealed": seal(data, key, place=_seal_name(model, page, slot=slot)),
-                }
-                for slot, ((tag, data), key) in enumerate(
-                    zip(members, keys, strict=True)
-                )
-            ],
-        )
+        numbered = [(known[tag], data) for tag, data in members]
+        sealed = seal_people(model, numbered, first_page=page)
+        insert_sealed(connection, model, sealed=sealed)
+        page_keys.append(sealed.page_keys)
     analyse(connection, "subjects (id)", "rows (model, subject)", "pages (model, page)")
-    joined = b"".join(page_keys)
-    return np.frombuffer(joined, np.uint8).reshape(-1, KEY_BYTES)
+    return np.concatenate([NO_KEYS, *page_keys])
+
+
+def find_numbers(connection: Connection, tags: Sequence[str]) -> dict[str, int]:
+    """Return the number of each tag; new ones are inserted."""
+    known = _read_ids(connection, tags)
+    new = [{"tag": tag} for tag in tags if tag not in known]
+    for chunk in chunks(new):
+        connection.execute(insert(subjects), chunk)
+    return known | _read_ids(connection, [item["tag"] for item in new])
+
+
+def insert_sealed(connection: Connection, model: str, *, sealed: SealedPeople) -> None:
+    """Insert sealed rows, each with a person's number, and the pages of their keys."""
+    for page, data in sealed.pages.items():
+        connection.execute(
+            insert(pages), {"model": model, "page": page, "sealed": data}
+        )
+    lines = [{"model": model, "subject": who, **line} for who, line in sealed.rows]
+    for chunk in chunks(lines):
+        connection.execute(insert(rows), chunk)
 
 
 def find_rows(
@@ -244,10 +274,10 @@ def keys_without(
     return RemainingKeys(found, sealed, left)
 
 
-def delete_people(
+def delete_rows(
     connection: Connection, model: str, *, remaining: RemainingKeys
 ) -> None:
-    """Delete people's rows and keys from a model, and tags that no model uses."""
+    """Delete people's rows and keys from a model, and leave their tags."""
     renewed = [
         {"of": model, "number": page, "sealed": data}
         for page, data in remaining.sealed.items()
@@ -257,7 +287,6 @@ def delete_people(
     numbers = [one.subject for one in remaining.removed]
     for chunk in chunks(numbers):
         connection.execute(_STRIKE, {"model": model, "numbers": chunk})
-    _delete_unused_subjects(connection, numbers)
 
 
 def delete_all_people(connection: Connection, model: str) -> None:
@@ -306,8 +335,8 @@ def read_pages(
     return opened
 
 
-def _delete_unused_subjects(connection: Connection, numbers: Sequence[int]) -> None:
-    """Delete tags under which no model holds a row any more."""
+def delete_unused_tags(connection: Connection, numbers: Sequence[int]) -> None:
+    """Delete those of these tags under which no rows are left."""
     for chunk in chunks(numbers):
         connection.execute(_DROP, {"numbers": chunk})
 

@@ -7,7 +7,7 @@ another is refused, and no request is applied or completed twice.
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     Connection,
@@ -24,9 +24,10 @@ from sqlalchemy import (
 from ...exceptions import Busy
 from .engine import analyse, write_exactly
 from .people_table import CHUNK, chunks
-from .tables import request_tags, requests
+from .tables import request_rows, request_tags, requests
 
 ACCEPTED, APPLIED, COMPLETED = "accepted", "applied", "completed"
+CANCELLED = "cancelled"
 
 # All but the receipt, which may be long.
 SHOWN = (
@@ -37,6 +38,12 @@ SHOWN = (
     requests.c.completed,
     requests.c.n_subjects,
     requests.c.error,
+    requests.c.right,
+    requests.c.regime,
+    requests.c.submitted,
+    requests.c.outcome,
+    requests.c.reason,
+    requests.c.details,
 )
 
 
@@ -51,10 +58,21 @@ _TAGS = (
 _ANSWERED = delete(request_tags).where(
     request_tags.c.request.in_(bindparam("ids", expanding=True))
 )
+_TAKEN = delete(request_rows).where(
+    request_rows.c.request.in_(bindparam("ids", expanding=True))
+)
+_NEW_ROWS = select(request_rows).where(
+    request_rows.c.request.in_(bindparam("ids", expanding=True))
+)
 _ONE = update(requests).where(requests.c.id == bindparam("request"))
 _APPLY = _ONE.where(requests.c.stage == ACCEPTED).values(
-    stage=APPLIED, releases=bindparam("made"), error=""
+    stage=APPLIED,
+    releases=bindparam("made"),
+    outcome=bindparam("found"),
+    reason=bindparam("why"),
+    error="",
 )
+_CANCEL = _ONE.where(requests.c.stage == ACCEPTED).values(stage=CANCELLED, error="")
 _COMPLETE = _ONE.where(requests.c.stage == APPLIED).values(
     stage=COMPLETED, completed=bindparam("time"), receipt=bindparam("text")
 )
@@ -96,8 +114,9 @@ def read_stage(connection: Connection, stage: str) -> list[Row[Any]]:
 def count_requests(connection: Connection) -> tuple[int, int]:
     """Return how many requests there are, and how many are completed."""
     whole = connection.scalar(select(func.count()).select_from(requests)) or 0
-    open_ = select(func.count()).where(requests.c.stage.in_((ACCEPTED, APPLIED)))
-    return int(whole), int(whole) - int(connection.scalar(open_) or 0)
+    others = (ACCEPTED, APPLIED, CANCELLED)  # few, and there is an index
+    rest = select(func.count()).where(requests.c.stage.in_(others))
+    return int(whole), int(whole) - int(connection.scalar(rest) or 0)
 
 
 _RECEIPT = select(requests.c.receipt).where(requests.c.id == bindparam("request"))
@@ -143,17 +162,66 @@ def find_waiting_tags(connection: Connection, tags: Sequence[str]) -> set[str]:
     return found
 
 
-def mark_applied(
-    connection: Connection, releases: Mapping[str, Mapping[str, int]]
-) -> None:
-    """Mark requests as applied, each with its releases, and delete their tags."""
+class Answered(NamedTuple):
+    """What became of a request.
+
+    ``releases`` has the number of the release that each model got by it.
+    """
+
+    releases: Mapping[str, int]
+    outcome: str = "done"
+    reason: str = ""
+
+
+def mark_applied(connection: Connection, answers: Mapping[str, Answered]) -> None:
+    """Mark requests as applied, and delete the tags and new rows that they name."""
     moved = [
-        {"request": request, "made": json.dumps(made)}
-        for request, made in releases.items()
+        {
+            "request": request,
+            "made": json.dumps(one.releases),
+            "found": one.outcome,
+            "why": one.reason,
+        }
+        for request, one in answers.items()
     ]
     _move_on(connection, _APPLY, moved=moved)
-    for chunk in chunks(list(releases)):
+    _delete_named(connection, list(answers))
+
+
+def mark_cancelled(connection: Connection, said: Mapping[str, str]) -> None:
+    """Mark a request as cancelled, unless it moved on, and delete what it names."""
+    connection.execute(_CANCEL, {**said})
+    _delete_named(connection, [said["request"]])
+
+
+def _delete_named(connection: Connection, ids: Sequence[str]) -> None:
+    """Delete whom requests are about, and the new rows that they bring."""
+    for chunk in chunks(ids):
         connection.execute(_ANSWERED, {"ids": chunk})
+        connection.execute(_TAKEN, {"ids": chunk})
+
+
+def insert_new_rows(connection: Connection, lines: Sequence[Mapping[str, Any]]) -> None:
+    """Insert sealed new rows: each ``request``, ``model`` and ``sealed``."""
+    if lines:
+        connection.execute(insert(request_rows), [{**line} for line in lines])
+
+
+def read_new_rows(connection: Connection, ids: Sequence[str]) -> list[Row[Any]]:
+    """Return the sealed new rows that requests bring."""
+    return [
+        line
+        for chunk in chunks(ids)
+        for line in connection.execute(_NEW_ROWS, {"ids": chunk})
+    ]
+
+
+def change_deadline(
+    connection: Connection, request: str, *, deadline: int, details: str
+) -> None:
+    """Record another deadline of a request."""
+    changed = _ONE.values(deadline=deadline, details=details)
+    connection.execute(changed, {"request": request})
 
 
 def mark_completed(connection: Connection, done: Sequence[Mapping[str, Any]]) -> None:

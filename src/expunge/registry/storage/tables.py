@@ -44,7 +44,7 @@ from ...exceptions import (
 from .engine import Store, write_exactly
 from .marks import Mark
 
-NEWEST = "0002"
+NEWEST = "0003"
 MIGRATIONS = Path(__file__).parent / "migrations"
 TURN, MARK = "turn", "journal mark"
 NAMING = {
@@ -67,6 +67,8 @@ models = Table(
     # When it was removed, if it was, and its entry in the ledger, once it has one.
     Column("removed", BigInteger),
     Column("sequence", BigInteger),
+    # How often it was fitted.
+    Column("fits", Integer, nullable=False, server_default="0"),
 )
 
 subjects = Table(
@@ -115,6 +117,15 @@ requests = Table(
     Column("completed", BigInteger),
     Column("receipt", Text),
     Column("error", Text, nullable=False, server_default=""),
+    # What it asks for, under which law, and since which day.
+    Column("right", Text, nullable=False, server_default="erase"),
+    Column("regime", Text, nullable=False, server_default=""),
+    Column("submitted", Text, nullable=False, server_default=""),
+    # What became of it, once it is applied, with the code of a reason.
+    Column("outcome", Text, nullable=False, server_default=""),
+    Column("reason", Text, nullable=False, server_default=""),
+    # What only some requests have, as JSON.
+    Column("details", Text, nullable=False, server_default="{}"),
     Index(None, "stage"),
 )
 
@@ -124,6 +135,33 @@ request_tags = Table(
     Column("request", Text, primary_key=True),
     Column("tag", Text, primary_key=True),
     ForeignKeyConstraint(["request"], ["requests.id"]),
+)
+
+# New rows that wait for their request, sealed under a key of its own in the vault.
+request_rows = Table(
+    "request_rows",
+    schema,
+    Column("request", Text, primary_key=True),
+    Column("model", Text, primary_key=True),
+    Column("sealed", LargeBinary, nullable=False),
+    ForeignKeyConstraint(["request"], ["requests.id"]),
+)
+
+# What is known of rows that no model may use; the rows are in ``rows``.
+set_aside = Table(
+    "set_aside",
+    schema,
+    Column("model", Text, primary_key=True),
+    Column("subject", Integer, primary_key=True),
+    Column("place", Text, nullable=False),
+    # The request that set them aside, why, and until which day; empty without an end.
+    Column("request", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("until", Text, nullable=False),
+    # The release that the model's fit made: later fits have other rows.
+    Column("fit", Integer, nullable=False),
+    ForeignKeyConstraint(["model"], ["models.name"]),
+    ForeignKeyConstraint(["subject"], ["subjects.id"]),
 )
 
 releases = Table(

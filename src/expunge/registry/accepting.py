@@ -1,0 +1,373 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Accepting: what people ask for is checked, and is on disk before it counts.
+
+A request is on disk twice before it counts as accepted: in the journal first and then
+in the store, within a transaction that the store has not refused by then. What a crash
+left in the journal alone was promised to nobody; the next worker accepts it all the
+same, since a person did ask.
+
+Ids of requests are random, so that they reveal nothing in a public ledger. Times in a
+status are private, in milliseconds since 1970: they tell how long an answer took, and
+so how it was reached. What is shown to others carries days. A deadline is the first
+moment of its day in UTC, counted as the law counts from the day the person asked.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from sqlalchemy import Connection
+
+from ..exceptions import InvalidInput, UnknownSubject
+from ..ledger import TagKey, subject_tags
+from ..ledger.documents import day_of, midnight
+from ..ledger.entries import REQUEST_BYTES
+from ..ledger.keys import request_tag
+from ..private_model.subjects import people
+from ..promise.noise import random_bytes
+from ..rights.calendar import parse_day, today
+from ..rights.regimes import deadline, regime_named
+from ..rights.standing import FOR_HOLDS, Right, require_right
+from .context import Context, now
+from .keys import read_tag_keys
+from .statements import append_line, insert_accepted
+from .storage import people_table, requests_table
+from .storage.engine import Collision
+
+Stage: TypeAlias = Literal["accepted", "applied", "completed", "cancelled"]
+
+_REQUEST = re.compile(r"[0-9a-f]{32}")
+
+
+def _new_id() -> str:
+    return random_bytes(REQUEST_BYTES).hex()
+
+
+class NewRows(NamedTuple):
+    """The rows of a person as they should be: features, targets and weights."""
+
+    X: Any
+    y: Any
+    sample_weight: Any = None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Request:
+    """What people ask for.
+
+    Parameters
+    ----------
+    subjects
+        Whom it is about.
+    request
+        The request's id, 32 hexadecimal digits; sending it again gives the same answer.
+        Random by default: a ticket number could lead to a person.
+    right
+        "erase", "object" (erased under its own name), "restrict" and "lift", "hold" and
+        "end-hold", or "rectify"; see ``rights.standing`` for what each does.
+    regime
+        The law that gives the deadline; by default that of the registry.
+    submitted
+        The day on which the person asked; by default today.
+    reason, until
+        Of a hold: the code of a reason, and the day on which it ends.
+    rows
+        Of a rectification, which is about one person: the new rows, by model.
+    """
+
+    subjects: tuple[str, ...]
+    request: str = field(default_factory=_new_id)
+    right: Right = "erase"
+    regime: str | None = None
+    submitted: str | date | None = None
+    reason: str = ""
+    until: str | date = ""
+    rows: Mapping[str, NewRows] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        about = f"{self.right}, {len(self.subjects)} people"
+        return f"Request({about}, request={self.request!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestStatus:
+    """How far a request is.
+
+    Parameters
+    ----------
+    request, right, regime
+        Its id, what it asks for, and the law that gives the deadline.
+    stage
+        "accepted": on disk, and will be applied. "applied": the models are changed and
+        the rows deleted, and what is left on disk is being erased. "completed": done,
+        with a receipt. "cancelled": it will not be applied.
+    submitted
+        The day on which the person asked.
+    accepted, deadline, completed
+        When it came in, when it is due, and when it was done.
+    n_subjects
+        How many people it is about.
+    outcome, reason
+        What became of it, and the code of a reason; empty before it is applied.
+    error
+        Why it could not be applied at the last attempt; empty if there was none.
+    """
+
+    request: str
+    stage: Stage
+    accepted: int
+    deadline: int
+    completed: int | None
+    n_subjects: int
+    right: str = "erase"
+    regime: str = ""
+    submitted: str = ""
+    outcome: str = ""
+    reason: str = ""
+    error: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an answer is still due."""
+        return self.stage in ("accepted", "applied")
+
+    def is_due(self, day: date) -> bool:
+        """Whether an answer is still due, and by this day at the latest."""
+        return self.is_open and day_of(self.deadline) <= day.isoformat()
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the deadline is past and an answer is still due."""
+        return self.is_open and day_of(self.deadline) < today().isoformat()
+
+
+def require_request_id(request: object) -> None:
+    """Refuse what cannot be the id of a request."""
+    if not isinstance(request, str) or not _REQUEST.fullmatch(request):
+        shown = repr(request)[:60]
+        raise InvalidInput(
+            f"request {shown}; give 32 random hexadecimal digits in lower case: a "
+            "ticket number or an address would stay in the ledger for ever"
+        )
+
+
+def request_status(line: Any) -> RequestStatus:
+    """Return a request in the store as an operator may see it."""
+    return RequestStatus(
+        request=line.id,
+        stage=line.stage,
+        accepted=line.accepted,
+        deadline=line.deadline,
+        completed=line.completed,
+        n_subjects=line.n_subjects,
+        right=line.right,
+        regime=line.regime,
+        submitted=line.submitted,
+        outcome=line.outcome,
+        reason=line.reason,
+        error=line.error,
+    )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CheckedRequest:
+    """A request in its normal spelling.
+
+    Attributes
+    ----------
+    request, right, regime, subjects
+        As in ``Request``, with ids as they are tagged.
+    submitted, deadline
+        Days.
+    details
+        What only some requests have.
+    """
+
+    request: str
+    right: Right
+    regime: str
+    subjects: tuple[str, ...]
+    submitted: date
+    deadline: date
+    details: Mapping[str, Any]
+
+    @property
+    def content(self) -> str:
+        """What the request asks for, as one string."""
+        details = json.dumps(self.details, sort_keys=True)
+        return "\x00".join(
+            (self.request, self.right, details, *sorted(self.subjects))
+        )
+
+
+def check_request(context: Context, given: Request) -> CheckedRequest:
+    """Return a request in its normal spelling; refuse what cannot be asked."""
+    require_request_id(given.request)
+    right = require_right(given.right)
+    name = context.settings.regime if given.regime is None else given.regime
+    regime = regime_named(name)
+    submitted = today() if given.submitted is None else parse_day(given.submitted)
+    if submitted > today():
+        raise InvalidInput(
+            f"submitted={submitted}, which is after today; give the day on which the "
+            "person asked"
+        )
+    return CheckedRequest(
+        given.request,
+        right,
+        regime.name,
+        people(given.subjects),
+        submitted,
+        deadline(submitted, regime),
+        _check_details(given, right),
+    )
+
+
+def _check_details(given: Request, right: Right) -> dict[str, Any]:
+    """Return what only some requests have; refuse it on others."""
+    if (right == "rectify") != bool(given.rows):
+        raise InvalidInput(
+            f"right={right!r} with new rows of {len(given.rows)} models; a "
+            "rectification needs new rows, and no other request has any"
+        )
+    if right != "hold":
+        if given.reason or given.until:
+            raise InvalidInput(
+                f"right={right!r} with a reason or an end; only a hold has them"
+            )
+        return {}
+    if given.reason not in FOR_HOLDS:
+        raise InvalidInput(
+            f"reason={given.reason!r}; to hold rows, give one of {', '.join(FOR_HOLDS)}"
+        )
+    until = parse_day(given.until)
+    if until < today():
+        raise InvalidInput(f"until={until}, which is past; give the day it ends")
+    return {"reason": given.reason, "until": until.isoformat()}
+
+
+def accept_requests(
+    context: Context, requests: Sequence[Request], *, strangers: bool
+) -> tuple[RequestStatus, ...]:
+    """Accept requests, all of them or none."""
+    wanted: dict[str, CheckedRequest] = {}
+    for one in requests:
+        checked = check_request(context, one)
+        if wanted.setdefault(one.request, checked).content != checked.content:
+            raise _changed_error(one.request)
+    for left in reversed(range(len(wanted) + 1)):
+        try:
+            found = _accept_new(context, wanted, strangers=strangers)
+            break
+        except Collision:
+            # Somebody sent one of them at the same time: now it is there.
+            if not left:
+                raise
+    return tuple(found[one.request] for one in requests)
+
+
+def _accept_new(
+    context: Context, wanted: dict[str, CheckedRequest], *, strangers: bool
+) -> dict[str, RequestStatus]:
+    """Write the requests that are new, and return the status of all."""
+    with context.store.read() as connection:
+        there = requests_table.find_requests(connection, list(wanted))
+        # Only now: one of them may have been accepted under a new key.
+        keys = read_tag_keys(context.paths)
+        for request, line in there.items():
+            content = wanted[request].content
+            if line.fingerprint not in [request_tag(content, key) for key in keys]:
+                raise _changed_error(request)
+        new = [one for id_, one in sorted(wanted.items()) if id_ not in there]
+        subjects = list(dict.fromkeys(name for one in new for name in one.subjects))
+        tags = find_tags(connection, subjects, keys=keys)
+    if not strangers:
+        _require_known(tags)
+    found = {request: request_status(line) for request, line in there.items()}
+    if not new:
+        return found
+    time = now()
+    day_of(time)  # or refuse a clock that no public document can tell
+    with context.store.write() as connection:
+        lines = _request_lines(context, new, time=time)
+        insert_accepted(connection, lines)
+        append_line(context, connection, line={"accepted": lines})
+    return found | {line["id"]: _accepted_status(line) for line in lines}
+
+
+def _request_lines(
+    context: Context, new: Sequence[CheckedRequest], *, time: int
+) -> list[dict[str, Any]]:
+    """Return new requests as the journal holds them, in an order that all senders have.
+
+    They name people by every tag that these may have: a fit may give them another one
+    between when they were looked up and when the request is on disk.
+    """
+    keys = read_tag_keys(context.paths)
+    return [
+        {
+            "id": one.request,
+            "accepted": time,
+            "deadline": midnight(one.deadline.isoformat()),
+            "n_subjects": len(one.subjects),
+            "fingerprint": request_tag(one.content, keys[0]),
+            "tags": sorted(
+                {tag for name in one.subjects for tag in subject_tags(name, keys)}
+            ),
+            "right": one.right,
+            "regime": one.regime,
+            "submitted": one.submitted.isoformat(),
+            "details": json.dumps(one.details),
+        }
+        for one in new
+    ]
+
+
+def _accepted_status(line: dict[str, Any]) -> RequestStatus:
+    """Return the status of a request that was accepted just now."""
+    return RequestStatus(
+        request=line["id"],
+        stage="accepted",
+        accepted=line["accepted"],
+        deadline=line["deadline"],
+        completed=None,
+        n_subjects=line["n_subjects"],
+        right=line["right"],
+        regime=line["regime"],
+        submitted=line["submitted"],
+    )
+
+
+def find_tags(
+    connection: Connection, subjects: Sequence[str], *, keys: Sequence[TagKey]
+) -> dict[str, str | None]:
+    """Return the tag under which each person is known; None for strangers."""
+    possible = {subject: subject_tags(subject, keys) for subject in subjects}
+    every = [tag for tags in possible.values() for tag in tags]
+    there = people_table.models_by_tag(connection, every)
+    return {
+        subject: next((tag for tag in tags if tag in there), None)
+        for subject, tags in possible.items()
+    }
+
+
+def _require_known(tags: dict[str, str | None]) -> None:
+    """Refuse people whom no model holds."""
+    missing = [subject for subject, tag in tags.items() if tag is None]
+    if missing:
+        some = ", ".join(repr(subject[:60]) for subject in sorted(missing)[:3])
+        raise UnknownSubject(
+            f"in no model, or no longer: {len(missing)} of {len(tags)} people, {some}"
+            f"{', ...' if len(missing) > 3 else ''}; nothing was accepted; check the "
+            "ids, or leave out unknown ones (--skip-unknown)"
+        )
+
+
+def _changed_error(request: str) -> InvalidInput:
+    return InvalidInput(
+        f"request {request} was sent before and asked for something else; nothing was "
+        "accepted; give each new request its own id"
+    )

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settling: what requests that wait together change, worked out before anything is.
+
+Each request moves the rows of its people by the rules of ``rights.standing``, in the
+order in which requests were accepted. Only the difference between the first and the
+last place of each row has to be carried out: a restriction that is lifted in the same
+batch changes nothing. A request that needs a release of a model that may not be
+released any more waits, and so does every later request about the same people.
+
+The rows themselves are not looked at: they are ``Part`` values, which name where sealed
+rows are, or hold new ones.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from ..core.arrays import Private
+from ..rights.standing import (
+    NOTHING_HELD,
+    Judgement,
+    Place,
+    Right,
+    join_judgements,
+    judge,
+    move_rows,
+)
+from .storage.aside_table import Aside, aside_name, is_aside, model_of
+from .storage.people_table import SealedRows
+
+NO_ASIDE = Aside("", "", "", "", 0)
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Part(Private):
+    """Rows of one person: sealed under the name of a model, or new ones as bytes."""
+
+    name: str = ""
+    found: SealedRows | None = None
+    new: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Content(Private):
+    """What one name holds of one person.
+
+    Attributes
+    ----------
+    place
+        Where the rows are.
+    parts
+        The rows. Those set aside may be of several fits, the newest last.
+    aside
+        What is known of rows that were set aside.
+    """
+
+    place: Place
+    parts: tuple[Part, ...]
+    aside: Aside = NO_ASIDE
+
+
+Contents: TypeAlias = dict[str, Content]
+"""What the store holds of one person, by name."""
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Asked(Private):
+    """A request that waits: what it asks for, of whom, and what it brings.
+
+    Attributes
+    ----------
+    id, right, details
+        Of the request.
+    subjects
+        The numbers of its people, as far as the store knows them.
+    new_rows
+        New rows of a rectification, by model.
+    """
+
+    id: str
+    right: Right
+    details: Mapping[str, Any]
+    subjects: Sequence[int]
+    new_rows: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class Settlement(Private):
+    """What a batch of requests comes to.
+
+    Attributes
+    ----------
+    before, after
+        What the store holds of each person, and what it shall hold.
+    judgements
+        What becomes of each request.
+    models
+        For each request, the models of which it changes the rows in use.
+    stuck
+        Requests that must wait for a release of a model, with that model.
+    """
+
+    before: Mapping[int, Contents]
+    after: dict[int, Contents]
+    judgements: dict[str, Judgement] = field(default_factory=dict)
+    models: dict[str, set[str]] = field(default_factory=dict)
+    stuck: dict[str, str] = field(default_factory=dict)
+
+    def changed(self) -> Iterable[tuple[str, int, Content | None, Content | None]]:
+        """Yield each name and person whose content differs, with both contents."""
+        for subject, before in self.before.items():
+            after = self.after[subject]
+            for name in {**before, **after}:
+                if before.get(name) is not after.get(name):
+                    yield name, subject, before.get(name), after.get(name)
+
+
+def settle(
+    requests: Sequence[Asked],
+    contents: Mapping[int, Contents],
+    *,
+    fits: Mapping[str, int],
+    spent: Iterable[str],
+) -> Settlement:
+    """Return what requests come to, in their order.
+
+    Parameters
+    ----------
+    requests
+        In the order in which they were accepted.
+    contents
+        What the store holds of each of their people.
+    fits
+        How often each model was fitted.
+    spent
+        Models that may not be released any more.
+    """
+    found = Settlement(contents, {who: {**held} for who, held in contents.items()})
+    blocked: dict[int, str] = {}
+    for one in requests:
+        moved = {who: move_person(found.after[who], one, fits) for who in one.subjects}
+        needed = {
+            name
+            for who, (after, _) in moved.items()
+            for name in _names_changed(found.after[who], after)
+            if not is_aside(name)
+        }
+        waits = [blocked[who] for who in one.subjects if who in blocked]
+        waits += sorted(needed.intersection(spent))
+        if waits:
+            found.stuck[one.id] = waits[0]
+            blocked |= {who: waits[0] for who in one.subjects}
+            continue
+        found.after |= {who: after for who, (after, _) in moved.items()}
+        found.models[one.id] = needed
+        judged = [judgement for _, judgement in moved.values()]
+        found.judgements[one.id] = join_judgements(judged or [NOTHING_HELD])
+    return found
+
+
+def _names_changed(before: Contents, after: Contents) -> Iterable[str]:
+    return (name for name in {**before, **after} if before.get(name) != after.get(name))
+
+
+def move_person(
+    held: Contents, asked: Asked, fits: Mapping[str, int]
+) -> tuple[Contents, Judgement]:
+    """Return what is held of a person after a request, and what became of it."""
+    concerned = [
+        one.place
+        for name, one in held.items()
+        if asked.right != "rectify" or model_of(name) in asked.new_rows
+    ]
+    judgement = judge(asked.right, concerned)
+    after: Contents = {}
+    for name, content in held.items():
+        if judgement.outcome == "refused":
+            return held, judgement
+        moved = _move_content(name, content, asked=asked, fits=fits)
+        if moved is None:
+            if asked.right == "lift":
+                judgement = Judgement("partly", "fitted-again")
+            continue
+        to, one = moved
+        after[to] = _join(after[to], one) if to in after else one
+    return after, judgement
+
+
+def _move_content(
+    name: str, content: Content, *, asked: Asked, fits: Mapping[str, int]
+) -> tuple[str, Content] | None:
+    """Return where a request moves rows, under which name; None if they are erased."""
+    model, place = model_of(name), move_rows(asked.right, content.place)
+    if place == "gone":
+        return None
+    if asked.right == "rectify":
+        new = asked.new_rows.get(model)
+        if new is None or place == "held":
+            return name, content
+        return name, replace(content, parts=(Part(new=new),))
+    if place == content.place and (place, asked.right) != ("held", "hold"):
+        return name, content
+    if place == "in use":
+        if fits.get(model) != content.aside.fit:
+            return None
+        return model, Content(place, content.parts[-1:])
+    reason, until = (asked.details.get(key, "") for key in ("reason", "until"))
+    fit = content.aside.fit or fits.get(model, 0)
+    aside = Aside(place, asked.id, reason, until, fit)
+    return aside_name(model), Content(place, content.parts, aside)
+
+
+def _join(one: Content, other: Content) -> Content:
+    """Return rows that come under one name together; what is held stays held."""
+    older, newer = sorted((one, other), key=lambda content: content.aside.fit)
+    aside = newer.aside
+    for content in (one, other):
+        if content.place == "held":
+            aside = replace(content.aside, fit=newer.aside.fit)
+    place: Place = "held" if aside.place == "held" else newer.place
+    return Content(place, older.parts + newer.parts, aside)

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Standing: where a person's rows are, and where each right moves them.
+
+    in use       a model has learnt from them
+    restricted   sealed apart, and no release contains them, until the person lifts it
+    held         sealed apart for a stated reason, and erased on the day that this ends
+    gone         erased
+
+A request moves the rows of each person by one table. What it says of rows that are
+already sealed apart are the rules for conflicts:
+
+    erase while restricted     the sealed rows are erased too
+    erase while held           models forget, the sealed rows stay until the hold ends:
+                               the outcome is "partly", for the reason "hold"
+    rectify while restricted   the sealed rows are replaced, and stay sealed
+    rectify, lift while held   refused: what is kept as evidence must not change
+    restrict while held        nothing is left to restrict: done
+    hold while restricted      the sealed rows are held, and a lift is refused from then
+
+Requests that wait together are settled in the order in which they were accepted. All of
+this is pure: what it means for models and files is the registry's business.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from ..exceptions import InvalidInput
+
+Right: TypeAlias = Literal[
+    "erase", "rectify", "restrict", "lift", "object", "hold", "end-hold"
+]
+Place: TypeAlias = Literal["in use", "restricted", "held", "gone"]
+Outcome: TypeAlias = Literal["done", "nothing held", "partly", "refused"]
+
+RIGHTS: tuple[Right, ...] = get_args(Right)
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+
+MOVES: Mapping[Right, Mapping[Place, Place]] = {
+    "erase": {"in use": "gone", "restricted": "gone"},
+    "object": {"in use": "gone", "restricted": "gone"},
+    "restrict": {"in use": "restricted"},
+    "lift": {"restricted": "in use"},
+    "hold": {"in use": "held", "restricted": "held"},
+    "end-hold": {"held": "gone"},
+    "rectify": {},
+}
+"""Where each right moves rows; they stay at any other place."""
+
+REASONS: Mapping[str, str] = {
+    "": "",
+    "hold": "rows of the person are kept sealed under a legal hold",
+    "not-restricted": "nothing of the person was restricted",
+    "not-held": "nothing of the person was held",
+    "fitted-again": "the model was fitted again since; add the rows to it yourself",
+    "legal-duty": "a legal duty requires the processing",
+    "public-interest": "the processing is in the public interest",
+    "research": "the processing is for research or statistics",
+    "legal-claims": "the data are needed for legal claims",
+    "unidentified": "the person could not be identified",
+    "unfounded": "the request was manifestly unfounded or excessive",
+    "not-applicable": "the law that the request refers to gives no such right here",
+}
+"""Codes of reasons, each in words. They are public, so they say nothing of a person."""
+
+BY_OPERATOR = tuple(REASONS)[5:]
+"""Reasons for which an operator refuses a request."""
+FOR_HOLDS = ("legal-claims", "legal-duty", "public-interest", "research")
+"""Reasons for which rows may be held."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What became of a request: its outcome, with the code of a reason."""
+
+    outcome: Outcome
+    reason: str = ""
+
+
+DONE, NOTHING_HELD = Judgement("done"), Judgement("nothing held")
+
+
+def require_right(right: object) -> Right:
+    """Return the name of a right; refuse any other word."""
+    for known in RIGHTS:
+        if right == known:
+            return known
+    raise InvalidInput(f"right={right!r}; give one of {', '.join(RIGHTS)}")
+
+
+def move_rows(right: Right, place: Place) -> Place:
+    """Return where rows are after a request."""
+    return MOVES[right].get(place, place)
+
+
+def judge(right: Right, places: Iterable[Place]) -> Judgement:
+    """Return what a request means for a person with rows at these places before it."""
+    there = set(places) - {"gone"}
+    if not there:
+        return NOTHING_HELD
+    if right in ("erase", "object"):
+        return Judgement("partly", "hold") if "held" in there else DONE
+    if right == "rectify":
+        if "held" not in there:
+            return DONE
+        return Judgement("partly" if len(there) > 1 else "refused", "hold")
+    if right == "lift":
+        if "restricted" in there:
+            return DONE
+        return Judgement("refused", "hold" if "held" in there else "not-restricted")
+    if right == "end-hold" and "held" not in there:
+        return Judgement("refused", "not-held")
+    return DONE
+
+
+def join_judgements(judgements: Sequence[Judgement]) -> Judgement:
+    """Return what became of a request that is about several people.
+
+    Those of whom nothing is held do not matter beside others.
+    """
+    found = [one for one in judgements if one != NOTHING_HELD]
+    if not found:
+        return NOTHING_HELD
+    reason = next((one.reason for one in found if one.reason), "")
+    outcomes = {one.outcome for one in found}
+    return Judgement(outcomes.pop() if len(outcomes) == 1 else "partly", reason)
