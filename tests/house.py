@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 
 LAYERS = {
-    "ground": "exceptions disk display",
+    "ground": "exceptions disk display rights",
     "mathematics": "core wide removal promise",
     "secrets": "private_model",
     "models": "preprocessing plan audit selection files linear_model adopt tables",
@@ -35,7 +35,7 @@ SCRIPT_FUNCTION_LINES = 60
 PARAMETERS = 5
 POSITIONAL = 2
 METHODS = 12
-MODULES = 169
+MODULES = 180
 MODULES_A_PACKAGE = 14
 DATA = ("X", "y")
 # Data too, with a value for each row; these are passed by name.

@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 
 from expunge.exceptions import InvalidInput
 from expunge.private_model.subjects import (
-    LONGEST,
     is_row_name,
     objection,
     people,
     person,
     row_name,
 )
+from expunge.rights.spelling import LONGEST
 
 pa: Any = import_module("pyarrow")  # it ships no types
 COMPOSED, DECOMPOSED = "Zo\u00eb", "Zoe\u0308"

@@ -13,10 +13,10 @@ import pytest
 from expunge.exceptions import InvalidInput, StoreFailed, UnknownSubject
 from expunge.ledger import Receipt
 from expunge.linear_model.tuned import TunedClassifier
-from expunge.private_model.subjects import SPELLING
 from expunge.promise.scope import NO_PEOPLE
 from expunge.registry import Request, Registry
 from expunge.registry.requests import require_nobody_returns
+from expunge.rights.spelling import SPELLING
 from tests.registries import (
     A_REQUEST,
     BUDGET,

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ids of people in one spelling each, and the owners of rows.
 
-An id is text in Unicode NFC without surrounding white space; integers become their
-digits. What a table tool writes for a missing value is refused: rows of unknown people
-under one id would count as one person, and be removed together.
+An id is text as ``rights.spelling`` spells it; integers become their digits. What a
+table tool writes for a missing value is refused: rows of unknown people under one id
+would count as one person, and be removed together.
 """
 
 import operator
-import re
-import unicodedata
 from collections.abc import Collection, Iterable
 from numbers import Integral, Number
 from typing import Any
@@ -17,12 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..exceptions import InvalidInput
+from ..rights.spelling import LONGEST, spell, word_objection
 
-SPELLING = "NFC, stripped"
-"""How ids are normalised. A registry records it, because its tags depend on it."""
-LONGEST = 1024  # bytes of an id
 ROW = "\x00"  # never part of an id
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # Unicode's Cc and Cs
 
 
 def person(subject: object) -> str:
@@ -50,15 +45,7 @@ def objection(subject: object) -> str | None:
     reason = _wrong_kind(subject)
     if reason is not None:
         return reason
-    word = _normalise(subject)
-    if not word:
-        return "it is empty; fill it in, or remove the row"
-    if _UNPRINTABLE.search(word):
-        return "it holds control characters; check the file it was read from"
-    size = len(word.encode())
-    if size > LONGEST:
-        return f"it has {size} bytes; use at most {LONGEST}"
-    return None
+    return word_objection(_normalise(subject))
 
 
 def owners_of(subjects: Iterable[object] | None, n_rows: int) -> list[str]:
@@ -128,7 +115,7 @@ def _normalise(subject: object) -> str:
         word = f"{operator.index(subject):d}"
     else:
         word = str(subject)
-    return unicodedata.normalize("NFC", word).strip()
+    return spell(word)
 
 
 def _unwrap(subject: object) -> object:

@@ -27,8 +27,8 @@ from ..exceptions import ExpungeError, InvalidInput, NoRegistry, StoreFailed
 from ..ledger import Ledger
 from ..ledger.documents import midnight
 from ..ledger.keys import read_secret
-from ..private_model.subjects import SPELLING
 from ..promise.noise import SECRET_BYTES, random_bytes
+from ..rights.spelling import SPELLING
 from .loaded_model import LoadedModel, load_checkpoint
 from .storage import (
     Checkpoints,

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Identifiers: what a person is known by elsewhere, raw or hashed, in one spelling.
+
+An identifier is a kind, such as ``email``, and a value. Raw values are normalised:
+
+- ``email``: Unicode NFC, no white space around, lower case throughout. Not NFKC, which
+  makes one address of two (RFC 6532, section 3.1, advises against it), and not
+  ``casefold``, for the same reason. Dots, plus signs and the spelling of an
+  international domain stay as they are: other mailboxes may differ in them.
+- ``phone``: E.164, a plus sign and 7 to 15 digits, once spaces, dashes, dots and
+  brackets are dropped. A bracketed "(0)" is refused: it is not dialled from abroad.
+- every other kind: as ids are spelled (``spelling``).
+
+A hashed value is the SHA-256 of the normalised value in UTF-8, as 64 hexadecimal digits
+or in base64, standard or URL-safe. Raw and hashed forms of one value are therefore
+equal, and ``digest`` is all that a look-up needs.
+
+No error, ``repr`` or ``str`` shows a value.
+"""
+
+import re
+from base64 import b64decode, b64encode
+from dataclasses import dataclass
+from hashlib import sha256
+
+from ..exceptions import InvalidInput
+from .spelling import spell, word_objection
+
+EMAIL, PHONE, ID = "email", "phone", "id"
+HASHED = "sha256:"
+"""What a hashed value begins with where values are text."""
+_KIND = re.compile("[a-z][a-z0-9_-]{0,31}")
+_SPACE = re.compile(r"\s")
+# In an address these stand in quotes, comments and lists alone.
+_AROUND_ADDRESS = frozenset('<>()[]",;:\\')
+_PHONE_MARKS = re.compile(r"[\s().\[\]\u2010-\u2015\u2212-]")
+_TRUNK_ZERO = re.compile(r"[(\[]\s*0\s*[)\]]")
+_E164 = re.compile(r"\+[1-9][0-9]{6,14}")
+_HEX = re.compile("[0-9a-fA-F]{64}")
+_BASE64 = re.compile("([A-Za-z0-9+/]{43}|[A-Za-z0-9_-]{43})=?")
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Identifier:
+    """A kind and a value, which is normalised; equal to its hashed form.
+
+    Parameters
+    ----------
+    kind
+        A lower-case word of at most 32 letters, digits, ``_`` and ``-``. ``id`` is the
+        id under which models know a person.
+    value
+        The raw value, or with ``hashed`` its SHA-256.
+    hashed
+        Whether the value is a hash. It then becomes 64 lower-case hexadecimal digits.
+    """
+
+    kind: str
+    value: str
+    hashed: bool = False
+
+    def __post_init__(self) -> None:
+        """Normalise the value, or raise InvalidInput without showing it."""
+        require_kind(self.kind)
+        if not isinstance(self.value, str):
+            raise InvalidInput(
+                f"the value of kind {self.kind} is of type {type(self.value).__name__}"
+                "; give it as text"
+            )
+        if self.hashed and self.kind == ID:
+            raise InvalidInput(
+                f"an identifier of kind {ID} is hashed; give the id itself, or another "
+                "kind that was imported with hashes"
+            )
+        value = _read_hash if self.hashed else _NORMALISE.get(self.kind, _normalise)
+        object.__setattr__(self, "value", value(self.value, self.kind))
+
+    def __repr__(self) -> str:
+        return f"Identifier({self.kind!r}, hidden)"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Identifier):
+            return NotImplemented
+        return (self.kind, self.digest()) == (other.kind, other.digest())
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.digest()))
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the normalised value, as 64 hexadecimal digits."""
+        return self.value if self.hashed else sha256(self.value.encode()).hexdigest()
+
+
+def read_identifier(kind: str, text: str) -> Identifier:
+    """Return the identifier of a kind that a text spells.
+
+    The text is a raw value, or ``sha256:`` and a hash.
+    """
+    word = text.strip()
+    if word[: len(HASHED)].lower() == HASHED:
+        return Identifier(kind, word[len(HASHED) :], hashed=True)
+    return Identifier(kind, word)
+
+
+def parse_identifier(word: str) -> Identifier | None:
+    """Return the identifier that a word such as ``email:ada@example.org`` spells.
+
+    None if the word has no kind before its first colon, or nothing after it: then it
+    can only be an id. Ids may hold colons too, so what has the form of an identifier
+    need not be one; whoever knows the ids decides, and refuses a word that is both.
+    """
+    kind, colon, text = word.partition(":")
+    if not colon or not text.strip() or not _KIND.fullmatch(kind):
+        return None
+    return read_identifier(kind, text)
+
+
+def require_kind(kind: object) -> str:
+    """Return the word for a kind of identifier, or raise InvalidInput."""
+    if not isinstance(kind, str) or not _KIND.fullmatch(kind):
+        # Not shown: where columns are mixed up, it is a value.
+        raise InvalidInput(
+            f"a kind of identifier is a lower-case word such as {EMAIL}, {PHONE} or "
+            "customer, of at most 32 letters, digits, _ and -; this one is not"
+        )
+    return kind
+
+
+def _normalise(value: str, kind: str) -> str:
+    """Return a value as ids are spelled."""
+    word = spell(value)
+    _refuse(kind, word_objection(word))
+    return word
+
+
+def _normalise_email(value: str, kind: str) -> str:
+    """Return an address in lower case."""
+    # NFC again: the lower case of a composed letter need not be composed.
+    word = _normalise(_normalise(value, kind).lower(), kind)
+    name, _, domain = word.partition("@")
+    if word.count("@") != 1 or not name or not domain:
+        _refuse(kind, "it needs one @ between a name and a domain; give the address")
+    if _SPACE.search(word) or not _AROUND_ADDRESS.isdisjoint(word):
+        _refuse(
+            kind,
+            "it holds more than an address; give it without spaces, brackets or quotes",
+        )
+    return word
+
+
+def _normalise_phone(value: str, kind: str) -> str:
+    """Return a number in E.164."""
+    word = _normalise(value, kind)
+    if _TRUNK_ZERO.search(word):
+        _refuse(kind, "it holds a (0), which is not dialled from abroad; leave it out")
+    word = _PHONE_MARKS.sub("", word)
+    if not _E164.fullmatch(word):
+        _refuse(
+            kind,
+            "it is not in international form; give a plus sign, the code of the "
+            "country and the number, 7 to 15 digits in all",
+        )
+    return word
+
+
+def _read_hash(value: str, kind: str) -> str:
+    """Return a SHA-256 in hexadecimal from any of its spellings."""
+    word = value.strip()
+    if _HEX.fullmatch(word):
+        return word.lower()
+    if _BASE64.fullmatch(word):
+        standard = word.replace("-", "+").replace("_", "/").removesuffix("=") + "="
+        raw = b64decode(standard)
+        # Bits that are cut off make several texts of one hash; none but the one whose
+        # bits are zero was ever written by a hash.
+        if b64encode(raw).decode("ascii") == standard:
+            return raw.hex()
+    raise InvalidInput(
+        f"a hashed value of kind {kind} is no SHA-256: give 64 hexadecimal digits, or "
+        "43 characters in base64 and an optional ="
+    )
+
+
+def _refuse(kind: str, reason: str | None) -> None:
+    """Raise InvalidInput if there is a reason to."""
+    if reason is not None:
+        raise InvalidInput(f"a value of kind {kind} cannot be used: {reason}")
+
+
+_NORMALISE = {EMAIL: _normalise_email, PHONE: _normalise_phone}
