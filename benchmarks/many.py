@@ -31,7 +31,7 @@ from expunge.ledger import (
     check_export,
     export,
 )
-from expunge.registry import Request, Registry
+from expunge.registry import Registry, Request
 from expunge.registry.keys import find_signing_key
 from expunge.registry.storage import ledger_table
 

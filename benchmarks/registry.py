@@ -26,7 +26,7 @@ import psycopg
 
 from expunge import Budget, LogisticRegression, Rows
 from expunge.private_model.model import require_rows
-from expunge.registry import Request, Registry
+from expunge.registry import Registry, Request
 from expunge.registry.loaded_model import LoadedModel, dump_checkpoint
 from tests.postgres import Missing, Server, lent_database
 

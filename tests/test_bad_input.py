@@ -21,7 +21,7 @@ from sqlalchemy import Column, LargeBinary, event, select, update
 
 from expunge.exceptions import ExpungeError, LedgerCorrupt, NeedsRestore, StoreFailed
 from expunge.ledger import UnusableKey
-from expunge.registry import Request, Registry
+from expunge.registry import Registry, Request
 from expunge.registry.storage import Store, tables
 from tests.postgres import Missing, Server
 from tests.registries import (

@@ -23,7 +23,7 @@ from expunge.cli.requests import split_into_batches
 from expunge.core.packing import dumps
 from expunge.exceptions import InvalidInput, StoreFailed
 from expunge.ledger import Receipt
-from expunge.registry import Request, Registry
+from expunge.registry import Registry, Request
 from expunge.registry.requests import RegistryRequests
 from tests.calling import call, copied, make_registry, person, whole
 

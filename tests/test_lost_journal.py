@@ -18,10 +18,10 @@ from expunge.exceptions import (
     NeedsRestore,
     StoreFailed,
 )
-from expunge.registry import Request, Registry, rebuild_journal
+from expunge.registry import Registry, Request, rebuild_journal
 from expunge.registry.context import Context
 from expunge.registry.recovery import replay_journal
-from expunge.registry.requests import JournalIncomplete
+from expunge.registry.returning import JournalIncomplete
 from expunge.registry.statements import Statement
 from expunge.registry.storage import Journal
 from expunge.registry.storage.tables import read_mark
@@ -317,9 +317,7 @@ class TestRebuilding:
         """Who was forgotten is known as far as lines are whole; else it is told."""
         backup = folder.with_name("backup")
         with Registry.open(folder) as registry:
-            waiting = registry.requests.accept([Request(("person 4",))])[
-                0
-            ].request
+            waiting = registry.requests.accept([Request(("person 4",))])[0].request
             receipt, export = registry.requests.receipt(ONE), registry.ledger.export()
         damaged(folder, damage)
         n_unnamed = rebuild_journal(folder)

@@ -16,8 +16,8 @@ from sqlalchemy import Connection, text
 from expunge.exceptions import Busy, ExpungeError, StoreFailed
 from expunge.ledger.documents import day_of
 from expunge.registry import (
-    Request,
     Registry,
+    Request,
     completion,
     context,
     keys,

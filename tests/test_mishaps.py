@@ -20,7 +20,7 @@ from expunge.exceptions import (
     StoreFailed,
 )
 from expunge.ledger import UnusableKey, check_receipt
-from expunge.registry import Request, Registry, completion, statements, worker
+from expunge.registry import Registry, Request, completion, statements, worker
 from expunge.registry import keys as keys_module
 from expunge.registry.backup import require_sound_backup
 from expunge.registry.context import Context

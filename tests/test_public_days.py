@@ -15,7 +15,7 @@ import pytest
 from expunge.cli.common import describe_deadline
 from expunge.ledger import RequestCompleted, Restored, check_receipt
 from expunge.ledger.documents import DAY
-from expunge.registry import Request, Registry, context
+from expunge.registry import Registry, Request, context
 from tests.calling import call
 from tests.registries import A_REQUEST, registry_at, require_consistent
 

@@ -15,7 +15,7 @@ import pytest
 from expunge.cli.app import app
 from expunge.exceptions import Busy, ExpungeError, StoreFailed
 from expunge.ledger import check_export
-from expunge.registry import Request, Registry
+from expunge.registry import Registry, Request
 from expunge.registry.storage import Store, sqlite_engine
 from tests.registries import by_name, data_without, estimator, require_consistent
 from tests.users import NOBODY, as_nobody, give, in_a_child, needs_root, reachable_copy

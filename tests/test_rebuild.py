@@ -20,8 +20,8 @@ from expunge.exceptions import (
     StoreFailed,
 )
 from expunge.registry import (
-    Request,
     Registry,
+    Request,
     completion,
     rebuild_journal,
     recovery,

@@ -31,7 +31,7 @@ from expunge.ledger import (
 )
 from expunge.linear_model.snapshots import private_model
 from expunge.linear_model.tuned import TunedClassifier
-from expunge.registry import Request, Registry
+from expunge.registry import Registry, Request
 from tests.registries import (
     A_REQUEST,
     BUDGET,

@@ -23,7 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from expunge.exceptions import InvalidInput, UnknownRequest, UnknownSubject
 from expunge.ledger import RequestCompleted, check_export
 from expunge.linear_model.snapshots import private_model
-from expunge.registry import Request, Registry
+from expunge.registry import Registry, Request
 from expunge.registry.storage import Checkpoints, Journal, Store, Vault
 from tests.registries import estimator, private_model_of
 
@@ -290,9 +290,7 @@ class RegistryMachine(RuleBasedStateMachine):
         request = data.draw(st.sampled_from(sorted(self.asked)))
         subjects = tuple(map(str, sorted(self.asked[request], reverse=True)))
         before = self.registry.requests.status(request)
-        assert self.registry.requests.accept([Request(subjects, request)]) == (
-            before,
-        )
+        assert self.registry.requests.accept([Request(subjects, request)]) == (before,)
         if request in self.receipts:
             assert self.registry.forget(subjects, request) == self.receipts[request]
         if other != self.asked[request]:

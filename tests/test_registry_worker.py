@@ -9,7 +9,7 @@ import pytest
 
 from expunge import LinearRegression
 from expunge.exceptions import Busy, CannotRemove, ExpungeError, ScheduleExhausted
-from expunge.registry import Request, Registry
+from expunge.registry import Registry, Request
 from expunge.registry import worker as working_module
 from tests.registries import (
     A_REQUEST,

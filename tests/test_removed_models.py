@@ -11,8 +11,8 @@ import pytest
 from expunge.exceptions import InvalidInput, NeedsRestore
 from expunge.ledger import ModelRemoved, check_receipt
 from expunge.registry import (
-    Request,
     Registry,
+    Request,
     completion,
     rebuild_journal,
 )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from expunge.exceptions import ExpungeError, InvalidInput
-from expunge.registry import Request, Registry, rebuild_journal
+from expunge.registry import Registry, Request, rebuild_journal
 from expunge.registry.context import Paths
 
 from .backups import back_up, put_back, put_database_back, state

@@ -15,7 +15,7 @@ import numpy as np
 
 from expunge import Budget, LinearRegression, LogisticRegression
 from expunge.core.arrays import Matrix, Vector
-from expunge.registry import Request, Registry
+from expunge.registry import Registry, Request
 
 N_FEATURES = 4
 ROWS_EACH = 2

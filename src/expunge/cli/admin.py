@@ -63,16 +63,31 @@ class InitCommand(RegistryOptions):
             "SQLite).",
         ),
     ] = None
-    deadline_days: Annotated[
-        int, typer.Option(min=1, help="Days that the law allows for a request.")
-    ] = 30
+    regime: Annotated[
+        str,
+        typer.Option(
+            metavar="LAW",
+            help="The law that gives deadlines: gdpr, uk-gdpr or ccpa.",
+        ),
+    ] = "gdpr"
+    backup_days: Annotated[
+        int | None,
+        typer.Option(
+            metavar="DAYS",
+            min=0,
+            help="For how many days backups hold what was deleted; receipts state it.",
+        ),
+    ] = None
 
     def perform(self) -> int:
         """Create the registry and print what to take care of."""
         from ..registry import Registry
 
         with Registry.create(
-            self.registry, url=self.store, deadline_days=self.deadline_days
+            self.registry,
+            url=self.store,
+            regime=self.regime,
+            backup_days=self.backup_days,
         ) as registry:
             status = registry.status()
         folder = self.registry

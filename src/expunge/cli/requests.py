@@ -38,7 +38,7 @@ from .receipts import IssuedReceipts, ReceiptFolder
 
 if TYPE_CHECKING:
     from ..promise.certificate import Certificate
-    from ..registry import Request, Registry
+    from ..registry import Registry, Request
 
 # One transaction for each: few enough to show progress, many enough to be quick.
 BATCH_SIZE = 1000
@@ -223,9 +223,7 @@ class RequestedPeople:
             return (Request(self.ids),)
         return (Request(self.ids, request),)
 
-    def match_requests(
-        self, asked: "Sequence[Request]"
-    ) -> tuple[str | None, ...]:
+    def match_requests(self, asked: "Sequence[Request]") -> tuple[str | None, ...]:
         """Return the request of each line of the file; empty without a file."""
         requests = {one.subjects[0]: one.request for one in asked}
         return tuple(requests.get(one) for one in self.listed or ())

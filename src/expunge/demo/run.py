@@ -22,7 +22,7 @@ from ..linear_model import LogisticRegression
 from ..plan import PlanningLooksAtData
 from ..plan.report import WORDS
 from ..promise.budget import Budget
-from ..registry import Request, Registry
+from ..registry import Registry, Request
 from . import values
 from .checks import ROW_NORM, Patients, PublicFiles, ReplayCheck, load_patients
 from .values import (

@@ -9,6 +9,7 @@ functions, with key files beside them; where entries are kept is up to a store.
 from .entries import (
     Entry,
     Head,
+    HoldEnded,
     KeyRotated,
     ModelRegistered,
     ModelRemoved,
@@ -16,11 +17,13 @@ from .entries import (
     ReleasesSuperseded,
     ReleaseWithdrawn,
     RequestCompleted,
+    RequestExtended,
     Restored,
     read_entry,
     sign,
 )
 from .export import ExportVerdict, check_export, export
+from .handling import Handling, describe_guarantee, list_destroyed
 from .keys import (
     PublicKey,
     SigningKey,
@@ -32,12 +35,21 @@ from .keys import (
     subject_tags,
 )
 from .ledger import KeyHistory, Ledger, check_consistency
-from .receipts import Receipt, ReceiptVerdict, check_receipt, issue_receipt
+from .receipts import (
+    EntryProof,
+    Receipt,
+    ReceiptVerdict,
+    check_receipt,
+    issue_receipt,
+)
 
 __all__ = [
     "Entry",
+    "EntryProof",
     "ExportVerdict",
+    "Handling",
     "Head",
+    "HoldEnded",
     "KeyHistory",
     "KeyRotated",
     "Ledger",
@@ -50,6 +62,7 @@ __all__ = [
     "ReleaseWithdrawn",
     "ReleasesSuperseded",
     "RequestCompleted",
+    "RequestExtended",
     "Restored",
     "SigningKey",
     "TagKey",
@@ -57,8 +70,10 @@ __all__ = [
     "check_consistency",
     "check_export",
     "check_receipt",
+    "describe_guarantee",
     "export",
     "issue_receipt",
+    "list_destroyed",
     "open_signing_key",
     "open_tag_key",
     "read_entry",

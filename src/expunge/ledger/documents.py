@@ -178,6 +178,20 @@ utc_day = Spelled(
 )
 
 
+def _optional_day(value: Any) -> str:
+    """Check a day, or an empty text where there is none."""
+    return "" if value == "" else _utc_day(value)
+
+
+optional_day = Spelled(
+    _optional_day,
+    {"type": "string", "pattern": f"{utc_day.schema['pattern']}|^$"},
+    "(?:[0-9]{4}-[0-9]{2}-[0-9]{2})?",
+    lru_cache(4096)(_optional_day),
+    '"',
+)
+
+
 def day_of(time: int) -> str:
     """Return the day in UTC of a time in milliseconds since 1970.
 

@@ -25,6 +25,8 @@ from typing import Any, ClassVar, TypeVar
 
 from ..exceptions import InvalidInput
 from ..promise.canonical import Check, count, exactly, hexadecimal, one_of
+from ..rights.regimes import REGIMES
+from ..rights.standing import OUTCOMES, REASONS, RIGHTS
 from .documents import (
     CanonicalDocument,
     by_model,
@@ -39,6 +41,8 @@ from .merkle import Tree
 
 FORMAT, HEAD_FORMAT = 1, 1
 REQUEST_BYTES = 16
+EXTENSIONS = ("complex", "many")
+"""Reasons for which laws allow an extension: complexity, or the number of requests."""
 SIGNED_CHECKS = {"key": digest, "signature": hexadecimal(SIGNATURE_BYTES)}
 SHARE = 100  # signatures that a thread verifies at a time: 10 ms
 # Of a document that is not signed yet; no key verifies it.
@@ -162,7 +166,7 @@ class ModelRegistered(Entry):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RequestCompleted(Entry):
-    """People asked to be forgotten, and were; the day is that of completion.
+    """People exercised a right, and were answered; the day is that of the answer.
 
     Parameters
     ----------
@@ -173,15 +177,25 @@ class RequestCompleted(Entry):
         For each model that was changed, the digest of its new certificate.
     n_subjects
         How many people the request was about.
-    accepted, deadline
-        The day when the request came in, and the day by which the law wanted it done.
+    submitted, accepted, deadline
+        The day on which the person asked, the day on which the request came in here,
+        and the day by which the law wanted it done.
+    right, regime
+        What was asked, and the law that gives the deadline.
+    outcome, reason
+        What became of it, and the code of a reason; empty without one.
     """
 
     request: str
     certificates: Mapping[str, str]
     n_subjects: int
+    submitted: str
     accepted: str
     deadline: str
+    right: str
+    regime: str
+    outcome: str
+    reason: str
     kind: str = "request completed"
 
     checks: ClassVar[Mapping[str, Check]] = {
@@ -190,17 +204,81 @@ class RequestCompleted(Entry):
         "request": hexadecimal(REQUEST_BYTES),
         "certificates": by_model(digest),
         "n_subjects": count(0),
+        "submitted": utc_day,
         "accepted": utc_day,
+        "deadline": utc_day,
+        "right": one_of(*RIGHTS),
+        "regime": one_of(*REGIMES),
+        "outcome": one_of(*OUTCOMES),
+        "reason": one_of(*REASONS),
+    }
+
+    def require_consistent(self) -> None:
+        """Refuse days in an impossible order, and a refusal without a reason."""
+        if not self.submitted <= min(self.accepted, self.deadline):
+            raise InvalidInput(
+                f"RequestCompleted: submitted={self.submitted}, accepted="
+                f"{self.accepted}, deadline={self.deadline}; neither can come before it"
+            )
+        if self.accepted > self.day:
+            raise InvalidInput(
+                f"RequestCompleted: accepted={self.accepted}, day={self.day}; it "
+                "cannot be answered before it came in"
+            )
+        if self.outcome == "refused" and not self.reason:
+            raise InvalidInput("RequestCompleted: it was refused, without a reason")
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class RequestExtended(Entry):
+    """The deadline of a request was extended, and the person was told.
+
+    Parameters
+    ----------
+    request
+        Of the request, as in ``RequestCompleted``.
+    reason
+        "complex" or "many": the request is complex, or there are many.
+    notified, deadline
+        The day on which the person was told, and the new deadline.
+    """
+
+    request: str
+    reason: str
+    notified: str
+    deadline: str
+    kind: str = "request extended"
+
+    checks: ClassVar[Mapping[str, Check]] = {
+        **_STAMP,
+        "kind": one_of("request extended"),
+        "request": hexadecimal(REQUEST_BYTES),
+        "reason": one_of(*EXTENSIONS),
+        "notified": utc_day,
         "deadline": utc_day,
     }
 
     def require_consistent(self) -> None:
         """Refuse days in an impossible order."""
-        if not self.accepted <= min(self.day, self.deadline):
+        if self.notified > min(self.day, self.deadline):
             raise InvalidInput(
-                f"RequestCompleted: accepted={self.accepted}, day={self.day}, "
-                f"deadline={self.deadline}; neither day can come before it"
+                f"RequestExtended: notified={self.notified}, day={self.day}, deadline="
+                f"{self.deadline}; neither can come before it"
             )
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class HoldEnded(Entry):
+    """Rows that a request put under a hold were erased, since its last day is past."""
+
+    request: str
+    kind: str = "hold ended"
+
+    checks: ClassVar[Mapping[str, Check]] = {
+        **_STAMP,
+        "kind": one_of("hold ended"),
+        "request": hexadecimal(REQUEST_BYTES),
+    }
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -325,6 +403,7 @@ class Restored(Entry):
 
 
 KINDS: Mapping[str, type[Entry]] = {
+    "hold ended": HoldEnded,
     "key rotated": KeyRotated,
     "model registered": ModelRegistered,
     "model removed": ModelRemoved,
@@ -332,6 +411,7 @@ KINDS: Mapping[str, type[Entry]] = {
     "release withdrawn": ReleaseWithdrawn,
     "releases superseded": ReleasesSuperseded,
     "request completed": RequestCompleted,
+    "request extended": RequestExtended,
     "restored": Restored,
 }
 

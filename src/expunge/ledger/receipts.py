@@ -14,12 +14,13 @@ reading.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from ..exceptions import InvalidInput
 from ..promise.canonical import Check, exactly, hexadecimal, load_schema, one_of
 from ..promise.certificate import Certificate
 from ..promise.verification import Verdict, verify
+from ..rights.standing import REASONS
 from .documents import by_model, days_between, document_of, list_of
 from .entries import (
     NO_KEY,
@@ -30,6 +31,7 @@ from .entries import (
     SignedDocument,
     sign,
 )
+from .handling import Handling, describe_guarantee
 from .keys import SigningKey
 from .ledger import KeyHistory, hash_entry
 from .merkle import HASH_BYTES, Proof, includes
@@ -68,6 +70,8 @@ class Receipt(SignedDocument):
         and due, for how many people, and the digest of each certificate.
     certificates
         For each model that was changed, its certificate.
+    handling
+        What was done, as an officer needs to know it.
     head
         A signed head of the ledger that covers the entry.
     proof
@@ -78,6 +82,7 @@ class Receipt(SignedDocument):
 
     entry: RequestCompleted
     certificates: Mapping[str, Certificate]
+    handling: Handling
     head: Head
     proof: tuple[str, ...]
     key: str = NO_KEY
@@ -91,6 +96,7 @@ class Receipt(SignedDocument):
         **SIGNED_CHECKS,
         "entry": document_of(RequestCompleted),
         "certificates": by_model(document_of(Certificate)),
+        "handling": document_of(Handling),
         "head": document_of(Head),
         "proof": list_of(hexadecimal(HASH_BYTES)),
         "kind": one_of("receipt"),
@@ -98,7 +104,11 @@ class Receipt(SignedDocument):
     }
 
     def require_consistent(self) -> None:
-        """Refuse certificates that are not of the entry's models."""
+        """Refuse certificates that are not of the entry's models, or say less."""
+        if self.handling.guarantee != describe_guarantee(self.certificates.values()):
+            raise InvalidInput(
+                "Receipt: the guarantee in words is not what its certificates promise"
+            )
         if set(self.certificates) != set(self.entry.certificates):
             raise InvalidInput(
                 f"Receipt: certificates of {sorted(self.certificates)}, and the entry "
@@ -111,12 +121,22 @@ class Receipt(SignedDocument):
         return tuple(bytes.fromhex(sibling) for sibling in self.proof)
 
 
+class EntryProof(NamedTuple):
+    """A head that covers an entry, and the hashes that lead from the one to the other.
+
+    ``proof`` is ``inclusion_proof(nodes, entry.sequence, head.size)``.
+    """
+
+    head: Head
+    proof: Proof
+
+
 def issue_receipt(
     entry: RequestCompleted,
     certificates: Mapping[str, Certificate],
     *,
-    head: Head,
-    proof: Proof,
+    handling: Handling,
+    place: EntryProof,
     key: SigningKey,
 ) -> Receipt:
     """Return the signed receipt of a completed request.
@@ -127,18 +147,19 @@ def issue_receipt(
         As it stands in the ledger.
     certificates
         For each model that the entry names, the certificate whose digest it holds.
-    head
-        A head that covers the entry, signed by ``key``.
-    proof
-        ``inclusion_proof(nodes, entry.sequence, head.size)``.
+    handling
+        What was done.
+    place
+        Where the entry is, under a head that ``key`` signed.
     key
         The key in force.
     """
     unsigned = Receipt(
         entry=entry,
         certificates=certificates,
-        head=head,
-        proof=tuple(sibling.hex() for sibling in proof),
+        handling=handling,
+        head=place.head,
+        proof=tuple(sibling.hex() for sibling in place.proof),
         key=key.public.id,
     )
     return sign(unsigned, key)
@@ -281,13 +302,40 @@ def _describe(receipt: Receipt) -> str:
     """Return what happened to the request, in sentences."""
     entry = receipt.entry
     models = ", ".join(receipt.certificates) or "none"
+    why = f" ({REASONS[entry.reason]})" if entry.reason else ""
     return (
-        f"The operator states that request {entry.request}, accepted on "
-        f"{entry.accepted}, was completed on {entry.day}, "
-        f"{_punctuality(entry)} its deadline of {entry.deadline}. People it was about: "
-        f"{entry.n_subjects}. Models changed: {models}. The statement is entry "
-        f"{entry.sequence} of the ledger and cannot be taken back unnoticed."
+        f"The operator states that request {entry.request} ({entry.right}, "
+        f"{entry.regime}), made on {entry.submitted} and accepted on {entry.accepted}, "
+        f"was answered on {entry.day}, {_punctuality(entry)} its deadline of "
+        f"{entry.deadline}. Outcome: {entry.outcome}{why}. {_describe_rows(receipt)}"
+        f"People it was about: {entry.n_subjects}. Models changed: {models}. "
+        f"{receipt.handling.guarantee} The statement is entry {entry.sequence} of the "
+        "ledger and cannot be taken back unnoticed."
     )
+
+
+def _describe_rows(receipt: Receipt) -> str:
+    """Return what was destroyed and what is kept, in sentences."""
+    handling, said = receipt.handling, []
+    if handling.destroyed:
+        said.append(f"Destroyed: {', '.join(handling.destroyed)}.")
+        until = handling.backups_until
+        said.append(
+            f"Backups may hold them until {until}."
+            if until
+            else "The operator has not stated until when backups hold them."
+        )
+    if handling.retained:
+        until = handling.retained_until
+        end = f" until {until}" if until else ""
+        said.append(f"Rows are kept sealed{end} ({handling.retained}).")
+    for model, names in handling.copies.items():
+        if names:
+            said.append(
+                f"Copies of superseded releases of {model} that were not stated to be "
+                f"taken back: {', '.join(names)}."
+            )
+    return "".join(f"{one} " for one in said)
 
 
 def _punctuality(entry: RequestCompleted) -> str:

@@ -7,19 +7,21 @@ Needs ``expunge[registry,files]`` and a POSIX system for its file locks.
 from ..exceptions import needing
 
 with needing("registry,files", "a registry"):
+    from .accepting import NewRows, Request, RequestStatus
     from .models import LeftOut, ModelStatus
     from .registry import Registry, RegistryStatus, rebuild_journal
-    from .requests import Request, ForgottenInData, RequestStatus
+    from .returning import ForgottenInData
     from .storage.releases_table import ReleaseStatus
 
 __all__ = [
-    "Request",
     "ForgottenInData",
     "LeftOut",
     "ModelStatus",
+    "NewRows",
     "Registry",
     "RegistryStatus",
     "ReleaseStatus",
+    "Request",
     "RequestStatus",
     "rebuild_journal",
 ]

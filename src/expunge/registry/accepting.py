@@ -198,9 +198,7 @@ class CheckedRequest:
     def content(self) -> str:
         """What the request asks for, as one string."""
         details = json.dumps(self.details, sort_keys=True)
-        return "\x00".join(
-            (self.request, self.right, details, *sorted(self.subjects))
-        )
+        return "\x00".join((self.request, self.right, details, *sorted(self.subjects)))
 
 
 def check_request(context: Context, given: Request) -> CheckedRequest:

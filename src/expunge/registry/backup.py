@@ -23,12 +23,14 @@ from .loaded_model import load_checkpoint
 from .storage import (
     Checkpoints,
     Store,
+    aside_table,
     ledger_table,
     releases_table,
     require_tables,
     sqlite_engine,
     upgrade_tables,
 )
+from .storage.aside_table import model_of
 from .storage.engine import closed_to_others
 from .storage.tables import overtaken_error, schema
 
@@ -104,6 +106,10 @@ def require_sound_backup(context: Context, sealed: Checkpoints) -> None:
             _require_ledger(connection)
             for name in releases_table.model_names(connection):
                 _require_rows(context, connection, name=name, sealed=sealed)
+            for name in aside_table.read_names(connection):
+                file = aside_table.read_file(connection, sealed, model=model_of(name))
+                for _ in context.read_rows(name, file.page_keys):
+                    pass
     except (StoreFailed, LedgerCorrupt, ValueError) as error:
         server = context.store.dialect == "postgresql"
         if server and isinstance(error.__cause__, OperationalError):

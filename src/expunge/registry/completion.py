@@ -11,12 +11,17 @@ That copies of a release were taken back changes nothing else: it is stated at o
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Any, TypeAlias
 
 from sqlalchemy import Connection
 
 from ..exceptions import InvalidInput
 from ..ledger import (
+    Entry,
+    EntryProof,
+    Handling,
+    HoldEnded,
     Ledger,
     ModelRegistered,
     ModelRemoved,
@@ -24,15 +29,23 @@ from ..ledger import (
     ReleasesSuperseded,
     ReleaseWithdrawn,
     RequestCompleted,
+    RequestExtended,
+    describe_guarantee,
     issue_receipt,
+    list_destroyed,
 )
-from ..ledger.documents import day_of
+from ..ledger.documents import DAY, day_of, midnight
+from ..ledger.entries import EXTENSIONS
 from ..promise.certificate import Certificate
+from ..rights.regimes import extended_deadline, legal_basis, regime_named
+from ..rights.standing import BY_OPERATOR
 from .context import Context, erase_deleted, next_entry_time, read_ledger
 from .keys import find_signing_key
+from .pending_rows import destroy_pending_keys
 from .statements import Statement, write_statement
 from .storage import releases_table, requests_table
 from .storage.ledger_table import LedgerBatch
+from .storage.requests_table import Answered
 
 Certificates: TypeAlias = dict[tuple[str, int], tuple[Certificate, str]]
 """For a model and the number of a release, its certificate and the digest."""
@@ -79,6 +92,8 @@ def finish_committed(context: Context, wait: float) -> Sequence[Any]:
             if ledger is not None
             else None
         )
+        rectified = [one.id for one in unstated.applied if one.right == "rectify"]
+        destroy_pending_keys(context, rectified)
     if statement is not None:
         write_statement(context, statement)
     return unstated.waiting
@@ -123,6 +138,7 @@ def _make_statement(
         _append_request(batch, line, certificates=certificates, day=day)
         for line in applied
     ]
+    handlings = _describe_handlings(context, completed, lines=applied, day=day)
     for line in unstated.removed:
         entry = ModelRemoved(
             sequence=batch.ledger.size,
@@ -134,8 +150,14 @@ def _make_statement(
     key = find_signing_key(context.paths, batch.ledger.keys.current)
     head = batch.ledger.head(key, day)
     receipts = [
-        issue_receipt(entry, named, head=head, proof=batch.proof(entry), key=key)
-        for entry, named in completed
+        issue_receipt(
+            entry,
+            named,
+            handling=handling,
+            place=EntryProof(head, batch.proof(entry)),
+            key=key,
+        )
+        for (entry, named), handling in zip(completed, handlings, strict=True)
     ]
     texts = {line.digest: line.certificate for line in releases}
     return Statement(batch, head, time, receipts, fitted, texts)
@@ -172,11 +194,142 @@ def _append_request(
         request=line.id,
         certificates={name: digest for name, (_, digest) in named.items()},
         n_subjects=line.n_subjects,
+        submitted=line.submitted,
         accepted=day_of(line.accepted),
         deadline=day_of(line.deadline),
+        right=line.right,
+        regime=line.regime,
+        outcome=line.outcome,
+        reason=line.reason,
     )
     batch.append(entry)
     return entry, {name: certificate for name, (certificate, _) in named.items()}
+
+
+def _describe_handlings(
+    context: Context,
+    completed: Sequence[tuple[RequestCompleted, Mapping[str, Certificate]]],
+    *,
+    lines: Sequence[Any],
+    day: str,
+) -> list[Handling]:
+    """Return what was done about each request, as an officer needs to know it."""
+    models = sorted({name for _, named in completed for name in named})
+    with context.store.read(once=True) as connection:
+        shipped = releases_table.shipped_releases(connection) if models else []
+    copies = {
+        name: tuple(
+            file
+            for one in shipped
+            if one.model == name and one.is_outstanding
+            for _, file in one.shipped
+        )
+        for name in models
+    }
+    days = context.settings.backup_days
+    until = "" if days is None else day_of(midnight(day) + days * DAY)
+    return [
+        _describe_handling(entry, named, line=line, copies=copies, until=until)
+        for (entry, named), line in zip(completed, lines, strict=True)
+    ]
+
+
+def _describe_handling(
+    entry: RequestCompleted,
+    named: Mapping[str, Certificate],
+    *,
+    line: Any,
+    copies: Mapping[str, tuple[str, ...]],
+    until: str,
+) -> Handling:
+    """Return what was done about one request."""
+    destroyed = list_destroyed(entry.right, entry.outcome, changed=bool(named))
+    return Handling(
+        basis=legal_basis(entry.right, regime_named(entry.regime)) or "",
+        destroyed=destroyed,
+        backups_until=until if destroyed else "",
+        retained=line.retained,
+        retained_until=line.retained_until,
+        copies={name: copies[name] for name in named},
+        extended=line.extended,
+        notified=line.notified,
+        guarantee=describe_guarantee(named.values()),
+    )
+
+
+def refuse_request(context: Context, request: str, *, reason: str, wait: float) -> None:
+    """Answer a waiting request with a refusal; the lock is held."""
+    if reason not in BY_OPERATOR:
+        raise InvalidInput(
+            f"reason={reason!r}; to refuse a request, give one of "
+            f"{', '.join(BY_OPERATOR)}"
+        )
+    answers = {request: Answered({}, "refused", reason)}
+    with context.write_in_turn() as connection:
+        requests_table.mark_applied(connection, answers)
+    finish_committed(context, wait)
+
+
+def state_extension(
+    context: Context, request: str, *, reason: str, notified: date
+) -> None:
+    """Enter in the ledger that a deadline was extended; the lock is held."""
+    if reason not in EXTENSIONS:
+        raise InvalidInput(
+            f"reason={reason!r}; a deadline is extended because the request is "
+            f"'complex', or because there are 'many'"
+        )
+    with context.store.read() as connection:
+        (line,) = requests_table.find_requests(connection, [request]).values()
+        batch = LedgerBatch(read_ledger(context, connection))
+    if line.extended:
+        raise InvalidInput(
+            f"the deadline of request {request} was extended before; no law extends "
+            "it twice"
+        )
+    first = day_of(line.deadline)
+    if not line.submitted <= notified.isoformat() <= first:
+        raise InvalidInput(
+            f"notified={notified}; the person must be told between the day they asked "
+            f"({line.submitted}) and the first deadline ({first})"
+        )
+    time = next_entry_time(batch.ledger, line.accepted)
+    later = extended_deadline(line.submitted, regime_named(line.regime))
+    entry = RequestExtended(
+        sequence=batch.ledger.size,
+        day=day_of(time),
+        request=request,
+        reason=reason,
+        notified=notified.isoformat(),
+        deadline=later.isoformat(),
+    )
+    state_entries(context, batch, entries=[entry], time=time)
+
+
+def state_ended_holds(
+    context: Context, requests: Sequence[str], *, wait: float
+) -> None:
+    """Erase from disk what was deleted, and enter in the ledger that holds ended."""
+    with erase_deleted(context, wait):
+        with context.store.read() as connection:
+            batch = LedgerBatch(read_ledger(context, connection))
+    time = next_entry_time(batch.ledger)
+    entries = [
+        HoldEnded(sequence=batch.ledger.size + place, day=day_of(time), request=one)
+        for place, one in enumerate(requests)
+    ]
+    state_entries(context, batch, entries=entries, time=time)
+
+
+def state_entries(
+    context: Context, batch: LedgerBatch, *, entries: Sequence[Entry], time: int
+) -> None:
+    """Sign and write entries that complete no request."""
+    for entry in entries:
+        batch.append(entry)
+    key = find_signing_key(context.paths, batch.ledger.keys.current)
+    head = batch.ledger.head(key, day_of(time))
+    write_statement(context, Statement(batch, head, time))
 
 
 def state_withdrawal(context: Context, name: str, *, number: int) -> None:
@@ -199,7 +352,4 @@ def state_withdrawal(context: Context, name: str, *, number: int) -> None:
         model=name,
         certificate=line.digest,
     )
-    batch.append(entry)
-    key = find_signing_key(context.paths, batch.ledger.keys.current)
-    head = batch.ledger.head(key, entry.day)
-    write_statement(context, Statement(batch, head, time))
+    state_entries(context, batch, entries=[entry], time=time)

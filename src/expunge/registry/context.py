@@ -28,6 +28,7 @@ from ..ledger import Ledger
 from ..ledger.documents import midnight
 from ..ledger.keys import read_secret
 from ..promise.noise import SECRET_BYTES, random_bytes
+from ..rights.regimes import regime_named
 from ..rights.spelling import SPELLING
 from .loaded_model import LoadedModel, load_checkpoint
 from .storage import (
@@ -48,7 +49,7 @@ from .storage.tables import TURN, overtaken_error, read_metadata, take_turn
 
 WAIT = 30.0  # seconds to wait for others by default
 VERSION = 1
-LONGEST_DEADLINE = 3650
+LONGEST_BACKUP = 36500
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +60,11 @@ class Settings:
     ----------
     url
         Of a PostgreSQL database; None keeps everything in a SQLite file.
-    deadline_days
-        Within how many days the law wants a request done.
+    regime
+        The law that gives the deadline of a request that names none.
+    backup_days
+        For how many days after a deletion a backup may hold what was deleted; None if
+        the operator does not say. Receipts state it.
     ids
         How ids of people are normalised before they become tags.
     version
@@ -68,16 +72,22 @@ class Settings:
     """
 
     url: str | None = None
-    deadline_days: int = 30
+    regime: str = "gdpr"
+    backup_days: int | None = None
     ids: str = SPELLING
     version: int = VERSION
 
     def __post_init__(self) -> None:
         """Refuse what no registry has."""
-        days: object = self.deadline_days
-        if not isinstance(days, int) or not 0 < days <= LONGEST_DEADLINE:
+        regime_named(self.regime)
+        days: object = self.backup_days
+        if days is not None and (
+            isinstance(days, bool)
+            or not isinstance(days, int)
+            or not 0 <= days <= LONGEST_BACKUP
+        ):
             raise InvalidInput(
-                f"deadline_days={days!r}; give days from 1 to {LONGEST_DEADLINE}"
+                f"backup_days={days!r}; give days from 0 to {LONGEST_BACKUP}, or None"
             )
         if not isinstance(self.url, str | None):
             raise InvalidInput("the store URL must be a string; omit it to use SQLite")
@@ -95,7 +105,7 @@ class Settings:
     def __repr__(self) -> str:
         # A URL may hold a password.
         kind = "sqlite" if self.url is None else "postgresql"
-        return f"Settings({kind}, deadline_days={self.deadline_days})"
+        return f"Settings({kind}, regime={self.regime!r})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,13 +163,22 @@ def dump_by_person(rows: Rows, owners: Sequence[str]) -> Iterator[tuple[str, byt
         yield owner, dump_rows(rows, np.array(theirs, dtype=np.intp))
 
 
-def dump_rows(rows: Rows, places: Index) -> bytes:
-    """Return the rows at these places as bytes, sparse ones by what they store."""
+def place_rows(parts: Iterable[bytes], first: int) -> tuple[bytes, Rows]:
+    """Return a person's rows at places from ``first`` on, as bytes and as they are."""
+    rows, _ = load_rows(parts)
+    return dump_rows(rows, np.arange(len(rows)), first=first), rows
+
+
+def dump_rows(rows: Rows, places: Index, *, first: int = 0) -> bytes:
+    """Return the rows at these places as bytes, sparse ones by what they store.
+
+    ``first`` is what the place of the first row shall be.
+    """
     arrays = {
         **_dump_design(rows.X, places),
         "y": np.ascontiguousarray(rows.y[places]),
         "weight": rows.weight[places],
-        "places": np.asarray(places, dtype=np.int64),
+        "places": np.asarray(places, dtype=np.int64) + first,
     }
     data: bytes = import_safetensors().save(arrays)
     return data

@@ -35,16 +35,17 @@ from ..promise.budget import Budget
 from ..promise.certificate import Certificate
 from ..promise.scope import Scope
 from ..promise.verification import Record
+from .changes import write_release
 from .completion import finish_committed, state_withdrawal
 from .context import WAIT, Context, now
 from .keys import read_tag_keys, write_tag_key_ids
 from .loaded_model import dump_by_person, dump_checkpoint, load_public
-from .requests import find_forgotten_rows, require_nobody_returns
+from .returning import find_forgotten_rows, require_nobody_returns
 from .statements import append_line, delete_model
-from .storage import people_table, releases_table, requests_table
+from .storage import aside_table, people_table, releases_table, requests_table
 from .storage.people_table import PageKeys
 from .storage.releases_table import ReleaseStatus
-from .worker import be_silent, recover, write_release
+from .worker import be_silent, recover
 
 if TYPE_CHECKING:  # they take half a second to import
     from ..audit import Case
@@ -215,6 +216,7 @@ def store_model(context: Context, name: str, *, snapshot: Snapshot) -> None:
             connection, name, generation=generation - 1, after=after
         )
         write_release(connection, name, number=number, public=snapshot.public)
+        aside_table.count_fit(connection, name)
     context.cache.pop(name, None)
 
 

@@ -13,8 +13,7 @@ the people of so many requests can no longer be named. From then on backups from
 those requests are refused, and a fit warns that it cannot recognise these people.
 """
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, TypeAlias
@@ -22,7 +21,7 @@ from typing import Any, TypeAlias
 from sqlalchemy import Connection
 
 from ..exceptions import JournalDamaged, NeedsRestore, StoreFailed
-from ..ledger import Head, ModelRemoved, RequestCompleted, read_entry
+from ..ledger import Head, ModelRemoved, Receipt, RequestCompleted, read_entry
 from ..ledger.documents import midnight
 from ..promise.certificate import Certificate
 from .context import WAIT, Context
@@ -39,7 +38,7 @@ from .statements import (
     request_line,
     unread_lines,
     write_current_mark,
-    write_shipment,
+    write_other,
 )
 from .storage import ledger_table, releases_table, requests_table
 from .storage.engine import Collision
@@ -160,7 +159,7 @@ def _write_lines(context: Context, lines: Iterable[Content]) -> None:
         ledger = ledger_table.read_ledger(connection)
         for line in lines:
             if STATEMENT not in line:
-                write_shipment(connection, line)
+                write_other(connection, line)
             elif read_entry(line[STATEMENT][0]).sequence >= ledger.size:
                 statement = read_statement(line, ledger)
                 statement.write(connection)
@@ -280,7 +279,7 @@ def _missing_lines(
         if read_entry(statement[STATEMENT][0]).sequence not in stated:
             yield statement
     known = [line for line in lines if not line.keys().isdisjoint(WRITERS)]
-    yield from (line for line in _shipment_lines(connection) if line not in known)
+    yield from (line for line in _other_lines(connection) if line not in known)
 
 
 def _statement_lines(connection: Connection) -> Iterator[Content]:
@@ -302,7 +301,12 @@ def _statement_lines(connection: Connection) -> Iterator[Content]:
             STATEMENT: [one.to_json() for one in entries],
             "head": text,
             "time": max(times, default=midnight(head.day)),
-            "receipts": {id_: _read_signature(connection, id_) for id_ in done},
+            "receipts": {id_: _read_signed(connection, id_) for id_ in done},
+            "refused": [
+                one.request
+                for one in entries
+                if isinstance(one, RequestCompleted) and one.outcome == "refused"
+            ],
             "fitted": [
                 one.model for one in made if _is_fit(certificates[one.certificate])
             ],
@@ -310,11 +314,11 @@ def _statement_lines(connection: Connection) -> Iterator[Content]:
         }
 
 
-def _read_signature(connection: Connection, request: str) -> str:
-    receipt: Mapping[str, str] = json.loads(
-        requests_table.read_receipt(connection, request) or ""
-    )
-    return receipt["signature"]
+def _read_signed(connection: Connection, request: str) -> dict[str, str]:
+    """Return what only a receipt says."""
+    text = requests_table.read_receipt(connection, request) or ""
+    receipt = Receipt.from_json(text)
+    return {"signature": receipt.signature, "handling": receipt.handling.to_json()}
 
 
 def _is_fit(certificate: str) -> bool:
@@ -322,8 +326,10 @@ def _is_fit(certificate: str) -> bool:
     return not Certificate.from_json(certificate).n_subjects_removed
 
 
-def _shipment_lines(connection: Connection) -> Iterator[Content]:
-    """Yield as lines what the store says of releases that left."""
+def _other_lines(connection: Connection) -> Iterator[Content]:
+    """Yield as lines which requests were cancelled, and which releases left."""
+    for line in requests_table.read_stage(connection, requests_table.CANCELLED):
+        yield {"cancelled": {"request": line.id}}
     for line in releases_table.read_shipments(connection):
         which = {"model": line.model, "number": line.number}
         yield {"shipped": which | {"time": line.time, "name": line.name}}

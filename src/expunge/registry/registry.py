@@ -41,6 +41,7 @@ from ..exceptions import (
     UnknownRequest,
 )
 from ..private_model.subjects import people
+from .accepting import Request, RequestStatus, request_status
 from .context import (
     WAIT,
     Context,
@@ -68,7 +69,7 @@ from .models import (
     model_status,
 )
 from .recovery import require_current_store, rewrite_journal
-from .requests import Request, RegistryRequests, RequestStatus, request_status
+from .requests import RegistryRequests
 from .restore import restore_registry
 from .statements import RegistryLedger
 from .storage import (
@@ -144,7 +145,8 @@ class Registry:
         folder: str | PathLike[str],
         *,
         url: str | None = None,
-        deadline_days: int = 30,
+        regime: str = "gdpr",
+        backup_days: int | None = None,
     ) -> Self:
         """Make a registry, or bring the tables of one that exists up to date.
 
@@ -154,10 +156,14 @@ class Registry:
             Where keys, journal and, without a URL, the database are.
         url
             Of an empty PostgreSQL database; None keeps everything in a SQLite file.
-        deadline_days
-            Within how many days the law wants a request done.
+        regime
+            The law that gives the deadline of a request that names none: "gdpr",
+            "uk-gdpr" or "ccpa".
+        backup_days
+            For how many days a backup may hold what was deleted, which receipts state.
         """
-        return cls(_create_context(Paths(Path(folder)), Settings(url, deadline_days)))
+        settings = Settings(url, regime, backup_days)
+        return cls(_create_context(Paths(Path(folder)), settings))
 
     @classmethod
     def open(cls, folder: str | PathLike[str]) -> Self:
@@ -270,9 +276,7 @@ class Registry:
             Seconds to wait for a process that applies requests.
         """
         ids = people(subjects)
-        wanted = (
-            Request(ids) if request is None else Request(ids, request)
-        )
+        wanted = Request(ids) if request is None else Request(ids, request)
         (status,) = self.requests.accept([wanted])
 
         def is_done() -> bool:

@@ -24,9 +24,11 @@ from .accepting import (
 from .completion import refuse_request, state_extension
 from .context import WAIT, Context
 from .keys import read_tag_keys
+from .pending_rows import destroy_pending_keys
 from .returning import read_forgotten_tags, select_tagged
 from .statements import append_line
 from .storage import people_table, requests_table
+from .storage.aside_table import is_aside
 from .worker import apply_waiting, recover
 
 
@@ -102,7 +104,11 @@ class RegistryRequests:
             tags = find_tags(connection, ids, keys=read_tag_keys(self._context.paths))
             there = [tag for tag in tags.values() if tag]
             models = people_table.models_by_tag(connection, there)
-        return {one: tuple(sorted(models.get(tags[one] or "", ()))) for one in ids}
+        found = {one: models.get(tags[one] or "", ()) for one in ids}
+        return {
+            one: tuple(sorted(name for name in names if not is_aside(name)))
+            for one, names in found.items()
+        }
 
     def find_forgotten(self, subjects: Iterable[object]) -> tuple[str, ...]:
         """Return those who were forgotten and did not come back since.
@@ -138,7 +144,7 @@ class RegistryRequests:
                 said = {"request": request}
                 requests_table.mark_cancelled(connection, said)
                 append_line(context, connection, line={"cancelled": said})
-            context.destroy_pending_key(request)
+            destroy_pending_keys(context, [request])
         return self.status(request)
 
     def refuse(self, request: str, reason: str, *, wait: float = WAIT) -> str:

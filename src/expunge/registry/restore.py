@@ -8,7 +8,8 @@ in one transaction. Until that is committed the store is refused, and the comman
 run again.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from sqlalchemy import Connection
 from ..core.arrays import Private
 from ..disk import replace_file, store_failure
 from ..display.progress import OnProgress
-from ..exceptions import InvalidInput, LedgerCorrupt, ScheduleExhausted, StoreFailed
+from ..exceptions import InvalidInput, LedgerCorrupt, StoreFailed
 from ..ledger import Ledger, ModelRegistered, ModelRemoved, ReleaseMade, Restored
 from ..ledger.documents import day_of
 from ..ledger.keys import read_secret
@@ -30,9 +31,20 @@ from .backup import (
     require_sound_backup,
     stage_backup,
 )
+from .changes import (
+    AnyChange,
+    Move,
+    change_asides,
+    change_model,
+    read_contents,
+    read_moves,
+    release_again,
+    sort_moves,
+)
 from .context import WAIT, Context, next_entry_time
 from .keys import find_signing_key, require_tag_keys, write_tag_key_ids
 from .loaded_model import LoadedModel
+from .settling import Asked, settle
 from .statements import (
     MADE,
     MissingLines,
@@ -42,20 +54,23 @@ from .statements import (
     lines_after_backup,
     read_statement,
     sort_lines,
-    write_shipment,
+    write_other,
 )
 from .storage import (
     Checkpoints,
     Vault,
+    aside_table,
     hold_worker_lock,
     ledger_table,
     people_table,
     releases_table,
     requests_table,
 )
+from .storage.aside_table import is_aside, model_of
 from .storage.engine import find_inode, translate_errors
 from .storage.ledger_table import LedgerBatch
 from .storage.marks import Mark
+from .storage.requests_table import Answered
 from .storage.tables import (
     MARK,
     overtaken_error,
@@ -63,14 +78,7 @@ from .storage.tables import (
     schema_version,
     write_metadata,
 )
-from .worker import (
-    Change,
-    change_model,
-    commit_changes,
-    read_removal,
-    recover,
-    release_again,
-)
+from .worker import commit_changes, recover
 
 STEPS = 4
 
@@ -116,8 +124,8 @@ class Continuation(Private):
     removed
         Models that were removed since.
     lost, again
-        Releases that the store lacks, and forgotten people who are in it again, by
-        model.
+        Releases that the store lacks, and what moves the rows of people who are in it
+        as they were, by name.
     """
 
     taken: str
@@ -126,12 +134,13 @@ class Continuation(Private):
     statements: Sequence[Statement]
     removed: frozenset[str]
     lost: Lost
-    again: dict[str, list[str]]
+    again: Mapping[str, Move]
 
     @property
     def changed(self) -> list[str]:
-        """Models that must forget, or be released, again."""
-        return sorted({*self.again, *self.lost} - self.removed)
+        """Models that must change, or be released, again."""
+        moved = {name for name in self.again if not is_aside(name)}
+        return sorted({*moved, *self.lost} - self.removed)
 
     @property
     def times(self) -> dict[int, int]:
@@ -225,9 +234,9 @@ def _read_continuation(context: Context) -> Continuation:
         )
         _require_fitted_models(connection, statements, removed=removed)
         lost = _lost_releases(connection, statements)
-        again = _find_returned(connection, missing)
         # Only now: with the backup of another registry it is not the journal's fault.
         context.journal.require(read_mark(connection))
+    again = _find_returned(context, missing)
     return Continuation(taken, ledger, missing, statements, removed, lost, again)
 
 
@@ -326,62 +335,89 @@ def _lost_releases(connection: Connection, statements: Sequence[Statement]) -> L
     return lost
 
 
-def _find_returned(
-    connection: Connection, missing: MissingLines
-) -> dict[str, list[str]]:
-    """Return by model the tags of people forgotten since, who are in it again."""
-    done = missing.completed
-    there = requests_table.find_requests(connection, done)
-    tags = requests_table.read_tags(connection, done)
-    unknown = [id_ for id_ in done if id_ not in there and id_ not in missing.accepted]
-    if unknown:
-        raise StoreFailed(
-            "the journal does not say who some completed requests "
-            f"({len(unknown)}) were about, and the backup holds these people; nothing "
-            "was restored; take a backup from after these requests"
-        )
-    every = {tag for id_ in done for tag in (*tags[id_], *missing.tags_of(id_))}
-    again: dict[str, list[str]] = {}
-    for tag, models in people_table.models_by_tag(connection, sorted(every)).items():
-        for name in models:
-            again.setdefault(name, []).append(tag)
-    return again
+def _find_returned(context: Context, missing: MissingLines) -> dict[str, Move]:
+    """Return what moves the rows of people whose requests were answered since.
 
-
-def _forget_people(context: Context, name: str, *, tags: Sequence[str]) -> Change:
-    """Return a model without some people."""
+    The requests are settled again, in order, from what the store holds. New rows that a
+    rectification brought after the backup are lost: then the old ones go, and nothing
+    comes in their place.
+    """
+    done = [id_ for id_ in missing.completed if id_ not in missing.refused]
     with context.store.read() as connection:
-        found = people_table.find_rows(connection, name, tags=tags)
-        removal = read_removal(context, name, found=found)
-    return change_model(context, removal)
+        there = requests_table.find_requests(connection, done)
+        unknown = [
+            id_ for id_ in done if id_ not in there and id_ not in missing.accepted
+        ]
+        if unknown:
+            raise StoreFailed(
+                "the journal does not say who some completed requests "
+                f"({len(unknown)}) were about, and the backup holds these people; "
+                "nothing was restored; take a backup from after these requests"
+            )
+        stored = requests_table.read_tags(connection, done)
+        tags = {id_: {*stored[id_], *missing.tags_of(id_)} for id_ in done}
+        every = sorted(set().union(*tags.values()))
+        found = people_table.find_tagged_rows(connection, every)
+        asked = [
+            _ask_again(
+                dict(there[id_]._mapping)
+                if id_ in there
+                else missing.accepted[id_][-1],
+                [one.subject for _, one in found if one.tag in tags[id_]],
+            )
+            for id_ in done
+        ]
+        names = sorted({model_of(name) for name, _ in found})
+        settlement = settle(
+            asked,
+            read_contents(connection, found),
+            fits=aside_table.count_fits(connection, names),
+            spent=(),
+        )
+    return sort_moves(settlement)
+
+
+def _ask_again(line: Mapping[str, Any], subjects: Sequence[int]) -> Asked:
+    """Return a completed request, to be settled again."""
+    details = json.loads(line["details"])
+    lost = {name: b"" for name in details.get("models", ())}
+    unique = list(dict.fromkeys(subjects))
+    return Asked(line["id"], line["right"], details, unique, lost)
 
 
 def _forget_again(
     context: Context, ahead: Continuation, *, on_model: Callable[[int], None]
-) -> tuple[list[Change], dict[str, dict[str, Any]]]:
-    """Return models without people, and those whose budget allows no more releases.
+) -> tuple[list[AnyChange], dict[str, dict[str, Any]]]:
+    """Return changed models, and those whose budget allows no more releases.
 
     A model whose newest release was lost is released again even if nobody has to be
     forgotten: the ledger says that the release in the backup is superseded. Of a model
     that may not be released nothing is kept, not even a readable state: it cannot
     forget. Models that were removed since are removed again by their statement.
     """
+    lost, moves = ahead.lost, ahead.again
+    charged = {
+        name: _charge_model(context, name, n_releases=len(lost.get(name, ())))
+        for name in ahead.changed
+    }
+
+    def load(name: str) -> LoadedModel:
+        return charged[name] if name in charged else context.load_model(name)
+
+    with context.store.read() as connection:
+        reading = read_moves(context, connection, moves=moves, load=load)
     changes, spent = [], {}
-    again, lost = ahead.again, ahead.lost
-    for place, name in enumerate(ahead.changed):
+    for place, (name, loaded) in enumerate(charged.items()):
         on_model(place)
-        loaded = _charge_model(context, name, n_releases=len(lost.get(name, ())))
-        try:
-            changes.append(
-                _forget_people(context, name, tags=again[name])
-                if name in again
-                else release_again(context, name)
-            )
-        except ScheduleExhausted:
+        if loaded.private.accountant.remaining() == 0:
             empty = context.checkpoints.write(name, loaded.generation + 1, parts=())
             spent[name] = {"checkpoint": empty, "number": loaded.number}
             context.cache.pop(name, None)
-    return changes, spent
+        elif name in moves:
+            changes.append(change_model(context, name, reading=reading))
+        else:
+            changes.append(release_again(context, name))
+    return changes + change_asides(context, reading), spent
 
 
 def _charge_model(context: Context, name: str, *, n_releases: int) -> LoadedModel:
@@ -400,8 +436,19 @@ def _write_missing(connection: Connection, ahead: Continuation) -> None:
     )
     missing = [some[-1] for id_, some in lines.accepted.items() if id_ not in there]
     insert_accepted(connection, missing)
-    applied: dict[str, dict[str, int]] = {
-        id_: {}
+    answers = {
+        one.entry.request: Answered(
+            {},
+            one.entry.outcome,
+            one.entry.reason,
+            one.handling.retained,
+            one.handling.retained_until,
+        )
+        for statement in ahead.statements
+        for one in statement.receipts
+    }
+    applied = {
+        id_: answers[id_]
         for id_ in completed
         if id_ not in there or there[id_].stage == requests_table.ACCEPTED
     }
@@ -421,5 +468,5 @@ def _write_missing(connection: Connection, ahead: Continuation) -> None:
         )
     for statement in ahead.statements:
         statement.write(connection)
-    for line in lines.shipments:
-        write_shipment(connection, line)
+    for line in lines.others:
+        write_other(connection, line)

@@ -8,6 +8,7 @@ unless they were readmitted or their rows are left out.
 
 import warnings
 from collections.abc import Iterable, Sequence, Set
+from typing import Any
 
 from ..exceptions import InvalidInput
 from ..ledger import TagKey, subject_tags
@@ -15,6 +16,8 @@ from .context import Context
 from .keys import read_tag_keys
 
 SHOWN = 10  # rows in an error
+KEPT_OUT = ("erase", "object", "restrict", "hold")
+"""Rights that keep people out of later fits."""
 
 
 class JournalIncomplete(UserWarning):
@@ -85,15 +88,22 @@ def select_tagged(
 
 
 def read_forgotten_tags(context: Context) -> tuple[set[str], int]:
-    """Return the tags of all forgotten people, and how many requests name nobody."""
-    named: dict[str, list[str]] = {}
+    """Return the tags of all whom no fit may use, and how many requests name nobody.
+
+    A restriction keeps people out of fits until it is lifted.
+    """
+    named: dict[str, list[dict[str, Any]]] = {}
     forgotten: set[str] = set()
     n_unnamed = 0
     for _, line in context.journal.read(0):
         for one in line.get("accepted", ()):
-            named.setdefault(one["id"], []).extend(one["tags"])
-        for request in line.get("receipts", ()):
+            named.setdefault(one["id"], []).append(one)
+        for request in {*line.get("receipts", ())} - {*line.get("refused", ())}:
             n_unnamed += request not in named
-            forgotten.update(named.get(request, ()))
+            for one in named.get(request, ()):
+                if one["right"] in KEPT_OUT:
+                    forgotten.update(one["tags"])
+                elif one["right"] == "lift":
+                    forgotten.difference_update(one["tags"])
         forgotten.difference_update(line.get("readmitted", ()))
     return forgotten, n_unnamed

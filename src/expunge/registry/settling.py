@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from ..core.arrays import Private
+from ..ledger.handling import RESTRICTION
 from ..rights.standing import (
     NOTHING_HELD,
     Judgement,
@@ -28,7 +29,7 @@ from ..rights.standing import (
 from .storage.aside_table import Aside, aside_name, is_aside, model_of
 from .storage.people_table import SealedRows
 
-NO_ASIDE = Aside("", "", "", "", 0)
+NO_ASIDE = Aside("in use", "", "", "", 0)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -74,7 +75,7 @@ class Asked(Private):
     subjects
         The numbers of its people, as far as the store knows them.
     new_rows
-        New rows of a rectification, by model.
+        New rows of a rectification, by model; none if they are lost.
     """
 
     id: str
@@ -92,8 +93,9 @@ class Settlement(Private):
     ----------
     before, after
         What the store holds of each person, and what it shall hold.
-    judgements
-        What becomes of each request.
+    judgements, retained
+        What becomes of each request; why rows of its people are kept sealed after it,
+        and until which day.
     models
         For each request, the models of which it changes the rows in use.
     stuck
@@ -103,6 +105,7 @@ class Settlement(Private):
     before: Mapping[int, Contents]
     after: dict[int, Contents]
     judgements: dict[str, Judgement] = field(default_factory=dict)
+    retained: dict[str, tuple[str, str]] = field(default_factory=dict)
     models: dict[str, set[str]] = field(default_factory=dict)
     stuck: dict[str, str] = field(default_factory=dict)
 
@@ -155,7 +158,25 @@ def settle(
         found.models[one.id] = needed
         judged = [judgement for _, judgement in moved.values()]
         found.judgements[one.id] = join_judgements(judged or [NOTHING_HELD])
+        found.retained[one.id] = _find_retained(
+            found.after[who] for who in one.subjects
+        )
     return found
+
+
+def _find_retained(people: Iterable[Contents]) -> tuple[str, str]:
+    """Return why rows of these people are kept sealed, and until which day.
+
+    A hold counts before a restriction, and a later end before an earlier one.
+    """
+    asides = [
+        one.aside for held in people for one in held.values() if one.aside.request
+    ]
+    holds = [(one.until, one.reason) for one in asides if one.place == "held"]
+    if holds:
+        until, reason = max(holds)
+        return reason, until
+    return (RESTRICTION if asides else ""), ""
 
 
 def _names_changed(before: Contents, after: Contents) -> Iterable[str]:
@@ -197,6 +218,8 @@ def _move_content(
         new = asked.new_rows.get(model)
         if new is None or place == "held":
             return name, content
+        if not new:
+            return None
         return name, replace(content, parts=(Part(new=new),))
     if place == content.place and (place, asked.right) != ("held", "hold"):
         return name, content

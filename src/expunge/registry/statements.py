@@ -23,6 +23,7 @@ from ..core.arrays import Private
 from ..exceptions import InvalidInput, LedgerCorrupt, StoreFailed
 from ..ledger import (
     Entry,
+    Handling,
     Head,
     Ledger,
     ModelRegistered,
@@ -31,6 +32,7 @@ from ..ledger import (
     ReleaseMade,
     ReleaseWithdrawn,
     RequestCompleted,
+    RequestExtended,
     read_entry,
 )
 from ..promise.certificate import Certificate
@@ -60,8 +62,9 @@ ASKED = tuple(
 WRITERS = {
     "shipped": releases_table.insert_shipment,
     "withdrawn": releases_table.mark_withdrawn,
+    "cancelled": requests_table.mark_cancelled,
 }
-"""Keys of journal lines about releases that left, and how the store records them."""
+"""Keys of other journal lines, and how the store records what they say."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,13 +100,24 @@ class Statement:
     def to_line(self) -> dict[str, Any]:
         """Return the statement as a line of the journal.
 
-        Of a receipt the line holds only the signature: the rest is in it already.
+        Of a receipt the line holds only what the entries do not say.
         """
         return {
             STATEMENT: [text for _, text in self.batch.entries],
             "head": self.head.to_json(),
             "time": self.time,
-            "receipts": {one.entry.request: one.signature for one in self.receipts},
+            "receipts": {
+                one.entry.request: {
+                    "signature": one.signature,
+                    "handling": one.handling.to_json(),
+                }
+                for one in self.receipts
+            },
+            "refused": [
+                one.entry.request
+                for one in self.receipts
+                if one.entry.outcome == "refused"
+            ],
             "fitted": list(self.fitted),
             "certificates": dict(self.certificates),
         }
@@ -119,6 +133,8 @@ class Statement:
             elif isinstance(entry, ModelRemoved):
                 delete_model(connection, entry.model, time=self.time)
                 releases_table.mark_removal(connection, entry)
+            elif isinstance(entry, RequestExtended):
+                requests_table.write_extension(connection, entry)
         requests_table.mark_completed(
             connection,
             [
@@ -164,10 +180,11 @@ def read_statement(line: Mapping[str, Any], ledger: Ledger) -> Statement:
         Receipt(
             entry=entry,
             certificates={name: read[one] for name, one in entry.certificates.items()},
+            handling=Handling.from_json(line["receipts"][entry.request]["handling"]),
             head=head,
             proof=tuple(sibling.hex() for sibling in batch.proof(entry)),
             key=head.key,
-            signature=line["receipts"][entry.request],
+            signature=line["receipts"][entry.request]["signature"],
         )
         for entry, _ in batch.entries
         if isinstance(entry, RequestCompleted)
@@ -287,18 +304,24 @@ class MissingLines(Private):
         in an earlier one may have been promised it too.
     statements
         Lines that were added to the ledger, in order.
-    shipments
-        Lines about releases that left, and about those taken back.
+    others
+        Lines about releases that left or were taken back, and about requests that were
+        cancelled.
     """
 
     accepted: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     statements: list[dict[str, Any]] = field(default_factory=list)
-    shipments: list[dict[str, Any]] = field(default_factory=list)
+    others: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def completed(self) -> list[str]:
-        """The requests that were completed."""
-        return sorted({id_ for line in self.statements for id_ in line["receipts"]})
+        """The requests that were completed, in order."""
+        return [id_ for line in self.statements for id_ in line["receipts"]]
+
+    @property
+    def refused(self) -> set[str]:
+        """Those of them that were refused."""
+        return {id_ for line in self.statements for id_ in line["refused"]}
 
     def tags_of(self, request: str) -> set[str]:
         """Return the tags that a request ever named."""
@@ -316,7 +339,7 @@ def sort_lines(lines: Iterable[Line], size: int) -> MissingLines:
         if STATEMENT in line:
             statements[read_entry(line[STATEMENT][0]).sequence] = line
         if not line.keys().isdisjoint(WRITERS):
-            missing.shipments.append(line)
+            missing.others.append(line)
     # Earlier statements may come after a request that was not in the backup yet.
     missing.statements = [
         line for sequence, line in sorted(statements.items()) if sequence >= size
@@ -361,15 +384,18 @@ def delete_model(connection: Connection, name: str, *, time: int) -> None:
     releases_table.mark_removed(connection, name, time=time)
 
 
-def write_shipment(connection: Connection, line: dict[str, Any]) -> None:
-    """Write to the store what a line says of a release that left, once.
+def write_other(connection: Connection, line: dict[str, Any]) -> None:
+    """Write to the store what a line says that is no statement, once.
 
     A release that the store does not have was never seen by anybody.
     """
     for word, write in WRITERS.items():
         said = line.get(word)
-        if said and releases_table.has_release(
-            connection, said["model"], number=said["number"]
+        if said and (
+            "model" not in said
+            or releases_table.has_release(
+                connection, said["model"], number=said["number"]
+            )
         ):
             write(connection, said)
 

@@ -16,11 +16,9 @@ from types import MappingProxyType
 
 from ..exceptions import InvalidInput
 from .calendar import add_months, parse_day
+from .standing import require_right
 
 ERASE, RECTIFY, RESTRICT, OBJECT = "erase", "rectify", "restrict", "object"
-RIGHTS = (ERASE, RECTIFY, RESTRICT, OBJECT)
-"""What a person can ask for. To hold rows, or to lift a restriction, is the operator's
-decision and has no entry in the table of rights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +116,8 @@ def extended_deadline(submitted: str | date, regime: Regime) -> date:
 def legal_basis(right: str, regime: Regime) -> str | None:
     """Return where a law grants a right, or None if it does not know that right.
 
-    None asks the operator for a reference of their own.
+    To lift a restriction is part of the right to restrict; a hold is the operator's own
+    decision.
     """
-    if right not in RIGHTS:
-        raise InvalidInput(
-            f"there is no right {right!r}; choose one of {', '.join(RIGHTS)}"
-        )
-    return dict(regime.references).get(right)
+    of = RESTRICT if require_right(right) == "lift" else right
+    return dict(regime.references).get(of)

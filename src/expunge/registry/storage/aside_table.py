@@ -17,6 +17,7 @@ import numpy as np
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from ...core.arrays import Private
+from ...rights.standing import Place
 from .people_table import NO_KEYS, PageKeys, SealedRows, chunks
 from .tables import models, rows, set_aside, subjects
 from .vault import KEY_BYTES, Checkpoints
@@ -38,7 +39,7 @@ class Aside(Private):
         Which fit of their model they belong to.
     """
 
-    place: str
+    place: Place
     request: str
     reason: str
     until: str
@@ -132,6 +133,15 @@ def read_ended(connection: Connection, day: str) -> list[tuple[str, str, SealedR
     return [
         (name, request, SealedRows(*place))
         for name, request, *place in connection.execute(_ENDED, {"day": day})
+    ]
+
+
+def read_names(connection: Connection) -> list[str]:
+    """Return the names under which rows are set aside."""
+    return [
+        name
+        for name in connection.scalars(select(models.c.name).order_by(models.c.name))
+        if is_aside(name)
     ]
 
 

@@ -49,6 +49,18 @@ _ASKED = (
     .join(rows, rows.c.subject == subjects.c.id)
     .where(request_tags.c.request.in_(bindparam("ids", expanding=True)))
 )
+_TAGGED = (
+    select(
+        rows.c.model,
+        rows.c.subject,
+        subjects.c.tag,
+        rows.c.page,
+        rows.c.slot,
+        rows.c.sealed,
+    )
+    .join(subjects, rows.c.subject == subjects.c.id)
+    .where(subjects.c.tag.in_(bindparam("tags", expanding=True)))
+)
 _EVERYBODY = (
     select(rows.c.subject, subjects.c.tag, rows.c.page, rows.c.slot, rows.c.sealed)
     .join(subjects, rows.c.subject == subjects.c.id)
@@ -57,11 +69,6 @@ _EVERYBODY = (
 )
 _KNOWN = select(subjects.c.tag, subjects.c.id).where(
     subjects.c.tag.in_(bindparam("tags", expanding=True))
-)
-# By number, not by tag: joined to tags, SQLite reads the whole model for each chunk.
-_FIND = select(rows.c.subject, rows.c.page, rows.c.slot, rows.c.sealed).where(
-    rows.c.model == bindparam("model"),
-    rows.c.subject.in_(bindparam("numbers", expanding=True)),
 )
 _PAGES = select(pages.c.page, pages.c.sealed).where(
     pages.c.model == bindparam("model"),
@@ -209,17 +216,15 @@ def insert_sealed(connection: Connection, model: str, *, sealed: SealedPeople) -
         connection.execute(insert(rows), chunk)
 
 
-def find_rows(
-    connection: Connection, model: str, *, tags: Sequence[str]
-) -> list[SealedRows]:
-    """Return the sealed rows of those of these people who are in a model."""
-    named = {number: tag for tag, number in _read_ids(connection, tags).items()}
-    found = []
-    for chunk in chunks(list(named)):
-        wanted = {"model": model, "numbers": chunk}
-        for subject, *place in connection.execute(_FIND, wanted):
-            found.append(SealedRows(subject, named[subject], *place))
-    return sort_rows(found)
+def find_tagged_rows(
+    connection: Connection, tags: Sequence[str]
+) -> list[tuple[str, SealedRows]]:
+    """Return the sealed rows of these people, each with the name they are under."""
+    return [
+        (name, SealedRows(*place))
+        for chunk in chunks(tags)
+        for name, *place in connection.execute(_TAGGED, {"tags": chunk})
+    ]
 
 
 def sort_rows(found: Iterable[SealedRows]) -> list[SealedRows]:

@@ -86,7 +86,8 @@ class ReleaseStatus:
 def model_names(connection: Connection) -> list[str]:
     """Return the names of all models, except those that were removed."""
     names = select(models.c.name).where(_PRESENT).order_by(models.c.name)
-    return list(connection.scalars(names))
+    # Rows set aside are under names that no model can have.
+    return [name for name in connection.scalars(names) if name[0].isalnum()]
 
 
 def read_checkpoints(connection: Connection) -> dict[str, str]:

@@ -22,6 +22,8 @@ from sqlalchemy import (
 )
 
 from ...exceptions import Busy
+from ...ledger import RequestExtended
+from ...ledger.documents import midnight
 from .engine import analyse, write_exactly
 from .people_table import CHUNK, chunks
 from .tables import request_rows, request_tags, requests
@@ -44,6 +46,10 @@ SHOWN = (
     requests.c.outcome,
     requests.c.reason,
     requests.c.details,
+    requests.c.retained,
+    requests.c.retained_until,
+    requests.c.extended,
+    requests.c.notified,
 )
 
 
@@ -70,6 +76,8 @@ _APPLY = _ONE.where(requests.c.stage == ACCEPTED).values(
     releases=bindparam("made"),
     outcome=bindparam("found"),
     reason=bindparam("why"),
+    retained=bindparam("kept"),
+    retained_until=bindparam("until"),
     error="",
 )
 _CANCEL = _ONE.where(requests.c.stage == ACCEPTED).values(stage=CANCELLED, error="")
@@ -165,12 +173,15 @@ def find_waiting_tags(connection: Connection, tags: Sequence[str]) -> set[str]:
 class Answered(NamedTuple):
     """What became of a request.
 
-    ``releases`` has the number of the release that each model got by it.
+    ``releases`` has the number of the release that each model got by it, ``retained``
+    why rows are kept sealed after it.
     """
 
     releases: Mapping[str, int]
     outcome: str = "done"
     reason: str = ""
+    retained: str = ""
+    retained_until: str = ""
 
 
 def mark_applied(connection: Connection, answers: Mapping[str, Answered]) -> None:
@@ -181,6 +192,8 @@ def mark_applied(connection: Connection, answers: Mapping[str, Answered]) -> Non
             "made": json.dumps(one.releases),
             "found": one.outcome,
             "why": one.reason,
+            "kept": one.retained,
+            "until": one.retained_until,
         }
         for request, one in answers.items()
     ]
@@ -216,12 +229,20 @@ def read_new_rows(connection: Connection, ids: Sequence[str]) -> list[Row[Any]]:
     ]
 
 
-def change_deadline(
-    connection: Connection, request: str, *, deadline: int, details: str
-) -> None:
-    """Record another deadline of a request."""
-    changed = _ONE.values(deadline=deadline, details=details)
-    connection.execute(changed, {"request": request})
+_EXTEND = _ONE.values(
+    deadline=bindparam("later"), extended=bindparam("why"), notified=bindparam("told")
+)
+
+
+def write_extension(connection: Connection, entry: RequestExtended) -> None:
+    """Write the new deadline of a request, and why it was extended."""
+    extension = {
+        "request": entry.request,
+        "later": midnight(entry.deadline),
+        "why": entry.reason,
+        "told": entry.notified,
+    }
+    connection.execute(_EXTEND, extension)
 
 
 def mark_completed(connection: Connection, done: Sequence[Mapping[str, Any]]) -> None:

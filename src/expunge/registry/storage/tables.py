@@ -124,6 +124,12 @@ requests = Table(
     # What became of it, once it is applied, with the code of a reason.
     Column("outcome", Text, nullable=False, server_default=""),
     Column("reason", Text, nullable=False, server_default=""),
+    # Why rows are kept sealed after it, and until which day.
+    Column("retained", Text, nullable=False, server_default=""),
+    Column("retained_until", Text, nullable=False, server_default=""),
+    # Why its deadline was extended, and when the person was told.
+    Column("extended", Text, nullable=False, server_default=""),
+    Column("notified", Text, nullable=False, server_default=""),
     # What only some requests have, as JSON.
     Column("details", Text, nullable=False, server_default="{}"),
     Index(None, "stage"),

@@ -14,7 +14,8 @@ def upgrade() -> None:
         "requests",
         sa.Column("right", sa.Text, nullable=False, server_default="erase"),
     )
-    for name in ("regime", "submitted", "outcome", "reason"):
+    texts = "regime submitted outcome reason retained retained_until extended notified"
+    for name in texts.split():
         op.add_column(
             "requests", sa.Column(name, sa.Text, nullable=False, server_default="")
         )

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pending rows: the new rows of a rectification, sealed until it is applied.
+
+They wait in the store under a key of their own in the vault, which is destroyed with
+the request's last step: then no copy of the database opens them. They are not in the
+journal. If the database is lost, the request is known, but its rows must be sent again.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sqlalchemy import Connection
+
+from .context import Context
+from .storage import requests_table
+from .storage.vault import seal, unseal
+
+MARK = "?"  # no model has such a name
+
+
+def seal_new_rows(
+    context: Context, request: str, *, rows: Mapping[str, bytes]
+) -> list[dict[str, Any]]:
+    """Return new rows, by model, as the store keeps them; the key is on disk then."""
+    key = context.checkpoints.vault.create_keys(_key_name(request)).present
+    return [
+        {
+            "request": request,
+            "model": model,
+            "sealed": seal(data, key, place=_place(request, model)),
+        }
+        for model, data in rows.items()
+    ]
+
+
+def read_new_rows(
+    context: Context, connection: Connection, *, lines: Iterable[Any]
+) -> dict[str, dict[str, bytes]]:
+    """Return the new rows of the rectifications among requests, by id and model."""
+    wanted = [line.id for line in lines if line.right == "rectify"]
+    found: dict[str, dict[str, bytes]] = {request: {} for request in wanted}
+    vault = context.checkpoints.vault
+    for line in requests_table.read_new_rows(connection, wanted):
+        key = vault.read_keys(_key_name(line.request)).present
+        place = _place(line.request, line.model)
+        found[line.request][line.model] = unseal(line.sealed, key, place=place)
+    return found
+
+
+def destroy_pending_keys(context: Context, requests: Iterable[str]) -> None:
+    """Destroy the keys of new rows that are no longer needed."""
+    names = {_key_name(request): None for request in requests}
+    if names:
+        context.checkpoints.vault.destroy_old_keys(lambda: names)
+
+
+def _key_name(request: str) -> str:
+    return MARK + request
+
+
+def _place(request: str, model: str) -> str:
+    return f"new rows for {model} of request {request}"
