@@ -2,7 +2,9 @@
 """Commands that look after a registry: init, restore, rotate, status and log."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +14,7 @@ import typer
 from ..exceptions import InvalidInput
 from .common import (
     DONE,
+    DUE,
     WRONG_INPUT,
     CommandFailed,
     ConfirmOptions,
@@ -227,11 +230,29 @@ class StatusCommand(RegistryOptions):
         Path | None,
         typer.Option(metavar="FILE", help="Write the receipt of --request to a file."),
     ] = None
+    overdue: Annotated[
+        bool,
+        typer.Option(
+            "--overdue",
+            help="Only requests whose deadline is past; the exit code is 10 if there "
+            "are any.",
+        ),
+    ] = False
+    due: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPAN",
+            help="Only requests due within a span such as 7d or 2w, overdue ones "
+            "included; the exit code is 10 if there are any.",
+        ),
+    ] = None
 
     def perform(self) -> int:
-        """Print the status of the registry, or of one request."""
+        """Print the status of the registry, or of some requests."""
         if self.request is not None:
             return self._print_request(self.request)
+        if self.overdue or self.due is not None:
+            return self._print_due()
         if self.receipt is not None:
             raise InvalidInput("--receipt needs --request; say which request")
         with self.open_registry() as registry:
@@ -241,6 +262,25 @@ class StatusCommand(RegistryOptions):
         else:
             print_status(status)
         return DONE
+
+    def _print_due(self) -> int:
+        """Print the requests that are overdue or due soon, for a job that warns."""
+        from ..rights.calendar import parse_span, today
+
+        if self.overdue and self.due is not None:
+            raise InvalidInput("--overdue with --due; give only one of them")
+        span = timedelta(days=-1) if self.due is None else parse_span(self.due)
+        last = today() + span
+        with self.open_registry() as registry:
+            pending = registry.status().pending
+        found = [one for one in pending if one.is_due(last)]
+        if self.as_json:
+            print_json([request_to_json(one) for one in found])
+        elif found:
+            tabulate_pending(found).print()
+        else:
+            print_text("no request is overdue" if self.overdue else "no request is due")
+        return DUE if found else DONE
 
     def _print_request(self, request: str) -> int:
         """Print one request, and write its receipt if you asked for it."""
@@ -267,15 +307,21 @@ def describe_request(request: "RequestStatus") -> list[tuple[str, object]]:
     """Return a request as names and values."""
     lines: list[tuple[str, object]] = [
         ("request", request.request),
+        ("right", f"{request.right} ({request.regime})"),
         ("stage", request.stage),
         ("people", request.n_subjects),
+        ("submitted", request.submitted),
         ("accepted", f"{format_day(request.accepted)} UTC"),
     ]
-    if request.completed is None:
-        lines.append(("deadline", describe_deadline(request.deadline)))
+    if request.is_open:
+        lines.append(("deadline", describe_deadline(request)))
     else:
         lines.append(("deadline", f"{format_day(request.deadline)} UTC"))
-        lines.append(("completed", f"{format_day(request.completed)} UTC"))
+        if request.completed is not None:
+            lines.append(("completed", f"{format_day(request.completed)} UTC"))
+    if request.outcome:
+        because = f" ({request.reason})" if request.reason else ""
+        lines.append(("outcome", f"{request.outcome}{because}"))
     if request.error:
         lines.append(("held up by", request.error))
     return lines
@@ -312,7 +358,7 @@ def print_status(status: "RegistryStatus") -> None:
     if status.pending:
         pending = format_count(len(status.pending), "request")
         print_text("", f"{pending} accepted, not completed:")
-        tabulate_pending(status).print()
+        tabulate_pending(status.pending).print()
     if status.outstanding:
         print_text("", "outdated releases still in use; replace every copy, then run")
         print_text("expunge release NAME --withdraw N:")
@@ -337,16 +383,16 @@ def tabulate_models(status: "RegistryStatus") -> TextTable:
     )
 
 
-def tabulate_pending(status: "RegistryStatus") -> TextTable:
+def tabulate_pending(requests: "Sequence[RequestStatus]") -> TextTable:
     """Return the requests not completed as a table, the earliest deadline first."""
-    pending = sorted(status.pending, key=lambda request: request.deadline)
+    pending = sorted(requests, key=lambda request: request.deadline)
     lines: list[tuple[str, ...]] = [
-        (one.request, one.stage, describe_deadline(one.deadline), one.error)
+        (one.request, one.right, one.stage, describe_deadline(one), one.error)
         for one in pending[:MOST_PENDING]
     ]
     if len(pending) > MOST_PENDING:
-        lines.append((f"and {len(pending) - MOST_PENDING} more", "", "", ""))
-    headings = ("request", "stage", "deadline", "held up by")
+        lines.append((f"and {len(pending) - MOST_PENDING} more", "", "", "", ""))
+    headings = ("request", "right", "stage", "deadline", "held up by")
     return TextTable(headings, tuple(lines))
 
 

@@ -21,8 +21,9 @@ from .common import INTERRUPTED, MEANINGS, WRONG_INPUT, explain, find_exit_code
 from .demo import BenchCommand, DemoCommand
 from .models import FitCommand, PlanCommand
 from .releases import ReanchorCommand, ReleaseCommand, RemoveCommand
-from .requests import ForgetCommand
+from .requests import ForgetCommand, RequestCommand
 from .verify import AuditCommand, VerifyCommand
+from .waiting import CancelCommand, ExtendCommand, RefuseCommand
 
 # Typer has no public name for its usage errors; a bad parameter is one of them.
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
@@ -141,6 +142,10 @@ COMMANDS: dict[str, Callable[..., Command]] = {
     "fit": FitCommand,
     "plan": PlanCommand,
     "forget": ForgetCommand,
+    "request": RequestCommand,
+    "cancel": CancelCommand,
+    "refuse": RefuseCommand,
+    "extend": ExtendCommand,
     "status": StatusCommand,
     "log": LogCommand,
     "release": ReleaseCommand,

@@ -43,6 +43,7 @@ DOES_NOT_STAND = 6
 UNKNOWN = 7
 STORE_FAILED = 8
 SPENT = 9
+DUE = 10
 INTERRUPTED = 130
 
 MEANINGS: Mapping[int, str] = MappingProxyType(
@@ -57,6 +58,7 @@ MEANINGS: Mapping[int, str] = MappingProxyType(
         UNKNOWN: "unknown person or request",
         STORE_FAILED: "the store failed: full, read-only, gone, too old or damaged",
         SPENT: "the budget is exhausted",
+        DUE: "requests are overdue, or due soon (status --overdue, --due)",
         INTERRUPTED: "interrupted, or not confirmed; finished work is kept",
     }
 )
@@ -331,12 +333,12 @@ def format_day(time: int) -> str:
     return day_of(time)
 
 
-def describe_deadline(deadline: int) -> str:
+def describe_deadline(request: "RequestStatus") -> str:
     """Return a deadline as people say it: the day, and how many days are left."""
     from ..ledger.documents import days_between
     from ..registry.context import now
 
-    today, day = format_day(now()), format_day(deadline)
+    today, day = format_day(now()), format_day(request.deadline)
     left = days_between(today, day)
     due = date.fromisoformat(day)
     year = "" if day[:4] == today[:4] else f" {day[:4]}"
@@ -394,10 +396,16 @@ def request_to_json(request: "RequestStatus") -> dict[str, Any]:
     """Return a request as JSON data."""
     return {
         "request": request.request,
+        "right": request.right,
+        "regime": request.regime,
         "stage": request.stage,
+        "submitted": request.submitted,
         "accepted": format_day(request.accepted),
         "deadline": format_day(request.deadline),
         "completed": _format_optional_day(request.completed),
+        "overdue": request.is_overdue,
+        "outcome": request.outcome,
+        "reason": request.reason,
         "n_subjects": request.n_subjects,
         "error": request.error,
     }

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``expunge forget``: people ask, every model forgets them, receipts prove it.
+"""``expunge forget`` and ``expunge request``: people ask, receipts answer them.
 
 Requests are accepted a thousand at a time and then applied together. An accepted
 request is kept whatever happens next. So if something fails, the receipts that exist
 are still handed out, and the error says which requests remain.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -21,23 +21,19 @@ from .common import (
     CommandFailed,
     ConfirmOptions,
     RegistryOptions,
-    TextTable,
-    count_releases_left,
-    describe_releases_left,
     explain,
     find_exit_code,
     format_count,
-    format_ids,
     print_json,
     print_note,
     print_text,
     require_file,
     show_progress,
 )
+from .people import RequestedPeople, dry_run, read_people, refuse_unknown, take_people
 from .receipts import IssuedReceipts, ReceiptFolder
 
 if TYPE_CHECKING:
-    from ..promise.certificate import Certificate
     from ..registry import Registry, Request
 
 # One transaction for each: few enough to show progress, many enough to be quick.
@@ -47,18 +43,31 @@ CONTINUE = "expunge forget --pending continues"
 Item = TypeVar("Item")
 
 
-@dataclass(frozen=True)
-class ForgetCommand(RegistryOptions, ConfirmOptions):
-    """Forget people in every model that holds them.
+class RightName(StrEnum):
+    """What people can ask for without new rows."""
 
-    Ids on the command line make one request. Each line of a file makes a request of its
-    own. All accepted requests are applied together. Receipts are printed, one per line,
-    or written to a folder.
-    """
+    erase = "erase"
+    object = "object"
+    restrict = "restrict"
+    lift = "lift"
+    hold = "hold"
+    end_hold = "end-hold"
 
-    ids: Annotated[
-        list[str] | None, typer.Argument(metavar="ID", help="People to forget.")
-    ] = None
+
+QUESTIONS = {
+    RightName.erase: "Forget {people} in every model that holds them?",
+    RightName.object: "Forget {people}, who object, in every model that holds them?",
+    RightName.restrict: "Serve models without {people}, and seal their rows apart?",
+    RightName.lift: "Bring the sealed rows of {people} back into the models?",
+    RightName.hold: "Forget {people} in every model, and hold their rows sealed?",
+    RightName.end_hold: "Erase the held rows of {people}?",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestOptions(RegistryOptions, ConfirmOptions):
+    """Options of every command that files requests."""
+
     source: Annotated[
         Path | None,
         typer.Option("--from", metavar="FILE", help="A file of ids, one per line."),
@@ -67,9 +76,6 @@ class ForgetCommand(RegistryOptions, ConfirmOptions):
         str | None,
         typer.Option(metavar="COLUMN", help="Column of the ids, if FILE is a table."),
     ] = None
-    pending: Annotated[
-        bool, typer.Option("--pending", help="Only apply requests accepted earlier.")
-    ] = False
     request: Annotated[
         str | None,
         typer.Option(
@@ -78,11 +84,32 @@ class ForgetCommand(RegistryOptions, ConfirmOptions):
             "again but applied once.",
         ),
     ] = None
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Change nothing; show what would happen.")
-    ] = False
+    regime: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LAW",
+            help="The law that gives the deadline: gdpr, uk-gdpr or ccpa (default: "
+            "that of the registry).",
+        ),
+    ] = None
+    submitted: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DAY",
+            help="The day on which the person asked (default: today); the deadline "
+            "counts from it.",
+        ),
+    ] = None
     skip_unknown: Annotated[
         bool, typer.Option("--skip-unknown", help="Leave out ids that are in no model.")
+    ] = False
+    answer_strangers: Annotated[
+        bool,
+        typer.Option(
+            "--answer-strangers",
+            help="Accept and answer requests of people of whom nothing is held like "
+            "any other.",
+        ),
     ] = False
     wait: Annotated[
         float,
@@ -99,20 +126,137 @@ class ForgetCommand(RegistryOptions, ConfirmOptions):
         ),
     ] = None
 
+    def read_people(self, ids: list[str] | None) -> RequestedPeople:
+        """Return the people that the command is about."""
+        if bool(ids) == (self.source is not None):
+            raise InvalidInput("nobody is named: give ids, or a file with --from")
+        if self.request is not None and not ids:
+            raise InvalidInput(
+                "--request without ids; give the ids of the people on the command line"
+            )
+        if self.skip_unknown and self.answer_strangers:
+            raise InvalidInput(
+                "--skip-unknown with --answer-strangers; give only one of them"
+            )
+        if ids:
+            return take_people(ids)
+        assert self.source is not None
+        require_file(self.source)
+        return read_people(self.source, self.column)
+
+    def select_known(
+        self, registry: "Registry", people: RequestedPeople
+    ) -> RequestedPeople:
+        """Return the people to make requests for; raise if some are unknown."""
+        if self.answer_strangers or (people.listed is None and not self.skip_unknown):
+            # The registry refuses unknown ids itself, except in a repeated request.
+            return people
+        known, unknown = people.split_known(registry)
+        if not self.skip_unknown:
+            refuse_unknown(unknown)
+        elif unknown:
+            print_note(f"left out, in no model: {unknown.describe(named=False)}")
+        return known
+
+    def file_requests(
+        self,
+        registry: "Registry",
+        people: RequestedPeople,
+        *,
+        right: RightName,
+        reason: str = "",
+        until: str = "",
+    ) -> None:
+        """Make the requests, apply them, and hand out their receipts."""
+        from ..registry import Request
+
+        people = self.select_known(registry, people)
+        if not people.ids:
+            print_note("none of them is in a model; nothing was changed")
+            self.print_receipts(IssuedReceipts({}))
+            return
+        n = format_count(len(people.ids), "person", plural="people")
+        self.confirm(QUESTIONS[right].format(people=n))
+        asked = Request(
+            (),
+            right=right.value,
+            regime=self.regime,
+            submitted=self.submitted,
+            reason=reason,
+            until=until,
+        )
+        if self.request is not None:
+            asked = replace(asked, request=self.request)
+        self.answer(registry, people, asked=people.make_requests(asked))
+
+    def answer(
+        self,
+        registry: "Registry",
+        people: RequestedPeople,
+        *,
+        asked: "Sequence[Request]",
+    ) -> None:
+        """Send requests, apply them, and hand out their receipts."""
+        listed = people.match_requests(asked)
+        folder = None if self.receipts is None else ReceiptFolder(self.receipts)
+        if folder is not None:
+            folder.create(listed)
+        try:
+            outcome = apply_requests(
+                registry, asked, wait=self.wait, strangers=self.answer_strangers
+            )
+        except UnknownSubject:
+            _, unknown = people.split_known(registry)
+            refuse_unknown(unknown)  # in words for the operator
+            raise
+        receipts = outcome.receipts
+        files = None if folder is None else folder.write(receipts)
+        self.print_receipts(IssuedReceipts(receipts, listed, folder, files))
+        where = folder.index if folder is not None and listed else "expunge status"
+        outcome.require_complete(str(where))
+
+    def print_receipts(self, receipts: IssuedReceipts) -> None:
+        """Print receipts, or where they are."""
+        if self.as_json:
+            print_json(receipts.to_json())
+        elif receipts.receipts:
+            receipts.print()
+
+
+@dataclass(frozen=True)
+class ForgetCommand(RequestOptions):
+    """Forget people in every model that holds them.
+
+    Ids on the command line make one request. Each line of a file makes a request of its
+    own. All accepted requests are applied together. Receipts are printed, one per line,
+    or written to a folder.
+    """
+
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="ID", help="People to forget.")
+    ] = None
+    pending: Annotated[
+        bool, typer.Option("--pending", help="Only apply requests accepted earlier.")
+    ] = False
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Change nothing; show what would happen.")
+    ] = False
+
     def perform(self) -> int:
         """Accept and apply the requests, and hand out receipts."""
-        people = self._read_people()
+        self._require_options()
+        people = None if self.pending else self.read_people(self.ids)
         with self.open_registry() as registry:
             if people is None:
                 self._apply_pending(registry)
             elif self.dry_run:
                 self._show_dry_run(registry, people)
             else:
-                self._forget(registry, self._select_known(registry, people))
+                self.file_requests(registry, people, right=RightName.erase)
         return DONE
 
-    def _read_people(self) -> "RequestedPeople | None":
-        """Return the people to forget; None with --pending."""
+    def _require_options(self) -> None:
+        """Raise unless the options say, once, what to do."""
         if [bool(self.ids), self.source is not None, self.pending].count(True) != 1:
             raise InvalidInput(
                 "nobody to forget: give ids, a file with --from, or --pending"
@@ -125,65 +269,16 @@ class ForgetCommand(RegistryOptions, ConfirmOptions):
             raise InvalidInput(
                 "--pending with --dry-run; expunge status lists pending requests"
             )
-        if self.source is not None:
-            require_file(self.source)
-            return read_people(self.source, self.column)
-        return take_people(self.ids) if self.ids else None
 
-    def _select_known(
-        self, registry: "Registry", people: "RequestedPeople"
-    ) -> "RequestedPeople":
-        """Return the people to make requests for; raise if some are unknown."""
-        if people.listed is None and not self.skip_unknown:
-            # The registry refuses unknown ids itself, except in a repeated request.
-            return people
-        known, unknown = people.split_known(registry)
-        if not self.skip_unknown:
-            refuse_unknown(unknown)
-        elif unknown:
-            print_note(f"left out, in no model: {unknown.describe(named=False)}")
-        return known
-
-    def _show_dry_run(self, registry: "Registry", people: "RequestedPeople") -> None:
+    def _show_dry_run(self, registry: "Registry", people: RequestedPeople) -> None:
         """Print what would happen; change nothing."""
         result = dry_run(registry, people)
         if self.as_json:
             print_json(result.to_json())
         else:
             result.print()
-        if not self.skip_unknown:
+        if not self.skip_unknown and not self.answer_strangers:
             refuse_unknown(result.unknown)
-
-    def _forget(self, registry: "Registry", people: "RequestedPeople") -> None:
-        """Make the requests, apply them, and hand out their receipts."""
-        if not people.ids:
-            print_note("none of them is in a model; nothing was changed")
-            self._print_receipts(IssuedReceipts({}))
-            return
-        n = format_count(len(people.ids), "person", plural="people")
-        self.confirm(f"Forget {n} in every model that holds them?")
-        asked = people.make_requests(self.request)
-        listed = people.match_requests(asked)
-        folder = None if self.receipts is None else ReceiptFolder(self.receipts)
-        if folder is not None:
-            folder.create(listed)
-        try:
-            outcome = apply_requests(registry, asked, wait=self.wait)
-        except UnknownSubject:
-            _, unknown = people.split_known(registry)
-            refuse_unknown(unknown)  # in words for the operator
-            raise
-        receipts = outcome.receipts
-        files = None if folder is None else folder.write(receipts)
-        self._print_receipts(IssuedReceipts(receipts, listed, folder, files))
-        where = folder.index if folder is not None and listed else "expunge status"
-        outcome.require_complete(str(where))
-
-    def _print_receipts(self, receipts: "IssuedReceipts") -> None:
-        if self.as_json:
-            print_json(receipts.to_json())
-        elif receipts.receipts:
-            receipts.print()
 
     def _apply_pending(self, registry: "Registry") -> None:
         """Apply the requests accepted earlier, and print how many."""
@@ -196,165 +291,45 @@ class ForgetCommand(RegistryOptions, ConfirmOptions):
             print_text(f"{format_count(n_completed, 'request')} completed")
 
 
-@dataclass(frozen=True, slots=True)
-class RequestedPeople:
-    """The people to forget.
+@dataclass(frozen=True)
+class RequestCommand(RequestOptions):
+    """Exercise a right of people: erase, object, restrict, lift, hold or end-hold.
 
-    Parameters
-    ----------
-    ids
-        Normalised, in the order given, each once.
-    listed
-        All ids of a file, repetitions included; None if the ids are from the command
-        line. People on the command line share a request; people in a file have a
-        request each.
+    restrict serves every model without the people, whose rows are sealed apart until
+    lift brings them back. hold forgets them in every model and keeps their rows sealed
+    until a day; then they are erased. object is as erase, under its own name. To
+    replace a person's rows use expunge rectify.
     """
 
-    ids: tuple[str, ...]
-    listed: tuple[str, ...] | None = None
+    right: Annotated[
+        RightName, typer.Argument(metavar="RIGHT", help="What the people ask for.")
+    ]
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="ID", help="Whom it is about.")
+    ] = None
+    reason: Annotated[
+        str,
+        typer.Option(
+            metavar="CODE",
+            help="Of a hold: legal-claims, legal-duty, public-interest or research.",
+        ),
+    ] = ""
+    until: Annotated[
+        str, typer.Option(metavar="DAY", help="Of a hold: its last day.")
+    ] = ""
 
-    def make_requests(self, request: str | None) -> "tuple[Request, ...]":
-        """Return the requests to send."""
-        from ..registry import Request
-
-        if self.listed is not None:
-            return tuple(Request((one,)) for one in self.ids)
-        if request is None:
-            return (Request(self.ids),)
-        return (Request(self.ids, request),)
-
-    def match_requests(self, asked: "Sequence[Request]") -> tuple[str | None, ...]:
-        """Return the request of each line of the file; empty without a file."""
-        requests = {one.subjects[0]: one.request for one in asked}
-        return tuple(requests.get(one) for one in self.listed or ())
-
-    def split_known(
-        self, registry: "Registry"
-    ) -> "tuple[RequestedPeople, UnknownPeople]":
-        """Return the people that some model holds, and the others."""
-        models = registry.requests.find_models(self.ids)
-        known = tuple(one for one in self.ids if models[one])
-        others = tuple(one for one in self.ids if not models[one])
-        return RequestedPeople(known, self.listed), sort_unknown(registry, others)
-
-
-def take_people(ids: Sequence[str]) -> RequestedPeople:
-    """Return the people named on the command line."""
-    from ..private_model.subjects import people
-
-    return RequestedPeople(people(ids))
-
-
-def read_people(path: Path, column: str | None) -> RequestedPeople:
-    """Return the people listed in a file."""
-    from ..private_model.subjects import people
-    from ..tables import read_ids
-
-    ids = read_ids(path, column)
-    return RequestedPeople(people(ids), tuple(ids))
-
-
-@dataclass(frozen=True, slots=True)
-class UnknownPeople:
-    """Ids that no model holds.
-
-    The difference is for the operator's eyes: exit codes and documents do not tell it.
-
-    Parameters
-    ----------
-    forgotten
-        Of people who were forgotten before.
-    strangers
-        The others. They may have been in a model that was replaced since.
-    """
-
-    forgotten: tuple[str, ...]
-    strangers: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(self.forgotten) + len(self.strangers)
-
-    def describe(self, *, named: bool) -> str:
-        """Return in words how many there are of each kind, with the first few ids."""
-        parts = []
-        for ids, words in (
-            (self.strangers, "not known here"),
-            (self.forgotten, "already forgotten"),
-        ):
-            if ids:
-                shown = f" ({format_ids(ids)})" if named else ""
-                parts.append(f"{format_count(len(ids), 'id')} {words}{shown}")
-        return ", ".join(parts)
-
-
-def sort_unknown(registry: "Registry", ids: Sequence[str]) -> UnknownPeople:
-    """Tell people who were forgotten before from people who are not known."""
-    # Reading the journal takes as long for the one as for the other.
-    forgotten = registry.requests.find_forgotten(ids) if ids else ()
-    strangers = tuple(one for one in ids if one not in {*forgotten})
-    return UnknownPeople(forgotten, strangers)
-
-
-def refuse_unknown(unknown: UnknownPeople) -> None:
-    """Raise if there are ids that no model holds."""
-    if unknown:
-        raise UnknownSubject(
-            f"in no model: {unknown.describe(named=True)}; nothing was accepted; check "
-            "the ids, or leave out such ids with --skip-unknown"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class DryRun:
-    """What forgetting people would change.
-
-    Parameters
-    ----------
-    n_people
-        How many people there are.
-    unknown
-        Those whom no model holds.
-    models
-        For each model that would change, how many of the people it holds and the
-        certificate of its release.
-    """
-
-    n_people: int
-    unknown: UnknownPeople
-    models: "dict[str, tuple[int, Certificate]]"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON data, which names nobody."""
-        return {
-            "n_people": self.n_people,
-            "n_unknown": len(self.unknown),
-            "n_forgotten": len(self.unknown.forgotten),
-            "models": {
-                name: {"n_people": n, "releases_left": count_releases_left(certificate)}
-                for name, (n, certificate) in self.models.items()
-            },
-        }
-
-    def print(self) -> None:
-        """Print it as a table."""
-        lines = [
-            (str(n), describe_releases_left(certificate), name)
-            for name, (n, certificate) in self.models.items()
-        ]
-        TextTable(("people", "releases left", "model"), tuple(lines)).print()
-        people = format_count(self.n_people, "person", plural="people")
-        missing = self.unknown.describe(named=False) or "nobody"
-        print_note(f"{people}, in no model: {missing}; nothing was changed")
-
-
-def dry_run(registry: "Registry", people: RequestedPeople) -> DryRun:
-    """Find out what forgetting these people would change. This changes nothing."""
-    held = registry.requests.find_models(people.ids)
-    counts = Counter(name for names in held.values() for name in names)
-    certificates = {model.name: model.certificate for model in registry.status().models}
-    models = {name: (counts[name], certificates[name]) for name in sorted(counts)}
-    others = [one for one in people.ids if not held[one]]
-    return DryRun(len(people.ids), sort_unknown(registry, others), models)
+    def perform(self) -> int:
+        """Accept and apply the requests, and hand out receipts."""
+        people = self.read_people(self.ids)
+        with self.open_registry() as registry:
+            self.file_requests(
+                registry,
+                people,
+                right=self.right,
+                reason=self.reason,
+                until=self.until,
+            )
+        return DONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,7 +373,11 @@ class ForgetOutcome:
 
 
 def apply_requests(
-    registry: "Registry", asked: "Sequence[Request]", *, wait: float
+    registry: "Registry",
+    asked: "Sequence[Request]",
+    *,
+    wait: float,
+    strangers: bool = False,
 ) -> ForgetOutcome:
     """Accept requests and apply them, and return their receipts.
 
@@ -410,7 +389,7 @@ def apply_requests(
     try:
         with show_progress("accepting") as report:
             for batch in split_into_batches(asked):
-                registry.requests.accept(batch)
+                registry.requests.accept(batch, strangers=strangers)
                 accepted += [one.request for one in batch]
                 report(len(accepted), len(asked))
         apply_accepted(registry, wait=wait)
