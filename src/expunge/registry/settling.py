@@ -29,6 +29,8 @@ from ..rights.standing import (
 from .storage.aside_table import Aside, aside_name, is_aside, model_of
 from .storage.people_table import SealedRows
 
+EARLIER = ""
+"""In place of a model, where a request waits for an earlier one."""
 NO_ASIDE = Aside("in use", "", "", "", 0)
 
 
@@ -99,7 +101,8 @@ class Settlement(Private):
     models
         For each request, the models of which it changes the rows in use.
     stuck
-        Requests that must wait for a release of a model, with that model.
+        Requests that must wait for a release of a model, with that model, or for an
+        earlier request.
     """
 
     before: Mapping[int, Contents]
@@ -124,6 +127,7 @@ def settle(
     *,
     fits: Mapping[str, int],
     spent: Iterable[str],
+    behind: Iterable[int] = (),
 ) -> Settlement:
     """Return what requests come to, in their order.
 
@@ -137,9 +141,11 @@ def settle(
         How often each model was fitted.
     spent
         Models that may not be released any more.
+    behind
+        People about whom an earlier request could not be applied.
     """
     found = Settlement(contents, {who: {**held} for who, held in contents.items()})
-    blocked: dict[int, str] = {}
+    blocked = {who: EARLIER for who in behind}
     for one in requests:
         moved = {who: move_person(found.after[who], one, fits) for who in one.subjects}
         needed = {

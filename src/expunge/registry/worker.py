@@ -17,7 +17,7 @@ What was applied is then completed, see ``completion``.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection
@@ -26,6 +26,7 @@ from ..display.progress import OnProgress
 from ..exceptions import (
     Busy,
     ExpungeError,
+    InvalidInput,
     NeedsRestore,
     StoreFailed,
 )
@@ -63,16 +64,22 @@ def be_silent(done: int, total: int) -> None:
 
 
 def apply_batch(
-    context: Context, waiting: Sequence[Any], *, on_progress: OnProgress = be_silent
+    context: Context,
+    waiting: Sequence[Any],
+    *,
+    failed: Iterable[str] = (),
+    on_progress: OnProgress = be_silent,
 ) -> dict[str, ExpungeError]:
     """Apply requests, as the store has them, as one batch: all of them or none.
 
     Each model is a step, and so is the rest. Returns those that were left out because a
-    model that they concern may not be released any more: that is known before anything
-    is computed.
+    model that they concern may not be released any more, or because an earlier request
+    about the same people failed: that is known before anything is computed.
     """
     with context.store.read() as connection:
-        settlement = _settle_waiting(context, connection, waiting=waiting)
+        settlement = _settle_waiting(
+            context, connection, waiting=waiting, failed=list(failed)
+        )
         reading = read_changes(context, connection, settlement=settlement)
     changes = make_changes(context, reading, on_progress=on_progress)
     numbers = {one.name: one.after.number for one in changes if one.after is not None}
@@ -87,15 +94,27 @@ def apply_batch(
     }
     commit_changes(context, changes, made=made)
     return {
-        request: schedule_exhausted(model)
+        request: schedule_exhausted(model) if model else _behind_another()
         for request, model in settlement.stuck.items()
     }
 
 
+def _behind_another() -> InvalidInput:
+    return InvalidInput(
+        "an earlier request about the same people could not be applied; see what holds "
+        "it up (status), and both will be applied in their order"
+    )
+
+
 def _settle_waiting(
-    context: Context, connection: Connection, *, waiting: Sequence[Any]
+    context: Context,
+    connection: Connection,
+    *,
+    waiting: Sequence[Any],
+    failed: Sequence[str],
 ) -> Settlement:
-    """Return what waiting requests come to."""
+    """Return what waiting requests come to, behind those that failed."""
+    behind = people_table.find_asked_rows(connection, failed)
     asked = people_table.find_asked_rows(connection, [line.id for line in waiting])
     people: dict[str, dict[int, None]] = {line.id: {} for line in waiting}
     for request, _, found in asked:
@@ -118,6 +137,7 @@ def _settle_waiting(
         read_contents(connection, [(name, found) for _, name, found in asked]),
         fits=aside_table.count_fits(connection, named),
         spent=[name for name, text in texts.items() if _is_spent(text)],
+        behind={found.subject for _, _, found in behind},
     )
 
 
@@ -184,7 +204,9 @@ def apply_waiting(
     for place, start in enumerate(starts):
         report = _report_batch(on_progress, place, n_batches=len(starts))
         batch = waiting[start : start + BATCH]
-        failed |= _apply_or_halve(context, batch, wait=wait, on_progress=report)
+        failed |= _apply_or_halve(
+            context, batch, wait=wait, failed=failed, on_progress=report
+        )
         finish_committed(context, wait)
     on_progress(max(1, len(starts)), max(1, len(starts)))
     known = {line.id: line.error for line in waiting}
@@ -235,18 +257,24 @@ def _apply_or_halve(
     batch: Sequence[Any],
     *,
     wait: float,
+    failed: Mapping[str, ExpungeError],
     on_progress: OnProgress = be_silent,
 ) -> dict[str, ExpungeError]:
-    """Apply a batch, or its halves; return what could not be applied."""
+    """Apply a batch, or its halves; return what could not be applied.
+
+    ``failed`` are earlier requests that could not be.
+    """
     try:
-        return apply_batch(context, batch, on_progress=on_progress)
+        return apply_batch(context, batch, failed=failed, on_progress=on_progress)
     except OF_THE_STORE:
         raise
     except ExpungeError as error:
         if len(batch) == 1:
             return {batch[0].id: error}
         middle = len(batch) // 2
-        first = _apply_or_halve(context, batch[:middle], wait=wait)
+        first = _apply_or_halve(context, batch[:middle], wait=wait, failed=failed)
         # A model never has two releases that the ledger does not know of.
         finish_committed(context, wait)
-        return first | _apply_or_halve(context, batch[middle:], wait=wait)
+        return first | _apply_or_halve(
+            context, batch[middle:], wait=wait, failed={**failed, **first}
+        )
