@@ -3,7 +3,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -333,6 +333,7 @@ def status_to_json(status: "RegistryStatus") -> dict[str, Any]:
         "models": [model_to_json(model) for model in status.models],
         "pending": [request_to_json(request) for request in status.pending],
         "outstanding": [release_to_json(release) for release in status.outstanding],
+        "set_aside": asdict(status.set_aside),
         "n_requests": status.n_requests,
         "n_completed": status.n_completed,
         "ledger_size": status.ledger_size,
@@ -355,6 +356,13 @@ def print_status(status: "RegistryStatus") -> None:
         return
     print_text("")
     tabulate_models(status).print()
+    apart = status.set_aside
+    if apart.n_restricted or apart.n_held:
+        ends = f", the first until {apart.first_end}" if apart.first_end else ""
+        print_text(
+            "",
+            f"sealed apart: {apart.n_restricted} restricted, {apart.n_held} held{ends}",
+        )
     if status.pending:
         pending = format_count(len(status.pending), "request")
         print_text("", f"{pending} accepted, not completed:")

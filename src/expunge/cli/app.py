@@ -22,6 +22,7 @@ from .demo import BenchCommand, DemoCommand
 from .models import FitCommand, PlanCommand
 from .releases import ReanchorCommand, ReleaseCommand, RemoveCommand
 from .requests import ForgetCommand, RequestCommand
+from .rows import AddCommand, RectifyCommand
 from .verify import AuditCommand, VerifyCommand
 from .waiting import CancelCommand, ExtendCommand, RefuseCommand
 
@@ -140,9 +141,11 @@ COMMANDS: dict[str, Callable[..., Command]] = {
     "init": InitCommand,
     "advise": AdviseCommand,
     "fit": FitCommand,
+    "add": AddCommand,
     "plan": PlanCommand,
     "forget": ForgetCommand,
     "request": RequestCommand,
+    "rectify": RectifyCommand,
     "cancel": CancelCommand,
     "refuse": RefuseCommand,
     "extend": ExtendCommand,

@@ -2,6 +2,7 @@
 """Receipts as the command line hands them out: in a folder, as text, or as JSON."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,10 +85,7 @@ class IssuedReceipts:
 
     def print(self) -> None:
         """Print a sentence, after the receipts if there is no folder for them."""
-        n_people, models = count_changed(map(json.loads, self.receipts.values()))
-        people = format_count(n_people, "person", plural="people")
-        changed = format_count(len(models), "model") if models else "no model"
-        said = f"{people} removed from {changed}"
+        said = describe_answers([json.loads(one) for one in self.receipts.values()])
         if self.folder is None or self.files is None:
             print_text(*self.receipts.values())
             # Not to stdout: redirected to a file, that is the receipt alone.
@@ -111,3 +109,20 @@ def count_changed(receipts: Iterable[Mapping[str, Any]]) -> tuple[int, list[str]
         n_people += receipt["entry"]["n_subjects"]
         models |= receipt["entry"]["certificates"].keys()
     return n_people, sorted(models)
+
+
+def describe_answers(receipts: Sequence[Mapping[str, Any]]) -> str:
+    """Return in a few words what became of requests."""
+    n_people, models = count_changed(receipts)
+    people = format_count(n_people, "person", plural="people")
+    changed = format_count(len(models), "model") if models else "no model"
+    answers = {(one["entry"]["right"], one["entry"]["outcome"]) for one in receipts}
+    if answers == {("erase", "done")}:
+        return f"{people} removed from {changed}"
+    outcomes = Counter(one["entry"]["outcome"] for one in receipts)
+    found = ", ".join(
+        outcome if len(outcomes) == 1 else f"{outcome} {n} times"
+        for outcome, n in sorted(outcomes.items())
+    )
+    rights = ", ".join(sorted({right for right, _ in answers}))
+    return f"{rights}, {people}: {found}; {changed} changed"

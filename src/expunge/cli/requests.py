@@ -185,9 +185,12 @@ class RequestOptions(RegistryOptions, ConfirmOptions):
             reason=reason,
             until=until,
         )
-        if self.request is not None:
-            asked = replace(asked, request=self.request)
-        self.answer(registry, people, asked=people.make_requests(asked))
+        asked_for = people.make_requests(self.named(asked))
+        self.answer(registry, people, asked=asked_for)
+
+    def named(self, asked: "Request") -> "Request":
+        """Return a request with the id that was given, if one was."""
+        return asked if self.request is None else replace(asked, request=self.request)
 
     def answer(
         self,

@@ -7,10 +7,11 @@ Needs ``expunge[registry,files]`` and a POSIX system for its file locks.
 from ..exceptions import needing
 
 with needing("registry,files", "a registry"):
-    from .accepting import NewRows, Request, RequestStatus
-    from .models import LeftOut, ModelStatus
+    from .accepting import Request, RequestStatus
+    from .adding import NewRows
+    from .models import ModelStatus
     from .registry import Registry, RegistryStatus, rebuild_journal
-    from .returning import ForgottenInData
+    from .returning import ForgottenInData, LeftOut
     from .storage.releases_table import ReleaseStatus
 
 __all__ = [

@@ -15,10 +15,13 @@ moment of its day in UTC, counted as the law counts from the day the person aske
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from datetime import date
-from typing import Any, Literal, NamedTuple, TypeAlias
+from hashlib import sha256
+from typing import Any, Literal, TypeAlias
 
+import numpy as np
 from sqlalchemy import Connection
 
 from ..exceptions import InvalidInput, UnknownSubject
@@ -31,10 +34,13 @@ from ..promise.noise import random_bytes
 from ..rights.calendar import parse_day, today
 from ..rights.regimes import deadline, regime_named
 from ..rights.standing import FOR_HOLDS, Right, require_right
-from .context import Context, now
+from .adding import NewRows, code_rows
+from .context import WAIT, Context, now
 from .keys import read_tag_keys
+from .loaded_model import dump_rows
+from .pending_rows import seal_new_rows
 from .statements import append_line, insert_accepted
-from .storage import people_table, requests_table
+from .storage import aside_table, people_table, requests_table
 from .storage.engine import Collision
 
 Stage: TypeAlias = Literal["accepted", "applied", "completed", "cancelled"]
@@ -44,14 +50,6 @@ _REQUEST = re.compile(r"[0-9a-f]{32}")
 
 def _new_id() -> str:
     return random_bytes(REQUEST_BYTES).hex()
-
-
-class NewRows(NamedTuple):
-    """The rows of a person as they should be: features, targets and weights."""
-
-    X: Any
-    y: Any
-    sample_weight: Any = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -184,6 +182,8 @@ class CheckedRequest:
         Days.
     details
         What only some requests have.
+    rows
+        New rows of a rectification as bytes, by model.
     """
 
     request: str
@@ -193,12 +193,16 @@ class CheckedRequest:
     submitted: date
     deadline: date
     details: Mapping[str, Any]
+    rows: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def content(self) -> str:
         """What the request asks for, as one string."""
         details = json.dumps(self.details, sort_keys=True)
-        return "\x00".join((self.request, self.right, details, *sorted(self.subjects)))
+        rows = [sha256(self.rows[name]).hexdigest() for name in sorted(self.rows)]
+        return "\x00".join(
+            (self.request, self.right, details, *rows, *sorted(self.subjects))
+        )
 
 
 def check_request(context: Context, given: Request) -> CheckedRequest:
@@ -247,13 +251,44 @@ def _check_details(given: Request, right: Right) -> dict[str, Any]:
     return {"reason": given.reason, "until": until.isoformat()}
 
 
+def code_new_rows(
+    context: Context, given: Request, checked: CheckedRequest
+) -> CheckedRequest:
+    """Return a request with its new rows as the models keep theirs."""
+    if not given.rows:
+        return checked
+    if len(checked.subjects) != 1:
+        raise InvalidInput(
+            f"a rectification of {len(checked.subjects)} people; send one request for "
+            "each person, with their rows"
+        )
+    rows = {}
+    for name, new in sorted(given.rows.items()):
+        coded = code_rows(context, name, new=new)
+        rows[name] = dump_rows(coded, np.arange(len(coded)))
+    with context.store.read() as connection:
+        fits = aside_table.count_fits(connection, list(rows))
+    return replace(checked, details={"models": fits}, rows=rows)
+
+
 def accept_requests(
     context: Context, requests: Sequence[Request], *, strangers: bool
 ) -> tuple[RequestStatus, ...]:
     """Accept requests, all of them or none."""
+    with ExitStack() as locked:
+        if any(one.rows for one in requests):
+            # The model must not change between when its rows are coded and accepted.
+            locked.enter_context(context.hold_lock(WAIT))
+        return _accept_checked(context, requests, strangers=strangers)
+
+
+def _accept_checked(
+    context: Context, requests: Sequence[Request], *, strangers: bool
+) -> tuple[RequestStatus, ...]:
+    """Accept requests; the lock is held if they bring rows."""
     wanted: dict[str, CheckedRequest] = {}
     for one in requests:
-        checked = check_request(context, one)
+        checked = code_new_rows(context, one, check_request(context, one))
         if wanted.setdefault(one.request, checked).content != checked.content:
             raise _changed_error(one.request)
     for left in reversed(range(len(wanted) + 1)):
@@ -289,9 +324,16 @@ def _accept_new(
         return found
     time = now()
     day_of(time)  # or refuse a clock that no public document can tell
+    sealed = [
+        line
+        for one in new
+        if one.rows
+        for line in seal_new_rows(context, one.request, rows=one.rows)
+    ]
     with context.store.write() as connection:
         lines = _request_lines(context, new, time=time)
         insert_accepted(connection, lines)
+        requests_table.insert_new_rows(connection, sealed)
         append_line(context, connection, line={"accepted": lines})
     return found | {line["id"]: _accepted_status(line) for line in lines}
 

@@ -9,7 +9,7 @@ open them. Rows that are set aside go through the same steps, without a release.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
 from typing import TypeAlias
 
 import numpy as np
@@ -20,16 +20,17 @@ from ..core.objective import Rows
 from ..display.progress import OnProgress
 from ..exceptions import ScheduleExhausted
 from ..private_model.answers import REFUSALS
-from ..private_model.model import NO_ROWS, PrivateModel
+from ..private_model.model import PrivateModel
+from ..private_model.row_change import NO_ROWS, RowChange, join_rows
 from ..private_model.snapshot import PublicModel
 from .context import Context, now
 from .loaded_model import (
     LoadedModel,
     dump_checkpoint,
     dump_public,
+    dump_rows,
     load_rows,
     make_fetch,
-    place_rows,
 )
 from .settling import Content, Contents, Part, Settlement
 from .storage import aside_table, people_table, releases_table
@@ -41,6 +42,7 @@ from .storage.people_table import (
     RemainingKeys,
     SealedPeople,
     SealedRows,
+    Who,
     sort_rows,
 )
 
@@ -68,7 +70,7 @@ class Move(Private):
     """
 
     leaving: list[SealedRows] = field(default_factory=list)
-    entering: dict[int, Content] = field(default_factory=dict)
+    entering: dict[Who, Content] = field(default_factory=dict)
     restated: dict[int, Aside] = field(default_factory=dict)
     pages: Pages = field(default_factory=dict)
 
@@ -274,23 +276,67 @@ def change_model(context: Context, name: str, *, reading: Reading) -> Change:
     keys = people_table.keys_without(
         name, move.leaving, pages=move.pages, page_keys=before.page_keys
     )
-    blobs = [reading.blobs[name, one.subject] for one in move.leaving]
-    removed, gone = load_rows(blobs) if blobs else (None, NO_ROWS)
-    first = before.private.n_samples
-    members, entering = [], []
-    for subject, content in move.entering.items():
-        data, rows = place_rows(_open_parts(content, reading.blobs), first)
-        first += len(rows)
-        members.append((subject, data))
-        entering.append(rows)
-    sealed = people_table.seal_people(name, members, first_page=len(before.page_keys))
-    private = _change_rows(context, before, removed=removed, gone=gone, added=entering)
+    # People who bring more rows keep their places: only the seal is another.
+    staying = {
+        part.found.subject
+        for content in move.entering.values()
+        for part in content.parts
+        if part.name == name and part.found is not None
+    }
+    gone = [one for one in move.leaving if one.subject not in staying]
+    removed = [reading.blobs[name, one.subject] for one in gone]
+    entering = _place_entering(name, reading, first=before.private.n_samples)
+    sealed = people_table.seal_people(
+        name,
+        [(who, dump_rows(rows, places)) for who, rows, places, _ in entering],
+        first_page=len(before.page_keys),
+    )
+    change = _make_change(removed, [new for _, _, _, new in entering])
+    private = _change_rows(context, before, change=change)
     page_keys = np.concatenate([keys.page_keys, sealed.page_keys])
     fetch = make_fetch(partial(context.read_rows, name), page_keys)
     after = _write_model(
         context, before, private=replace(private, fetch=fetch), page_keys=page_keys
     )
     return Change(before, after, keys, sealed)
+
+
+def _place_entering(
+    name: str, reading: Reading, *, first: int
+) -> list[tuple[Who, Rows, Index, Rows]]:
+    """Return for each person who they are, all rows, their places, and the new rows.
+
+    New rows get places from ``first`` on.
+    """
+    found = []
+    for who, content in reading.moves[name].entering.items():
+        kept = [part for part in content.parts if part.name == name]
+        new = replace(
+            content, parts=tuple(part for part in content.parts if part not in kept)
+        )
+        rows, _ = load_rows(_open_parts(new, reading.blobs))
+        places = np.arange(first, first + len(rows))
+        first += len(rows)
+        if not kept:
+            found.append((who, rows, places, rows))
+            continue
+        old = replace(content, parts=tuple(kept))
+        before, at = load_rows(_open_parts(old, reading.blobs))
+        both = np.concatenate([at, places])
+        found.append((who, join_rows(before, rows), both, rows))
+    return found
+
+
+def _make_change(removed: Sequence[bytes], added: Sequence[Rows]) -> RowChange:
+    """Return rows that leave, as they were sealed, and rows that come, as one."""
+    left, gone = load_rows(removed) if removed else (None, NO_ROWS)
+    return RowChange(
+        removed=left,
+        added=reduce(join_rows, added) if added else None,
+        gone=gone,
+        n_subjects_removed=len(removed),
+        n_subjects_added=len(added),
+    )
 
 
 def _change_aside(context: Context, name: str, *, reading: Reading) -> AsideChange:
@@ -308,7 +354,9 @@ def _change_aside(context: Context, name: str, *, reading: Reading) -> AsideChan
     written = context.checkpoints.write(
         name, before.generation + 1, parts=[memoryview(page_keys.tobytes())]
     )
-    asides = {subject: one.aside for subject, one in move.entering.items()}
+    asides = {
+        who: one.aside for who, one in move.entering.items() if isinstance(who, int)
+    }
     return AsideChange(before, written, keys, sealed, asides | move.restated)
 
 
@@ -392,29 +440,23 @@ def _write_model(
 
 
 def _change_rows(
-    context: Context,
-    loaded: LoadedModel,
-    *,
-    removed: Rows | None,
-    gone: Index,
-    added: Sequence[Rows],
+    context: Context, loaded: LoadedModel, *, change: RowChange
 ) -> PrivateModel:
     """Return a private model after a change; the one in memory is given up.
 
     It need not be copied: should anything fail, there is the one on disk.
     """
     context.cache.pop(loaded.name, None)
-    assert not added and removed is not None
-    n_people = 1
     try:
-        return loaded.private.forget(
-            removed, gone=gone, n_subjects=n_people, spend=True
-        )
+        private = loaded.private.change(change, spend=True)
     except REFUSALS:
         account = loaded.private.accountant  # which may have been charged since
         fresh = context.load_model(loaded.name).private
         fresh = replace(fresh, accountant=account).with_noise()
-        return fresh.forget(removed, gone=gone, n_subjects=n_people)
+        private = fresh.change(change)
+    if private.training_rows is not None and change.gone is not None:
+        private.training_rows.erase(change.gone)
+    return private
 
 
 def write_release(

@@ -44,8 +44,10 @@ from .keys import find_signing_key
 from .pending_rows import destroy_pending_keys
 from .statements import Statement, write_statement
 from .storage import releases_table, requests_table
+from .storage.aside_table import ENDED, is_aside
 from .storage.ledger_table import LedgerBatch
 from .storage.requests_table import Answered
+from .storage.tables import read_metadata
 
 Certificates: TypeAlias = dict[tuple[str, int], tuple[Certificate, str]]
 """For a model and the number of a release, its certificate and the digest."""
@@ -61,6 +63,8 @@ class Unstated:
         Requests that are not applied.
     applied, releases, removed
         Requests that are, releases, and models that were removed.
+    ended
+        Requests whose rows were held, and are erased.
     ledger
         Where the ledger stands; None if there is nothing to state.
     checkpoints
@@ -71,12 +75,18 @@ class Unstated:
     applied: Sequence[Any]
     releases: Sequence[Any]
     removed: Sequence[Any]
+    ended: Sequence[str]
     ledger: Ledger | None
     checkpoints: Mapping[str, str]
 
+    @property
+    def has_asides(self) -> bool:
+        """Whether rows are set aside, or were."""
+        return any(map(is_aside, self.checkpoints))
 
-def finish_committed(context: Context, wait: float) -> Sequence[Any]:
-    """Complete what was committed, if anything; return the requests that wait.
+
+def finish_committed(context: Context, wait: float) -> Unstated:
+    """Complete what was committed, if anything; return what was found.
 
     A checkpoint may have been replaced without a request or a release, for instance by
     ``reanchor``: then there is nothing to state, but an old key to destroy.
@@ -85,7 +95,7 @@ def finish_committed(context: Context, wait: float) -> Sequence[Any]:
         unstated = _read_unstated(context, connection)
     ledger = unstated.ledger
     if ledger is None and context.checkpoints.is_clean(unstated.checkpoints):
-        return unstated.waiting
+        return unstated
     with erase_deleted(context, wait):
         statement = (
             _make_statement(context, LedgerBatch(ledger), unstated=unstated)
@@ -96,7 +106,7 @@ def finish_committed(context: Context, wait: float) -> Sequence[Any]:
         destroy_pending_keys(context, rectified)
     if statement is not None:
         write_statement(context, statement)
-    return unstated.waiting
+    return unstated
 
 
 def _read_unstated(context: Context, connection: Connection) -> Unstated:
@@ -112,9 +122,12 @@ def _read_unstated(context: Context, connection: Connection) -> Unstated:
     removed: Sequence[Any] = ()
     if not all(checkpoints.values()):
         removed = releases_table.removals_without_entry(connection)
-    anything = applied or releases or removed
+    ended: Sequence[str] = ()
+    if any(map(is_aside, checkpoints)):
+        ended = read_metadata(connection, ENDED).split()
+    anything = applied or releases or removed or ended
     ledger = read_ledger(context, connection) if anything else None
-    return Unstated(waiting, applied, releases, removed, ledger, checkpoints)
+    return Unstated(waiting, applied, releases, removed, ended, ledger, checkpoints)
 
 
 def _make_statement(
@@ -147,6 +160,8 @@ def _make_statement(
             certificate=line.digest,
         )
         batch.append(entry)
+    for request in unstated.ended:
+        batch.append(HoldEnded(sequence=batch.ledger.size, day=day, request=request))
     key = find_signing_key(context.paths, batch.ledger.keys.current)
     head = batch.ledger.head(key, day)
     receipts = [
@@ -303,30 +318,14 @@ def state_extension(
         notified=notified.isoformat(),
         deadline=later.isoformat(),
     )
-    state_entries(context, batch, entries=[entry], time=time)
+    state_entry(context, batch, entry=entry, time=time)
 
 
-def state_ended_holds(
-    context: Context, requests: Sequence[str], *, wait: float
+def state_entry(
+    context: Context, batch: LedgerBatch, *, entry: Entry, time: int
 ) -> None:
-    """Erase from disk what was deleted, and enter in the ledger that holds ended."""
-    with erase_deleted(context, wait):
-        with context.store.read() as connection:
-            batch = LedgerBatch(read_ledger(context, connection))
-    time = next_entry_time(batch.ledger)
-    entries = [
-        HoldEnded(sequence=batch.ledger.size + place, day=day_of(time), request=one)
-        for place, one in enumerate(requests)
-    ]
-    state_entries(context, batch, entries=entries, time=time)
-
-
-def state_entries(
-    context: Context, batch: LedgerBatch, *, entries: Sequence[Entry], time: int
-) -> None:
-    """Sign and write entries that complete no request."""
-    for entry in entries:
-        batch.append(entry)
+    """Sign and write an entry that completes no request."""
+    batch.append(entry)
     key = find_signing_key(context.paths, batch.ledger.keys.current)
     head = batch.ledger.head(key, day_of(time))
     write_statement(context, Statement(batch, head, time))
@@ -352,4 +351,4 @@ def state_withdrawal(context: Context, name: str, *, number: int) -> None:
         model=name,
         certificate=line.digest,
     )
-    state_entries(context, batch, entries=[entry], time=time)
+    state_entry(context, batch, entry=entry, time=time)

@@ -160,25 +160,21 @@ def dump_by_person(rows: Rows, owners: Sequence[str]) -> Iterator[tuple[str, byt
     for position, owner in enumerate(owners):
         places.setdefault(owner, []).append(position)
     for owner, theirs in places.items():
-        yield owner, dump_rows(rows, np.array(theirs, dtype=np.intp))
+        at = np.array(theirs, dtype=np.intp)
+        yield owner, dump_rows(rows, at, at=at)
 
 
-def place_rows(parts: Iterable[bytes], first: int) -> tuple[bytes, Rows]:
-    """Return a person's rows at places from ``first`` on, as bytes and as they are."""
-    rows, _ = load_rows(parts)
-    return dump_rows(rows, np.arange(len(rows)), first=first), rows
+def dump_rows(rows: Rows, places: Index, *, at: Index | None = None) -> bytes:
+    """Return rows as bytes, with their places; sparse ones by what they store.
 
-
-def dump_rows(rows: Rows, places: Index, *, first: int = 0) -> bytes:
-    """Return the rows at these places as bytes, sparse ones by what they store.
-
-    ``first`` is what the place of the first row shall be.
+    ``at`` says where in ``rows`` they are; by default these are all of them.
     """
+    at = np.arange(len(rows)) if at is None else at
     arrays = {
-        **_dump_design(rows.X, places),
-        "y": np.ascontiguousarray(rows.y[places]),
-        "weight": rows.weight[places],
-        "places": np.asarray(places, dtype=np.int64) + first,
+        **_dump_design(rows.X, at),
+        "y": np.ascontiguousarray(rows.y[at]),
+        "weight": rows.weight[at],
+        "places": np.asarray(places, dtype=np.int64),
     }
     data: bytes = import_safetensors().save(arrays)
     return data
@@ -235,11 +231,11 @@ class _JoinedArrays:
         }
 
 
-def _dump_design(X: Design, places: Index) -> dict[str, NDArray[Any]]:
+def _dump_design(X: Design, at: Index) -> dict[str, NDArray[Any]]:
     """Return some rows of a design by arrays that can be joined to those of others."""
     if not sparse.issparse(X):
-        return {"X": np.ascontiguousarray(X[places])}
-    begins, ends = X.indptr[places], X.indptr[places + 1]
+        return {"X": np.ascontiguousarray(X[at])}
+    begins, ends = X.indptr[at], X.indptr[at + 1]
     entries = [np.arange(*pair) for pair in zip(begins, ends, strict=True)]
     where = np.concatenate([NO_ROWS, *entries])
     return {

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,11 +25,10 @@ from sqlalchemy import Connection
 
 from ..display.progress import OnProgress
 from ..exceptions import InvalidInput
-from ..ledger import TagKey, subject_tags
+from ..ledger import TagKey
 from ..ledger.documents import model_name
 from ..private_model.model import require_rows
 from ..private_model.snapshot import Snapshot, name_of
-from ..private_model.subjects import is_row_name, list_of_ids, person
 from ..private_model.training_rows import TrainingRows
 from ..promise.budget import Budget
 from ..promise.certificate import Certificate
@@ -40,9 +39,9 @@ from .completion import finish_committed, state_withdrawal
 from .context import WAIT, Context, now
 from .keys import read_tag_keys, write_tag_key_ids
 from .loaded_model import dump_by_person, dump_checkpoint, load_public
-from .returning import find_forgotten_rows, require_nobody_returns
+from .returning import FitOptions, LeftOut, choose_tags, leave_out_forgotten
 from .statements import append_line, delete_model
-from .storage import aside_table, people_table, releases_table, requests_table
+from .storage import aside_table, people_table, releases_table
 from .storage.people_table import PageKeys
 from .storage.releases_table import ReleaseStatus
 from .worker import be_silent, recover
@@ -64,62 +63,8 @@ def require_name(name: object) -> str:
     return word
 
 
-class FitOptions(NamedTuple):
-    """What ``Registry.fit`` takes beside the estimator and its rows."""
-
-    subjects: Iterable[object] | None
-    sample_weight: ArrayLike | None
-    search: object
-    without_forgotten: bool
-    on_progress: OnProgress
-
-
 FIT_STEPS = ("looking for people who left", "fitting", "storing", "erasing")
 """What ``Registry.fit`` does, in order; it reports how many of them are done."""
-
-
-class LeftOut(NamedTuple):
-    """How many rows were left out of a fit, and of how many forgotten people."""
-
-    n_rows: int = 0
-    n_people: int = 0
-
-
-def leave_out_forgotten(
-    context: Context, X: Any, y: Any, given: FitOptions
-) -> tuple[Any, Any, FitOptions, LeftOut]:
-    """Return the data without the rows of people who were forgotten, and how many.
-
-    Raises ForgottenInData if there are some and they shall not be left out.
-    """
-    from ..linear_model.fitting import take_rows  # scikit-learn takes a second
-
-    if given.subjects is None:
-        return X, y, given, LeftOut()
-    owners = [person(subject) for subject in list_of_ids(given.subjects)]
-    given = given._replace(subjects=owners)
-    if not given.without_forgotten:
-        require_nobody_returns(context, owners)
-        return X, y, given, LeftOut()
-    rows, n_people = find_forgotten_rows(context, owners)
-    stay = np.delete(np.arange(len(owners)), rows)
-    if not rows or len(owners) != _count_rows(X):
-        return X, y, given, LeftOut()  # the fit says that the lengths differ
-    if not stay.size:
-        raise InvalidInput(
-            f"all rows ({len(rows)}) are of people who were forgotten; nothing is left "
-            "to fit"
-        )
-    weight = given.sample_weight
-    kept = given._replace(
-        subjects=[owners[row] for row in stay],
-        sample_weight=None if weight is None else take_rows(weight, stay),
-    )
-    return take_rows(X, stay), take_rows(y, stay), kept, LeftOut(len(rows), n_people)
-
-
-def _count_rows(X: Any) -> int:
-    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
 
 
 def fit_estimator(
@@ -242,21 +187,9 @@ def _insert_people(
 ) -> PageKeys:
     """Take people in, under the tags they have already or under new ones."""
     members = list(dump_by_person(kept.rows, kept.owners))
-    possible = {
-        owner: subject_tags(owner, keys)
-        for owner, _ in members
-        if not is_row_name(owner)
-    }
-    every = [tag for tags in possible.values() for tag in tags]
-    held = people_table.models_by_tag(connection, every)
-    # Those whom a waiting request names must be found under a tag that it names.
-    waiting = requests_table.find_waiting_tags(connection, every)
-    tagged = []
-    for place, (owner, data) in enumerate(members):
-        tags = possible.get(owner, (people_table.row_tag(place),))
-        known = [tag for there in (held, waiting) for tag in tags if tag in there]
-        tagged.append(((*known, *tags)[0], data))
-    return people_table.insert_people(connection, name, people=tagged)
+    tags = choose_tags(connection, [owner for owner, _ in members], keys=keys)
+    people = [(tag, data) for tag, (_, data) in zip(tags, members, strict=True)]
+    return people_table.insert_people(connection, name, people=people)
 
 
 def reanchor_model(context: Context, name: str) -> None:

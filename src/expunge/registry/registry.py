@@ -42,6 +42,7 @@ from ..exceptions import (
 )
 from ..private_model.subjects import people
 from .accepting import Request, RequestStatus, request_status
+from .adding import NewRows, add_rows
 from .context import (
     WAIT,
     Context,
@@ -61,8 +62,6 @@ from .keys import (
 )
 from .loaded_model import load_public
 from .models import (
-    FitOptions,
-    LeftOut,
     ModelStatus,
     RegistryModels,
     fit_model,
@@ -71,8 +70,10 @@ from .models import (
 from .recovery import require_current_store, rewrite_journal
 from .requests import RegistryRequests
 from .restore import restore_registry
+from .returning import FitOptions, LeftOut
 from .statements import RegistryLedger
 from .storage import (
+    aside_table,
     hold_worker_lock,
     ledger_table,
     releases_table,
@@ -81,6 +82,7 @@ from .storage import (
     require_tables,
     upgrade_tables,
 )
+from .storage.aside_table import AsideStatus
 from .storage.engine import translate_errors
 from .storage.releases_table import ReleaseStatus
 from .storage.tables import overtaken_error, read_metadata, write_metadata
@@ -100,6 +102,8 @@ class RegistryStatus:
     outstanding
         Releases that left, are superseded, and were not taken back: they still
         include people who were forgotten.
+    set_aside
+        How many people have rows sealed apart.
     n_requests, n_completed
         How many requests there were, and how many are done.
     ledger_size, key
@@ -111,6 +115,7 @@ class RegistryStatus:
     models: tuple[ModelStatus, ...]
     pending: tuple[RequestStatus, ...]
     outstanding: tuple[ReleaseStatus, ...]
+    set_aside: AsideStatus
     n_requests: int
     n_completed: int
     ledger_size: int
@@ -257,6 +262,40 @@ class Registry:
             self._context, name, model=model, X=X, y=y, options=options, replaces=False
         )
 
+    def add(
+        self,
+        name: str,
+        X: Any,
+        y: Any,
+        *,
+        subjects: Iterable[object] | None = None,
+        sample_weight: ArrayLike | None = None,
+        without_forgotten: bool = False,
+    ) -> LeftOut:
+        """Add rows to a model, of new people or of those it has, and release it.
+
+        The model is then what ``fit`` would make of the data as they now are. Returns
+        how many rows were left out, and of how many people.
+
+        Parameters
+        ----------
+        name
+            Of the model.
+        X, y
+            The rows, in columns as the model was fitted to.
+        subjects
+            Whose row each is; a model fitted with them needs them here.
+        sample_weight
+            Weights of the rows; a model fitted with weights needs them here.
+        without_forgotten
+            Leave out the rows of people who were forgotten, as ``fit`` does.
+        """
+        options = FitOptions(
+            subjects, sample_weight, None, without_forgotten, be_silent
+        )
+        new = NewRows(X, y, sample_weight)
+        return add_rows(self._context, name, new=new, options=options)
+
     def forget(
         self,
         subjects: Iterable[object],
@@ -330,6 +369,7 @@ class Registry:
                     for one in releases_table.shipped_releases(connection)
                     if one.is_outstanding
                 ),
+                set_aside=aside_table.read_status(connection),
                 n_requests=n_requests,
                 n_completed=n_completed,
                 ledger_size=ledger.size,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Returning people: a fit must not bring back anybody who was forgotten.
+"""Returning people: who may be in a table, and under which tags.
 
 The table that a model was fitted to usually still exists, with everybody in it. The
 journal knows who was forgotten, so a fit that would bring somebody back is refused,
@@ -8,12 +8,19 @@ unless they were readmitted or their rows are left out.
 
 import warnings
 from collections.abc import Iterable, Sequence, Set
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import ArrayLike
+from sqlalchemy import Connection
+
+from ..display.progress import OnProgress
 from ..exceptions import InvalidInput
 from ..ledger import TagKey, subject_tags
+from ..private_model.subjects import is_row_name, list_of_ids, person
 from .context import Context
 from .keys import read_tag_keys
+from .storage import people_table, requests_table
 
 SHOWN = 10  # rows in an error
 KEPT_OUT = ("erase", "object", "restrict", "hold")
@@ -107,3 +114,84 @@ def read_forgotten_tags(context: Context) -> tuple[set[str], int]:
                     forgotten.difference_update(one["tags"])
         forgotten.difference_update(line.get("readmitted", ()))
     return forgotten, n_unnamed
+
+
+class FitOptions(NamedTuple):
+    """What ``Registry.fit`` and ``add`` take beside the rows."""
+
+    subjects: Iterable[object] | None
+    sample_weight: ArrayLike | None
+    search: object
+    without_forgotten: bool
+    on_progress: OnProgress
+
+
+class LeftOut(NamedTuple):
+    """How many rows were left out of a fit, and of how many forgotten people."""
+
+    n_rows: int = 0
+    n_people: int = 0
+
+
+def leave_out_forgotten(
+    context: Context, X: Any, y: Any, given: FitOptions
+) -> tuple[Any, Any, FitOptions, LeftOut]:
+    """Return the data without the rows of people who were forgotten, and how many.
+
+    Raises ForgottenInData if there are some and they shall not be left out.
+    """
+    from ..linear_model.fitting import take_rows  # scikit-learn takes a second
+
+    if given.subjects is None:
+        return X, y, given, LeftOut()
+    owners = [person(subject) for subject in list_of_ids(given.subjects)]
+    given = given._replace(subjects=owners)
+    if not given.without_forgotten:
+        require_nobody_returns(context, owners)
+        return X, y, given, LeftOut()
+    rows, n_people = find_forgotten_rows(context, owners)
+    stay = np.delete(np.arange(len(owners)), rows)
+    if not rows or len(owners) != _count_rows(X):
+        return X, y, given, LeftOut()  # the fit says that the lengths differ
+    if not stay.size:
+        raise InvalidInput(
+            f"all rows ({len(rows)}) are of people who were forgotten; nothing is left "
+            "to fit"
+        )
+    weight = given.sample_weight
+    kept = given._replace(
+        subjects=[owners[row] for row in stay],
+        sample_weight=None if weight is None else take_rows(weight, stay),
+    )
+    return take_rows(X, stay), take_rows(y, stay), kept, LeftOut(len(rows), n_people)
+
+
+def _count_rows(X: Any) -> int:
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
+
+
+def choose_tags(
+    connection: Connection,
+    owners: Sequence[str],
+    *,
+    keys: Sequence[TagKey],
+    first: int = 0,
+) -> list[str]:
+    """Return the tag of each owner of rows: the one in use already, or a new one.
+
+    Owners that name a row, not a person, get a tag that no request finds: that of the
+    row's place, of which ``first`` is the first.
+    """
+    possible = {
+        owner: subject_tags(owner, keys) for owner in owners if not is_row_name(owner)
+    }
+    every = [tag for tags in possible.values() for tag in tags]
+    held = people_table.models_by_tag(connection, every)
+    # Those whom a waiting request names must be found under a tag that it names.
+    waiting = requests_table.find_waiting_tags(connection, every)
+    chosen = []
+    for place, owner in enumerate(owners, first):
+        tags = possible.get(owner, (people_table.row_tag(place),))
+        known = [tag for there in (held, waiting) for tag in tags if tag in there]
+        chosen.append((*known, *tags)[0])
+    return chosen

@@ -25,6 +25,7 @@ from ..ledger import (
     Entry,
     Handling,
     Head,
+    HoldEnded,
     Ledger,
     ModelRegistered,
     ModelRemoved,
@@ -38,6 +39,7 @@ from ..ledger import (
 from ..promise.certificate import Certificate
 from .context import Context, Reached
 from .storage import ledger_table, people_table, releases_table, requests_table
+from .storage.aside_table import ENDED
 from .storage.engine import together
 from .storage.journal import STATEMENT, Line
 from .storage.ledger_table import LedgerBatch
@@ -133,6 +135,8 @@ class Statement:
             elif isinstance(entry, ModelRemoved):
                 delete_model(connection, entry.model, time=self.time)
                 releases_table.mark_removal(connection, entry)
+            elif isinstance(entry, HoldEnded):
+                write_metadata(connection, ENDED, value="")
             elif isinstance(entry, RequestExtended):
                 requests_table.write_extension(connection, entry)
         requests_table.mark_completed(

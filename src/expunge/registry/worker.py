@@ -18,6 +18,7 @@ What was applied is then completed, see ``completion``.
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection
@@ -44,7 +45,7 @@ from .changes import (
     schedule_exhausted,
     write_changes,
 )
-from .completion import finish_committed, state_ended_holds
+from .completion import finish_committed
 from .context import Context
 from .keys import tidy_keys
 from .pending_rows import read_new_rows
@@ -52,6 +53,7 @@ from .recovery import replay_journal
 from .settling import Asked, Settlement, settle
 from .storage import aside_table, people_table, releases_table, requests_table
 from .storage.requests_table import Answered
+from .storage.tables import write_metadata
 
 # Requests in a batch at most: their receipts are written together.
 BATCH = 5000
@@ -231,25 +233,31 @@ def recover(context: Context, wait: float) -> Sequence[Any]:
     Everything that changes models begins here.
     """
     replay_journal(context)
-    waiting = finish_committed(context, wait)
+    found = finish_committed(context, wait)
     tidy_keys(context)
-    _erase_ended_holds(context, wait)
-    return waiting
+    if found.has_asides and _erase_ended_holds(context):
+        found = finish_committed(context, wait)
+    return found.waiting
 
 
-def _erase_ended_holds(context: Context, wait: float) -> None:
-    """Erase rows that were held until a day that is past, and state it."""
+def _erase_ended_holds(context: Context) -> bool:
+    """Delete rows that were held until a day that is past; return whether there were.
+
+    They are stated with what is completed next.
+    """
     with context.store.read() as connection:
         ended = aside_table.read_ended(connection, today().isoformat())
         if not ended:
-            return
+            return False
         moves: dict[str, Move] = {}
         for name, _, found in ended:
             moves.setdefault(name, Move()).leaving.append(found)
         reading = read_moves(context, connection, moves=moves)
+    requests = sorted({request for _, request, _ in ended})
     changes = make_changes(context, reading, on_progress=be_silent)
-    commit_changes(context, changes, made={})
-    state_ended_holds(context, sorted({request for _, request, _ in ended}), wait=wait)
+    note = partial(write_metadata, name=aside_table.ENDED, value=" ".join(requests))
+    commit_changes(context, changes, made={}, after=note)
+    return True
 
 
 def _apply_or_halve(

@@ -45,6 +45,9 @@ class Roles:
         Columns to take as words, whatever they look like.
     task
         "classification" or "regression"; None lets the target decide.
+    more
+        Whether these are more rows for a model that is fitted: they may then be of one
+        class or of one person.
     """
 
     target: str
@@ -53,6 +56,7 @@ class Roles:
     drop: tuple[str, ...] = ()
     category: tuple[str, ...] = ()
     task: str | None = None
+    more: bool = False
 
     @property
     def named(self) -> list[str]:
@@ -138,7 +142,8 @@ def read_table(
     y = take_targets(targets.take(keep))
     subjects = None if roles.subject is None else take_ids(kept[roles.subject])
     weight = None if roles.weight is None else take_weights(kept[roles.weight])
-    _require_variety(file, roles, y=y, subjects=subjects)
+    if not roles.more:
+        _require_variety(file, roles, y=y, subjects=subjects)
     clean = {name: kept[name].clean() for name in features}
     clean |= {name: clean[name].parse() for name in features if name not in text}
     guessed = schema is None

@@ -23,6 +23,8 @@ from .tables import models, rows, set_aside, subjects
 from .vault import KEY_BYTES, Checkpoints
 
 MARK = "~"
+ENDED = "ended holds"
+"""Under which name metadata have the requests whose hold ended, until it is stated."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -191,6 +193,36 @@ def insert_file(connection: Connection, file: AsideFile, *, created: int) -> Non
         "checkpoint": "",
     }
     connection.execute(insert(models), {**line})
+
+
+@dataclass(frozen=True, slots=True)
+class AsideStatus:
+    """How many people have rows sealed apart.
+
+    Parameters
+    ----------
+    n_restricted, n_held
+        How many people are restricted, and under a hold.
+    first_end
+        The earliest day on which a hold ends; empty if there is none.
+    """
+
+    n_restricted: int
+    n_held: int
+    first_end: str
+
+
+def read_status(connection: Connection) -> AsideStatus:
+    """Return how many people have rows sealed apart."""
+    people: dict[str, set[int]] = {"restricted": set(), "held": set()}
+    ends = []
+    for line in connection.execute(select(set_aside)):
+        people[line.place].add(line.subject)
+        if line.until:
+            ends.append(line.until)
+    return AsideStatus(
+        len(people["restricted"]), len(people["held"]), min(ends, default="")
+    )
 
 
 def count_fits(connection: Connection, wanted: Sequence[str]) -> dict[str, int]:

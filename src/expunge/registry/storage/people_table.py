@@ -92,6 +92,8 @@ _DROP = delete(subjects).where(
 
 PageKeys: TypeAlias = NDArray[np.uint8]
 Pages: TypeAlias = dict[int, bytes]
+Who: TypeAlias = int | str
+"""A person by number, or by tag."""
 NO_KEYS: PageKeys = np.zeros((0, KEY_BYTES), np.uint8)
 T = TypeVar("T")
 
@@ -155,13 +157,13 @@ class SealedPeople(Private):
         The keys of these pages, in order.
     """
 
-    rows: Sequence[tuple[Any, Mapping[str, Any]]]
+    rows: Sequence[tuple[Who, Mapping[str, Any]]]
     pages: Mapping[int, bytes]
     page_keys: PageKeys
 
 
 def seal_people(
-    model: str, people: Sequence[tuple[Any, bytes]], *, first_page: int = 0
+    model: str, people: Sequence[tuple[Who, bytes]], *, first_page: int = 0
 ) -> SealedPeople:
     """Seal people's rows, each with who they are, on pages of their own."""
     sealed_rows, sealed_pages, page_keys = [], {}, []
@@ -206,12 +208,22 @@ def find_numbers(connection: Connection, tags: Sequence[str]) -> dict[str, int]:
 
 
 def insert_sealed(connection: Connection, model: str, *, sealed: SealedPeople) -> None:
-    """Insert sealed rows, each with a person's number, and the pages of their keys."""
+    """Insert sealed rows, each with a person's number, and the pages of their keys.
+
+    People may be named by their tags too, which costs reading their numbers.
+    """
+    tags = [who for who, _ in sealed.rows if isinstance(who, str)]
+    numbers: dict[Who, int] = {}
+    if tags:
+        numbers.update(find_numbers(connection, tags))
     for page, data in sealed.pages.items():
         connection.execute(
             insert(pages), {"model": model, "page": page, "sealed": data}
         )
-    lines = [{"model": model, "subject": who, **line} for who, line in sealed.rows]
+    lines = [
+        {"model": model, "subject": numbers.get(who) or who, **line}
+        for who, line in sealed.rows
+    ]
     for chunk in chunks(lines):
         connection.execute(insert(rows), chunk)
 

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands that bring rows to a model that is fitted: add and rectify."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..exceptions import InvalidInput
+from .common import (
+    DONE,
+    ConfirmOptions,
+    RegistryOptions,
+    format_count,
+    model_to_json,
+    print_json,
+    print_note,
+    print_text,
+    require_file,
+)
+from .people import RequestedPeople, take_people
+from .requests import RequestOptions
+
+if TYPE_CHECKING:
+    from ..tables import TrainingTable
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """Options that say what the columns of a table with more rows are."""
+
+    target: Annotated[
+        str, typer.Option(metavar="COLUMN", help="Column that the model predicts.")
+    ]
+    schema: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help="What each column is: the file that expunge fit wrote or was given.",
+        ),
+    ]
+    weight: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of weights; not a feature."),
+    ] = None
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Leave out a column; may be repeated."),
+    ] = None
+
+    def read_rows(self, file: Path, *, subject: str | None) -> "TrainingTable":
+        """Return the rows of a table, for a model that is fitted."""
+        from ..tables import Roles, read_schema, read_table
+
+        require_file(file)
+        require_file(self.schema)
+        roles = Roles(
+            target=self.target,
+            subject=subject,
+            weight=self.weight,
+            drop=tuple(self.drop or ()),
+            more=True,
+        )
+        return read_table(file, roles, schema=read_schema(self.schema))
+
+
+@dataclass(frozen=True)
+class AddCommand(RegistryOptions, ConfirmOptions, TableOptions):
+    """Add the rows of a table to a model, and release it.
+
+    The model is then what a fit to all its rows would be. People may be new or have
+    rows in the model already. Who was forgotten is refused, unless left out.
+    """
+
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The table: CSV, Parquet or Arrow.")
+    ]
+    subject: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of ids that say whose row it is."),
+    ] = None
+    without_forgotten: Annotated[
+        bool,
+        typer.Option(
+            "--without-forgotten",
+            help="Leave out the rows of people who were forgotten before.",
+        ),
+    ] = False
+
+    def perform(self) -> int:
+        """Read the table, add its rows, and print what the model is now."""
+        table = self.read_rows(self.file, subject=self.subject)
+        with self.open_registry() as registry:
+            left_out = registry.add(
+                self.name,
+                table.X,
+                table.y,
+                subjects=table.subjects,
+                sample_weight=table.weight,
+                without_forgotten=self.without_forgotten,
+            )
+            found = {one.name: one for one in registry.status().models}[self.name]
+        n_rows = len(table.y) - left_out.n_rows
+        if self.as_json:
+            print_json(model_to_json(found) | {"n_rows_added": n_rows})
+            return DONE
+        rows = format_count(n_rows, "row")
+        print_text(f"{rows} added to {self.name}, which has release {found.number} now")
+        if left_out.n_rows:
+            gone = format_count(left_out.n_rows, "row")
+            print_note(f"left out: {gone} of people who were forgotten")
+        return DONE
+
+
+@dataclass(frozen=True)
+class RectifyCommand(RequestOptions, TableOptions):
+    """Replace the rows of a person in a model by those of a table.
+
+    The old rows leave and the new ones come, in one release. The table holds all rows
+    that the person shall have in the model, and nobody else's.
+    """
+
+    person: Annotated[
+        str, typer.Argument(metavar="ID", help="The person whose rows are wrong.")
+    ]
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The table: CSV, Parquet or Arrow.")
+    ]
+
+    def perform(self) -> int:
+        """File the request, apply it, and hand out the receipt."""
+        from ..registry import NewRows, Request
+
+        if self.source is not None or self.skip_unknown or self.answer_strangers:
+            raise InvalidInput(
+                "--from, --skip-unknown or --answer-strangers; a rectification is "
+                "about one person, whom a model holds"
+            )
+        table = self.read_rows(self.file, subject=None)
+        people: RequestedPeople = take_people([self.person])
+        rows = {self.name: NewRows(table.X, table.y, table.weight)}
+        with self.open_registry() as registry:
+            n_rows = format_count(len(table.y), "row")
+            self.confirm(f"Replace their rows in {self.name} by {n_rows}?")
+            asked = Request(
+                people.ids,
+                right="rectify",
+                regime=self.regime,
+                submitted=self.submitted,
+                rows=rows,
+            )
+            self.answer(registry, people, asked=[self.named(asked)])
+        return DONE

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adding: a model takes in more rows, of new people or of those it has.
+
+It is then what ``fit`` would make of the data as they now are, and has a new release.
+The rows are sealed like those of the fit. People who were forgotten, or whose rows are
+restricted, are refused as a fit refuses them.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+from ..core.objective import Rows
+from ..exceptions import InvalidInput
+from ..private_model.model import PrivateModel
+from ..private_model.subjects import owners_of
+from .changes import Move, make_changes, read_moves, require_release
+from .completion import finish_committed
+from .context import WAIT, Context
+from .keys import read_tag_keys, write_tag_key_ids
+from .loaded_model import dump_by_person
+from .returning import FitOptions, LeftOut, choose_tags, leave_out_forgotten
+from .settling import Content, Part
+from .storage import people_table
+from .worker import be_silent, commit_changes, recover
+
+
+class NewRows(NamedTuple):
+    """Rows of a person as they should be: features, targets and weights."""
+
+    X: Any
+    y: Any
+    sample_weight: Any = None
+
+
+def add_rows(
+    context: Context, name: str, *, new: NewRows, options: FitOptions
+) -> LeftOut:
+    """Add rows to a model, and release it; return what was left out."""
+    with context.hold_lock(WAIT):
+        recover(context, WAIT)
+        X, y, options, left_out = leave_out_forgotten(context, new.X, new.y, options)
+        kept = NewRows(X, y, options.sample_weight)
+        _add_coded(
+            context, name, rows=code_rows(context, name, new=kept), given=options
+        )
+        finish_committed(context, WAIT)
+    return left_out
+
+
+def code_rows(context: Context, name: str, *, new: NewRows) -> Rows:
+    """Return rows as a model keeps its own; the lock is held."""
+    raise NotImplementedError
+
+
+def _add_coded(context: Context, name: str, *, rows: Rows, given: FitOptions) -> None:
+    """Add rows as they are kept; the lock is held."""
+    loaded = require_release(context, name)
+    owners = _require_owners(loaded.private, rows, given=given)
+    first = loaded.private.n_samples
+    members = list(dump_by_person(rows, owners))
+    with context.store.read() as connection:
+        tags = choose_tags(
+            connection,
+            [owner for owner, _ in members],
+            keys=read_tag_keys(context.paths),
+            first=first,
+        )
+        there = {
+            one.tag: one
+            for at, one in people_table.find_tagged_rows(connection, tags)
+            if at == name
+        }
+        move = Move(leaving=list(there.values()))
+        for tag, (_, data) in zip(tags, members, strict=True):
+            one = there.get(tag)
+            parts = () if one is None else (Part(name, one),)
+            who = tag if one is None else one.subject
+            move.entering[who] = Content("in use", (*parts, Part(new=data)))
+        reading = read_moves(context, connection, moves={name: move})
+    changes = make_changes(context, reading, on_progress=be_silent)
+    commit_changes(
+        context,
+        changes,
+        made={},
+        before=partial(write_tag_key_ids, paths=context.paths),
+    )
+
+
+def _require_owners(
+    private: PrivateModel, rows: Rows, *, given: FitOptions
+) -> list[str]:
+    """Return whose row each is; refuse a table that differs in it from the fit's."""
+    if private.scope.has_people and given.subjects is None:
+        raise InvalidInput(
+            "the model was fitted with subjects, and these rows have none; say whose "
+            "each row is"
+        )
+    if not private.scope.has_people and given.subjects is not None:
+        raise InvalidInput(
+            "the model was fitted without subjects, and these rows have some; leave "
+            "them out, or fit the model again with subjects"
+        )
+    return owners_of(given.subjects, len(rows))
