@@ -26,7 +26,8 @@ from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..exceptions import UnknownRows
 from ..removal import State
-from ..removal.state import drop_gradient, drop_matrices, initial_state, keep_sums
+from ..removal.changes import SignedRows, change_gradient, change_matrices
+from ..removal.state import initial_state, keep_sums
 from ..removal.summary import Scales, summarise
 from .exact_sums import STRANGERS, UNIT, exact_sums
 
@@ -115,7 +116,8 @@ def drop_from_classes(parts: Sequence[State], removed: Rows) -> tuple[State, ...
     for code in np.unique(codes).tolist():
         own = removed.take(codes == code)
         part = _with_room(left[code], own)
-        left[code] = drop_matrices(drop_gradient(part, own), own, spend=False)
+        change = SignedRows(own, -1)
+        left[code] = change_matrices(change_gradient(part, change), change, spend=False)
     return tuple(left)
 
 
