@@ -200,7 +200,7 @@ def _group(rng: Generator, drawn: Task, left: Sequence[str]) -> list[str]:
         score = score + (y != rng.choice(y))
     by_person = {p: float(np.min(score[drawn.owners == p])) for p in left}
     order = sorted(left, key=by_person.__getitem__)
-    most = len(left) - 1 if kind == "many" else max(1, len(left) // 3)
+    most = max(1, len(left) - 1 if kind == "many" else len(left) // 3)
     return order[: int(rng.integers(1, most + 1))]
 
 
