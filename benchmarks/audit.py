@@ -41,7 +41,7 @@ from expunge.promise.capacity import jackknife_radius, regularity_of
 from expunge.promise.noise import Noise, SeededNoise
 from expunge.promise.radius import best_radius, strong_convexity, third_order_bound
 from expunge.removal import Newton, State, measure_gradient
-from expunge.removal.state import scaled_rows, woodbury_rows
+from expunge.removal.changes import scaled_rows, woodbury_rows
 
 from .report import Section, Table, Target, number
 from .timing import progress
@@ -150,7 +150,7 @@ def half_the_noise(seed: int, n_draws: int, share: float = 0.5) -> Found:
 def rank_one_step(state: State, removed: Rows) -> Vector:
     """Return -P c_U, P the inverse downdated by the removed rows and nothing else."""
     assert state.inverse is not None
-    V = woodbury_rows(state.inverse, scaled_rows(state, removed))
+    V = woodbury_rows(state.inverse, scaled_rows(state, removed), sign=-1)
     assert V is not None
     c = state.smooth_gradient
     return -(state.inverse @ c + V.T @ (V @ c))

@@ -21,6 +21,7 @@ from expunge.exceptions import (
 )
 from expunge.promise.accountant import (
     Accountant,
+    Added,
     Event,
     Fitted,
     NoisyTuning,
@@ -43,6 +44,7 @@ FREE: tuple[Event, ...] = (
     Fitted(3),
     Removed(0),
     Removed(7),
+    Added(4),
     TunedRemovably(certified=True),
     TunedRemovably(certified=False),
 )
@@ -191,9 +193,19 @@ def test_noised_choice_and_release_cost_what_one_release_may() -> None:
 
 
 def test_requests_are_counted_from_the_fit() -> None:
-    accountant = compose(EACH, [Fitted(3), Removed(2), Removed(5)])
+    accountant = compose(EACH, [Fitted(3), Removed(2), Added(4), Removed(5), Added(1)])
     assert (accountant.n_parameters, accountant.n_subjects_removed) == (3, 7)
-    assert accountant.compose(Fitted(4)).n_subjects_removed == 0
+    assert accountant.n_subjects_added == 5
+    resized = accountant.resize(4)
+    assert (resized.n_parameters, resized.n_subjects_removed) == (4, 7)
+    assert resized.n_subjects_added == 5
+    fresh = accountant.compose(Fitted(4))
+    assert (fresh.n_subjects_removed, fresh.n_subjects_added) == (0, 0)
+
+
+def test_nobody_cannot_be_added() -> None:
+    with pytest.raises(InvalidInput, match="n_subjects=0"):
+        Added(0)
 
 
 def test_noise_decides_what_a_release_is() -> None:

@@ -22,6 +22,7 @@ from expunge.exceptions import Unsupported
 from expunge.linear_model.snapshots import private_model
 from expunge.preprocessing.balance import Balance
 from expunge.private_model.answers import retrain_answer
+from expunge.private_model.row_change import RowChange
 from expunge.registry import Registry
 from expunge.removal.summary import summarise
 
@@ -50,8 +51,10 @@ def test_weights_after_removal_are_those_of_counting_again() -> None:
     _, y, weight = problem(2)
     rows = Rows(np.ones((len(y), 1)), 2.0 * y - 1.0, weight / 3.0)
     gone = np.arange(0, len(y), 7)
-    after = Balance.of(rows, 2).without(rows.take(gone))
+    after = Balance.of(rows, 2).after(RowChange(removed=rows.take(gone)))
     assert after.totals == Balance.of(rows.without(gone), 2).totals
+    back = after.after(RowChange(added=rows.take(gone)))
+    assert back.totals == Balance.of(rows, 2).totals
     assert after.total == pytest.approx(float(np.delete(weight / 3.0, gone).sum()))
 
 

@@ -46,7 +46,7 @@ from expunge.promise.radius import (
     third_order_bound,
 )
 from expunge.removal import Draft, Mechanism, State, state_size
-from expunge.removal.state import woodbury_rows
+from expunge.removal.changes import woodbury_rows
 from tests.instances import labelled
 
 D, K = 5, 3
@@ -137,12 +137,12 @@ class TestMatrix:
         for n_rows in (1, 3):
             Z = 0.05 * rng.normal(size=(len(B.blocks), n_rows, D))
             square = Blocks.from_dense(Z.swapaxes(1, 2) @ Z, K).dense()
-            V = woodbury_rows(B.cholesky().inverse(), Z)
+            V = woodbury_rows(B.cholesky().inverse(), Z, sign=-1)
             assert V is not None
             found = B.cholesky().inverse().update(1.0, V).dense()
             np.testing.assert_allclose(found, np.linalg.inv(A - square), atol=1e-10)
         Z[-1] *= 1e3
-        assert woodbury_rows(B.cholesky().inverse(), Z) is None
+        assert woodbury_rows(B.cholesky().inverse(), Z, sign=-1) is None
 
     def test_diagonal_may_differ_between_outputs(
         self, rng: np.random.Generator, shared: bool

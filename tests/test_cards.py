@@ -143,6 +143,10 @@ def test_card_states_the_promise_in_one_sentence(model: Any) -> None:
     [
         ({"n_subjects_removed": 0}, "this release can tell it from one retrained from"),
         ({"n_subjects_removed": 1}, "without the 1 person who left."),
+        (
+            {"n_subjects_removed": 2, "n_subjects_added": 1},
+            "without the 2 people who left and with the 1 person who came.",
+        ),
         ({"releases": 12}, "nobody who sees all 12 releases can tell them from"),
         ({"status": "radius-only", "selection": "not covered"}, "a choice was made by"),
         ({"status": "radius-only"}, "Nothing is promised: the noise came from a seed"),

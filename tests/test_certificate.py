@@ -34,8 +34,9 @@ from tests.instances import LOSSES, PENALTIES
 # The fields that the design of certificates pins, and no other.
 PINNED = """
     status epsilon delta sigma tau radius_budget releases n_releases n_subjects_removed
-    n_parameters noise_grid row_norm selection mechanism objective noise_source
-    assumptions not_covered commitment version claim choice_sigma choice_share classes
+    n_subjects_added n_parameters noise_grid row_norm selection mechanism objective
+    noise_source assumptions not_covered commitment version claim choice_sigma
+    choice_share classes
 """.split()
 
 

@@ -83,6 +83,7 @@ CAUGHT: list[tuple[Certificate, dict[str, Any]]] = [
     (JOINT, {"n_releases": 13}),
     (JOINT, {"n_releases": 0}),
     (EACH, {"n_subjects_removed": -1}),
+    (EACH, {"n_subjects_added": -1}),
     (EACH, {"n_parameters": certificates.N_PARAMETERS + 1}),
     (EACH, {"n_parameters": 1}),
     (EACH, {"n_parameters": 10**20}),
@@ -133,6 +134,7 @@ CAUGHT: list[tuple[Certificate, dict[str, Any]]] = [
 # One change of each listed field that nothing in the certificate contradicts.
 UNCAUGHT: list[tuple[Certificate, dict[str, Any]]] = [
     (EACH, {"n_subjects_removed": 0}),
+    (EACH, {"n_subjects_added": 3}),
     (EACH, {"n_releases": 1}),
     (JOINT, {"n_releases": 12}),
     (EACH, {"tau": 0.5 * (EACH.tau or 0.0)}),

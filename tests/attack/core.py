@@ -2,9 +2,7 @@
 """Attack the core: objective, mechanisms and each kind of radius by itself."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from expunge import (
     L1,
@@ -40,6 +38,7 @@ from expunge.removal import Draft, State, measure_gradient
 from . import draws
 from .draws import Generator, Task
 from .judge import Checker
+from .losses import Array
 from .oracle import Aim, minimise
 
 OURS: dict[str, Callable[[Any], Any]] = {
@@ -83,47 +82,55 @@ def objective_of(aim: Aim) -> Objective:
 
 
 def attack(rng: Generator, checker: Checker) -> None:
-    """Fit a random problem, remove rows again and again, and check every radius."""
+    """Fit a random problem, let people leave and come, and check every radius."""
     task = draws.task(rng)
     mechanism = MECHANISMS[draws.pick(rng, *MECHANISMS)]
     enough = float(draws.pick(rng, "0", "1e-9", "1e-5", "1e-2", "10"))
-    sample = task.sample
+    sample, people = task.sample, draws.first_people(rng, task)
+    inside = task.rows_of(people)
+    if not sample.weight[inside].any():
+        return
     with checker.note_refusals() as refusal:
         objective = objective_of(task.aim)
         rows = objective.rows(sample.X, sample.y, sample.weight)
-        state = mechanism.init(learn(objective, rows))
+        state = mechanism.init(learn(objective, rows.take(inside)))
     if refusal:
         return
-    stay = np.ones(len(sample.y), dtype=bool)
-    for people in draws.requests(rng, task):
-        gone = task.rows_of(people) & stay
-        stay = stay & ~gone
-        if not sample.weight[stay].any():
+    case = Case(task, mechanism, enough, rows, sample.take(inside).total)
+    for leaving, coming in draws.changes(rng, task, people):
+        gone, come = task.rows_of(leaving), task.rows_of(coming)
+        inside = (inside & ~gone) | come
+        if not sample.weight[inside].any():
             return
-        setting = (task, mechanism, enough)
-        state = request(checker, setting, state, rows, (gone, stay))
+        state = request(checker, case, state, (gone, come, inside))
         if state is None:
             return
 
 
+class Case(NamedTuple):
+    """A problem, how it is answered, and its rows with the weight of the first fit."""
+
+    task: Task
+    mechanism: Any
+    enough: float
+    rows: Rows
+    first_weight: Any
+
+
 def request(
-    checker: Checker,
-    setting: tuple[Task, Any, float],
-    state: Any,
-    rows: Rows,
-    masks: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
+    checker: Checker, case: Case, state: Any, masks: tuple[Array, Array, Array]
 ) -> Any:
-    """Remove some rows and check the answer; return the new state, None if refused."""
-    (task, mechanism, enough), (gone, stay) = setting, masks
+    """Change rows and check the answer; return the new state, None if refused."""
+    (gone, come, inside), rows, mechanism = masks, case.rows, case.mechanism
     with checker.note_refusals() as refusal:
-        state = mechanism.update(state, rows.take(gone))
-        left = rows.take(stay)
-        state, draft = mechanism.step(state, left, enough=enough)
+        state = mechanism.update(state, rows.take(gone), added=rows.take(come))
+        left = rows.take(inside)
+        state, draft = mechanism.step(state, left, enough=case.enough)
         claims = list(radii(state, draft, left))
     if refusal:
         return None
-    sample = task.sample
-    truth = minimise(task.aim, sample.take(stay), sample.total, draft.theta)
+    sample, aim = case.task.sample.take(inside), case.task.aim
+    truth = minimise(aim, sample, case.first_weight, draft.theta)
     for what, claimed in claims:
         checker.check_radius(claimed, draft.theta, truth, what)
     return state

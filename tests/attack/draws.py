@@ -200,5 +200,45 @@ def _group(rng: Generator, drawn: Task, left: Sequence[str]) -> list[str]:
         score = score + (y != rng.choice(y))
     by_person = {p: float(np.min(score[drawn.owners == p])) for p in left}
     order = sorted(left, key=by_person.__getitem__)
-    most = len(left) - 1 if kind == "many" else max(1, len(left) // 3)
+    most = max(1, len(left) - 1 if kind == "many" else len(left) // 3)
     return order[: int(rng.integers(1, most + 1))]
+
+
+def first_people(rng: Generator, drawn: Task) -> list[str]:
+    """Return who is in the model from the start: all, or some; the others may come.
+
+    Sometimes those with the shortest rows, or hardly anybody.
+    """
+    kind = pick(rng, "all", "some", "short", "few", p=[0.4, 0.3, 0.2, 0.1])
+    people = list(drawn.people)
+    if kind == "all" or len(people) < 4:
+        return people
+    score = dict(zip(people, rng.random(len(people)), strict=True))
+    if kind == "short":
+        norms = np.linalg.norm(drawn.sample.X, axis=1)
+        score = {p: float(np.max(norms[drawn.owners == p])) for p in people}
+    share = rng.uniform(0.05, 0.2) if kind == "few" else rng.uniform(0.3, 0.95)
+    order = sorted(people, key=score.__getitem__)
+    return order[: max(2, int(share * len(people)))]
+
+
+def changes(
+    rng: Generator, drawn: Task, inside: Sequence[str], n: int = 5
+) -> Iterator[tuple[list[str], list[str]]]:
+    """Yield who leaves and who comes, in one request each.
+
+    As ``requests`` if everybody is inside at first, but people may come back.
+    """
+    here, away = list(inside), [p for p in drawn.people if p not in set(inside)]
+    for _ in range(n):
+        leaving: list[str] = []
+        coming: list[str] = []
+        kind = pick(rng, "leave", "come", "replace", p=[0.4, 0.3, 0.3])
+        if kind != "come" and len(here) >= 3:
+            leaving = _group(rng, drawn, here)
+        if kind != "leave" and away:
+            coming = _group(rng, drawn, away)
+        gone = set(leaving)
+        here = [p for p in here if p not in gone] + coming
+        away = [p for p in away if p not in set(coming)] + leaving
+        yield leaving, coming

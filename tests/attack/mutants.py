@@ -169,14 +169,14 @@ def scale_as_at_the_last_anchor() -> None:
 
 def count_rows_for_weight() -> None:
     """Subtract the number of rows where their weight should be subtracted."""
-    downdate = import_module("expunge.removal.state")
-    real = downdate.count_remaining
+    real = import_module("expunge.removal.changes").count_after
 
-    def count_remaining(state: Any, removed: Any) -> tuple[float, int]:
-        _, n_rows = real(state, removed)
-        return max(state.weight - len(removed), 1e-3), n_rows
+    def count_after(state: Any, change: Any) -> tuple[float, int]:
+        _, n_rows = real(state, change)
+        return max(state.weight + change.sign * len(change.rows), 1e-3), n_rows
 
-    put("removal.state", "count_remaining", count_remaining)
+    for place in ("removal.changes", "removal.mechanisms"):
+        put(place, "count_after", count_after)
 
 
 def choose_the_first() -> None:

@@ -34,6 +34,7 @@ SMALL_PRODUCT = 2048
 # Rows kept beside a triangle: folding them in then costs less than a product each. A
 # triangle of fewer columns is as quickly copied.
 MOST_RECENT, LARGE = 32, 256
+NO_FACTORS: Vector = np.zeros(0)
 NOT_IN_TRAINING_DATA = (
     "the Hessian of the remaining rows is not positive definite; were all removed "
     "rows really in the training data? If so, retrain, or set ridge > 0"
@@ -44,7 +45,8 @@ class Symmetric:
     """A symmetric matrix, by its lower triangle in Fortran order.
 
     Rows that an update brings are kept beside the triangle at first, so that a single
-    row neither copies nor rewrites the matrix: A + factor Z'Z, Z the recent rows. After
+    row neither copies nor rewrites the matrix: A + Z'FZ, Z the recent rows and F the
+    diagonal of their factors. After
     some dozens they are folded in, as they are when anybody asks for ``lower``. Files
     and pickles therefore never hold them. Folding replaces all parts at once: it can be
     interrupted, and another thread sees the one or the other. The triangle is shared
@@ -54,7 +56,7 @@ class Symmetric:
     __slots__ = ("_parts", "_shared")
 
     def __init__(self, lower: Matrix) -> None:
-        self._parts: tuple[Matrix, Matrix | None, float] = (lower, None, 0.0)
+        self._parts: tuple[Matrix, Matrix | None, Vector] = (lower, None, NO_FACTORS)
         self._shared = False
 
     def __repr__(self) -> str:
@@ -71,10 +73,10 @@ class Symmetric:
     @property
     def lower(self) -> Matrix:
         """The lower triangle, with recent rows folded in."""
-        base, recent, factor = self._parts
+        base, recent, factors = self._parts
         if recent is not None:
-            base = _add_rows(base, factor, Z=recent, spend=False)
-            self._parts = (base, None, 0.0)
+            base = _add_rows(base, factors, Z=recent, spend=False)
+            self._parts = (base, None, NO_FACTORS)
             self._shared = False
         return base
 
@@ -91,10 +93,10 @@ class Symmetric:
     @property
     def last_row(self) -> Vector:
         """The last row, without folding recent rows in."""
-        base, recent, factor = self._parts
+        base, recent, factors = self._parts
         row: Vector = base[-1].copy()
         if recent is not None:
-            row += factor * (recent[:, -1] @ recent)
+            row += (factors * recent[:, -1]) @ recent
         return row
 
     @property
@@ -137,14 +139,14 @@ class Symmetric:
 
     def __matmul__(self, other: Matrix) -> Matrix:
         """Return the product with a vector or with a matrix's columns."""
-        base, recent, factor = self._parts
+        base, recent, factors = self._parts
         product: Matrix
         if other.ndim == 1:
             product = blas.dsymv(1.0, base, other, lower=1)
         else:
             product = blas.dsymm(1.0, base, other, lower=1)
         if recent is not None:
-            product += recent.T @ (factor * (recent @ other))
+            product += recent.T @ ((recent @ other).T * factors).T
         return product
 
     def __truediv__(self, number: float) -> "Symmetric":
@@ -156,23 +158,17 @@ class Symmetric:
 
         With ``spend`` the result may take over the memory of self, which is lost.
         """
-        base, recent, earlier = self._parts
+        base, recent, factors = self._parts
         spend = spend and not self._shared
+        own = np.full(len(Z), factor)
         if recent is not None:
-            if earlier == factor:
-                Z = np.concatenate([recent, Z])
-            else:
-                base = self.lower
+            Z, own = np.concatenate([recent, Z]), np.concatenate([factors, own])
         if spend or len(Z) > most_recent(self.size):
-            return Symmetric(_add_rows(base, factor, Z=Z, spend=spend))
+            return Symmetric(_add_rows(base, own, Z=Z, spend=spend))
         updated = Symmetric(base)
-        updated._parts = (base, Z, factor)
+        updated._parts = (base, Z, own)
         self._shared = updated._shared = True
         return updated
-
-    def subtract(self, other: Matrix) -> "Symmetric":
-        """Return self - other, for a symmetric array."""
-        return Symmetric(np.asfortranarray(self.lower - np.tril(other)))
 
     def add_diagonal(self, diagonal: Vector) -> "Symmetric":
         """Return self + diag(diagonal)."""
@@ -245,14 +241,19 @@ def most_recent(size: int) -> int:
     return MOST_RECENT if size >= LARGE else 0
 
 
-def _add_rows(base: Matrix, factor: float, *, Z: Matrix, spend: bool) -> Matrix:
-    """Return the triangle plus factor Z'Z, in its memory if that is spent."""
-    updated: Matrix
-    if len(Z) == 1:
-        updated = blas.dsyr(factor, Z[0], a=base, lower=1, overwrite_a=int(spend))
-        return updated
-    # The transpose of a C-ordered Z is Fortran-ordered and not copied.
-    updated = blas.dsyrk(factor, Z.T, beta=1.0, c=base, lower=1, overwrite_c=int(spend))
+def _add_rows(base: Matrix, factors: Vector, *, Z: Matrix, spend: bool) -> Matrix:
+    """Return the triangle plus Z'FZ, in its memory if that is spent."""
+    updated: Matrix = base
+    for factor in dict.fromkeys(factors.tolist()):
+        rows = Z[factors == factor]
+        own = int(spend or updated is not base)
+        if len(rows) == 1:
+            updated = blas.dsyr(factor, rows[0], a=updated, lower=1, overwrite_a=own)
+        else:
+            # The transpose of a C-ordered array is Fortran-ordered and not copied.
+            updated = blas.dsyrk(
+                factor, rows.T, beta=1.0, c=updated, lower=1, overwrite_c=own
+            )
     return updated
 
 

@@ -356,7 +356,7 @@ def tilted_slopes(
     ``spreads`` maps rows x to X H^-1 X' for the Hessian H of sum w loss + quadratic, X
     a row's (k, d k) design. With C its curvature, w C X H^-1 X' is the row's leverage:
     (k, k), or a number for each output if they do not interact. Rows beyond the limit
-    contribute their plain slope.
+    contribute their plain slope. For rows that are added, ``spreads`` is negative.
     """
 
     def term(block: Rows) -> tuple[Vector, float]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the estimators share: fit, forget, release, and copies without secrets.
+"""What the estimators share: fit, forget, add, release, and copies without secrets.
 
 The model of a fitted estimator is one ``Snapshot``, replaced at once: an interrupt, an
 error or another thread finds the old model or the new one, never half of each.
@@ -20,9 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
-from sklearn.utils.validation import (
-    validate_data,
-)
+from sklearn.utils.validation import validate_data
 
 from ..core.arrays import Matrix, Vector, may_share_memory, write_lock
 from ..core.losses import Loss
@@ -44,16 +42,8 @@ from ..private_model.snapshot import (
     PublicModel,
     Snapshot,
     carry_over,
-    forget_people,
-    forget_positions,
-    forget_rows,
 )
-from ..private_model.subjects import (
-    is_row_name,
-    list_of_ids,
-    owners_of,
-    positions_of,
-)
+from ..private_model.subjects import is_row_name, owners_of
 from ..private_model.training_rows import RowDigests, TrainingRows
 from ..promise.budget import Budget
 from ..promise.card import ShowsPromise
@@ -63,7 +53,7 @@ from ..promise.scope import Scope
 from ..promise.verification import Record
 from ..removal import Mechanism, Newton
 from ..removal.choosing import AUTO, require_matrices
-from .checks import check_request, read_table
+from .checks import add_asked, read_table, remove_asked
 from .parameters import (
     MECHANISMS,
     Prepared,
@@ -202,19 +192,42 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
                 "say what to forget in one way: subjects=..., rows=..., or X=... with "
                 "y=..."
             )
+        asked = {"rows": rows, "X": X, "y": y, "sample_weight": sample_weight}
         # One step, no matter who leaves: more would tell how the answer was reached.
         bar = ProgressBar("forgetting", 1, shown=bool(self.verbose))
         with bar, write_lock(self):
-            private = private_model(self)
-            if subjects is not None:
-                after = forget_people(private, list_of_ids(subjects))
-            elif rows is not None:
-                after = forget_positions(private, positions_of(rows))
-            else:
-                removed = check_request(self, X, y, sample_weight=sample_weight)
-                after = forget_rows(private, removed)
-            if after is not private:
+            after = remove_asked(self, subjects=subjects, **asked)
+            if after is not self._snapshot.private:
                 self._release(after)
+            bar.count()
+        return self
+
+    def add(
+        self,
+        X: Any,
+        y: ArrayLike,
+        *,
+        subjects: Iterable[object] | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Add rows to the fitted model and make a new release. All or nothing.
+
+        A class or a category that the model does not have is refused.
+
+        Parameters
+        ----------
+        X, y
+            The new rows, as ``fit`` takes them.
+        subjects, sample_weight
+            Whose they are, and their weights, if the model was fitted with these. A
+            person may bring rows several times.
+        """
+        private_model(self)
+        bar = ProgressBar("adding", 1, shown=bool(self.verbose))
+        with bar, write_lock(self):
+            of_rows = {"subjects": subjects, "sample_weight": sample_weight}
+            self._snapshot = self._snapshot.release(add_asked(self, X, y, **of_rows))
+            private_model(self)
             bar.count()
         return self
 
@@ -257,8 +270,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
     def declare_tuned(self, search: object) -> Self:
         """State that a search on the data chose these parameters.
 
-        Removal does not undo that choice, and the certificate says so from now on. The
-        tuned estimators make choices that can be forgotten.
+        Removal does not undo that choice, and the certificate says so from now on.
         """
         with write_lock(self):
             private_model(self)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows as users hand them over: checked, and read into what a model keeps."""
+"""Requests as users make them: rows checked, and read into what a model keeps."""
 
 from dataclasses import replace
 from typing import Any
@@ -13,13 +13,112 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from ..core.arrays import Matrix
 from ..core.objective import Rows, check_weights
 from ..exceptions import InvalidInput
 from ..preprocessing.columns import UNKNOWN, Recipe, learn_columns, read_columns
 from ..preprocessing.sklearn_steps import describe
-from ..private_model.snapshot import PublicModel
+from ..private_model.model import PrivateModel
+from ..private_model.snapshot import (
+    PublicModel,
+    add_rows,
+    forget_people,
+    forget_positions,
+    forget_rows,
+    has_people,
+)
+from ..private_model.subjects import list_of_ids, owners_of, positions_of
 from .sklearn_parameters import weigh_as_fitted
 from .snapshots import private_model, snapshot_of
+
+
+def remove_asked(
+    estimator: Any,
+    *,
+    subjects: Any = None,
+    rows: Any = None,
+    X: Any = None,
+    y: Any = None,
+    sample_weight: ArrayLike | None = None,
+) -> PrivateModel:
+    """Return the private model without what one of these names; see ``forget``."""
+    private = private_model(estimator)
+    if subjects is not None:
+        return forget_people(private, list_of_ids(subjects))
+    if rows is not None:
+        return forget_positions(private, positions_of(rows))
+    removed = check_request(estimator, X, y, sample_weight=sample_weight)
+    return forget_rows(private, removed)
+
+
+def add_asked(
+    estimator: Any, X: Any, y: Any, *, subjects: Any, sample_weight: Any
+) -> PrivateModel:
+    """Return the private model with these rows too; see ``add``."""
+    private = private_model(estimator)
+    added = check_addition(estimator, X, y, sample_weight=sample_weight)
+    owners = check_owners(private, subjects, n_rows=len(added))
+    return add_rows(private, added, owners=owners)
+
+
+def check_owners(
+    private: PrivateModel, subjects: Any, *, n_rows: int
+) -> list[str] | None:
+    """Return the owners of rows to add; None in a model without people."""
+    if not has_people(private):
+        if subjects is not None:
+            raise InvalidInput(
+                "this model was fitted without subjects, so nobody in it has an id; "
+                "leave subjects out, or fit again with subjects for all rows; nothing "
+                "was added"
+            )
+        return None
+    if subjects is None:
+        raise InvalidInput(
+            "this model was fitted with subjects; say whose rows these are: add(X, y, "
+            "subjects=[...]); nothing was added"
+        )
+    return owners_of(subjects, n_rows)
+
+
+def check_addition(
+    estimator: Any, X: Any, y: Any, *, sample_weight: ArrayLike | None
+) -> Rows:
+    """Return rows to add as the model keeps them, checked like those of the fit."""
+    private, public = private_model(estimator), snapshot_of(estimator).public
+    if y is not None and not _num_samples(X):
+        raise InvalidInput("X has no rows; there is nothing to add")
+    if public.weighted and sample_weight is None:
+        raise InvalidInput(
+            "this model was fitted with weights; pass those of the new rows: "
+            "sample_weight=[...]; nothing was added"
+        )
+    if not public.weighted and sample_weight is not None:
+        raise InvalidInput(
+            "this model was fitted without weights; leave sample_weight out, or fit "
+            "again with weights for all rows; nothing was added"
+        )
+    if private.labels is not None and y is not None:
+        private.labels.require_known(np.asarray(y))
+    rows = check_request(estimator, X, y, sample_weight=sample_weight)
+    if private.keeps_raw_rows:
+        _require_categories(private, np.asarray(rows.X))
+    return rows
+
+
+def _require_categories(private: Any, raw: Matrix) -> None:
+    """Raise InvalidInput for a category that no row of the model has.
+
+    A fit to the new rows would have a feature more. Declared ones can always come.
+    """
+    for column, codes in zip(private.recipe.columns, raw.T, strict=True):
+        if column.kind == "category" and (codes == UNKNOWN).any():
+            raise InvalidInput(
+                f"column {column.source!r} holds a category, or a missing value, that "
+                "no row of the model has; fit again with the new rows, or fit with all "
+                "categories declared: OneHotEncoder(categories=[...]); nothing was "
+                "added"
+            )
 
 
 def check_request(
@@ -57,6 +156,8 @@ def _check_raw_request(
         for column in private.recipe.columns
     ]
     raw = read_columns(columns, X)
+    if private.labels is None:
+        private.objective.loss.labels(coded)  # as many targets as at the fit
     weight = check_weights(sample_weight, len(raw))
     public = snapshot_of(estimator).public
     return Rows(raw, coded, weigh_as_fitted(public, y, weight=weight))

@@ -24,6 +24,7 @@ from sklearn.preprocessing import LabelBinarizer
 from sklearn.svm import LinearSVC
 
 from ..core.arrays import Index, Matrix, Vector, write_lock
+from ..core.objective import Rows
 from ..files import CorruptFiles, export, read_snapshot
 from ..files.export import SHIP_AGAIN
 from ..files.onnx_graph import LOG_ODDS
@@ -31,6 +32,7 @@ from ..private_model.snapshot import PublicModel, Snapshot, require_weights
 from ..private_model.subjects import owners_of
 from ..promise.scope import Scope
 from .base import Forgetful, fit_prepared, require_known
+from .checks import check_addition
 from .parameters import Prepared
 from .snapshots import public_model, snapshot_of
 
@@ -105,6 +107,17 @@ def estimator_of(snapshot: Snapshot) -> Any:
         model.random_state = private.seed
     model._snapshot = snapshot
     return model
+
+
+def read_rows(
+    snapshot: Snapshot, X: Any, y: Any, *, sample_weight: ArrayLike | None = None
+) -> Rows:
+    """Return rows to add as the private model of a snapshot keeps them.
+
+    Labels and features are coded as those of its own rows. Raises InvalidInput, as
+    ``add`` of an estimator does, for what a model like this cannot take in.
+    """
+    return check_addition(estimator_of(snapshot), X, y, sample_weight=sample_weight)
 
 
 def prepare(

@@ -5,11 +5,12 @@ scikit-learn's class_weight="balanced" weighs every row of class c by
 
     w_c = n / (k n_c),    n the weight of all rows, n_c that of the class, k classes.
 
-All of them change when one row leaves. The loss of the remaining rows is sum_c w_c L_c
+All of them change when one row leaves or comes. The loss of the rows is sum_c w_c L_c
 with L_c the sum over class c alone, so sums kept for each class give, by k numbers, the
 gradient, the Hessian and the moment under the present weights (docs/paper.md,
-"Preprocessing"). The total weight stays n. The class that shrinks gains weight: what
-bounds rounding grows by the largest of these gains.
+"Preprocessing"). The total weight stays n. The class that shrinks gains weight, and so
+does every other class when one grows: what bounds rounding grows by the largest of
+these gains.
 
 The n_c are exact sums, so that the weights are those that counting the remaining rows
 gives, to the last bit.
@@ -25,8 +26,10 @@ from ..core.blocks import weighted_sum
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..exceptions import UnknownRows
+from ..private_model.row_change import RowChange
 from ..removal import State
-from ..removal.state import drop_gradient, drop_matrices, initial_state, keep_sums
+from ..removal.changes import SignedRows, change_gradient, change_matrices
+from ..removal.state import initial_state, keep_sums
 from ..removal.summary import Scales, summarise
 from .exact_sums import STRANGERS, UNIT, exact_sums
 
@@ -44,13 +47,16 @@ class Balance(Private):
         codes = codes_of(rows.y)
         return cls(tuple(exact_sums([rows.weight], codes, n_bins=n_classes)))
 
-    def without(self, removed: Rows) -> "Balance":
-        """Return the weights without these rows."""
-        gone = Balance.of(removed, len(self.totals)).totals
-        left = tuple(a - b for a, b in zip(self.totals, gone, strict=True))
-        if min(left) < 0:
+    def after(self, change: RowChange) -> "Balance":
+        """Return the weights after a request."""
+        totals = np.array(self.totals, dtype=object)
+        for rows, sign in ((change.added, 1), (change.removed, -1)):
+            if rows is not None and len(rows):
+                own = Balance.of(rows, len(totals)).totals
+                totals = totals + sign * np.array(own, dtype=object)
+        if min(totals) < 0:
             raise UnknownRows(STRANGERS)
-        return Balance(left)
+        return Balance(tuple(totals.tolist()))
 
     @property
     def total(self) -> float:
@@ -108,20 +114,22 @@ def summarise_classes(
     return tuple(parts)
 
 
-def drop_from_classes(parts: Sequence[State], removed: Rows) -> tuple[State, ...]:
-    """Return the sums of each class without these rows."""
-    codes = codes_of(removed.y)
-    left = list(parts)
+def change_classes(parts: Sequence[State], change: SignedRows) -> tuple[State, ...]:
+    """Return the sums of each class after rows leave or come."""
+    codes = codes_of(change.rows.y)
+    after = list(parts)
     for code in np.unique(codes).tolist():
-        own = removed.take(codes == code)
-        part = _with_room(left[code], own)
-        left[code] = drop_matrices(drop_gradient(part, own), own, spend=False)
-    return tuple(left)
+        own = replace(change, rows=change.rows.take(codes == code))
+        part = change_gradient(_with_room(after[code], own), own)
+        after[code] = change_matrices(part, own, spend=False)
+    return tuple(after)
 
 
-def _with_room(part: State, removed: Rows) -> State:
+def _with_room(part: State, change: SignedRows) -> State:
     """Return a class with a row to spare: whether one is left is decided elsewhere."""
-    if part.n_rows > len(removed) and part.weight > removed.total_weight:
+    removed = change.rows
+    enough = part.n_rows > len(removed) and part.weight > removed.total_weight
+    if change.sign > 0 or enough:
         return part
     return part.replace(
         n_rows=part.n_rows + len(removed) + 1,
@@ -137,9 +145,19 @@ class ClassSums(Private):
     parts: tuple[State, ...]
     then: Balance
 
-    def without(self, removed: Rows) -> "ClassSums":
-        """Return the sums without these rows, given with their own weights alone."""
-        return replace(self, parts=drop_from_classes(self.parts, removed))
+    def follows(self, now: Balance) -> bool:
+        """Whether every class that has weight now had some at the anchor."""
+        pairs = zip(self.then.totals, now.totals, strict=True)
+        return all(then or not own for then, own in pairs)
+
+    def after(self, change: RowChange) -> "ClassSums":
+        """Return the sums after a request, its rows with their own weights alone."""
+        parts = self.parts
+        if change.added is not None and len(change.added):
+            parts = change_classes(parts, SignedRows(change.added, 1))
+        if change.removed is not None and len(change.removed):
+            parts = change_classes(parts, SignedRows(change.removed, -1))
+        return replace(self, parts=parts)
 
     def combine(self, state: State, now: Balance) -> State:
         """Return a state under the present weights of the classes.
@@ -191,4 +209,5 @@ def _stretch(scales: Scales, gain: float) -> Scales:
         square_norm=gain * scales.square_norm,
         hessian=gain * scales.hessian,
         moment=gain * scales.moment,
+        weight=gain * scales.weight,
     )

@@ -6,9 +6,9 @@ Every double is an integer times 2^-UNIT, every product of k of them an integer 
 
     S_p = sum_i w_i x_i^p ,   p = 0, 1, 2 .
 
-Such sums do not depend on the order of rows, and subtracting rows gives exactly the
-integers that summing the remaining rows gives. Running means do neither: they round at
-every step, and the rounding error that a removal leaves behind depends on the row.
+Such sums do not depend on the order of rows, and subtracting or adding rows gives
+exactly the integers that summing the rows after it gives. Running means do neither:
+they round at every step, and what rounding leaves behind depends on the row.
 
 Most of the work is vectorised: mantissas are cut into limbs whose products fit 64
 bits, and entries of equal exponent are added in 64 bits before Python's integers
@@ -78,6 +78,14 @@ class ColumnSums(Private):
             for p in range(1, highest + 1):
                 powers[p] += present.sums(p)
         return cls(total, tuple(tuple(sums) for sums in powers))
+
+    def add(self, come: "ColumnSums") -> "ColumnSums":
+        """Return the sums with these rows too."""
+        powers = tuple(
+            tuple(a + b for a, b in zip(mine, theirs, strict=True))
+            for mine, theirs in zip(self.powers, come.powers, strict=True)
+        )
+        return ColumnSums(self.total + come.total, powers)
 
     def subtract(self, gone: "ColumnSums") -> "ColumnSums":
         """Return the sums without these rows.

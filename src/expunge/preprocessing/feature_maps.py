@@ -26,6 +26,7 @@ import numpy as np
 
 from ..core.arrays import Index, Matrix, Private, Vector
 from ..core.feature_map import FeatureMap
+from ..core.objective import Rows
 from ..core.packing import stored
 from .columns import Recipe
 from .description import learns_extremes
@@ -98,6 +99,16 @@ class Reference(Private):
             for name, values in self.exact.items()
         )
 
+    def knows_gaps(self, raw: Matrix) -> bool:
+        """Whether each value that is missing in these rows has a flag among the sums.
+
+        Without one, what fills it now would not follow from what filled it then.
+        """
+        layout = self.features.layout
+        flagged = {*self.gaps, *layout.columns[layout.indicators].tolist()}
+        numbers = set(layout.columns[layout.numbers].tolist()) - flagged
+        return not np.isnan(raw[:, sorted(numbers)]).any()
+
     @property
     def plain(self) -> bool:
         """Whether the sums are over the model's own rows."""
@@ -113,6 +124,10 @@ class Reference(Private):
         flags = np.isnan(raw[:, list(self.gaps)]).astype(np.float64)
         ones = np.ones((len(raw), 1))
         return np.hstack([self.features.encode(raw), flags, ones])
+
+    def encode_rows(self, rows: Rows) -> Rows:
+        """Return raw rows as the rows e."""
+        return replace(rows, X=self.encode(np.asarray(rows.X)))
 
     def extend(self, theta: Matrix) -> Matrix:
         """Return parameters of the model, (features, outputs), as those of e."""

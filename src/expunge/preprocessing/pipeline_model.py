@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """PipelineModel: a private model whose preprocessing forgets with it.
 
-Its training rows are raw rows. A request subtracts them from exact statistics, so that
-what is learned is to the last bit what the remaining rows give; then from sums over the
-features as they were at the anchor, of which the present features are a linear map
-(``feature_maps``). The answer, its radius and its release are about the present
-features: those of fitting the whole pipeline again. Rows are read only where the answer
-does not fit the budget, or the features do not follow from those at the anchor.
+Its training rows are raw rows. A request changes exact statistics by what leaves and
+what comes, so that what is learned is to the last bit what the rows after it give; then
+sums over the features as they were at the anchor, of which the present features are a
+linear map (``feature_maps``). The answer, its radius and its release are about the
+present features: those of fitting the whole pipeline again. Rows are read only where
+the answer does not fit the budget, or the features do not follow from those at the
+anchor.
 """
 
 from collections.abc import Callable
@@ -32,15 +33,14 @@ from ..private_model.answers import (
     improve_answer,
     retrain_answer,
 )
-from ..private_model.labels import has_fewer_classes
+from ..private_model.labels import has_fewer_classes, recode_change
 from ..private_model.model import (
-    NO_ROWS,
     PrivateModel,
-    Remaining,
     count_request,
     resize_account,
     with_fewer_classes,
 )
+from ..private_model.row_change import NO_ROWS, Remaining, RowChange
 from ..promise.budget import Budget
 from ..removal import Mechanism, State
 from ..removal.lift import lift_state
@@ -84,36 +84,33 @@ class PipelineModel(PrivateModel):
 
     keeps_raw_rows: ClassVar[bool] = True
 
-    def forget(
+    def change(
         self,
-        removed: Rows,
+        change: RowChange,
         *,
-        gone: Index | None = None,
         remaining: Remaining | None = None,
-        n_subjects: int = 1,
         spend: bool = False,
     ) -> Self:
-        """Return the model without these raw rows, its preprocessing included."""
-        if not len(removed):
+        """Return the model after a request of raw rows, its preprocessing included."""
+        if not (change.n_removed or change.n_added):
             return self
         clock = perf_counter()
-        labels = self._labels_without(removed, gone)
+        labels = self._labels_after(change)
         if has_fewer_classes(labels, self.labels):
             fewer = with_fewer_classes(replace(self, labels=labels))
-            left = fewer._find_raw(gone, remaining)
+            left = fewer._find_raw(change, remaining)
             assert left is not None
-            return fewer.refit(fewer.objective, left(), n_subjects=n_subjects)
-        after = count_request(
-            self._learn_without(removed), len(removed), n_subjects=n_subjects
-        )
+            return fewer.refit(fewer.objective, left(), change=change)
+        seen = recode_change(change, self.labels, loss=self.objective.loss)
+        after = count_request(self._learn_after(seen), change)
         after = replace_fields(after, labels=labels)
-        raw = after._find_raw(gone, remaining)
-        found = self._remove(after, removed, at_hand=raw is not None, spend=spend)
+        raw = after._find_raw(change, remaining)
+        found = self._update(after, seen, at_hand=raw is not None, spend=spend)
         if found is None:
             if raw is None:
                 raise CannotRemove(
-                    "without these rows a column changes so much that the remaining "
-                    "rows must be read again, and they are not kept; fit with "
+                    "these rows change a column so much that all rows must be read "
+                    "again, and they are not kept; nothing was changed; fit with "
                     "keep_data=True, or declare categories"
                 )
             return after._retrain(raw())._since(clock)
@@ -134,16 +131,15 @@ class PipelineModel(PrivateModel):
         objective: Objective,
         remaining: Rows,
         *,
-        n_subjects: int,
+        change: RowChange,
         start: Vector | None = None,
     ) -> Self:
         """Return the model of a full fit to the raw rows that remain."""
         del start  # the features may be others
         clock = perf_counter()
-        n_removed = self.n_samples - self.n_removed - len(remaining)
         recipe, statistics, features = learn(self.recipe, remaining)
         model = replace(
-            count_request(self, n_removed, n_subjects=n_subjects),
+            count_request(self, change),
             agreement=replace(self.agreement, objective=objective),
             recipe=recipe,
             statistics=statistics,
@@ -199,48 +195,48 @@ class PipelineModel(PrivateModel):
             raw = self.balance.weigh(raw)
         return self.objective.rows(encoded, raw.y, raw.weight)
 
-    def _learn_without(self, removed: Rows) -> Self:
-        """Return the model with its preprocessing learned without these rows."""
-        statistics = self.statistics.without(np.asarray(removed.X))
+    def _learn_after(self, change: RowChange) -> Self:
+        """Return the model with its preprocessing learned from the rows after it."""
+        statistics = self.statistics
+        if change.added is not None and len(change.added):
+            statistics = statistics.including(np.asarray(change.added.X))
+        if change.removed is not None and len(change.removed):
+            statistics = statistics.without(np.asarray(change.removed.X))
         recipe = drop_categories(self.recipe, statistics)
         if recipe is self.recipe:
             features = learn_again(recipe, statistics, before=self.features)
         else:
             features = learn_features(recipe, statistics)
         self.objective.require_columns(len(features) + self.objective.intercept)
-        balance = self.balance
-        if balance is not None:
-            balance = balance.without(self._with_current_labels(removed))
         return replace_fields(
             self,
             recipe=recipe,
             statistics=statistics,
             features=features,
-            balance=balance,
+            balance=None if self.balance is None else self.balance.after(change),
         )
 
-    def _remove(
-        self, after: Self, removed: Rows, *, at_hand: bool, spend: bool
+    def _update(
+        self, after: Self, change: RowChange, *, at_hand: bool, spend: bool
     ) -> tuple[State, ClassSums | None, Answer] | None:
-        """Return the sums without these rows, and the mechanism's answer.
+        """Return the sums after a request, and the mechanism's answer.
 
         None if only the rows can tell.
         """
-        mechanism = self.agreement.mechanism
-        if not _follows_features(mechanism):
+        mechanism, sums = self.agreement.mechanism, self.class_sums
+        if not (_follows_features(mechanism) and self._follow_sums(after, change)):
             return None
-        if self.reference.holds_departed(after.statistics):
-            return None
-        e = self.reference.encode(np.asarray(removed.X))
-        rows, sums = replace(self._with_current_labels(removed), X=e), self.class_sums
-        weighed = rows if sums is None else sums.then.weigh(rows)
+        rows = _replace_rows(change, self.reference.encode_rows)
+        weighed = rows if sums is None else _replace_rows(rows, sums.then.weigh)
         try:
             with threads_for(self.answer.state.block_size):
-                base = mechanism.update(self.answer.state, weighed, spend=spend)
+                base = mechanism.update(
+                    self.answer.state, weighed.removed, added=weighed.added, spend=spend
+                )
                 present = base
                 if sums is not None:
                     assert after.balance is not None
-                    sums = sums.without(rows)
+                    sums = sums.after(rows)
                     present = sums.combine(base, after.balance)
                 state = after._lift(present)
                 if state is None:
@@ -251,6 +247,15 @@ class PipelineModel(PrivateModel):
             if spend or not at_hand:
                 raise
             return None
+
+    def _follow_sums(self, after: Self, change: RowChange) -> bool:
+        """Whether the sums at the anchor can take in what a request changes."""
+        if self.reference.holds_departed(after.statistics):
+            return False
+        sums, added = self.class_sums, change.added
+        if sums is not None and after.balance and not sums.follows(after.balance):
+            return False
+        return added is None or self.reference.knows_gaps(np.asarray(added.X))
 
     def _lift(self, base: State) -> State | None:
         """Return the state of the present features, if they follow from the sums."""
@@ -264,17 +269,19 @@ class PipelineModel(PrivateModel):
         )
         return None if found is None else lift_state(base, found)
 
-    def _find_raw(self, gone: Index | None, remaining: Remaining | None) -> Raw | None:
-        """Return how to get the remaining raw rows; None if nobody keeps them."""
+    def _find_raw(self, change: RowChange, remaining: Remaining | None) -> Raw | None:
+        """Return how to get the raw rows after a request; None if nobody keeps them."""
         if remaining is not None:
             return lambda: self._with_current_labels(self._fetch(remaining))
-        if gone is None or (self.training_rows or self.fetch) is None:
+        places = change.places
+        if places is None or not self._has_rows(change):
             return None
 
         def raw() -> Rows:
-            rows = self.raw_rows(gone)
+            rows = self.raw_rows(places)
             assert rows is not None
-            return rows
+            seen = recode_change(change, self.labels, loss=self.objective.loss)
+            return seen.append_to(rows)
 
         return raw
 
@@ -317,6 +324,15 @@ class PipelineModel(PrivateModel):
         return replace_fields(
             model, answer=answer, reference=reference, class_sums=sums
         )
+
+
+def _replace_rows(change: RowChange, encode: Callable[[Rows], Rows]) -> RowChange:
+    """Return a request with its rows encoded."""
+    removed, added = (
+        None if rows is None else encode(rows)
+        for rows in (change.removed, change.added)
+    )
+    return replace(change, removed=removed, added=added)
 
 
 def require_pipeline(recipe: Recipe, budget: Budget | None, *, keep_data: bool) -> None:

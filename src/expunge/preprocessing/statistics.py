@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statistics: what preprocessing learns from, kept so that rows can be taken out.
+"""Statistics: what preprocessing learns from, kept so that rows can leave and come.
 
-Sums are exact integers, so that a removal gives to the last bit what counting the
-remaining rows gives. Extremes, medians and the most frequent number are no function of
+Sums are exact integers, so that a request gives to the last bit what counting the rows
+after it gives. Extremes, medians and the most frequent number are no function of
 sums: for the columns that need one, the observed values are kept, sorted, without their
 owners. Categories are counted.
 
@@ -63,6 +63,22 @@ class Statistics(Private):
         """Return the number of rows with these codes, in units of 2^-UNIT."""
         counts = self.counts[str(column)]
         return int(sum(counts[code] for code in codes)) << UNIT
+
+    def including(self, raw: Matrix) -> "Statistics":
+        """Return the statistics with these rows too, of categories that are known."""
+        come = self._count_like(raw)
+        return replace(
+            self,
+            n_rows=self.n_rows + len(raw),
+            sums=self.sums.add(come.sums),
+            ordered={
+                name: _insert(values, come.ordered[name])
+                for name, values in self.ordered.items()
+            },
+            counts={
+                name: self.counts[name] + come.counts[name] for name in self.counts
+            },
+        )
 
     def without(self, raw: Matrix) -> "Statistics":
         """Return the statistics without these rows.
@@ -148,6 +164,11 @@ def _codes(column: Vector, size: int) -> Index:
 def _sort(column: Vector) -> Vector:
     """Return the observed values in order."""
     return np.sort(column[~np.isnan(column)])
+
+
+def _insert(values: Vector, come: Vector) -> Vector:
+    """Return sorted values with these sorted ones among them."""
+    return np.insert(values, np.searchsorted(values, come), come)
 
 
 def _delete(values: Vector, gone: Vector) -> Vector:

@@ -7,7 +7,7 @@ from retraining. These functions lead from one answer to the next:
 
     fit_answer       solve on all rows, certified to be within tau of the minimiser
     retrain_answer   the same on the remaining rows
-    remove_rows      the mechanism's own answer to a removal
+    change_rows      the mechanism's own answer to rows that leave or come
     improve_answer   measure it on the remaining rows, then polish, then retrain, until
                      its radius is within what the budget leaves for removals
     anchor_answer    one more step, with all sums rebuilt from the remaining rows
@@ -52,6 +52,7 @@ from ..removal.state import initial_state, keep_sums
 from ..removal.summary import summarise, summarise_measured
 from ..wide.measurement import measure
 from ..wide.solver import minimise_wide, solve
+from .row_change import RowChange
 
 POLISHING_STEPS = 3
 WIDE_STEPS = 6
@@ -191,11 +192,11 @@ def retrain_answer(agreement: Agreement, rows: Rows, *, start: Vector | None) ->
     return _require_within_tau(answer, agreement.budget)
 
 
-def remove_rows(
+def change_rows(
     agreement: Agreement,
     before: Answer,
     *,
-    removed: Rows,
+    change: RowChange,
     remaining: Callable[[], Rows] | None,
     spend: bool,
 ) -> Answer:
@@ -204,24 +205,26 @@ def remove_rows(
     Parameters
     ----------
     agreement, before
-        What was fixed at the fit, and the answer before the removal.
-    removed
-        The rows to remove.
+        What was fixed at the fit, and the answer before the request.
+    change
+        The rows that leave and those that come, as the model sees them.
     remaining
-        Returns all other rows, for a mechanism that needs them.
+        Returns all rows after the request, for a mechanism that needs them.
     spend
         Overwrite the old state instead of copying it.
     """
     mechanism, size = agreement.mechanism, before.state.block_size
     if is_matrix_free(mechanism):
-        state = mechanism.update(before.state, removed)
+        state = mechanism.update(before.state, change.removed, added=change.added)
         return answer_wide(agreement, state, remaining=remaining)
     rows = None
     if mechanism.needs_rows and remaining is not None:
         rows = remaining()
     # Passes over rows may use every core.
     with nullcontext() if mechanism.needs_rows else threads_for(size):
-        state = mechanism.update(before.state, removed, spend=spend)
+        state = mechanism.update(
+            before.state, change.removed, added=change.added, spend=spend
+        )
         return answer_removal(agreement, state, rows=rows)
 
 

@@ -11,6 +11,9 @@ learnt     a class without rows is dropped. The model is fitted to the remaining
            with fewer classes, as retraining would. Without the remaining rows, or with
            one class left, the request is refused.
 
+A row to be added must be of a class that the model has: a fit to the new rows would
+have another class, and another number of parameters.
+
 Rows keep the codes that their labels had at the fit; ``recode`` translates them once
 classes have been dropped.
 """
@@ -29,6 +32,7 @@ from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..exceptions import EmptyClass, InvalidInput
 from ..promise.scope import Classes
+from .row_change import RowChange
 
 
 @stored
@@ -69,6 +73,17 @@ class Labels(Private):
         """Return the position of each label among the classes."""
         return _positions(self.classes, y)
 
+    def require_known(self, y: Any) -> None:
+        """Raise InvalidInput if a row to be added is of a class of its own."""
+        try:
+            self.positions(y)
+        except InvalidInput as error:
+            raise InvalidInput(
+                f"{error}; a row to add must be of a class that the model has: fit "
+                "again with the new class, or fit with all classes declared "
+                "(classes=...); nothing was added"
+            ) from None
+
     def encode(self, y: Any) -> Vector:
         """Return labels as the codes that rows keep."""
         codes = self.codes[self.positions(y)].astype(np.float64)
@@ -89,19 +104,19 @@ class Labels(Private):
         positions = lookup[codes]
         return 2.0 * positions - 1.0 if signed else positions
 
-    def after(self, removed: Rows, objective: Objective, *, kept: bool) -> "Labels":
-        """Return the labels without these rows, or refuse the request.
+    def after(self, change: RowChange, objective: Objective, *, kept: bool) -> "Labels":
+        """Return the labels after a request, or refuse it.
 
         Parameters
         ----------
-        removed
-            The rows to remove, as they are kept.
+        change
+            Rows that leave and rows that come, as they are kept.
         objective
             What the model minimises.
         kept
             Whether the remaining rows are available.
         """
-        left = self._minus(removed)
+        left = self._count(change.added, 1)._count(change.removed, -1)
         if not self.declared and not left.n_rows.all():
             left = left._drop_empty()
             if len(left.classes) > 1 and not kept:
@@ -148,15 +163,22 @@ class Labels(Private):
                 "--penalize-intercept)"
             )
 
-    def _minus(self, removed: Rows) -> "Labels":
-        """Return the labels with these rows subtracted from the counts."""
-        codes, size = _codes(removed.y), int(self.codes[-1]) + 1
-        gone = np.bincount(codes, minlength=size)
-        weighted = np.bincount(codes[removed.weight > 0.0], minlength=size)
+    def _count(self, rows: Rows | None, sign: int) -> "Labels":
+        """Return the labels with these rows counted in, or off."""
+        if rows is None or not len(rows):
+            return self
+        codes, size = _codes(rows.y), int(self.codes[-1]) + 1
+        counts = np.bincount(codes, minlength=size)
+        if sign > 0 and counts.sum() != counts[self.codes].sum():
+            raise InvalidInput(
+                "a row to add is of a class that the model has dropped, or never had; "
+                "fit again; nothing was added"
+            )
+        weighted = np.bincount(codes[rows.weight > 0.0], minlength=size)
         return replace_fields(
             self,
-            n_rows=self.n_rows - gone[self.codes],
-            n_weighted=self.n_weighted - weighted[self.codes],
+            n_rows=self.n_rows + sign * counts[self.codes],
+            n_weighted=self.n_weighted + sign * weighted[self.codes],
         )
 
     def _drop_empty(self) -> "Labels":
@@ -202,6 +224,17 @@ def learn_labels(
         n_weighted=np.bincount(weighted, minlength=k),
         pair=pair,
     )
+
+
+def recode_change(change: RowChange, labels: Labels | None, *, loss: Loss) -> RowChange:
+    """Return a request with its labels coded for the present classes and their loss."""
+    if labels is None:
+        return change
+    removed, added = (
+        None if rows is None else replace(rows, y=labels.recode(rows.y, loss))
+        for rows in (change.removed, change.added)
+    )
+    return replace(change, removed=removed, added=added)
 
 
 def has_fewer_classes(labels: Labels | None, before: Labels | None) -> bool:

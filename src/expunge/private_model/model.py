@@ -5,7 +5,8 @@ Its methods are the life of a model. Each returns a new value, so a request that
 changes nothing, and noise is added in one place only:
 
     fit        solve, and certify that the solver's error is within tau, or fail
-    forget     subtract the rows, and make the answer fit the budget
+    change     subtract rows and add others (``forget``, ``add``: one of the two), and
+               make the answer fit the budget
     refit      solve again on the remaining rows, where an update is not possible
     reanchor   rebuild the sums from the remaining rows
     release    radius + tau <= radius budget? then round, add noise, certify
@@ -15,7 +16,7 @@ refuses it. People can see that refusal, and it promises nothing.
 
 Tuned models and models with preprocessing are other implementations. Training rows and
 digests are too large to copy for each request: ``pending`` notes what a request takes
-out of them, and ``apply_pending`` does it once the new model counts.
+out of them and puts in, and ``apply_pending`` does it once the new model counts.
 """
 
 import os
@@ -25,13 +26,11 @@ from functools import cache, partial
 from time import perf_counter
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
-import numpy as np
-
 from ..core.arrays import Index, Private, Vector, replace_fields
 from ..core.objective import Objective, Rows
 from ..core.packing import NOT_STORED, stored
 from ..exceptions import CapacityExceeded, InvalidInput, ScheduleExhausted
-from ..promise.accountant import Accountant, Fitted, Removed, TunedOnData, release_event
+from ..promise.accountant import Accountant, Fitted, TunedOnData, release_event
 from ..promise.budget import Budget
 from ..promise.certificate import certify
 from ..promise.noise import (
@@ -55,24 +54,23 @@ from .answers import (
     Agreement,
     Answer,
     anchor_answer,
+    change_rows,
     fit_answer,
     improve_answer,
-    remove_rows,
     retrain_answer,
 )
-from .labels import Labels, has_fewer_classes
-from .training_rows import PendingErasure, RowDigests, TrainingRows
+from .labels import Labels, has_fewer_classes, recode_change
+from .row_change import NO_ROWS, ChangesRows, Remaining, RowChange
+from .training_rows import PendingChange, RowDigests, TrainingRows
 
-Remaining: TypeAlias = Rows | Callable[[], Rows]
 Fetch: TypeAlias = Callable[[Index], Rows]
-"""Takes the positions of rows to remove, and returns all the others."""
+"""Takes the places of rows to remove, and returns all the others."""
 AnyModel = TypeVar("AnyModel", bound="PrivateModel")
-NO_ROWS: Index = np.array([], dtype=np.intp)
 
 
 @stored
 @dataclass(frozen=True, slots=True, repr=False, eq=False, kw_only=True)
-class PrivateModel(Private):
+class PrivateModel(ChangesRows, Private):
     """A fitted model with its rows, its noise and its account. Private.
 
     Attributes
@@ -82,7 +80,7 @@ class PrivateModel(Private):
     seconds
         How long the last request took.
     n_samples, n_removed
-        Rows at the first fit, and rows removed since.
+        Rows at the first fit and added since, and rows removed since.
     accountant, certified
         The account of events so far, and as it was at the last release.
     scope
@@ -97,7 +95,7 @@ class PrivateModel(Private):
         The rows with their owners, if they are kept here; digests of the rows; how to
         get the remaining rows if they are kept elsewhere.
     pending
-        What is still to be taken out of rows and digests.
+        What is still to be taken out of rows and digests, and put in.
     released
         The release of exactly this state, once there is one.
     process
@@ -119,7 +117,7 @@ class PrivateModel(Private):
     training_rows: TrainingRows | None = field(default=None, metadata=NOT_STORED)
     digests: RowDigests | None = field(default=None, metadata=NOT_STORED)
     fetch: Fetch | None = field(default=None, metadata=NOT_STORED)
-    pending: PendingErasure | None = field(default=None, metadata=NOT_STORED)
+    pending: PendingChange | None = field(default=None, metadata=NOT_STORED)
     released: tuple[Release, Record] | None = field(default=None, metadata=NOT_STORED)
     process: int = field(default_factory=os.getpid, metadata=NOT_STORED)
 
@@ -175,52 +173,44 @@ class PrivateModel(Private):
         """What is promised; None promises nothing."""
         return self.agreement.budget
 
-    def forget(
+    def change(
         self,
-        removed: Rows,
+        change: RowChange,
         *,
-        gone: Index | None = None,
         remaining: Remaining | None = None,
-        n_subjects: int = 1,
         spend: bool = False,
     ) -> Self:
-        """Return the model without these rows, its answer made to fit the budget.
-
-        Rows and digests are left alone: see ``pending``.
+        """Return the model after a request; see ``pending`` for rows and digests.
 
         Parameters
         ----------
-        removed
-            The rows to remove, as they are kept.
-        gone
-            Their positions among the rows that the model keeps or can fetch.
+        change
+            The rows that leave and those that come, as they are kept.
         remaining
-            All other rows, or a function that returns them, if the caller keeps them.
-            With the remaining rows the answer always fits.
-        n_subjects
-            How many people the rows belong to.
+            All rows after the request, or a function that returns them, if the caller
+            keeps them. With them the answer always fits.
         spend
             Overwrite the old state instead of copying it; the old model is lost, even
             if this raises.
         """
-        if not len(removed):
+        if not (change.n_removed or change.n_added):
             return self
-        labels = self._labels_without(removed, gone)
+        change.require_lengths(self.agreement.row_norm)
+        labels = self._labels_after(change)
         if has_fewer_classes(labels, self.labels):
-            assert gone is not None
             fewer = with_fewer_classes(replace(self, labels=labels))
-            left = require_rows(fewer, gone)
-            return fewer.refit(fewer.objective, left, n_subjects=n_subjects)
-        if remaining is None and gone is not None:
-            remaining = partial(require_rows, self, gone)
+            left = require_rows_after(fewer, change)
+            return fewer.refit(fewer.objective, left, change=change)
         clock = perf_counter()
-        counted = count_request(self, len(removed), n_subjects=n_subjects)
+        if remaining is None and self._has_rows(change):
+            remaining = partial(require_rows_after, self, change)
+        counted = count_request(self, change)
         rows = None if remaining is None else cache(partial(counted._fetch, remaining))
         try:
-            answer = remove_rows(
+            answer = change_rows(
                 self.agreement,
                 self.answer,
-                removed=self._with_current_labels(removed),
+                change=recode_change(change, self.labels, loss=self.objective.loss),
                 remaining=rows,
                 spend=spend,
             )
@@ -228,13 +218,11 @@ class PrivateModel(Private):
             if rows is None or spend:
                 raise
             # Retraining does not refuse, so with the rows at hand we must not either.
-            start = self.answer.draft.theta
-            answer = retrain_answer(self.agreement, rows(), start=start)
+            theta = self.answer.draft.theta
+            answer = retrain_answer(self.agreement, rows(), start=theta)
         if rows is not None and not answer.fits(self.budget):
-            again = MEASURED in self.answer.decisions
-            answer = improve_answer(
-                self.agreement, answer, remaining=rows(), again=again
-            )
+            again, left = MEASURED in self.answer.decisions, rows()
+            answer = improve_answer(self.agreement, answer, remaining=left, again=again)
         seconds = perf_counter() - clock
         return replace_fields(counted, answer=answer, labels=labels, seconds=seconds)
 
@@ -243,30 +231,29 @@ class PrivateModel(Private):
         objective: Objective,
         remaining: Rows,
         *,
-        n_subjects: int,
+        change: RowChange,
         start: Vector | None = None,
     ) -> Self:
         """Return the model of a full fit to the rows that remain, on the same account.
 
-        Used where the old sums cannot be updated: a tuned choice moves, or a class is
-        dropped. It is solved fully and certified like a first fit.
+        Where old sums cannot be updated: a tuned choice moves, or a class is dropped.
+        It is solved fully and certified like a first fit.
 
         Parameters
         ----------
         objective
             What retraining minimises, stated as of the first fit.
         remaining
-            All rows but the removed ones; they may have other columns and labels now.
-        n_subjects
-            How many people were removed.
+            All rows after the request; they may have other columns and labels now.
+        change
+            The request.
         start
             Where the solver starts.
         """
         clock = perf_counter()
         objective.require_columns(remaining.X.shape[1])
-        n_removed = self.n_samples - self.n_removed - len(remaining)
         size = remaining.X.shape[1] * objective.loss.outputs
-        counted = count_request(self, n_removed, n_subjects=n_subjects)
+        counted = count_request(self, change)
         agreement = replace(self.agreement, objective=objective)
         counted._require_count(remaining)
         return replace(
@@ -279,8 +266,8 @@ class PrivateModel(Private):
     def reanchor(self, remaining: Rows) -> Self:
         """Return the model with its sums rebuilt from the remaining rows.
 
-        The old anchor, which was fitted to the removed rows too, is gone with the old
-        model, and so is every sum that they were subtracted from.
+        The old anchor, fitted to the removed rows too, is gone with the old model, and
+        so is every sum that they were subtracted from.
         """
         answer = anchor_answer(self.agreement, self.answer, remaining=remaining)
         return replace(self, answer=answer)
@@ -396,12 +383,16 @@ class PrivateModel(Private):
         y = self.labels.recode(rows.y, self.objective.loss)
         return rows if y is rows.y else replace(rows, y=y)
 
-    def _labels_without(self, removed: Rows, gone: Index | None) -> Labels | None:
-        """Return the classes without these rows, or refuse the request."""
+    def _has_rows(self, change: RowChange) -> bool:
+        """Whether all rows after a request can be had."""
+        kept = (self.training_rows or self.fetch) is not None
+        return kept and change.places is not None
+
+    def _labels_after(self, change: RowChange) -> Labels | None:
+        """Return the classes after a request, or refuse it."""
         if self.labels is None:
             return None
-        kept = gone is not None and (self.training_rows or self.fetch) is not None
-        return self.labels.after(removed, self.objective, kept=kept)
+        return self.labels.after(change, self.objective, kept=self._has_rows(change))
 
     def _fetch(self, remaining: Remaining) -> Rows:
         """Return the remaining rows, read once a request, if their number is right."""
@@ -413,8 +404,8 @@ class PrivateModel(Private):
         """Raise InvalidInput if these cannot be the remaining rows."""
         if len(rows) != self.n_samples - self.n_removed:
             raise InvalidInput(
-                "these are not the remaining rows; pass all training rows except the "
-                "removed ones"
+                "these are not the rows after the request; pass all that it leaves and "
+                "those that it adds"
             )
 
     def _make_record(self) -> Record:
@@ -441,25 +432,22 @@ class PrivateModel(Private):
         return noise
 
 
-def count_request(model: AnyModel, n_removed: int, *, n_subjects: int) -> AnyModel:
-    """Return the model with a request counted, before anything is removed."""
+def count_request(model: AnyModel, change: RowChange) -> AnyModel:
+    """Return the model with a request counted, before anything is changed."""
     return replace_fields(
         model,
-        n_removed=model.n_removed + n_removed,
-        accountant=model.accountant.compose(Removed(n_subjects)),
+        n_samples=model.n_samples + change.n_added,
+        n_removed=model.n_removed + change.n_removed,
+        accountant=change.count_in(model.accountant),
         released=None,
     )
 
 
 def resize_account(model: AnyModel, n_parameters: int) -> AnyModel:
     """Return the model with its account told of a release of another length."""
-    account = model.accountant
-    if account.n_parameters == n_parameters:
+    if model.accountant.n_parameters == n_parameters:
         return model
-    account = account.compose(Fitted(n_parameters)).compose(
-        Removed(account.n_subjects_removed)
-    )
-    return replace_fields(model, accountant=account)
+    return replace_fields(model, accountant=model.accountant.resize(n_parameters))
 
 
 def with_fewer_classes(model: AnyModel) -> AnyModel:
@@ -485,16 +473,27 @@ def require_rows(model: PrivateModel, gone: Index = NO_ROWS) -> Rows:
     return rows
 
 
-def apply_pending(model: AnyModel) -> AnyModel:
-    """Erase what a request took out of rows and digests; return the model after it.
+def require_rows_after(model: PrivateModel, change: RowChange) -> Rows:
+    """Return all rows after a request, of a model that has access to them."""
+    places = change.places
+    assert places is not None
+    seen = recode_change(change, model.labels, loss=model.objective.loss)
+    return seen.append_to(require_rows(model, places))
 
-    You can call it again after an interrupt, with the same effect.
+
+def apply_pending(model: AnyModel) -> AnyModel:
+    """Take what a request removed out of rows and digests, and put in what it added.
+
+    After an interrupt you can call it again, with the same effect.
     """
     pending = model.pending
     if pending is None:
         return model
     if model.digests is not None:
         model.digests.apply(pending.digests)
-    if model.training_rows is not None and pending.gone is not None:
-        model.training_rows.erase(pending.gone)
+    kept = model.training_rows
+    if kept is not None and pending.gone is not None:
+        kept.erase(pending.gone)
+    if kept is not None and pending.added is not None:
+        kept.append(pending.added, pending.owners, place=pending.place)
     return replace_fields(model, pending=None)

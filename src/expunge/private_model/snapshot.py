@@ -7,13 +7,14 @@ prediction in another thread sees one or the other. Pickles and copies take the 
 part alone.
 
 The ``forget_`` functions find the rows a request means, by person, position or content,
-and return the private model without them. They erase nothing yet: the model they return
-says what to take out of rows and digests, and ``apply_pending`` does it.
+and return the private model without them; ``add_rows`` and ``replace_places`` return it
+with others. They change no row and no digest yet: the model they return says what to
+take out and put in, and ``apply_pending`` does it.
 """
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
@@ -32,9 +33,10 @@ from ..promise.certificate import certify
 from ..promise.scope import Scope
 from ..promise.verification import Record, Release
 from .model import AnyModel, Fetch, PrivateModel, apply_pending, require_release
+from .row_change import NO_ROWS, RowChange
 from .subjects import person, row_name
 from .training_rows import (
-    PendingErasure,
+    PendingChange,
     RowDigests,
     TrainingRows,
     digests,
@@ -279,9 +281,69 @@ def forget_rows(model: AnyModel, removed: Rows) -> AnyModel:
     require_release(model)
     n_people = model.digests.count_people(entries)
     after = model.forget(removed, n_subjects=n_people)
-    return replace_fields(
-        after, pending=PendingErasure(model.digests.without(entries), None)
+    change = model.digests.change(entries, None)
+    return replace_fields(after, pending=PendingChange(change, None))
+
+
+def add_rows(model: AnyModel, added: Rows, *, owners: Sequence[str] | None) -> AnyModel:
+    """Return the model with these rows too; see ``replace_places``."""
+    return replace_places(model, NO_ROWS, added=added, owners=owners)
+
+
+def replace_places(
+    model: AnyModel, gone: Index, *, added: Rows, owners: Sequence[str] | None
+) -> AnyModel:
+    """Return the model without the rows at some places, and with others.
+
+    Parameters
+    ----------
+    model
+        The model; one that keeps no rows can only be added to.
+    gone
+        Places of the rows that leave, none if rows are only added.
+    added
+        The rows that come, as they are kept.
+    owners
+        Whose they are; None in a model without owners.
+    """
+    if not (len(added) or gone.size):
+        return model
+    require_release(model)
+    kept, table = model.training_rows, model.digests
+    assert table is not None and (kept is not None or not gone.size)
+    removed = None if kept is None or not gone.size else kept.rows.take(gone)
+    named = name_rows(model, len(added)) if owners is None else list(owners)
+    change = RowChange(
+        removed=removed,
+        added=added,
+        gone=gone,
+        n_subjects_removed=0 if kept is None else kept.count_people(gone),
+        n_subjects_added=len(set(named)),
     )
+    entries = Counter(() if removed is None else digests(removed, table.key))
+    return replace_fields(
+        model.change(change),
+        pending=PendingChange(
+            table.change(entries, added, owners=named),
+            gone if kept is not None else None,
+            added,
+            named,
+            0 if kept is None else len(kept.alive),
+        ),
+    )
+
+
+def has_people(model: PrivateModel) -> bool:
+    """Whether the rows of a model have owners: it was fitted with subjects."""
+    if model.training_rows is not None:
+        return not model.training_rows.anonymous
+    assert model.digests is not None
+    return bool(model.digests.owners)
+
+
+def name_rows(model: PrivateModel, n_rows: int) -> list[str]:
+    """Return names for rows without owners that come: by the places they take."""
+    return [row_name(model.n_samples + place) for place in range(n_rows)]
 
 
 def carry_over(
@@ -341,10 +403,8 @@ def _forget_places(model: AnyModel, gone: Index) -> AnyModel:
     require_release(model)
     removed = kept.rows.take(gone)
     after = model.forget(removed, gone=gone, n_subjects=kept.count_people(gone))
-    entries = Counter(digests(removed, model.digests.key))
-    return replace_fields(
-        after, pending=PendingErasure(model.digests.without(entries), gone)
-    )
+    change = model.digests.change(Counter(digests(removed, model.digests.key)), None)
+    return replace_fields(after, pending=PendingChange(change, gone))
 
 
 def _find_places(model: AnyModel, removed: Rows) -> Index:

@@ -12,7 +12,8 @@ that was never there would manipulate the model, so every row to be removed must
 digest here: 16 bytes of keyed BLAKE2b of its numbers, label and weight. A digest says
 nothing without the key, and is deleted with the row. Equal rows are counted. Where the
 rows are not kept, the digests also say which rows belong to one person, by number, so
-that a person counts once however their rows are removed.
+that a person counts once however their rows are removed. The number is a keyed digest
+too, of the person's id: who brings more rows later is recognised.
 
 Both change in place, because a copy for each request would cost more than the removal.
 """
@@ -32,6 +33,7 @@ from ..core.arrays import Design, Index, Matrix, Private, Vector
 from ..core.objective import Rows
 from ..core.packing import Arrays, pack
 from ..exceptions import UnknownRows, UnknownSubject
+from .row_change import extend_rows, first_places
 from .subjects import ROW, is_row_name
 
 DIGEST_BYTES = 16
@@ -48,7 +50,7 @@ class TrainingRows(Private):
     Attributes
     ----------
     rows, alive
-        The rows at the fit, and which of them are left.
+        The rows at the fit and those that came since, and which of them are left.
     owners, places
         The owner of each row, and the positions of each person's rows.
     asked
@@ -57,12 +59,13 @@ class TrainingRows(Private):
         Whether the rows have no owners: the model was fitted without subjects.
     """
 
-    __slots__ = ("alive", "anonymous", "asked", "owners", "places", "rows")
+    __slots__ = ("_room", "alive", "anonymous", "asked", "owners", "places", "rows")
 
     def __init__(
         self, rows: Rows, owners: Sequence[str], asked: Iterable[str] = ()
     ) -> None:
         self.rows = rows
+        self._room = rows  # the same, with places to spare once rows have come
         self.alive: NDArray[np.bool] = np.ones(len(rows), dtype=bool)
         self.owners = list(owners)
         self.places = _places_of(self.owners)
@@ -156,6 +159,21 @@ class TrainingRows(Private):
         for place in gone:
             self.owners[place] = ""
 
+    def append(self, added: Rows, owners: Sequence[str], *, place: int) -> None:
+        """Put rows at this place and after it, the first that is free.
+
+        You can call it again after an interrupt, with the same effect.
+        """
+        end = place + len(added)
+        self._room = extend_rows(self._room, added, place=place)
+        self.rows = first_places(self._room, end)
+        self.alive = np.concatenate([self.alive[:place], np.ones(len(added), bool)])
+        self.owners[place:] = owners
+        for name, theirs in _places_of(owners).items():
+            old = [one for one in self.places.get(name, ()) if one < place]
+            self.places[name] = [*old, *(place + one for one in theirs)]
+        self.anonymous = is_row_name(next(iter(self.places), ""))
+
     def dump(self, place: str, arrays: Arrays) -> Any:
         """Return the remaining rows as JSON data, with their arrays beside it."""
         left = self.compact()
@@ -202,7 +220,7 @@ class RowDigests(Private):
         entries = list(digests(rows, key))
         if owners is None:
             return cls(Counter(entries), key)
-        numbers = {owner: number for number, owner in enumerate(dict.fromkeys(owners))}
+        numbers = {owner: number_person(owner, key) for owner in set(owners)}
         theirs: dict[bytes, list[int]] = {}
         for entry, owner in zip(entries, owners, strict=True):
             theirs.setdefault(entry, []).append(numbers[owner])
@@ -230,32 +248,47 @@ class RowDigests(Private):
             return entries.total()
         return len(self._people(self._taken(entries)).keys() - self.asked)
 
-    def without(self, entries: Counter[bytes]) -> "DigestChange":
-        """Return the change that removes these digests; change nothing yet."""
-        taken = self._taken(entries)
-        return DigestChange(
-            counts={entry: self.counts[entry] - n for entry, n in entries.items()},
-            owners={
-                entry: tuple(
-                    person
-                    for place, person in enumerate(self.owners[entry])
-                    if place not in places
+    def change(
+        self, gone: Counter[bytes], added: Rows | None, *, owners: Sequence[str] = ()
+    ) -> "DigestChange":
+        """Return what removing these digests and adding rows changes; change nothing.
+
+        ``owners`` are those of the added rows.
+        """
+        taken = self._taken(gone)
+        lost = self._people(taken)
+        counts = {entry: self.counts[entry] - n for entry, n in gone.items()}
+        left = {person: self.left[person] - n for person, n in lost.items()}
+        theirs = {
+            entry: tuple(
+                person
+                for place, person in enumerate(self.owners[entry])
+                if place not in places
+            )
+            for entry, places in taken.items()
+        }
+        entries = [] if added is None else digests(added, self.key)
+        for entry, owner in itertools.zip_longest(entries, owners):
+            counts[entry] = counts.get(entry, self.counts[entry]) + 1
+            if self.owners:
+                person = number_person(owner, self.key)
+                theirs[entry] = (
+                    *theirs.get(entry, self.owners.get(entry, ())),
+                    person,
                 )
-                for entry, places in taken.items()
-            },
-            left={p: self.left[p] - n for p, n in self._people(taken).items()},
-        )
+                left[person] = left.get(person, self.left[person]) + 1
+        return DigestChange(counts, theirs, left, frozenset(lost))
 
     def apply(self, change: "DigestChange") -> None:
-        """Apply a change from ``without``; doing it twice has the same effect."""
+        """Apply a change from ``change``; doing it twice has the same effect."""
         _put(self.counts, change.counts)
         _put(self.owners, change.owners)
         _put(self.left, change.left)
         for person, n_rows in change.left.items():
-            if n_rows:
-                self.asked.add(person)
-            else:
+            if not n_rows:
                 self.asked.discard(person)
+            elif person in change.lost:
+                self.asked.add(person)
 
     def dump(self, place: str, arrays: Arrays) -> Any:
         """Return the digests as JSON data, with their arrays beside it."""
@@ -320,19 +353,39 @@ class RowDigests(Private):
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class DigestChange(Private):
-    """What a request leaves of the digests it names."""
+    """What a request makes of the digests it names, and of those who lost rows."""
 
     counts: Mapping[bytes, int]
     owners: Mapping[bytes, tuple[int, ...]]
     left: Mapping[int, int]
+    lost: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class PendingErasure(Private):
-    """What a request takes out of the digests, and out of the rows if they are kept."""
+class PendingChange(Private):
+    """What a request makes of the digests, and of the rows if they are kept.
+
+    Attributes
+    ----------
+    digests
+        What becomes of the digests.
+    gone
+        Places of the rows to erase; None if they are not kept.
+    added, owners, place
+        Rows that come, whose they are, and the first place that they take.
+    """
 
     digests: DigestChange
     gone: Index | None
+    added: Rows | None = None
+    owners: Sequence[str] = ()
+    place: int = 0
+
+
+def number_person(owner: str, key: bytes) -> int:
+    """Return the number by which digests know a person: a digest of their id."""
+    hashed = blake2b(owner.encode(), key=key, digest_size=8, person=b"person")
+    return int.from_bytes(hashed.digest(), "big") >> 1
 
 
 def share_by_person(

@@ -82,6 +82,22 @@ class Removed(Event):
 
 @final
 @dataclass(frozen=True, slots=True)
+class Added(Event):
+    """People came into the model after its fit, or brought more rows.
+
+    Costs nothing: requests are public, and an operator who retrains gets the same. A
+    person counts once for each request.
+    """
+
+    n_subjects: int
+
+    def __post_init__(self) -> None:
+        """Refuse an addition of nobody: a certificate would not tell it from a fit."""
+        _require_count("n_subjects", self.n_subjects, least=1)
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Released(Event):
     """A model was published with the noise of the budget.
 
@@ -166,8 +182,9 @@ class Accountant:
     ----------
     budget
         The budget; None promises nothing.
-    n_parameters, n_subjects_removed
-        Size of the model, and how many people were removed since it was fitted.
+    n_parameters, n_subjects_removed, n_subjects_added
+        Size of the model, and how many people were removed and added since it was
+        fitted.
     n_releases
         How many releases were made under the budget.
     selection
@@ -180,6 +197,7 @@ class Accountant:
     budget: Budget | None
     n_parameters: int = 0
     n_subjects_removed: int = 0
+    n_subjects_added: int = 0
     n_releases: int = 0
     selection: Selection = "none"
     joint: float = 0.0
@@ -222,6 +240,13 @@ class Accountant:
         # Looked up by exact type: what derives from a known event may mean more.
         after = _count.registry.get(type(event), _refuse_unknown)
         return after(event, self)
+
+    def resize(self, n_parameters: int) -> "Accountant":
+        """Return the account for releases of another length; people stay counted."""
+        resized = self.compose(Fitted(n_parameters))
+        resized = resized.compose(Removed(self.n_subjects_removed))
+        came = self.n_subjects_added
+        return resized.compose(Added(came)) if came else resized
 
     def without_counts(self) -> "Accountant":
         """Return what stays the same from one release to the next."""
@@ -280,13 +305,24 @@ _count = singledispatch(_refuse_unknown)
 
 @_count.register
 def _count_fit(event: Fitted, before: Accountant) -> Accountant:
-    return replace_fields(before, n_parameters=event.n_parameters, n_subjects_removed=0)
+    return replace_fields(
+        before,
+        n_parameters=event.n_parameters,
+        n_subjects_removed=0,
+        n_subjects_added=0,
+    )
 
 
 @_count.register
 def _count_removal(event: Removed, before: Accountant) -> Accountant:
     total = before.n_subjects_removed + event.n_subjects
     return replace_fields(before, n_subjects_removed=total)
+
+
+@_count.register
+def _count_addition(event: Added, before: Accountant) -> Accountant:
+    total = before.n_subjects_added + event.n_subjects
+    return replace_fields(before, n_subjects_added=total)
 
 
 @_count.register

@@ -28,6 +28,7 @@ class PromiseCard:
     releases: int | None
     n_releases: int
     n_subjects_removed: int
+    n_subjects_added: int
     n_parameters: int
     noise_source: Any
     selection: Any
@@ -39,9 +40,7 @@ class PromiseCard:
     def state_promise(self) -> str:
         """Return in one sentence what is promised."""
         if self.status == "certified":
-            left = self.n_subjects_removed
-            people = "person" if left == 1 else "people"
-            whom = f"without the {left} {people} who left" if left else "from scratch"
+            whom = self._state_changes()
             what = f"this release can tell it from one retrained {whom}"
             if self.releases is not None:
                 all_of_them = f"all {self.releases} releases"
@@ -51,6 +50,16 @@ class PromiseCard:
         if self.epsilon is None:
             return NO_BUDGET
         return CHOSEN_ON_DATA if self.selection == "not covered" else SEEDED_NOISE
+
+    def _state_changes(self) -> str:
+        """Return how retraining would differ from the fit."""
+        left, came = self.n_subjects_removed, self.n_subjects_added
+        changes = []
+        if left:
+            changes.append(f"without the {_count_people(left)} who left")
+        if came:
+            changes.append(f"with the {_count_people(came)} who came")
+        return " and ".join(changes) or "from scratch"
 
     def make_card(self, title: str = "Certificate") -> Card:
         """Return the card, under a title of your own."""
@@ -72,6 +81,7 @@ class PromiseCard:
         loss, penalty = self.objective["loss"], self.objective["penalty"]
         facts = {
             "people removed": str(self.n_subjects_removed),
+            **({"people added": str(came)} if (came := self.n_subjects_added) else {}),
             "release": f"{self.n_releases}{of}",
             "model": f"{loss['name']} loss, {penalty['name']} penalty, "
             f"{self.n_parameters} parameters; removal by {self.mechanism}",
@@ -83,6 +93,11 @@ class PromiseCard:
 
     def _repr_html_(self) -> str:
         return self.make_card().to_html()
+
+
+def _count_people(number: int) -> str:
+    """Return a number of people in words."""
+    return f"{number} {'person' if number == 1 else 'people'}"
 
 
 class ShowsPromise:

@@ -119,8 +119,9 @@ class Certificate(PromiseCard, Document):
         Where the noise comes from: "secure", "opendp" or "seeded".
     n_releases
         Releases made under the budget, this one included.
-    n_subjects_removed
-        People removed since the fit.
+    n_subjects_removed, n_subjects_added
+        People removed since the fit; people who came since, or brought more rows, each
+        counted once a request.
     n_parameters
         Length of the released vector.
     row_norm
@@ -165,6 +166,7 @@ class Certificate(PromiseCard, Document):
     releases: int | None
     n_releases: int
     n_subjects_removed: int
+    n_subjects_added: int
     n_parameters: int
     noise_grid: float | None
     noise_source: Source | None
@@ -191,6 +193,7 @@ class Certificate(PromiseCard, Document):
         "releases": optional(count(1)),
         "n_releases": count(1),
         "n_subjects_removed": count(0),
+        "n_subjects_added": count(0),
         "n_parameters": count(1),
         "noise_grid": optional(number(0.0)),
         "noise_source": optional(one_of(*get_args(Source))),
@@ -217,6 +220,11 @@ class Certificate(PromiseCard, Document):
             "then": {"properties": absent},
             "else": {"properties": stated},
         }
+
+    @property
+    def is_of_a_fit(self) -> bool:
+        """Whether nobody left and nobody came since the fit: its first release."""
+        return not (self.n_subjects_removed or self.n_subjects_added)
 
     def require_consistent(self) -> None:
         """Refuse a budget that is stated in part."""
@@ -260,6 +268,7 @@ def certify(
     return template.replace(
         n_releases=accountant.n_releases,
         n_subjects_removed=accountant.n_subjects_removed,
+        n_subjects_added=accountant.n_subjects_added,
         commitment=commitment,
     )
 
@@ -283,6 +292,7 @@ def _make_template(
         status="certified" if VOIDS.isdisjoint(exclusions) else "radius-only",
         n_releases=1,
         n_subjects_removed=0,
+        n_subjects_added=0,
         n_parameters=accountant.n_parameters,
         row_norm="declared" if promised else "measured",
         classes=scope.classes,

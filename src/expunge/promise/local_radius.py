@@ -26,8 +26,8 @@ Outputs that do not interact have one e and one mean row xbar = N / e each, know
 exactly. For outputs that do, N is too large to keep, and the Cauchy-Schwarz inequality
 bounds it: |M^+ N v|^2 <= v'H v / e <= k2 g |v|^2 / e, g the largest eigenvalue of the
 mean of x x', or the mean of |x|^2, which is no less. For softmax M is flat along the
-sum of the outputs, where the gauge stands in with curvature f; beside it M is at most
-k2 kept <= f / 2, so that e is never the gauge's.
+sum of the outputs, where the gauge stands in with curvature f; e is the smaller of the
+two, which is sound because M^+ N is orthogonal to that direction.
 
 All sums belong to the answer itself: a matrix-free answer is its own anchor.
 """
@@ -46,7 +46,7 @@ from ..core.arrays import (
     norm,
 )
 from ..removal import Draft, State
-from .rounding import gradient_error, prediction_error, sum_error, underflow_error
+from .rounding import gradient_error, prediction_error, underflow_error, weight_error
 
 # Of e, what pays for the rounding of a mean row: (a + h)^2 >= (1 - t) a^2 - h^2 / t.
 SHARE = 1e-6
@@ -146,15 +146,19 @@ def norm_by_form(form: Form, gradient: Matrix) -> float:
 
 def penalised_curvature(state: State) -> float:
     """Return A = f mu, the curvature of what is penalised, from below."""
-    return max(0.0, state.scale - sum_error(state)) * state.objective.quadratic
+    return max(0.0, state.scale - weight_error(state)) * state.objective.quadratic
 
 
 def _curvature_error(state: State) -> float:
-    """Return the rounding of a mean curvature, and of the predictors behind it."""
+    """Return the rounding of a mean curvature, and of the predictors behind it.
+
+    The mean of |x| over what was ever summed is at most the root of its weight times
+    the mean of |x|^2, both in units of W0.
+    """
     loss, scales = state.objective.loss, state.scales
     moved = prediction_error(state, state.anchor)
-    error = sum_error(state) * loss.curvature_bound + underflow_error(state)
-    return error + loss.third_bound * moved * sqrt(scales.square_norm)
+    error = weight_error(state) * loss.curvature_bound + underflow_error(state)
+    return error + loss.third_bound * moved * sqrt(scales.weight * scales.square_norm)
 
 
 def _separate_forms(state: State) -> Form | None:
@@ -178,7 +182,7 @@ def _joint_form(state: State) -> Form | None:
     M, k = state.curvature, len(state.curvature)
     gauge = 0.0
     if state.objective.loss.shift_invariant:
-        gauge = max(0.0, state.scale - sum_error(state))
+        gauge = max(0.0, state.scale - weight_error(state))
     whole = M + gauge / k
     error = (
         2.0 * k * (_curvature_error(state) + 4.0 * k * UNIT_ROUNDOFF * (1.0 + gauge))

@@ -17,19 +17,27 @@ LIFTED = 64
 
 
 def sum_error(state: State) -> float:
-    """Return the rounding of a sum over the rows, over the sum of its terms' sizes.
-
-    That of f too, whose weights are found by subtraction.
-    """
+    """Return the rounding of a sum over the rows, over the sum of its terms' sizes."""
     return 2.0 * UNIT_ROUNDOFF * _rounding_count(state)
 
 
-def _rounding_count(state: State) -> float:
-    """Return how many roundings a sum over the rows, then downdated, may hold.
+def weight_error(state: State) -> float:
+    """Return the rounding of f, and of a mean of numbers of size one.
 
-    n terms are added at the anchor and those of the removed rows subtracted again;
-    every update rounds the whole array once. n additions bound every order of
-    summation: the tree of ``core.sums``, and sums over folds on top of it.
+    Weights are found by adding those of the rows that come and subtracting those of the
+    rows that leave: what was ever summed may be several times the weight at the anchor.
+    """
+    return sum_error(state) * state.scales.weight
+
+
+def _rounding_count(state: State) -> float:
+    """Return how many roundings a sum over the rows, then changed, may hold.
+
+    n terms are added, at the anchor or since, and those of the removed rows subtracted
+    again; every update rounds the whole array once. n additions bound every order of
+    summation: the tree of ``core.sums``, and sums over folds on top of it. The rows
+    that were ever summed are never fewer than those that remain, so nothing here is
+    negative.
     """
     scales = state.scales
     n_removed = scales.n_rows - state.n_rows
@@ -93,10 +101,12 @@ def gradient_error(state: State, draft: Draft, *, step: float) -> float:
     error += bound * prediction_error(state, theta)
     error += bound * prediction_error(state, state.anchor)
     kink = 0.0 if objective.smooth else norm(draft.subgradient)
-    rest = kink + norm(state.pull)
-    rest += (scales.hessian + objective.quadratic) * norm(theta)
+    # f is above one where rows were added, and multiplies every quadratic term.
+    factor = max(1.0, state.scale)
+    rest = kink + factor * norm(state.pull)
+    rest += (scales.hessian + factor * objective.quadratic) * norm(theta)
     pull = norm(objective.quadratic_gradient(theta))
-    drift = sum_error(state) * (pull + kink / state.scale)
+    drift = weight_error(state) * (pull + kink / state.scale)
     return error + 16.0 * UNIT_ROUNDOFF * rest + drift
 
 

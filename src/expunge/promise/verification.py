@@ -115,7 +115,7 @@ class Record(Private, Document):
         What was done to get below the budget, in order: "accepted", "polished 2
         times", "retrained".
     n_samples, n_removed
-        Rows at the fit, and rows removed since.
+        Rows at the fit and added since, and rows removed since.
     timings
         Seconds by name.
     choice
@@ -198,6 +198,7 @@ RECOMPUTED = 1e-9
 UNDERIVED: Mapping[str, str] = MappingProxyType(
     {
         "n_subjects_removed": "any number",
+        "n_subjects_added": "any number",
         "n_releases": "any number that the schedule allows",
         "tau": "any number below the radius budget",
         "row_norm": "either value",

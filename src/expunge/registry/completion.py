@@ -145,7 +145,7 @@ def _make_statement(
         _append_release(batch, line, day=day)
         certificate = Certificate.from_json(line.certificate)
         certificates[line.model, line.number] = (certificate, line.digest)
-        if not certificate.n_subjects_removed:
+        if certificate.is_of_a_fit:
             fitted.append(line.model)
     completed = [
         _append_request(batch, line, certificates=certificates, day=day)

@@ -28,7 +28,8 @@ from ..files.folder import (
     unframe_public,
 )
 from ..preprocessing import pipeline_model
-from ..private_model.model import NO_ROWS, Fetch, PrivateModel
+from ..private_model.model import Fetch, PrivateModel
+from ..private_model.row_change import NO_ROWS
 from ..private_model.snapshot import PublicModel, Snapshot
 from ..private_model.training_rows import TrainingRows
 from ..selection import tuned_model, tuned_pipeline

@@ -323,7 +323,7 @@ def _read_signed(connection: Connection, request: str) -> dict[str, str]:
 
 def _is_fit(certificate: str) -> bool:
     """Return whether a release is the first one of a fit."""
-    return not Certificate.from_json(certificate).n_subjects_removed
+    return Certificate.from_json(certificate).is_of_a_fit
 
 
 def _other_lines(connection: Connection) -> Iterator[Content]:

@@ -2,9 +2,9 @@
 r"""MatrixFree: removal for models too wide for a Hessian, with the rows at hand.
 
 Its state is O(d k): the last answer, which is the anchor, and the gradient of the
-remaining rows there. Removing rows subtracts their gradients, exactly and without a
-pass, so how far the anchor is from retraining is known at once. Where that is near
-enough the answer stays where it is. Otherwise ``step`` moves it: first by the
+remaining rows there. Removing or adding rows changes it by their gradients, exactly and
+without a pass, so how far the anchor is from retraining is known at once. Where that is
+near enough the answer stays where it is. Otherwise ``step`` moves it: first by the
 preconditioner alone, then by Newton steps whose systems are solved by products over the
 rows, or on the support where the penalty has a kink. Each new answer is measured by one
 pass, and becomes the anchor.
@@ -14,16 +14,18 @@ on is the gradient at the answer.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
-from ..core.arrays import Matrix, norm
+from ..core.arrays import SAFETY, norm, row_squares
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..wide.measurement import Measurement, measure, overview
 from ..wide.preconditioner import Near, ShortCut
 from ..wide.solver import minimise_wide, residual_norm
+from .changes import SignedRows, apply_rows, change_gradient
 from .mechanisms import measure_weight, require_rows
-from .state import Draft, Mechanism, State, drop_gradient, initial_state, succeed
+from .state import Draft, Mechanism, State, initial_state, succeed
 from .summary import Summary, summarise_measured
 
 SMALLEST_GRADIENT = 1e-9  # to which answers are solved where no budget says
@@ -47,24 +49,17 @@ class MatrixFree:
         state = initial_state(summary)
         return state.replace(curvature=summary.curvature, lever=summary.lever)
 
-    def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
-        """Subtract the rows' gradients and curvature."""
-        if not len(removed):
-            return state
-        lighter = drop_gradient(state, removed)
-        gone, _ = overview(
-            state.objective.loss,
-            removed,
-            theta=state.anchor,
-            lever=state.lever is not None,
-        )
-        assert state.curvature is not None
-        lighter = lighter.replace(
-            n_updates=state.n_updates + 1,
-            curvature=state.curvature - gone.curvature / state.anchor_weight,
-            lever=_subtract(state.lever, gone.lever, weight=state.anchor_weight),
-        )
-        return succeed(lighter, state, spend=spend)
+    def update(
+        self,
+        state: State,
+        removed: Rows | None = None,
+        *,
+        added: Rows | None = None,
+        spend: bool = False,
+    ) -> State:
+        """Change the gradient and the curvature."""
+        apply = partial(_apply, spend=spend)
+        return apply_rows(state, removed, added=added, apply=apply)
 
     def step(
         self, state: State, remaining: Rows | None = None, *, enough: float = 0.0
@@ -78,6 +73,32 @@ class MatrixFree:
         rows = require_rows(state, remaining)
         moved = _move(measure_weight(state, rows), rows, goal=goal)
         return moved, stand_still(moved)
+
+
+def _apply(state: State, change: SignedRows, *, spend: bool) -> State:
+    """Return the state after rows leave or come."""
+    after, unit = change_gradient(state, change), change.sign / state.anchor_weight
+    sums, _ = overview(
+        state.objective.loss,
+        change.rows,
+        theta=state.anchor,
+        lever=state.lever is not None,
+    )
+    assert state.curvature is not None
+    lever = state.lever
+    if lever is not None and sums.lever is not None:
+        lever = lever + unit * sums.lever
+    largest = state.gram_norm
+    if change.sign > 0:  # it gains at most the trace of what comes
+        trace = float(change.rows.weight @ row_squares(change.rows.X))
+        largest = (largest + unit * trace) * SAFETY
+    after = after.replace(
+        n_updates=state.n_updates + 1,
+        curvature=state.curvature + unit * sums.curvature,
+        lever=lever,
+        gram_norm=largest,
+    )
+    return succeed(after, state, spend=spend)
 
 
 def is_matrix_free(mechanism: Mechanism) -> bool:
@@ -107,6 +128,7 @@ def _move(state: State, rows: Rows, *, goal: float) -> State:
         state.scales,
         square_norm=state.scales.square_norm / kept,
         moment=state.scales.moment / kept,
+        weight=state.scales.weight / kept,
     )
     summary = summarise_measured(objective, rows, at=solution.at, scales=scales)
     moved = MatrixFree().init(summary)
@@ -144,10 +166,3 @@ def _take_short_cut(
     assert before is not None
     # Measuring the anchor again costs a pass, which a start a little off does not.
     return at if residual_norm(objective, at) <= 3.0 * norm(before) / kept else None
-
-
-def _subtract(
-    lever: Matrix | None, gone: Matrix | None, *, weight: float
-) -> Matrix | None:
-    """Return the lever without that of the removed rows."""
-    return None if lever is None or gone is None else lever - gone / weight

@@ -14,8 +14,9 @@ paper's Algorithm 1 with its regulariser and its proximal start corrected
 ``Rescaled`` divides the gradient of each removed row by 1 - its leverage first. For one
 row under "sum" scaling that is the Newton step, by Woodbury's identity: (H - x c x')^-1
 x g = H^-1 x (1 - c x'H^-1 x)^-1 g. With k outputs the leverage is the k x k matrix C_i
-X_i H^-1 X_i'. Rows are corrected one by one, so a batch is still a sum; what their
-interplay leaves over shows in the residual.
+X_i H^-1 X_i'. A row that comes is divided by 1 + its leverage, by the same identity.
+Rows are corrected one by one, so a batch is still a sum; what their interplay leaves
+over shows in the residual, and so does a row that came and left again.
 
 ``Retrain`` solves again on the remaining rows, from the last answer. It is the target
 of every other mechanism and the only one that always has an answer. Its state knows how
@@ -32,6 +33,7 @@ steps fail on heavy-tailed rows.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -61,15 +63,20 @@ from ..exceptions import (
     Unsupported,
 )
 from ..wide.solver import solve
+from .changes import (
+    LEVERAGE_MARGIN,
+    SignedRows,
+    apply_rows,
+    change_gradient,
+    change_matrices,
+    count_after,
+    grow_scales,
+)
 from .newton import Newton
 from .state import (
-    LEVERAGE_MARGIN,
     Draft,
     Mechanism,
     State,
-    count_remaining,
-    drop_gradient,
-    drop_matrices,
     initial_state,
     inverse_model,
     invert,
@@ -110,14 +117,17 @@ class Jackknife:
             state = keep_sums(state, summary, moment=True)
         return state
 
-    def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
-        """Subtract the rows' gradients, and their Hessian if certified."""
-        if not len(removed):
-            return state
-        lighter = drop_gradient(state, removed)
-        if state.hessian is not None:
-            lighter = drop_matrices(lighter, removed, spend=spend)
-        return succeed(lighter, state, spend=spend)
+    def update(
+        self,
+        state: State,
+        removed: Rows | None = None,
+        *,
+        added: Rows | None = None,
+        spend: bool = False,
+    ) -> State:
+        """Change the gradient, and the Hessian if certified."""
+        apply = partial(_apply_plainly, spend=spend)
+        return apply_rows(state, removed, added=added, apply=apply)
 
     def step(
         self, state: State, remaining: Rows | None = None, *, enough: float = 0.0
@@ -135,6 +145,14 @@ class Jackknife:
             return kink_model(state, state.metric)
         assert state.inverse is not None
         return inverse_model(state.inverse)
+
+
+def _apply_plainly(state: State, change: SignedRows, *, spend: bool) -> State:
+    """Return the state after rows leave or come, the factor of the step as it was."""
+    after = change_gradient(state, change)
+    if state.hessian is not None:
+        after = change_matrices(after, change, spend=spend)
+    return succeed(after, state, spend=spend)
 
 
 @stored
@@ -161,14 +179,23 @@ class Rescaled:
             state = state.replace(inverse=support_inverse(H, support))
         return state.replace(tilted=state.gradient)
 
-    def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
-        """Subtract the rows' rescaled gradients beside the plain ones."""
-        count_remaining(state, removed)
-        if not len(removed):
-            return state
-        tilted = _drop_tilted(state, removed)
-        lighter = Jackknife(self.certified).update(state, removed, spend=spend)
-        return lighter.replace(tilted=tilted)
+    def update(
+        self,
+        state: State,
+        removed: Rows | None = None,
+        *,
+        added: Rows | None = None,
+        spend: bool = False,
+    ) -> State:
+        """Change the rescaled gradient beside the plain one."""
+
+        def apply(state: State, change: SignedRows) -> State:
+            count_after(state, change)
+            tilted = _change_tilted(state, change)
+            after = _apply_plainly(state, change, spend=spend)
+            return after.replace(tilted=tilted)
+
+        return apply_rows(state, removed, added=added, apply=apply)
 
     def step(
         self, state: State, remaining: Rows | None = None, *, enough: float = 0.0
@@ -212,14 +239,14 @@ def _pad_inverse(H: Symmetric, support: Index) -> Symmetric:
     return Symmetric.from_dense(padded)
 
 
-def _drop_tilted(state: State, removed: Rows) -> Vector:
-    """Return the rescaled gradient without the removed rows."""
+def _change_tilted(state: State, change: SignedRows) -> Vector:
+    """Return the rescaled gradient after the change."""
     assert state.tilted is not None
     slopes, beyond = tilted_slopes(
         state.objective.loss,
-        removed,
+        change.rows,
         theta=state.anchor,
-        spreads=_sum_spreads(state),
+        spreads=_sum_spreads(state, sign=change.sign),
         limit=1.0 - LEVERAGE_MARGIN,
     )
     if beyond:
@@ -227,12 +254,15 @@ def _drop_tilted(state: State, removed: Rows) -> Vector:
             "a row to remove determines the model alone in some direction (leverage "
             "one): Rescaled cannot divide by what is left; use Newton or Retrain"
         )
-    return state.tilted - slopes / state.anchor_weight
+    return state.tilted + change.sign * slopes / state.anchor_weight
 
 
-def _sum_spreads(state: State) -> Callable[[Matrix], Matrix]:
-    """Return x'H^-1 x of rows, H in units of sums, not means."""
-    inverse, weight = state.inverse, state.anchor_weight
+def _sum_spreads(state: State, *, sign: int) -> Callable[[Matrix], Matrix]:
+    """Return x'H^-1 x of rows, H in units of sums, not means; negative if they come.
+
+    1 - leverage then is 1 + leverage.
+    """
+    inverse, weight = state.inverse, -sign * state.anchor_weight
     assert inverse is not None
     return lambda X: inverse.spreads(X, weight=weight)
 
@@ -248,11 +278,17 @@ class Retrain:
         """Remember the weight and the start."""
         return initial_state(summary)
 
-    def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
-        """Count the rows off; the remaining ones come with ``step``."""
+    def update(
+        self,
+        state: State,
+        removed: Rows | None = None,
+        *,
+        added: Rows | None = None,
+        spend: bool = False,
+    ) -> State:
+        """Count the rows off and in; all that are left come with ``step``."""
         del spend  # there is nothing to overwrite
-        weight, n_rows = count_remaining(state, removed)
-        return state.replace(weight=weight, n_rows=n_rows)
+        return apply_rows(state, removed, added=added, apply=_apply_counts)
 
     def step(
         self, state: State, remaining: Rows | None = None, *, enough: float = 0.0
@@ -265,18 +301,26 @@ class Retrain:
         return make_measured_answer(state, retrain(objective, rows, start=state.last))
 
 
+def _apply_counts(state: State, change: SignedRows) -> State:
+    """Return the state with its counts, and the sizes of what comes, after a change."""
+    weight, n_rows = count_after(state, change)
+    scales = grow_scales(state, change)
+    return state.replace(weight=weight, n_rows=n_rows, scales=scales)
+
+
 def require_rows(state: State, remaining: Rows | None) -> Rows:
     """Return the remaining rows, or raise if they are not what must remain."""
     if remaining is None:
         raise RowsRequired(
             "this mechanism looks at the remaining rows: pass step(state, remaining)"
         )
-    # The state's weight was found by subtraction: it is as exact as the first one.
+    # The state's weight was found by sums: it is as exact as all that was ever summed.
     doubt = abs(remaining.total_weight - state.weight)
-    if len(remaining) != state.n_rows or doubt > 1e-9 * state.anchor_weight:
+    summed = state.anchor_weight * state.scales.weight
+    if len(remaining) != state.n_rows or doubt > 1e-9 * summed:
         raise InvalidInput(
             "the rows handed over are not those that remain: pass all training rows "
-            "but the removed ones, with the weights of the fit"
+            "but the removed ones, and those that were added, with their weights"
         )
     return remaining
 
@@ -348,9 +392,16 @@ class Polish:
         """Return the base's state."""
         return self.base.init(summary)
 
-    def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
+    def update(
+        self,
+        state: State,
+        removed: Rows | None = None,
+        *,
+        added: Rows | None = None,
+        spend: bool = False,
+    ) -> State:
         """Return the base's update."""
-        return self.base.update(state, removed, spend=spend)
+        return self.base.update(state, removed, added=added, spend=spend)
 
     def step(
         self, state: State, remaining: Rows | None = None, *, enough: float = 0.0

@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Newton removal: one step with the Hessian of the *remaining* rows, kept exactly.
+"""Newton removal: one step with the Hessian of the rows as they are, kept exactly.
 
     H_U s = -c_U,    or the prox of f alpha kink in the norm of H_U.
 
-Each removed row is subtracted from H_U; under "mean" scaling H_U also loses a multiple
-of the identity, which no low-rank formula covers. Refinement, or conjugate gradients,
-therefore solve with the exact H_U, preconditioned by an updated inverse that is never
-trusted. This is the paper's TA in O(d^2) a row instead of O(d^3) a request.
+Removed rows are subtracted from H_U and added ones are added; under "mean" scaling
+H_U also loses, or gains, a multiple of the identity, which no low-rank formula covers.
+Refinement, or conjugate gradients, therefore solve with the exact H_U, preconditioned
+by an updated inverse that is never trusted. This is the paper's TA in O(d^2) a row
+instead of O(d^3) a request.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
-from ..core.arrays import Matrix, Vector, norm
+from ..core.arrays import Vector, norm
 from ..core.blocks import gram_product
 from ..core.linalg import NOT_IN_TRAINING_DATA, CgSolution, conjugate_gradients
 from ..core.objective import Rows
@@ -22,22 +24,26 @@ from ..core.packing import stored
 from ..core.prox import Minimum
 from ..core.solver import Model, add_quadratic
 from ..exceptions import NotPositiveDefinite
+from .changes import (
+    SignedRows,
+    apply_rows,
+    change_gradient,
+    change_matrices,
+    is_small_batch,
+    scaled_rows,
+    woodbury_rows,
+)
 from .state import (
     Draft,
     State,
-    drop_gradient,
-    drop_matrices,
     initial_state,
     invert,
-    is_small_batch,
     keep_sums,
     kink_model,
     make_answer,
     make_draft,
-    scaled_rows,
     smooth_minimum,
     succeed,
-    woodbury_rows,
 )
 from .summary import Summary
 
@@ -70,26 +76,17 @@ class Newton:
             state = state.replace(inverse=invert(H))
         return state
 
-    def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
-        """Subtract the rows' gradients and Hessian; carry the preconditioner along."""
-        if not len(removed):
-            return state
-        lighter = drop_gradient(state, removed)
-        if state.inverse is None:  # a kink: the prox needs no preconditioner
-            lighter = drop_matrices(lighter, removed, spend=spend)
-            return succeed(lighter, state, spend=spend)
-        Z = scaled_rows(state, removed) if is_small_batch(state, removed) else None
-        rows = None if Z is None else woodbury_rows(state.inverse, Z)
-        if rows is None:  # a fresh factor may not exist: keep the old state until then
-            lighter = drop_matrices(lighter, removed, spend=False)
-            lighter = refresh_preconditioner(lighter.answered(state.last))
-        else:
-            assert Z is not None
-            unsolved = _carry_residual(state, lighter, Z=Z)
-            lighter = drop_matrices(lighter, removed, spend=spend, Z=Z)
-            inverse = state.inverse.update(1.0, rows, spend=spend)
-            lighter = lighter.replace(inverse=inverse, unsolved=unsolved)
-        return succeed(lighter, state, spend=spend)
+    def update(
+        self,
+        state: State,
+        removed: Rows | None = None,
+        *,
+        added: Rows | None = None,
+        spend: bool = False,
+    ) -> State:
+        """Change gradient and Hessian; carry the preconditioner along."""
+        apply = partial(_apply, spend=spend)
+        return apply_rows(state, removed, added=added, apply=apply)
 
     def step(
         self, state: State, remaining: Rows | None = None, *, enough: float = 0.0
@@ -123,6 +120,28 @@ class Newton:
         return argmin
 
 
+def _apply(state: State, change: SignedRows, *, spend: bool) -> State:
+    """Return the state after rows leave or come."""
+    rows, sign = change.rows, change.sign
+    after = change_gradient(state, change)
+    if state.inverse is None:  # a kink: the prox needs no preconditioner
+        after = change_matrices(after, change, spend=spend)
+        return succeed(after, state, spend=spend)
+    Z = scaled_rows(state, rows) if is_small_batch(state, rows) else None
+    V = None if Z is None else woodbury_rows(state.inverse, Z, sign=sign)
+    if V is None:  # a fresh factor may not exist: keep the old state until then
+        after = change_matrices(after, change, spend=False)
+        after = refresh_preconditioner(after.answered(state.last))
+    else:
+        assert Z is not None
+        curved = sign * gram_product(Z, state.last - state.anchor)
+        unsolved = _carry_residual(state, after, curved=curved)
+        after = change_matrices(after, change, spend=spend, Z=Z)
+        inverse = state.inverse.update(-float(sign), V, spend=spend)
+        after = after.replace(inverse=inverse, unsolved=unsolved)
+    return succeed(after, state, spend=spend)
+
+
 def refresh_preconditioner(state: State) -> State:
     """Return the state with a new preconditioner, the inverse of H_U."""
     try:
@@ -137,7 +156,7 @@ def _refine(state: State, enough: float) -> Draft | None:
 
     s <- s - w P q(s), each residual q computed from H_U. The preconditioner P was made
     with f = 1, or with f as it was when P was made again: the eigenvalues of P H_U lie
-    between f and 1, so that w = 2 / (1 + f) shrinks q by (1 - f) / (1 + f), measured in
+    between f and 1, so that w = 2 / (1 + f) shrinks q by |1 - f| / (1 + f), measured in
     the norm of P.
     """
     inverse, gradient = state.inverse, state.smooth_gradient
@@ -154,17 +173,18 @@ def _refine(state: State, enough: float) -> Draft | None:
     return None
 
 
-def _carry_residual(before: State, after: State, *, Z: Matrix) -> Vector | None:
-    """Return the residual of the last answer after rows were dropped; None if unknown.
+def _carry_residual(before: State, after: State, *, curved: Vector) -> Vector | None:
+    """Return the residual of the last answer after a change; None if unknown.
 
-    Found from the one before, without a product. It only says where to go: the residual
+    Found from the one before, without a product; ``curved`` is what the changed rows'
+    Hessian makes of the last step. It only says where to go: the residual
     of every answer is computed from H_U.
     """
     if before.unsolved is None:
         return None
     pull = before.objective.quadratic_gradient(before.last)
     change = after.gradient - before.gradient + (after.scale - before.scale) * pull
-    return before.unsolved + change - gram_product(Z, before.last - before.anchor)
+    return before.unsolved + change + curved
 
 
 def _solve(state: State, right: Vector, *, start: Vector) -> CgSolution:

@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""State and draft: what a removal keeps, what it answers, and what mechanisms share.
 
-Let S be the rows at the anchor theta_hat, U those removed since, W0 the weight of S,
-kept = W_{S\U}/W0, and f = kept under "mean" scaling or 1 under "sum". A removal
-minimises
+Let S be the rows at the anchor theta_hat, W0 their weight, and U what changed since:
+rows that left, and rows that came. With S\U for the rows as they are now, let kept =
+W_{S\U}/W0, above one where more came than left, and f = kept under "mean" scaling or 1
+under "sum". A request minimises
 
     G_U(theta) = (1/W0) sum_{S\U} w_i loss_i(theta) + f quadratic + f alpha kink .
 
-A ``State`` holds the derivatives of G_U at the anchor: d- and d x d-sized arrays from
-which removed rows are subtracted, never rows. A few rows are subtracted by rank-one
-updates, O(d^2) each; a batch by one block sum, at a fraction of that per row. A
-``Draft`` is the noise-free answer. Both are private: their reprs show no figure, and
-neither may leave the process.
+A ``State`` holds the derivatives of G_U at the anchor: d- and d x d-sized arrays that
+rows are subtracted from and added to (``changes``), never rows. A ``Draft`` is the
+noise-free answer. Both are private: their reprs show no figure, and neither may leave
+the process.
 
 A ``Mechanism`` turns one into the other:
 
     state = mechanism.init(summary)             # all that depends on the fit alone
     state = mechanism.update(state, removed)    # cheap, without training rows
+    state = mechanism.update(state, added=rows) # or both in one change
     state, draft = mechanism.step(state)        # read the model
 
 Updates commute, and a batch equals a stream, because a state is a sum. ``step`` looks
@@ -25,7 +26,7 @@ at the sums, not at earlier answers, so you may call it as often as you like.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from math import inf, sqrt
+from math import inf
 from typing import NoReturn, Protocol
 
 import numpy as np
@@ -35,25 +36,18 @@ from ..core.arrays import (
     Matrix,
     Private,
     Vector,
-    catch_lapack_errors,
     norm,
     replace_fields,
 )
-from ..core.blocks import Blocks, SymmetricMatrix, weighted_sum
+from ..core.blocks import Blocks, SymmetricMatrix
 from ..core.feature_map import FeatureMap
 from ..core.linalg import NOT_IN_TRAINING_DATA, Symmetric
 from ..core.objective import Objective, Rows
 from ..core.packing import NOT_STORED, stored
 from ..core.prox import Minimum
 from ..core.solver import Model, add_quadratic, proximal_model, scaled_kink
-from ..core.sums import (
-    curvature_rows,
-    kink_masses,
-    loss_hessian,
-    loss_slopes,
-    norm_moment,
-)
-from ..exceptions import CannotRemove, InvalidInput, NotPositiveDefinite, Unsupported
+from ..core.sums import loss_slopes
+from ..exceptions import InvalidInput, NotPositiveDefinite, Unsupported
 from ..wide.preconditioner import ShortCut
 from .summary import Scales, Summary
 
@@ -62,8 +56,6 @@ SPENT = tuple(
     "short_cut".split()
 )
 """What an emptied state has lost."""
-# A leverage this close to one leaves the downdated inverse without digits.
-LEVERAGE_MARGIN = 1e-6
 # A prox that leaves more than this of the gradient has no minimum to find.
 UNSETTLED = 1e-6
 # The gradient of a row at zero over the smallest curvature is shorter than this.
@@ -78,7 +70,7 @@ class State(Private):
     Attributes
     ----------
     objective
-        The objective that the anchor minimises on all rows.
+        The objective that the anchor minimises on its rows.
     anchor
         theta_hat, (d k,).
     gradient
@@ -89,7 +81,7 @@ class State(Private):
         W0; weight and number of the rows that remain.
     last, unsolved
         The last answer, where the next proximal step or iteration starts, and about its
-        residual after what was removed since; None if nobody knows.
+        residual after what changed since; None if nobody knows.
     hessian
         Hessian of the loss over the remaining rows, if the mechanism needs it.
     moment
@@ -101,8 +93,8 @@ class State(Private):
     kinks
         The remaining rows' mass near jumps of the curvature, for certificates.
     scales, n_updates
-        What bounds the rounding of these sums: their sizes at the anchor and how
-        often they were updated.
+        What bounds the rounding of these sums: the sizes of all that was ever summed,
+        and how often they were updated.
     tilted
         Rescaled's own version of ``gradient``.
     curvature, lever, gram_norm, short_cut
@@ -112,7 +104,7 @@ class State(Private):
     features, offset
         Where the features are not those of the sums: how they follow from them, and
         A anchor less the anchor of the sums. ``moment`` and ``kinks`` stay as they
-        are then. None in a state that rows are subtracted from.
+        are then. None in a state that rows are subtracted from or added to.
     """
 
     objective: Objective
@@ -176,7 +168,7 @@ class State(Private):
 
     @property
     def kept(self) -> float:
-        """The share of the anchor's weight that remains."""
+        """The present weight over the anchor's; above one where more came than left."""
         return self.weight / self.anchor_weight
 
     @property
@@ -255,7 +247,7 @@ class Draft(Private):
 
 
 class Mechanism(Protocol):
-    """A way to answer a removal; see the module docstring."""
+    """A way to answer a request; see the module docstring."""
 
     @property
     def needs_rows(self) -> bool:
@@ -264,11 +256,18 @@ class Mechanism(Protocol):
     def init(self, summary: Summary) -> State:
         """Return the state with nobody removed."""
 
-    def update(self, state: State, removed: Rows, *, spend: bool = False) -> State:
-        """Return the state without these rows; raise and change nothing if bad.
+    def update(
+        self,
+        state: State,
+        removed: Rows | None = None,
+        *,
+        added: Rows | None = None,
+        spend: bool = False,
+    ) -> State:
+        """Return the state without some rows and with others; raise if that is bad.
 
-        With ``spend`` the old state's matrices may be overwritten. It is emptied
-        then: what it knew of the removed rows is gone, and using it raises.
+        The old state stays as it is. With ``spend`` its matrices may be overwritten and
+        it is emptied: what it knew of the removed rows is gone, and using it raises.
         """
 
     def step(
@@ -332,123 +331,6 @@ def keep_sums(state: State, summary: Summary, *, moment: bool) -> State:
     if summary.moment is None:
         raise InvalidInput("a certified state needs a summary with its moment")
     return state.replace(moment=summary.moment.copy(), kinks=summary.kinks)
-
-
-def count_remaining(state: State, removed: Rows) -> tuple[float, int]:
-    """Return weight and number of the rows that are left without these.
-
-    Raises, and changes nothing, if the rows cannot all have been there.
-    """
-    width = state.anchor.size // state.objective.loss.outputs
-    if removed.X.shape[1] != width:
-        raise InvalidInput(
-            f"the rows to remove have {removed.X.shape[1]} columns (intercept "
-            f"included); the model has {width}"
-        )
-    n_rows = state.n_rows - len(removed)
-    weight = state.weight - removed.total_weight
-    # Weights that sum to the rest up to rounding leave no weight to fit.
-    if len(removed) and (n_rows <= 0 or weight <= 1e-12 * state.anchor_weight):
-        raise CannotRemove(
-            "these rows cannot be removed: no row with weight would be left, and a "
-            "model needs at least one; delete the model instead"
-        )
-    return weight, n_rows
-
-
-def is_small_batch(state: State, removed: Rows) -> bool:
-    """Whether rank-one updates are cheaper than sums over the batch."""
-    width = state.anchor.size // state.objective.loss.outputs
-    return len(removed) <= max(1, width // 8)
-
-
-def drop_gradient(state: State, removed: Rows) -> State:
-    """Return the state with count and gradient without these rows, O(d) a row.
-
-    Raises, and changes nothing, if the rows cannot all have been there.
-    """
-    weight, n_rows = count_remaining(state, removed)
-    slopes = loss_slopes(state.objective.loss, removed, theta=state.anchor)
-    gradient = state.gradient - slopes / state.anchor_weight
-    return state.replace(weight=weight, n_rows=n_rows, gradient=gradient)
-
-
-def scaled_rows(state: State, removed: Rows) -> Matrix:
-    """Return Z with Z'Z the removed rows' share of the loss's Hessian."""
-    Z = curvature_rows(state.objective.loss, removed, theta=state.anchor)
-    return Z / sqrt(state.anchor_weight)
-
-
-def drop_matrices(
-    state: State, removed: Rows, *, spend: bool, Z: Matrix | None = None
-) -> State:
-    """Return the state with all kept sums but the gradient without these rows.
-
-    A few rows go by rank-one updates, Z their ``scaled_rows`` if they are at hand; with
-    ``spend`` those may overwrite the old matrices.
-    """
-    state = state.replace(
-        n_updates=state.n_updates + 1, kinks=_drop_kinks(state, removed)
-    )
-    if is_small_batch(state, removed):
-        Z = scaled_rows(state, removed) if Z is None else Z
-        return _drop_few(state, removed, Z=Z, spend=spend)
-    total = loss_hessian(state.objective.loss, removed, theta=state.anchor)
-    gone = total / state.anchor_weight
-    hessian = weighted_sum([(1.0, state.loss_hessian), (-1.0, gone)])
-    if state.moment is None:
-        return state.replace(hessian=hessian)
-    moment = state.moment.subtract(norm_moment(removed) / state.anchor_weight)
-    return state.replace(hessian=hessian, moment=moment)
-
-
-def _drop_few(state: State, removed: Rows, *, Z: Matrix, spend: bool) -> State:
-    """Return the state with Hessian and moment updated row by row."""
-    hessian = state.loss_hessian.update(-1.0, Z, spend=spend)
-    if state.moment is None:
-        return state.replace(hessian=hessian)
-    scale = np.sqrt(removed.weight * removed.norms() / state.anchor_weight)
-    X = removed.dense() * scale[:, None]
-    return state.replace(
-        hessian=hessian, moment=state.moment.update(-1.0, X, spend=spend)
-    )
-
-
-def _drop_kinks(state: State, removed: Rows) -> Vector | None:
-    """Return the mass near kinks without the removed rows; never below zero."""
-    if state.kinks is None:
-        return None
-    gone = kink_masses(state.objective.loss, removed, theta=state.anchor)
-    return np.maximum(state.kinks - gone / state.anchor_weight, 0.0)
-
-
-def woodbury_rows(inverse: SymmetricMatrix, Z: Matrix) -> Matrix | None:
-    """Return V with (A - Z'Z)^-1 = A^-1 + V'V, by Woodbury's identity.
-
-    None where a leverage is too near one, or beyond: the caller factors again.
-    """
-    if Z.ndim == 2:
-        return _woodbury_block(inverse.blocks[0], Z)
-    found = np.empty_like(Z)
-    for place, block in enumerate(inverse.blocks):
-        rows = _woodbury_block(block, Z[place])
-        if rows is None:
-            return None
-        found[place] = rows
-    return found
-
-
-def _woodbury_block(inverse: Symmetric, Z: Matrix) -> Matrix | None:
-    if len(Z) == 1:
-        image = inverse @ Z[0]
-        left = 1.0 - float(Z[0] @ image)
-        return None if left <= LEVERAGE_MARGIN else image[None, :] / sqrt(left)
-    images = inverse @ Z.T
-    with catch_lapack_errors():
-        values, vectors = np.linalg.eigh(np.eye(len(Z)) - Z @ images)
-    if values[0] <= LEVERAGE_MARGIN:
-        return None
-    return np.ascontiguousarray((vectors / np.sqrt(values)).T @ images.T)
 
 
 def invert(matrix: SymmetricMatrix) -> SymmetricMatrix:

@@ -32,7 +32,7 @@ from ..wide.solver import solve
 @stored
 @dataclass(frozen=True, slots=True, repr=False)
 class Scales(Private):
-    """Sizes of what was summed, by which rounding and growth are bounded.
+    """Sizes of what was ever summed, by which rounding and growth are bounded.
 
     Attributes
     ----------
@@ -45,7 +45,9 @@ class Scales(Private):
     hessian, moment
         Traces of the Hessian and of the moment.
     n_rows
-        Number of rows that were summed.
+        Number of rows that were summed, those that came later included.
+    weight
+        Their weight over W: one at the anchor.
     """
 
     row_norm: float
@@ -54,6 +56,7 @@ class Scales(Private):
     hessian: float
     moment: float
     n_rows: int
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

@@ -30,10 +30,13 @@ from ..core.sums import BLOCK_ROWS, curvature_rows_at_each, slopes_at_each
 from ..private_model.answers import REFUSALS
 from ..promise.rounding import gradient_error
 from ..removal import Draft, State
+from ..removal.changes import (
+    SignedRows,
+    change_gradient,
+    change_matrices,
+    count_after,
+)
 from ..removal.state import (
-    count_remaining,
-    drop_gradient,
-    drop_matrices,
     initial_state,
     keep_sums,
     kink_model,
@@ -182,7 +185,8 @@ def drop_rows(state: State, removed: Rows) -> State:
     """Return the state without these rows; the given one stays as it is."""
     if not len(removed):
         return state
-    return drop_matrices(drop_gradient(state, removed), removed, spend=False)
+    change = SignedRows(removed, -1)
+    return change_matrices(change_gradient(state, change), change, spend=False)
 
 
 def drop_from_each(states: Sequence[State], removed: Rows) -> list[State]:
@@ -206,7 +210,7 @@ def drop_from_each(states: Sequence[State], removed: Rows) -> list[State]:
 
 def _drop_sums(state: State, removed: Rows, *, slopes: Vector, root: Matrix) -> State:
     """Return the state less these slopes and root'root, sums over removed rows."""
-    weight, n_rows = count_remaining(state, removed)
+    weight, n_rows = count_after(state, SignedRows(removed, -1))
     share = 1.0 / state.anchor_weight
     return state.replace(
         weight=weight,

@@ -52,6 +52,7 @@ from ..promise.rounding import (
     product_error,
     sum_error,
     underflow_error,
+    weight_error,
 )
 from .loo_problems import LeftOutRows, LooModels, SharedTerms, row_products, unit_rows
 
@@ -294,7 +295,7 @@ def _global_bounds(
         return np.full(len(gone.X), inf)
     missed = _third_orders(shared, gone, S=models.step)
     pull = row_norms(models.residual) + missed + models.rounding
-    scale = np.maximum(gone.scale - sum_error(shared.lighter), 0.0)
+    scale = np.maximum(gone.scale - weight_error(shared.lighter), 0.0)
     bound: Vector = row_norms(gone.X) * pull / (scale * objective.quadratic)
     return bound
 

@@ -33,8 +33,9 @@ from ..core.sums import predict
 from ..exceptions import NotPositiveDefinite, Unsupported
 from ..promise.rounding import gradient_error, hessian_error, product_error
 from ..removal import Draft, Newton, State
+from ..removal.changes import SignedRows, count_after
 from ..removal.mechanisms import measure_weight, require_rows, support_inverse
-from ..removal.state import count_remaining, invert, smooth_minimum
+from ..removal.state import invert, smooth_minimum
 
 # Repeated steps end by themselves, after two or three where weights are equal.
 REPEATS = 12
@@ -139,7 +140,7 @@ def share_terms(state: State, rows: Rows) -> SharedTerms:
     _require_supported(state)
     state = measure_weight(state, require_rows(state, rows))
     heaviest = rows.take(np.array([int(np.argmax(rows.weight))]))
-    weight, n_rows = count_remaining(state, heaviest)
+    weight, n_rows = count_after(state, SignedRows(heaviest, -1))
     lighter = state.replace(weight=weight, n_rows=n_rows, n_updates=state.n_updates + 1)
     B = lighter.smooth_hessian()
     if state.objective.smooth:

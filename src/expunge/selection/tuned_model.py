@@ -19,7 +19,8 @@ from ..core.objective import Rows
 from ..core.packing import NOT_STORED, stored
 from ..exceptions import CannotRemove, Unsupported
 from ..private_model.labels import has_fewer_classes
-from ..private_model.model import PrivateModel, Remaining, require_rows
+from ..private_model.model import PrivateModel, require_rows
+from ..private_model.row_change import Remaining, RowChange
 from ..private_model.training_rows import TrainingRows
 from ..promise.accountant import Accountant
 from ..promise.budget import Budget
@@ -113,38 +114,33 @@ class TunedModel(ChoosingModel, PrivateModel):
 
     needs_training_rows: ClassVar[bool] = True
 
-    def forget(
+    def change(
         self,
-        removed: Rows,
+        change: RowChange,
         *,
-        gone: Index | None = None,
         remaining: Remaining | None = None,
-        n_subjects: int = 1,
         spend: bool = False,
     ) -> Self:
-        """Return the model without these rows, the choice made again."""
-        if not len(removed):
+        """Return the model without some rows, the choice made again."""
+        del remaining  # it keeps its rows
+        refuse_additions(change)
+        if not change.n_removed:
             return self
+        gone = change.gone
         assert self.training_rows is not None and gone is not None
-        labels = self._labels_without(removed, gone)
+        labels = self._labels_after(change)
         if has_fewer_classes(labels, self.labels):
-            return replace(self, labels=labels)._tune_again(gone, n_subjects)
+            return replace(self, labels=labels)._tune_again(change)
         models = self._update_models(self._split(), gone)
         chosen = choose_for_release(models.choice, self, rule=self.rule)
         if chosen == self.chosen:
-            after = PrivateModel.forget(
-                self,
-                removed,
-                gone=gone,
-                remaining=partial(require_rows, self, gone),
-                n_subjects=n_subjects,
-                spend=spend,
-            )
+            left = partial(require_rows, self, gone)
+            after = PrivateModel.change(self, change, remaining=left, spend=spend)
         else:
             after = self.refit(
                 self.rule.objectives[chosen],
                 require_rows(self, gone),
-                n_subjects=n_subjects,
+                change=change,
                 start=models.start_of(chosen),
             )
         chosen_model: Self = replace(after, labels=labels)._with_choice(models, chosen)
@@ -157,8 +153,10 @@ class TunedModel(ChoosingModel, PrivateModel):
             "get rid of their anchors"
         )
 
-    def _tune_again(self, gone: Index, n_subjects: int) -> Self:
+    def _tune_again(self, change: RowChange) -> Self:
         """Return the model tuned from the start, since there are fewer classes."""
+        gone = change.gone
+        assert gone is not None
         assert self.training_rows is not None and self.labels is not None
         loss = self.labels.loss_like(self.objective.loss)
         objectives = tuple(replace(one, loss=loss) for one in self.rule.objectives)
@@ -171,7 +169,7 @@ class TunedModel(ChoosingModel, PrivateModel):
         after = new.refit(
             objectives[chosen],
             require_rows(new, gone),
-            n_subjects=n_subjects,
+            change=change,
             start=models.start_of(chosen),
         )
         chosen_model: Self = after._with_choice(models, chosen)
@@ -203,6 +201,16 @@ class TunedModel(ChoosingModel, PrivateModel):
         if isinstance(models, LooTuning):
             return loo_retune(models, split, gone=gone, choose=choose)
         return retune(models, split, gone=gone, choose=choose)
+
+
+def refuse_additions(change: RowChange) -> None:
+    """Raise Unsupported if rows come: every fold would have to learn them."""
+    if change.n_added:
+        raise Unsupported(
+            "a tuned model cannot be added to: each fold keeps sums over its own rows, "
+            "which can only lose some; nothing was added; fit again with the new rows, "
+            "or fit a model with a fixed alpha, which can be added to"
+        )
 
 
 def make_tuned(

@@ -16,12 +16,13 @@ from ..core.packing import NOT_STORED, stored
 from ..exceptions import CannotRemove, Unsupported
 from ..preprocessing.pipeline_model import PipelineModel
 from ..private_model.labels import Labels, has_fewer_classes
-from ..private_model.model import Remaining, with_fewer_classes
+from ..private_model.model import with_fewer_classes
+from ..private_model.row_change import Remaining, RowChange
 from ..promise.noise import Noise
 from .choice import Rule, Split
 from .fold_fits import ChosenByFolds, tune_folds
 from .tune import require_training
-from .tuned_model import ChoosingModel, choose_for_release
+from .tuned_model import ChoosingModel, choose_for_release, refuse_additions
 
 
 @stored
@@ -37,34 +38,33 @@ class TunedPipelineModel(ChoosingModel, PipelineModel):
 
     needs_training_rows: ClassVar[bool] = True
 
-    def forget(
+    def change(
         self,
-        removed: Rows,
+        change: RowChange,
         *,
-        gone: Index | None = None,
         remaining: Remaining | None = None,
-        n_subjects: int = 1,
         spend: bool = False,
     ) -> Self:
-        """Return the model without these raw rows, the choice made again."""
-        if not len(removed):
+        """Return the model without some raw rows, the choice made again."""
+        del remaining  # it keeps its rows
+        refuse_additions(change)
+        if not change.n_removed:
             return self
+        gone = change.gone
         assert self.training_rows is not None and gone is not None
-        labels = self._labels_without(removed, gone)
+        labels = self._labels_after(change)
         model = self
         if has_fewer_classes(labels, self.labels):
             model = self._with_fewer_candidates(labels)
         models = model._tune_without(gone)
         chosen = choose_for_release(models.choice, self, rule=model.rule)
         if chosen == self.chosen and model is self:
-            after = PipelineModel.forget(
-                self, removed, gone=gone, n_subjects=n_subjects, spend=spend
-            )
+            after = PipelineModel.change(self, change, spend=spend)
         else:
             raw = model.raw_rows(gone)
             assert raw is not None
             objective = model.rule.objectives[chosen]
-            after = model.refit(objective, raw, n_subjects=n_subjects)
+            after = model.refit(objective, raw, change=change)
         kept: Self = replace(after, labels=labels)._with_choice(models, chosen)
         return kept
 
