@@ -108,8 +108,13 @@ def _batch_entries(size: int, digests: tuple[str, str], n: int) -> Iterator[Entr
             request=sha256(b"%d" % place).hexdigest()[:32],
             certificates={"model": digest},
             n_subjects=1,
+            submitted=DAY,
             accepted=DAY,
             deadline="2024-01-31",
+            right="erase",
+            regime="gdpr",
+            outcome="done",
+            reason="",
         )
 
 

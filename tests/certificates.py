@@ -2,8 +2,10 @@
 """Certificates and records to test with, made as a release makes them."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from expunge import L2, Logistic, Objective
+from expunge.ledger import Handling, describe_guarantee
 from expunge.promise.accountant import (
     Accountant,
     Event,
@@ -35,6 +37,23 @@ def record(radius: float = 1e-3) -> Record:
         timings={"forget": 0.25},
         salt=SALT,
     )
+
+
+def handling(certificates: Iterable[Certificate] = (), **changes: Any) -> Handling:
+    """Return what a receipt says of an erasure that led to these certificates."""
+    found = list(certificates)
+    stated: dict[str, Any] = {
+        "basis": "GDPR Art. 17",
+        "destroyed": ("rows", "keys of rows"),
+        "backups_until": "",
+        "retained": "",
+        "retained_until": "",
+        "copies": {},
+        "extended": "",
+        "notified": "",
+        "guarantee": describe_guarantee(found),
+    }
+    return Handling(**stated | changes)
 
 
 def account(

@@ -7,6 +7,7 @@ from typing import Any
 
 from expunge.ledger import (
     Entry,
+    EntryProof,
     Head,
     RequestCompleted,
     SigningKey,
@@ -15,6 +16,7 @@ from expunge.ledger import (
 )
 from expunge.ledger.ledger import hash_entry
 from expunge.ledger.merkle import Frontier, build_nodes, inclusion_proof
+from tests.certificates import handling
 
 
 def made_up(entries: Sequence[Entry]) -> RequestCompleted:
@@ -26,8 +28,13 @@ def made_up(entries: Sequence[Entry]) -> RequestCompleted:
         request="ab" * 16,
         certificates={},
         n_subjects=1,
+        submitted=day,
         accepted=day,
         deadline=day,
+        right="erase",
+        regime="gdpr",
+        outcome="done",
+        reason="",
     )
 
 
@@ -45,4 +52,5 @@ def forged_receipt(entries: Sequence[Entry], key: SigningKey) -> str:
         build_nodes(map(hash_entry, entries)), entry.sequence, size=len(entries)
     )
     head = signed_head(entries, key)
-    return issue_receipt(entry, {}, head=head, proof=proof, key=key).to_json()
+    place = EntryProof(head, proof)
+    return issue_receipt(entry, {}, handling=handling(), place=place, key=key).to_json()

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sqlalchemy import delete, insert, select
+from sqlalchemy import Connection, delete, insert, select
 
 from expunge import Budget, LogisticRegression
 from expunge.ledger import RequestCompleted, check_export, check_receipt
 from expunge.linear_model.snapshots import private_model
 from expunge.private_model.model import PrivateModel
 from expunge.registry import Registry
-from expunge.registry.storage import Store
+from expunge.registry.storage import Store, people_table
 from expunge.registry.storage.tables import schema
 from expunge.registry.worker import apply_waiting
 
@@ -82,6 +82,14 @@ def retrained(names: Sequence[str], *, half: bool = False) -> Any:
     model = estimator(alpha=0.1 if half else 0.05, budget=None)
     model.fit(X[stay], y[stay])
     return private_model(model).answer.draft.theta
+
+
+def rows_in(
+    connection: Connection, model: str, *, tags: Sequence[str]
+) -> list[people_table.SealedRows]:
+    """Return the sealed rows that a model holds under these tags, in their order."""
+    found = people_table.find_tagged_rows(connection, tags)
+    return people_table.sort_rows(one for name, one in found if name == model)
 
 
 def dump_of(store: Store) -> Dump:

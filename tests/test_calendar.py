@@ -25,7 +25,7 @@ from expunge.rights import (
     today,
 )
 from expunge.rights.calendar import EARLIEST, LATEST
-from expunge.rights.regimes import RIGHTS
+from expunge.rights.standing import RIGHTS
 
 DAY = dt.timedelta(days=1)
 days = st.dates(EARLIEST, LATEST)
@@ -266,6 +266,9 @@ class TestRegimes:
             ("rectify", ("GDPR Art. 16", "UK GDPR Art. 16", "CCPA 1798.106")),
             ("restrict", ("GDPR Art. 18", "UK GDPR Art. 18", None)),
             ("object", ("GDPR Art. 21", "UK GDPR Art. 21", None)),
+            ("lift", ("GDPR Art. 18", "UK GDPR Art. 18", None)),
+            ("hold", (None, None, None)),
+            ("end-hold", (None, None, None)),
         ],
     )
     def test_basis(self, right: str, references: tuple[str | None, ...]) -> None:
@@ -273,8 +276,8 @@ class TestRegimes:
         assert found == references
 
     def test_unknown_right_is_refused(self) -> None:
-        with pytest.raises(InvalidInput, match=f"choose one of {', '.join(RIGHTS)}"):
-            legal_basis("hold", regime_named("gdpr"))
+        with pytest.raises(InvalidInput, match=f"give one of {', '.join(RIGHTS)}"):
+            legal_basis("portability", regime_named("gdpr"))
 
     def test_regimes_can_be_added(self) -> None:
         law = Regime("x", "X", Period(months=1, days=2), Period(days=3), ())

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from expunge.cli.common import DATA_MISSING, DOES_NOT_STAND, DONE, WRONG_INPUT
-from expunge.ledger import Ledger, ReleaseMade, export, issue_receipt, sign
+from expunge.ledger import EntryProof, Ledger, ReleaseMade, export, issue_receipt, sign
 from expunge.ledger.ledger import hash_entry
 from expunge.ledger.merkle import build_nodes, inclusion_proof
 from tests import certificates
 from tests.calling import call
+from tests.certificates import handling
 from tests.test_ledger import ENTRIES, NEW, OLD, STRANGER, request
 from tests.test_ledger_export import DOCUMENTS, EXPORT
 from tests.test_receipt import CERTIFICATES, PEM, PLACE, receipt
@@ -35,7 +36,11 @@ def of_another_ledger() -> str:
     )
     held = CERTIFICATES
     return issue_receipt(
-        request(PLACE), held, head=head, proof=proof, key=NEW
+        request(PLACE),
+        held,
+        handling=handling(held.values()),
+        place=EntryProof(head, proof),
+        key=NEW,
     ).to_json()
 
 

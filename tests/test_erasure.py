@@ -20,7 +20,7 @@ from expunge.registry.storage import people_table
 from expunge.registry.storage.people_table import PageKeys
 from expunge.registry.storage.vault import KEY_BYTES
 from tests.postgres import Missing, Server, connect
-from tests.registries import data, registry_at
+from tests.registries import data, registry_at, rows_in
 from tests.stores import without_postgres
 
 PERSON, MODELS = "person 3", ("all", "half")
@@ -56,7 +56,7 @@ def keys_of(registry: Registry, name: str) -> tuple[list[bytes], list[bytes]]:
         tags = subject_tags(name, read_tag_keys(context.paths))
         for model in MODELS:
             keys: PageKeys = context.load_model(model).page_keys
-            (one,) = people_table.find_rows(connection, model, tags=tags)
+            (one,) = rows_in(connection, model, tags=tags)
             page = people_table.read_pages(
                 connection, model, found=[one], page_keys=keys
             )[one.page]
@@ -73,7 +73,7 @@ def sealed_rows(registry: Registry) -> list[bytes]:
         return [
             one.sealed[:64]
             for model in MODELS
-            for one in people_table.find_rows(connection, model, tags=tags)
+            for one in rows_in(connection, model, tags=tags)
         ]
 
 

@@ -53,8 +53,13 @@ def request(place: int, **changes: Any) -> RequestCompleted:
         "request": f"{place:032x}",
         "certificates": {"churn": EACH.digest(), "credit": JOINT.digest()},
         "n_subjects": 1,
+        "submitted": shifted(START, -3),
         "accepted": shifted(START, -2),
         "deadline": shifted(START, 28),
+        "right": "erase",
+        "regime": "gdpr",
+        "outcome": "done",
+        "reason": "",
     }
     return RequestCompleted(**stated | changes)
 

@@ -13,7 +13,9 @@ from expunge.ledger import ReleaseMade
 from expunge.registry.storage import Store, people_table, releases_table, requests_table
 from expunge.registry.storage.engine import analyse
 from expunge.registry.storage.people_table import CHUNK
+from expunge.registry.storage.requests_table import Answered
 from expunge.registry.storage.tables import releases
+from tests.registries import rows_in
 from tests.test_stores_tables import empty, store
 
 __all__ = ["empty", "store"]
@@ -85,7 +87,7 @@ def test_a_batch_reads_no_table_to_find_a_few_lines(store: Store) -> None:
     page_keys = taken_in(store)
     some, ids = TAGS[SOME], IDS[SOME]
     with store.read() as connection:
-        found = people_table.find_rows(connection, "m", tags=[*some, "stranger"])
+        found = rows_in(connection, "m", tags=[*some, "stranger"])
         pages = people_table.read_pages(
             connection, "m", found=found, page_keys=page_keys
         )
@@ -101,12 +103,15 @@ def test_a_batch_reads_no_table_to_find_a_few_lines(store: Store) -> None:
         "known": lambda connection: people_table.models_by_tag(connection, some),
         "sent before": lambda connection: requests_table.find_requests(connection, ids),
         "named": lambda connection: requests_table.read_tags(connection, ids),
-        "rows": lambda connection: people_table.find_rows(connection, "m", tags=some),
-        "struck": lambda connection: people_table.delete_people(
+        "rows": lambda connection: rows_in(connection, "m", tags=some),
+        "struck": lambda connection: people_table.delete_rows(
             connection, "m", remaining=remaining
         ),
+        "tags": lambda connection: people_table.delete_unused_tags(
+            connection, [one.subject for one in found]
+        ),
         "applied": lambda connection: requests_table.mark_applied(
-            connection, {one: {"m": 2} for one in ids}
+            connection, {one: Answered({"m": 2}) for one in ids}
         ),
     }
     for name, step in steps.items():

@@ -15,6 +15,7 @@ import rfc8785
 
 from expunge.exceptions import InvalidInput
 from expunge.ledger import (
+    EntryProof,
     Head,
     Ledger,
     Receipt,
@@ -32,6 +33,7 @@ from expunge.promise.certificate import Certificate
 from expunge.promise.scope import NOT_COVERED
 from expunge.promise.verification import verify
 from tests import certificates
+from tests.certificates import handling
 from tests.test_ledger import (
     EACH,
     ENTRIES,
@@ -61,7 +63,13 @@ def receipt(
     """Return a receipt of the entry at ``PLACE``, whatever is said to stand there."""
     proof = inclusion_proof(NODES, PLACE, size=LEDGER.size)
     said = request(PLACE) if entry is None else entry
-    return issue_receipt(said, held, head=head, proof=proof, key=key)
+    return issue_receipt(
+        said,
+        held,
+        handling=handling(held.values()),
+        place=EntryProof(head, proof),
+        key=key,
+    )
 
 
 def alone(certificate: Certificate) -> Receipt:
@@ -69,7 +77,13 @@ def alone(certificate: Certificate) -> Receipt:
     entry = request(0, certificates={"churn": certificate.digest()})
     ledger = Ledger.empty(OLD.public).append(entry).append(ENTRIES[1])
     head, proof = ledger.head(OLD, ledger.day), (hash_entry(ENTRIES[1]),)
-    return issue_receipt(entry, {"churn": certificate}, head=head, proof=proof, key=OLD)
+    return issue_receipt(
+        entry,
+        {"churn": certificate},
+        handling=handling([certificate]),
+        place=EntryProof(head, proof),
+        key=OLD,
+    )
 
 
 # Not too deep for the parser, and too deep for what comes after it.
@@ -95,8 +109,8 @@ class TestStanding:
     def test_says_what_is_promised_and_what_is_not(self) -> None:
         verdict = check_receipt(TEXT, PEM)
         assert f"request {PLACE:032x}" in verdict.says
-        assert "accepted on 2023-11-12, was" in verdict.says
-        assert "completed on 2023-11-15, 27 days before its deadline" in verdict.says
+        assert "made on 2023-11-11 and accepted on 2023-11-12, was" in verdict.says
+        assert "answered on 2023-11-15, 27 days before its deadline" in verdict.says
         for name, certificate in CERTIFICATES.items():
             assert f"Model {name}: {verify(certificate).says}" in verdict.says
         assert verdict.not_covered[: len(receipts.NOT_COVERED)] == receipts.NOT_COVERED
@@ -125,7 +139,9 @@ class TestStanding:
         stated = request(0, day=shifted(request(0).deadline, days), certificates={})
         ledger = Ledger.empty(OLD.public).append(stated)
         head = ledger.head(OLD, ledger.day)
-        late = issue_receipt(stated, {}, head=head, proof=(), key=OLD)
+        late = issue_receipt(
+            stated, {}, handling=handling(), place=EntryProof(head, ()), key=OLD
+        )
         verdict = check_receipt(late.to_json(), PEM)
         assert verdict.stands
         assert said in verdict.says
@@ -137,8 +153,10 @@ class TestStanding:
         later = issue_receipt(
             request(PLACE),
             CERTIFICATES,
-            head=ledger.head(NEW, ledger.day),
-            proof=inclusion_proof(grown, PLACE, size=26),
+            handling=handling(CERTIFICATES.values()),
+            place=EntryProof(
+                ledger.head(NEW, ledger.day), inclusion_proof(grown, PLACE, size=26)
+            ),
             key=NEW,
         )
         assert check_receipt(later.to_json(), PEM).stands
@@ -150,8 +168,10 @@ class TestStanding:
         newest = issue_receipt(
             entry,
             {},
-            head=ledger.head(NEW, ledger.day),
-            proof=tuple(reversed(LEDGER.frontier.peaks)),
+            handling=handling(),
+            place=EntryProof(
+                ledger.head(NEW, ledger.day), tuple(reversed(LEDGER.frontier.peaks))
+            ),
             key=NEW,
         )
         assert check_receipt(newest.to_json(), PEM).stands

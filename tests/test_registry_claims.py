@@ -24,7 +24,7 @@ from expunge.exceptions import (
 from expunge.ledger import ReleaseMade
 from expunge.linear_model.snapshots import private_model, snapshot_of
 from expunge.linear_model.tuned import TunedClassifier
-from expunge.registry import ForgottenInData, Registry, Request, worker
+from expunge.registry import ForgottenInData, Registry, Request, changes
 from expunge.registry.returning import require_nobody_returns
 from expunge.registry.storage import Checkpoints
 from expunge.registry.storage.vault import unseal
@@ -304,13 +304,13 @@ class TestSpentContracts:
             asked = [Request((f"person {i}",)) for i in range(30)]
             registry.requests.accept(asked)
             computed = []
-            change_model = worker.change_model
+            change_model = changes.change_model
 
-            def counted(context: Any, removal: worker.Removal) -> Any:
-                computed.append(removal.before.name)
-                return change_model(context, removal)
+            def counted(context: Any, name: str, **rest: Any) -> Any:
+                computed.append(name)
+                return change_model(context, name, **rest)
 
-            monkeypatch.setattr(worker, "change_model", counted)
+            monkeypatch.setattr(changes, "change_model", counted)
             with pytest.raises(ScheduleExhausted, match="'spent'"):
                 registry.requests.apply()
             assert computed == ["all"] and made(registry, "all") == 1

@@ -119,20 +119,17 @@ class TestOneWorker:
         self, registry: Registry, tmp_path: Path
     ) -> None:
         """As when a session with PostgreSQL broke and another got the lock."""
+        from expunge.registry.changes import Move, change_model, read_moves
         from expunge.registry.storage import people_table
-        from expunge.registry.worker import (
-            change_model,
-            commit_changes,
-            read_removal,
-        )
+        from expunge.registry.worker import commit_changes
 
         first = Request(("person 3",))
         registry.requests.accept([first])
         with registry._context.store.read() as connection:
             asked = people_table.find_asked_rows(connection, [first.request])
-        found = [one for _, name, one in asked if name == "all"]
-        removal = read_removal(registry._context, "all", found=found)
-        change = change_model(registry._context, removal)
+            moves = {"all": Move([one for _, name, one in asked if name == "all"])}
+            reading = read_moves(registry._context, connection, moves=moves)
+        change = change_model(registry._context, "all", reading=reading)
         with Registry.open(tmp_path / "registry") as other:
             other.requests.apply()
         with pytest.raises(ExpungeError):

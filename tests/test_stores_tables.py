@@ -36,8 +36,10 @@ from expunge.registry.storage import (
 )
 from expunge.registry.storage.engine import Collision, together, write_exactly
 from expunge.registry.storage.marks import Mark
+from expunge.registry.storage.requests_table import Answered
 from expunge.registry.storage.tables import write_metadata
 from expunge.registry.storage.vault import KEY_BYTES
+from tests.registries import rows_in
 
 
 def store_at(folder: Path, url: str | None) -> Store:
@@ -129,16 +131,16 @@ class TestPeople:
         self, store: Store, keys: people_table.PageKeys, numbers: Sequence[int]
     ) -> people_table.PageKeys:
         with store.write() as connection:
-            found = people_table.find_rows(
-                connection, "m", tags=[f"tag {one}" for one in numbers]
-            )
+            found = rows_in(connection, "m", tags=[f"tag {one}" for one in numbers])
             pages = people_table.read_pages(
                 connection, "m", found=found, page_keys=keys
             )
             remaining = people_table.keys_without(
                 "m", found, pages=pages, page_keys=keys
             )
-            people_table.delete_people(connection, "m", remaining=remaining)
+            people_table.delete_rows(connection, "m", remaining=remaining)
+            gone = [one.subject for one in found]
+            people_table.delete_unused_tags(connection, gone)
         return remaining.page_keys
 
     def left(self, store: Store, keys: people_table.PageKeys) -> list[bytes]:
@@ -169,7 +171,7 @@ class TestPeople:
         assert self.left(store, after) == [b"row %d" % one for one in rest]
         assert not np.any(np.all(after == keys["m"], axis=1))  # each page was renewed
         with store.read() as connection:
-            some = people_table.find_rows(connection, "m", tags=["tag 1"])
+            some = rows_in(connection, "m", tags=["tag 1"])
         with pytest.raises(StoreFailed, match="page 0 of m"):
             self.opened(store, "m", some, keys["m"])
 
@@ -198,7 +200,7 @@ class TestPeople:
             assert people_table.count_people(connection, "m") == self.N - 2
             tags = set(connection.scalars(select(tables.subjects.c.tag)))
             assert "tag 3" in tags and "tag 7" not in tags
-            found = people_table.find_rows(connection, "n", tags=["tag 3"])
+            found = rows_in(connection, "n", tags=["tag 3"])
         assert self.opened(store, "n", found, keys["n"]) == [b"row 3"]
 
     def test_clearing_a_model_leaves_the_other(
@@ -218,7 +220,7 @@ class TestPeople:
         with store.write() as connection:
             connection.execute(delete(tables.pages).where(tables.pages.c.page == 1))
         with store.read() as connection:
-            found = people_table.find_rows(connection, "m", tags=["tag 300"])
+            found = rows_in(connection, "m", tags=["tag 300"])
         with pytest.raises(StoreFailed, match="lacks pages of keys of model 'm'"):
             self.opened(store, "m", found, keys["m"])
 
@@ -328,13 +330,13 @@ def test_a_request_moves_on_once_from_each_stage(store: Store) -> None:
             connection, lines, tags=[("a", "tag"), ("b", "tag")]
         )
     done = [{"request": "a", "time": 2, "text": "first"}]
-    made: dict[str, dict[str, int]] = {"a": {"m": 1}}
+    made = {"a": Answered({"m": 1})}
     with pytest.raises(Busy), store.write() as connection:
         requests_table.mark_completed(connection, done)
     with store.write() as connection:
         requests_table.mark_applied(connection, made)
     with pytest.raises(Busy), store.write() as connection:
-        requests_table.mark_applied(connection, made | {"b": {}})
+        requests_table.mark_applied(connection, made | {"b": Answered({})})
     with store.write() as connection:
         requests_table.mark_completed(connection, done)
     with pytest.raises(Busy), store.write() as connection:

@@ -12,7 +12,7 @@ from typing import Any
 
 from expunge.files import export
 from expunge.private_model.model import PrivateModel
-from expunge.registry import completion, keys, models, requests, restore, worker
+from expunge.registry import accepting, completion, keys, models, restore, worker
 from expunge.registry.storage import Checkpoints, Journal, Store, vault
 
 from .client import Line
@@ -20,7 +20,7 @@ from .story import FITS, REQUESTS
 
 # Where each function is looked up when it is called, and what it does.
 OF_REQUESTS: tuple[tuple[Any, str, str], ...] = (
-    (requests, "_accept_new", "accepting"),
+    (accepting, "_accept_new", "accepting"),
     (worker, "replay_journal", "catching up"),
     (worker, "apply_batch", "computing"),
     (Checkpoints, "write", "writing a checkpoint"),

@@ -22,6 +22,7 @@ from expunge.registry import (
     statements,
     worker,
 )
+from expunge.registry.changes import AnyChange
 from expunge.registry.context import Context
 from expunge.registry.requests import RegistryRequests
 from expunge.registry.storage import (
@@ -31,6 +32,7 @@ from expunge.registry.storage import (
 )
 from expunge.registry.storage.journal import ReadKnown
 from expunge.registry.storage.marks import BEGINNING, Mark
+from expunge.registry.storage.requests_table import Answered
 
 from .client import Line
 from .phases import NAMES, put
@@ -42,8 +44,9 @@ CARELESS, PAUSE = "being careless", 0.02
 def complete_without_applying(line: Line) -> None:
     """Say that requests are applied, and change no model."""
 
-    def hollow(context: Context, waiting: Sequence[str]) -> dict[str, ExpungeError]:
-        worker.commit_changes(context, [], made={request: {} for request in waiting})
+    def hollow(context: Context, waiting: Sequence[Any]) -> dict[str, ExpungeError]:
+        made = {line.id: Answered({}) for line in waiting}
+        worker.commit_changes(context, [], made=made)
         return {}
 
     put(worker, "apply_batch", hollow)
@@ -72,9 +75,9 @@ def destroy_keys_before_the_commit(line: Line) -> None:
     """Destroy a checkpoint's key while the next checkpoint is not committed."""
 
     def commit_changes(
-        context: Context, changes: Sequence[worker.Change], **rest: Any
+        context: Context, changes: Sequence[AnyChange], **rest: Any
     ) -> None:
-        later = {change.name: change.after.generation for change in changes}
+        later = {change.name: change.before.generation + 1 for change in changes}
         context.checkpoints.vault.destroy_old_keys(lambda: later)
         _pause(line)
         real(context, changes, **rest)
@@ -88,13 +91,13 @@ def accept_in_memory(line: Line) -> None:
     waiting: list[Request] = []
 
     def accept(
-        self: RegistryRequests, asked: Sequence[Request]
+        self: RegistryRequests, asked: Sequence[Request], **options: Any
     ) -> tuple[RequestStatus, ...]:
         if len(asked) == 1:
-            return really_accept(self, asked)
+            return really_accept(self, asked, **options)
         waiting.extend(asked)
         return tuple(
-            RequestStatus(one.request, "accepted", 0, 0, None, len(one.subjects), "")
+            RequestStatus(one.request, "accepted", 0, 0, None, len(one.subjects))
             for one in asked
         )
 
