@@ -265,7 +265,8 @@ class StatusCommand(RegistryOptions):
 
     def _print_due(self) -> int:
         """Print the requests that are overdue or due soon, for a job that warns."""
-        from ..rights.calendar import parse_span, today
+        from ..registry.context import today
+        from ..rights.calendar import parse_span
 
         if self.overdue and self.due is not None:
             raise InvalidInput("--overdue with --due; give only one of them")
@@ -314,7 +315,7 @@ def describe_request(request: "RequestStatus") -> list[tuple[str, object]]:
         ("accepted", f"{format_day(request.accepted)} UTC"),
     ]
     if request.is_open:
-        lines.append(("deadline", describe_deadline(request)))
+        lines.append(("deadline", describe_deadline(request.deadline)))
     else:
         lines.append(("deadline", f"{format_day(request.deadline)} UTC"))
         if request.completed is not None:
@@ -395,7 +396,7 @@ def tabulate_pending(requests: "Sequence[RequestStatus]") -> TextTable:
     """Return the requests not completed as a table, the earliest deadline first."""
     pending = sorted(requests, key=lambda request: request.deadline)
     lines: list[tuple[str, ...]] = [
-        (one.request, one.right, one.stage, describe_deadline(one), one.error)
+        (one.request, one.right, one.stage, describe_deadline(one.deadline), one.error)
         for one in pending[:MOST_PENDING]
     ]
     if len(pending) > MOST_PENDING:

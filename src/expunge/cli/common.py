@@ -333,12 +333,12 @@ def format_day(time: int) -> str:
     return day_of(time)
 
 
-def describe_deadline(request: "RequestStatus") -> str:
+def describe_deadline(deadline: int) -> str:
     """Return a deadline as people say it: the day, and how many days are left."""
     from ..ledger.documents import days_between
     from ..registry.context import now
 
-    today, day = format_day(now()), format_day(request.deadline)
+    today, day = format_day(now()), format_day(deadline)
     left = days_between(today, day)
     due = date.fromisoformat(day)
     year = "" if day[:4] == today[:4] else f" {day[:4]}"

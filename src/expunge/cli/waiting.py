@@ -87,5 +87,7 @@ class ExtendCommand(RegistryOptions, ConfirmOptions):
         if self.as_json:
             print_json(request_to_json(status))
         else:
-            print_text(f"request {self.request} is due {describe_deadline(status)}")
+            print_text(
+                f"request {self.request} is due {describe_deadline(status.deadline)}"
+            )
         return DONE

@@ -31,11 +31,11 @@ from ..ledger.entries import REQUEST_BYTES
 from ..ledger.keys import request_tag
 from ..private_model.subjects import people
 from ..promise.noise import random_bytes
-from ..rights.calendar import parse_day, today
+from ..rights.calendar import parse_day
 from ..rights.regimes import deadline, regime_named
 from ..rights.standing import FOR_HOLDS, Right, require_right
 from .adding import NewRows, code_rows
-from .context import WAIT, Context, now
+from .context import WAIT, Context, now, today
 from .keys import read_tag_keys
 from .loaded_model import dump_rows
 from .pending_rows import seal_new_rows

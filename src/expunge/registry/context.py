@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
+from datetime import date
 from functools import partial
 from pathlib import Path
 from time import time_ns
@@ -25,7 +26,7 @@ from ..core.arrays import Private
 from ..disk import replace_file, require_private
 from ..exceptions import ExpungeError, InvalidInput, NoRegistry, StoreFailed
 from ..ledger import Ledger
-from ..ledger.documents import midnight
+from ..ledger.documents import day_of, midnight
 from ..ledger.keys import read_secret
 from ..promise.noise import SECRET_BYTES, random_bytes
 from ..rights.regimes import regime_named
@@ -461,3 +462,8 @@ def next_entry_time(ledger: Ledger, after: int = 0) -> int:
 def now() -> int:
     """Return the time in milliseconds since 1970."""
     return time_ns() // 1_000_000
+
+
+def today() -> date:
+    """Return the day it is now in UTC."""
+    return date.fromisoformat(day_of(now()))

@@ -34,7 +34,6 @@ from ..exceptions import (
 from ..ledger import (
     UnusableKey,
 )
-from ..rights.calendar import today
 from .changes import (
     AnyChange,
     Move,
@@ -46,7 +45,7 @@ from .changes import (
     write_changes,
 )
 from .completion import finish_committed
-from .context import Context
+from .context import Context, today
 from .keys import tidy_keys
 from .pending_rows import read_new_rows
 from .recovery import replay_journal
