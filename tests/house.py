@@ -29,14 +29,14 @@ HEIGHT = {part: i for i, part in enumerate(" ".join(LAYERS.values()).split())}
 
 MODULE_LINES = 500
 SCRIPT_MODULE_LINES = 550
-INIT_LINES = 70
+INIT_LINES = 85
 FUNCTION_LINES = 50
 SCRIPT_FUNCTION_LINES = 60
 PARAMETERS = 5
 POSITIONAL = 2
 METHODS = 12
 MODULES = 180
-MODULES_A_PACKAGE = 14
+MODULES_A_PACKAGE = 16
 DATA = ("X", "y")
 # Data too, with a value for each row; these are passed by name.
 OF_ROWS = ("subjects", "sample_weight")

@@ -23,7 +23,7 @@ from .entries import (
     sign,
 )
 from .export import ExportVerdict, check_export, export
-from .handling import Handling, describe_guarantee, list_destroyed
+from .handling import Handling, describe_guarantee
 from .keys import (
     PublicKey,
     SigningKey,
@@ -73,7 +73,6 @@ __all__ = [
     "describe_guarantee",
     "export",
     "issue_receipt",
-    "list_destroyed",
     "open_signing_key",
     "open_tag_key",
     "read_entry",

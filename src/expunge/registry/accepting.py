@@ -252,7 +252,7 @@ def _check_details(given: Request, right: Right) -> dict[str, Any]:
 
 
 def code_new_rows(
-    context: Context, given: Request, checked: CheckedRequest
+    context: Context, given: Request, *, checked: CheckedRequest
 ) -> CheckedRequest:
     """Return a request with its new rows as the models keep theirs."""
     if not given.rows:
@@ -288,7 +288,7 @@ def _accept_checked(
     """Accept requests; the lock is held if they bring rows."""
     wanted: dict[str, CheckedRequest] = {}
     for one in requests:
-        checked = code_new_rows(context, one, check_request(context, one))
+        checked = code_new_rows(context, one, checked=check_request(context, one))
         if wanted.setdefault(one.request, checked).content != checked.content:
             raise _changed_error(one.request)
     for left in reversed(range(len(wanted) + 1)):

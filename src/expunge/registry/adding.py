@@ -19,7 +19,7 @@ from .context import WAIT, Context
 from .keys import read_tag_keys, write_tag_key_ids
 from .loaded_model import dump_by_person
 from .returning import FitOptions, LeftOut, choose_tags, leave_out_forgotten
-from .settling import Content, Part
+from .settling import Holding, Part
 from .storage import people_table
 from .worker import be_silent, commit_changes, recover
 
@@ -78,7 +78,7 @@ def _add_coded(context: Context, name: str, *, rows: Rows, given: FitOptions) ->
             one = there.get(tag)
             parts = () if one is None else (Part(name, one),)
             who = tag if one is None else one.subject
-            move.entering[who] = Content("in use", (*parts, Part(new=data)))
+            move.entering[who] = Holding("in use", (*parts, Part(new=data)))
         reading = read_moves(context, connection, moves={name: move})
     changes = make_changes(context, reading, on_progress=be_silent)
     commit_changes(

@@ -32,7 +32,7 @@ from .loaded_model import (
     load_rows,
     make_fetch,
 )
-from .settling import Content, Contents, Part, Settlement
+from .settling import Holding, Holdings, Part, Settlement
 from .storage import aside_table, people_table, releases_table
 from .storage.aside_table import Aside, AsideFile, is_aside
 from .storage.people_table import (
@@ -70,7 +70,7 @@ class Move(Private):
     """
 
     leaving: list[SealedRows] = field(default_factory=list)
-    entering: dict[Who, Content] = field(default_factory=dict)
+    entering: dict[Who, Holding] = field(default_factory=dict)
     restated: dict[int, Aside] = field(default_factory=dict)
     pages: Pages = field(default_factory=dict)
 
@@ -173,19 +173,19 @@ def write_changes(connection: Connection, changes: Sequence[AnyChange]) -> None:
     people_table.delete_unused_tags(connection, sorted(gone))
 
 
-def read_contents(
+def read_holdings(
     connection: Connection, found: Sequence[tuple[str, SealedRows]]
-) -> dict[int, Contents]:
+) -> dict[int, Holdings]:
     """Return what the store holds of each person, from the rows that were found."""
     apart = {one.subject for name, one in found if is_aside(name)}
     asides = aside_table.read_asides(connection, sorted(apart)) if apart else {}
-    contents: dict[int, Contents] = {}
+    contents: dict[int, Holdings] = {}
     for name, one in found:
         aside, parts = asides.get((name, one.subject)), (Part(name, one),)
         contents.setdefault(one.subject, {})[name] = (
-            Content("in use", parts)
+            Holding("in use", parts)
             if aside is None
-            else Content(aside.place, parts, aside)
+            else Holding(aside.place, parts, aside)
         )
     return contents
 
@@ -360,7 +360,7 @@ def _change_aside(context: Context, name: str, *, reading: Reading) -> AsideChan
     return AsideChange(before, written, keys, sealed, asides | move.restated)
 
 
-def _open_parts(content: Content, blobs: Blobs, *, every: bool = False) -> list[bytes]:
+def _open_parts(content: Holding, blobs: Blobs, *, every: bool = False) -> list[bytes]:
     """Return the rows of a person; of rows set aside the newest, or ``every`` one."""
 
     def open_part(part: Part) -> list[bytes]:

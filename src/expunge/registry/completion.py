@@ -30,12 +30,11 @@ from ..ledger import (
     ReleaseWithdrawn,
     RequestCompleted,
     RequestExtended,
-    describe_guarantee,
     issue_receipt,
-    list_destroyed,
 )
 from ..ledger.documents import DAY, day_of, midnight
 from ..ledger.entries import EXTENSIONS
+from ..ledger.handling import describe_guarantee, list_destroyed
 from ..promise.certificate import Certificate
 from ..rights.regimes import extended_deadline, legal_basis, regime_named
 from ..rights.standing import BY_OPERATOR

@@ -36,7 +36,7 @@ from .changes import (
     Move,
     change_asides,
     change_model,
-    read_contents,
+    read_holdings,
     read_moves,
     release_again,
     sort_moves,
@@ -370,7 +370,7 @@ def _find_returned(context: Context, missing: MissingLines) -> dict[str, Move]:
         names = sorted({model_of(name) for name, _ in found})
         settlement = settle(
             asked,
-            read_contents(connection, found),
+            read_holdings(connection, found),
             fits=aside_table.count_fits(connection, names),
             spent=(),
         )

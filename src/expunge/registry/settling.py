@@ -44,7 +44,7 @@ class Part(Private):
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Content(Private):
+class Holding(Private):
     """What one name holds of one person.
 
     Attributes
@@ -62,7 +62,7 @@ class Content(Private):
     aside: Aside = NO_ASIDE
 
 
-Contents: TypeAlias = dict[str, Content]
+Holdings: TypeAlias = dict[str, Holding]
 """What the store holds of one person, by name."""
 
 
@@ -105,14 +105,14 @@ class Settlement(Private):
         earlier request.
     """
 
-    before: Mapping[int, Contents]
-    after: dict[int, Contents]
+    before: Mapping[int, Holdings]
+    after: dict[int, Holdings]
     judgements: dict[str, Judgement] = field(default_factory=dict)
     retained: dict[str, tuple[str, str]] = field(default_factory=dict)
     models: dict[str, set[str]] = field(default_factory=dict)
     stuck: dict[str, str] = field(default_factory=dict)
 
-    def changed(self) -> Iterable[tuple[str, int, Content | None, Content | None]]:
+    def changed(self) -> Iterable[tuple[str, int, Holding | None, Holding | None]]:
         """Yield each name and person whose content differs, with both contents."""
         for subject, before in self.before.items():
             after = self.after[subject]
@@ -123,7 +123,7 @@ class Settlement(Private):
 
 def settle(
     requests: Sequence[Asked],
-    contents: Mapping[int, Contents],
+    holdings: Mapping[int, Holdings],
     *,
     fits: Mapping[str, int],
     spent: Iterable[str],
@@ -135,7 +135,7 @@ def settle(
     ----------
     requests
         In the order in which they were accepted.
-    contents
+    holdings
         What the store holds of each of their people.
     fits
         How often each model was fitted.
@@ -144,10 +144,12 @@ def settle(
     behind
         People about whom an earlier request could not be applied.
     """
-    found = Settlement(contents, {who: {**held} for who, held in contents.items()})
+    found = Settlement(holdings, {who: {**held} for who, held in holdings.items()})
     blocked = {who: EARLIER for who in behind}
     for one in requests:
-        moved = {who: move_person(found.after[who], one, fits) for who in one.subjects}
+        moved = {
+            who: move_person(found.after[who], one, fits=fits) for who in one.subjects
+        }
         needed = {
             name
             for who, (after, _) in moved.items()
@@ -170,7 +172,7 @@ def settle(
     return found
 
 
-def _find_retained(people: Iterable[Contents]) -> tuple[str, str]:
+def _find_retained(people: Iterable[Holdings]) -> tuple[str, str]:
     """Return why rows of these people are kept sealed, and until which day.
 
     A hold counts before a restriction, and a later end before an earlier one.
@@ -185,13 +187,13 @@ def _find_retained(people: Iterable[Contents]) -> tuple[str, str]:
     return (RESTRICTION if asides else ""), ""
 
 
-def _names_changed(before: Contents, after: Contents) -> Iterable[str]:
+def _names_changed(before: Holdings, after: Holdings) -> Iterable[str]:
     return (name for name in {**before, **after} if before.get(name) != after.get(name))
 
 
 def move_person(
-    held: Contents, asked: Asked, fits: Mapping[str, int]
-) -> tuple[Contents, Judgement]:
+    held: Holdings, asked: Asked, *, fits: Mapping[str, int]
+) -> tuple[Holdings, Judgement]:
     """Return what is held of a person after a request, and what became of it."""
     concerned = [
         one.place
@@ -199,7 +201,7 @@ def move_person(
         if asked.right != "rectify" or model_of(name) in asked.new_rows
     ]
     judgement = judge(asked.right, concerned)
-    after: Contents = {}
+    after: Holdings = {}
     for name, content in held.items():
         if judgement.outcome == "refused":
             return held, judgement
@@ -214,8 +216,8 @@ def move_person(
 
 
 def _move_content(
-    name: str, content: Content, *, asked: Asked, fits: Mapping[str, int]
-) -> tuple[str, Content] | None:
+    name: str, content: Holding, *, asked: Asked, fits: Mapping[str, int]
+) -> tuple[str, Holding] | None:
     """Return where a request moves rows, under which name; None if they are erased."""
     model, place = model_of(name), move_rows(asked.right, content.place)
     if place == "gone":
@@ -232,14 +234,14 @@ def _move_content(
     if place == "in use":
         if fits.get(model) != content.aside.fit:
             return None
-        return model, Content(place, content.parts[-1:])
+        return model, Holding(place, content.parts[-1:])
     reason, until = (asked.details.get(key, "") for key in ("reason", "until"))
     fit = content.aside.fit or fits.get(model, 0)
     aside = Aside(place, asked.id, reason, until, fit)
-    return aside_name(model), Content(place, content.parts, aside)
+    return aside_name(model), Holding(place, content.parts, aside)
 
 
-def _join(one: Content, other: Content) -> Content:
+def _join(one: Holding, other: Holding) -> Holding:
     """Return rows that come under one name together; what is held stays held."""
     older, newer = sorted((one, other), key=lambda content: content.aside.fit)
     aside = newer.aside
@@ -247,4 +249,4 @@ def _join(one: Content, other: Content) -> Content:
         if content.place == "held":
             aside = replace(content.aside, fit=newer.aside.fit)
     place: Place = "held" if aside.place == "held" else newer.place
-    return Content(place, older.parts + newer.parts, aside)
+    return Holding(place, older.parts + newer.parts, aside)

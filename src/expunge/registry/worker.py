@@ -39,7 +39,7 @@ from .changes import (
     Move,
     make_changes,
     read_changes,
-    read_contents,
+    read_holdings,
     read_moves,
     schedule_exhausted,
     write_changes,
@@ -135,7 +135,7 @@ def _settle_waiting(
     ]
     return settle(
         requests,
-        read_contents(connection, [(name, found) for _, name, found in asked]),
+        read_holdings(connection, [(name, found) for _, name, found in asked]),
         fits=aside_table.count_fits(connection, named),
         spent=[name for name, text in texts.items() if _is_spent(text)],
         behind={found.subject for _, _, found in behind},
