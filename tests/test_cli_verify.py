@@ -71,7 +71,7 @@ class TestVerify:
         assert done.code == DONE
         words = done.words
         assert words.startswith("STANDS: ")
-        assert "was completed on 2023-11-15, 27 days before" in words
+        assert "was answered on 2023-11-15, 27 days before" in words
         assert "Model churn: The operator states that each release" in words
         assert "It holds provided that - the budget" in words
         assert "It says nothing about - who was removed" in words

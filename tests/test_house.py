@@ -118,7 +118,7 @@ BAD: list[tuple[Rule, str, str]] = [
     (house.deterministic, LOSSES, "draw = stats.norm.rvs"),
     (house.ascii_named, LOSSES, "\N{GREEK SMALL LETTER THETA} = 1"),
     (house.short_init, INIT, "from .prox import solve"),
-    (house.short_init, INIT, "__all__ = []\n" * 71),
+    (house.short_init, INIT, "__all__ = []\n" * (house.INIT_LINES + 1)),
     (house.portable, "README.md", "Data are under /" + "home/ada."),
     (house.addressless, "uv.lock", ""),
     (house.addressless, "requirements-dev.txt", "a @ https://example.org/a.whl"),

@@ -14,6 +14,7 @@ from expunge.exceptions import InvalidInput
 from expunge.ledger import (
     Entry,
     Head,
+    HoldEnded,
     KeyRotated,
     Ledger,
     ModelRegistered,
@@ -22,6 +23,7 @@ from expunge.ledger import (
     ReleasesSuperseded,
     ReleaseWithdrawn,
     RequestCompleted,
+    RequestExtended,
     Restored,
     SigningKey,
     check_consistency,
@@ -89,8 +91,14 @@ RARER = (ModelRemoved, ReleaseWithdrawn)
 
 def rarer_entries() -> list[Entry]:
     """Return an entry of each kind that ``entry`` does not make."""
-    stamp: dict[str, Any] = {"sequence": 0, "day": START, "model": "credit"}
-    return [kind(**stamp, certificate=EACH.digest()) for kind in RARER]
+    stamp: dict[str, Any] = {"sequence": 0, "day": START}
+    asked = stamp | {"request": f"{7:032x}"}
+    later = shifted(START, 90)
+    return [
+        *(kind(**stamp, model="credit", certificate=EACH.digest()) for kind in RARER),
+        RequestExtended(**asked, reason="complex", notified=START, deadline=later),
+        HoldEnded(**asked),
+    ]
 
 
 def written(n: int, every: int = 5) -> Iterator[tuple[CanonicalDocument, Ledger]]:
@@ -181,7 +189,14 @@ class TestEntries:
             {"day": "10000-01-01"},
             {"sequence": -1},
             {"accepted": shifted(START, 50)},
-            {"deadline": shifted(START, -3)},
+            {"deadline": shifted(START, -4)},
+            {"submitted": shifted(START, -1)},
+            {"right": "forget"},
+            {"regime": "Ada's law"},
+            {"outcome": "Ada is gone"},
+            {"outcome": "refused"},
+            {"outcome": "refused", "reason": "Ada asked too often"},
+            {"reason": "Ada"},
         ],
     )
     def test_fields_keep_to_their_domain(self, change: dict[str, Any]) -> None:
@@ -189,13 +204,13 @@ class TestEntries:
             request(1, **change)
 
     def test_no_field_has_room_for_a_person(self) -> None:
-        # Free text nowhere: numbers, hashes, names of models, and the kind.
+        # Free text nowhere: numbers, hashes, names of models, the kind, codes.
         allowed = re.compile(r"[0-9a-f]{32,128}|[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
         for document in KINDS:
             stated = json.loads(document.to_json())
             assert stated.pop("kind") in entries.KINDS
             for value in leaves(stated):
-                assert isinstance(value, int) or allowed.fullmatch(value)
+                assert isinstance(value, int) or allowed.fullmatch(value or "none")
             assert {field.name for field in fields(document)} == {*stated, "kind"}
 
     def test_day_of_a_time(self) -> None:

@@ -18,11 +18,12 @@ from expunge.ledger.documents import day_of
 from expunge.registry import (
     Registry,
     Request,
+    accepting,
     completion,
     context,
     keys,
     models,
-    requests,
+    returning,
     worker,
 )
 from expunge.registry.storage import (
@@ -164,11 +165,11 @@ class TestOvertaken:
 
         steps: dict[str, tuple[tuple[Any, str], Callable[[], object]]] = {
             "fit": (
-                (models, "require_nobody_returns"),
+                (returning, "require_nobody_returns"),
                 lambda: registry.fit("third", estimator(), **by_name(REST)),
             ),
             "refit": (
-                (models, "require_nobody_returns"),
+                (returning, "require_nobody_returns"),
                 lambda: registry.models.refit("half", estimator(), **by_name(REST)),
             ),
             "remove": (
@@ -292,13 +293,13 @@ def test_many_senders_of_one_request_all_get_its_status(
 
         def meanwhile(time: int) -> str:
             for one in senders:
-                patch.setattr(requests, "day_of", real)
+                patch.setattr(accepting, "day_of", real)
                 other.requests.accept([one])
-                patch.setattr(requests, "day_of", meanwhile)
+                patch.setattr(accepting, "day_of", meanwhile)
                 break
             return real(time)
 
-        patch.setattr(requests, "day_of", meanwhile)
+        patch.setattr(accepting, "day_of", meanwhile)
         statuses = registry.requests.accept(asked)
     assert [one.request for one in statuses] == [one.request for one in asked]
     registry.requests.apply()
@@ -316,7 +317,7 @@ def test_a_request_sent_under_a_new_key_is_the_same_request(
         second.requests.accept([asked])
 
     with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
-        overtake(patch, (requests, "_accept_new"), second_sends)
+        overtake(patch, (accepting, "_accept_new"), second_sends)
         (status,) = registry.requests.accept([asked])
     assert status.request == ONE and status.n_subjects == 1
 
@@ -336,7 +337,7 @@ def test_a_person_who_gets_another_tag_meanwhile_is_forgotten(
     with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
         if when == "before":
             second.keys.rotate_tag_key()
-        overtake(patch, (requests, "_require_known"), second_fits)
+        overtake(patch, (accepting, "_require_known"), second_fits)
         receipt = json.loads(registry.forget([person], ONE))
     assert [*receipt["entry"]["certificates"]] == ["all"]
     assert registry.requests.find_models([person]) == {person: ()}

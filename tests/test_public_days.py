@@ -120,11 +120,11 @@ class TestNothingFinerIsPublic:
         status = call("status", *folder, "--json").json
         (out,) = status["outstanding"]
         assert out["superseded"] == out["shipped"][0]["day"] == "2025-03-01"
-        assert "by 31 March, in 30 days" in call("status", *folder).out
+        assert "by 1 April, in 31 days" in call("status", *folder).out
         (waiting,) = status["pending"]
         assert (waiting["accepted"], waiting["deadline"]) == (
             "2025-03-01",
-            "2025-03-31",
+            "2025-04-01",
         )
 
     def test_a_slow_answer_looks_like_a_quick_one(
@@ -180,10 +180,10 @@ class TestDaysFollowOneAnother:
         registry.requests.apply()
         entry = completed(registry)
         assert (entry.accepted, entry.day) == ("2025-03-01", "2025-03-02")
-        assert entry.deadline == "2025-03-31"
+        assert entry.deadline == "2025-04-01"  # a month later
         receipt = registry.requests.receipt(A_REQUEST) or ""
         says = check_receipt(receipt, registry.keys.public_pem()).says
-        assert "completed on 2025-03-02, 29 days before its deadline" in says
+        assert "answered on 2025-03-02, 30 days before its deadline" in says
         status = registry.requests.status(A_REQUEST)
         assert status.completed == status.accepted + 200
         require_consistent(registry)

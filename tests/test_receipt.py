@@ -180,7 +180,12 @@ class TestStanding:
         stated = json.loads(TEXT)
         assert set(stated["entry"]) == {
             *("accepted", "certificates", "deadline", "kind", "n_subjects"),
-            *("day", "request", "sequence", "version"),
+            *("day", "request", "sequence", "version", "submitted", "right", "regime"),
+            *("outcome", "reason"),
+        }
+        assert set(stated["handling"]) == {
+            *("basis", "destroyed", "backups_until", "retained", "retained_until"),
+            *("copies", "extended", "notified", "guarantee", "kind", "version"),
         }
         other = certificates.record(1e-5)
         for held in stated["certificates"].values():

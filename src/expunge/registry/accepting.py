@@ -322,7 +322,8 @@ def _accept_new(
     found = {request: request_status(line) for request, line in there.items()}
     if not new:
         return found
-    time = now()
+    # The clock may have been set back since they were checked.
+    time = max(now(), *(midnight(one.submitted.isoformat()) for one in new))
     day_of(time)  # or refuse a clock that no public document can tell
     sealed = [
         line
