@@ -8,8 +8,8 @@
 Any process may accept requests. One at a time applies them, under a lock that ends with
 the process; the next one finishes what it left.
 
-Its parts have what is needed less often: ``requests``, ``models``, ``keys`` and
-``ledger``.
+Its parts have what is needed less often: ``requests``, ``aliases``, ``models``,
+``keys`` and ``ledger``.
 """
 
 import os
@@ -41,6 +41,7 @@ from ..exceptions import (
     UnknownRequest,
 )
 from ..private_model.subjects import people
+from .aliases import RegistryAliases
 from .context import (
     WAIT,
     Context,
@@ -127,13 +128,14 @@ class Registry:
 
     Attributes
     ----------
-    requests, models, keys, ledger
+    requests, aliases, models, keys, ledger
         Its parts.
     """
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self.requests = RegistryRequests(context)
+        self.aliases = RegistryAliases(context)
         self.models = RegistryModels(context)
         self.keys = RegistryKeys(context)
         self.ledger = RegistryLedger(context)

@@ -47,6 +47,7 @@ from .statements import (
 from .storage import (
     Checkpoints,
     Vault,
+    aliases_table,
     hold_worker_lock,
     ledger_table,
     people_table,
@@ -405,6 +406,7 @@ def _write_missing(connection: Connection, ahead: Continuation) -> None:
         for id_ in completed
         if id_ not in there or there[id_].stage == requests_table.ACCEPTED
     }
+    aliases_table.delete_asked_aliases(connection, list(applied))
     requests_table.mark_applied(connection, applied)
     certificates = {
         digest: text

@@ -51,7 +51,7 @@ from .loaded_model import (
     make_fetch,
 )
 from .recovery import replay_journal
-from .storage import people_table, releases_table, requests_table
+from .storage import aliases_table, people_table, releases_table, requests_table
 from .storage.people_table import Pages, RemainingKeys, SealedRows, sort_rows
 
 # Requests in a batch at most: their receipts are written together.
@@ -269,6 +269,7 @@ def commit_changes(
     def write(connection: Connection) -> None:
         for change in changes:
             change.write(connection)
+        aliases_table.delete_asked_aliases(connection, list(made))
         requests_table.mark_applied(connection, made)
 
     ledger = context.ledger if before is None else None
