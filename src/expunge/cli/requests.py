@@ -57,7 +57,11 @@ class ForgetCommand(RegistryOptions, ConfirmOptions):
     """
 
     ids: Annotated[
-        list[str] | None, typer.Argument(metavar="ID", help="People to forget.")
+        list[str] | None,
+        typer.Argument(
+            metavar="ID",
+            help="People to forget: ids, or aliases such as email:ada@example.org.",
+        ),
     ] = None
     source: Annotated[
         Path | None,
@@ -105,7 +109,9 @@ class ForgetCommand(RegistryOptions, ConfirmOptions):
         with self.open_registry() as registry:
             if people is None:
                 self._apply_pending(registry)
-            elif self.dry_run:
+                return DONE
+            people = people.resolve_aliases(registry)
+            if self.dry_run:
                 self._show_dry_run(registry, people)
             else:
                 self._forget(registry, self._select_known(registry, people))
@@ -212,6 +218,12 @@ class RequestedPeople:
 
     ids: tuple[str, ...]
     listed: tuple[str, ...] | None = None
+
+    def resolve_aliases(self, registry: "Registry") -> "RequestedPeople":
+        """Return these people by their ids; what is no alias is an id."""
+        meant = dict(zip(self.ids, registry.aliases.resolve(self.ids), strict=True))
+        listed = self.listed and tuple(meant[one] for one in self.listed)
+        return RequestedPeople(tuple(dict.fromkeys(meant.values())), listed)
 
     def make_requests(self, request: str | None) -> "tuple[ErasureRequest, ...]":
         """Return the requests to send."""
