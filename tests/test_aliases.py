@@ -20,11 +20,13 @@ from expunge.registry import (
     Request,
     worker,
 )
+from expunge.registry.context import today
 from expunge.registry.keys import read_tag_keys
 from expunge.registry.storage import aliases_table, tables
 from expunge.registry.storage.vault import unseal
 from expunge.registry.worker import apply_batch, recover
 from expunge.rights import Identifier
+from expunge.rights.standing import Right
 from tests.registries import (
     by_name,
     data_without,
@@ -241,7 +243,9 @@ class TestErasure:
         self, registry: Registry
     ) -> None:
         registry.aliases.add([("person 3", ADA)])
-        for right, left in (("restrict", 1), ("lift", 1), ("erase", 0)):
+        stages: tuple[tuple[Right, int], ...]
+        stages = (("restrict", 1), ("lift", 1), ("erase", 0))
+        for right, left in stages:
             (person,) = registry.aliases.find([ADA]).values()
             registry.requests.accept([Request((person,), right=right)])
             registry.requests.apply()
@@ -251,7 +255,7 @@ class TestErasure:
         self, registry: Registry, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         registry.aliases.add([("person 3", ADA)])
-        end = worker.today()
+        end = today()
         held = Request(("person 3",), right="hold", reason="legal-claims", until=end)
         registry.requests.accept([held])
         registry.requests.apply()

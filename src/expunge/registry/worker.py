@@ -130,7 +130,9 @@ def _settle_waiting(
         people[request][found.subject] = None
     named = sorted({aside_table.model_of(name) for _, name, _ in asked})
     texts = releases_table.read_certificates(connection, named)
+    fits = aside_table.count_fits(connection, named)
     new_rows = read_new_rows(context, connection, lines=waiting)
+    _require_same_fits(waiting, fits)
     requests = [
         Asked(
             line.id,
@@ -144,10 +146,21 @@ def _settle_waiting(
     return settle(
         requests,
         read_holdings(connection, [(name, found) for _, name, found in asked]),
-        fits=aside_table.count_fits(connection, named),
+        fits=fits,
         spent=[name for name, text in texts.items() if _is_spent(text)],
         behind={found.subject for _, _, found in behind},
     )
+
+
+def _require_same_fits(waiting: Sequence[Any], fits: Mapping[str, int]) -> None:
+    """Refuse new rows for a model that was fitted again: they are coded for the old."""
+    for line in waiting:
+        for name, fit in json.loads(line.details).get("models", {}).items():
+            if fits.get(name, fit) != fit:
+                raise InvalidInput(
+                    f"model {name!r} was fitted again since the new rows were sent; "
+                    "cancel the request and send it again"
+                )
 
 
 def _is_spent(certificate: str) -> bool:
