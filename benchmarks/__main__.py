@@ -9,6 +9,7 @@ from threadpoolctl import threadpool_limits
 
 from . import (
     adult,
+    aliases,
     audit,
     environment,
     many,
@@ -46,6 +47,7 @@ BENCHMARKS: dict[str, Callable[[Path | None], Iterator[Section]]] = {
     "tuning": tuning.run,
     "registry": registry.run,
     "many": many.run,
+    "aliases": aliases.run,
     "startup": startup.run,
     "wide": wide.run,
 }

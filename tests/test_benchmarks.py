@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import blas_calls, data, many
+from benchmarks import aliases, blas_calls, data, many
 from benchmarks.data import DataNotFound, encode_warfarin, find, mnist_3_vs_8, read_idx
 from benchmarks.report import Section, Table, Target, number, timings_table, verdict
 from benchmarks.rivals import (
@@ -360,3 +360,10 @@ def test_wide_data_that_are_missing_are_named(
     assert section.title.startswith("SKIPPED")
     assert "is wanted" in section.notes[0]
     assert not section.targets
+
+
+def test_aliases_are_measured(tmp_path: Path) -> None:
+    sizes = aliases.Sizes(imported=60, found=20, shared=4000, batches=1, repeats=2)
+    assert "import of 60" in str(aliases.bulk(tmp_path, None, sizes))
+    (ratio,) = aliases.late(tmp_path / "late", (None, None), sizes).targets
+    assert ratio.value > 0.0

@@ -346,10 +346,12 @@ def status_to_json(status: "RegistryStatus") -> dict[str, Any]:
 def print_status(status: "RegistryStatus") -> None:
     """Print a line of figures, then a table for each kind of thing."""
     requests = format_count(status.n_requests, "request")
+    late = sum(one.is_overdue for one in status.pending)
+    overdue = f", {late} overdue" if late else ""
     entries = format_count(status.ledger_size, "entry", plural="entries")
     print_text(
-        f"{requests}, {status.n_completed} completed; {entries} in the ledger; "
-        f"{status.store}",
+        f"{requests}, {status.n_completed} completed{overdue}; "
+        f"{entries} in the ledger; {status.store}",
         f"signed by key {status.key}",
     )
     if not status.models:

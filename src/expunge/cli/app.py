@@ -17,6 +17,12 @@ from typer.core import TyperGroup
 
 from .admin import InitCommand, LogCommand, RestoreCommand, RotateCommand, StatusCommand
 from .advise import AdviseCommand
+from .aliases import (
+    AliasCountCommand,
+    AliasFindCommand,
+    AliasImportCommand,
+    AliasRemoveCommand,
+)
 from .common import INTERRUPTED, MEANINGS, WRONG_INPUT, explain, find_exit_code
 from .demo import BenchCommand, DemoCommand
 from .models import FitCommand, PlanCommand
@@ -149,6 +155,10 @@ COMMANDS: dict[str, Callable[..., Command]] = {
     "cancel": CancelCommand,
     "refuse": RefuseCommand,
     "extend": ExtendCommand,
+    "alias import": AliasImportCommand,
+    "alias find": AliasFindCommand,
+    "alias count": AliasCountCommand,
+    "alias remove": AliasRemoveCommand,
     "status": StatusCommand,
     "log": LogCommand,
     "release": ReleaseCommand,
@@ -161,5 +171,14 @@ COMMANDS: dict[str, Callable[..., Command]] = {
     "demo": DemoCommand,
     "bench": BenchCommand,
 }
-for name, command in COMMANDS.items():
-    app.command(name)(command)
+GROUPS = {"alias": "Look after addresses, numbers and other names of people."}
+
+groups = {
+    name: typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None)
+    for name, text in GROUPS.items()
+}
+for name, group in groups.items():
+    app.add_typer(group, name=name)
+for words, command in COMMANDS.items():
+    *above, name = words.split()
+    (groups[above[0]] if above else app).command(name)(command)

@@ -39,6 +39,12 @@ class RequestedPeople:
     ids: tuple[str, ...]
     listed: tuple[str, ...] | None = None
 
+    def resolve_aliases(self, registry: "Registry") -> "RequestedPeople":
+        """Return these people by their ids; what is no alias is an id."""
+        meant = dict(zip(self.ids, registry.aliases.resolve(self.ids), strict=True))
+        listed = self.listed and tuple(meant[one] for one in self.listed)
+        return RequestedPeople(tuple(dict.fromkeys(meant.values())), listed)
+
     def make_requests(self, asked: "Request") -> "tuple[Request, ...]":
         """Return the requests to send: what is asked, for these people."""
         from ..registry import Request

@@ -170,7 +170,7 @@ class RequestOptions(RegistryOptions, ConfirmOptions):
         """Make the requests, apply them, and hand out their receipts."""
         from ..registry import Request
 
-        people = self.select_known(registry, people)
+        people = self.select_known(registry, people.resolve_aliases(registry))
         if not people.ids:
             print_note("none of them is in a model; nothing was changed")
             self.print_receipts(IssuedReceipts({}))
@@ -236,7 +236,11 @@ class ForgetCommand(RequestOptions):
     """
 
     ids: Annotated[
-        list[str] | None, typer.Argument(metavar="ID", help="People to forget.")
+        list[str] | None,
+        typer.Argument(
+            metavar="ID",
+            help="People to forget: ids, or aliases such as email:ada@example.org.",
+        ),
     ] = None
     pending: Annotated[
         bool, typer.Option("--pending", help="Only apply requests accepted earlier.")
@@ -253,7 +257,7 @@ class ForgetCommand(RequestOptions):
             if people is None:
                 self._apply_pending(registry)
             elif self.dry_run:
-                self._show_dry_run(registry, people)
+                self._show_dry_run(registry, people.resolve_aliases(registry))
             else:
                 self.file_requests(registry, people, right=RightName.erase)
         return DONE
@@ -308,7 +312,11 @@ class RequestCommand(RequestOptions):
         RightName, typer.Argument(metavar="RIGHT", help="What the people ask for.")
     ]
     ids: Annotated[
-        list[str] | None, typer.Argument(metavar="ID", help="Whom it is about.")
+        list[str] | None,
+        typer.Argument(
+            metavar="ID",
+            help="Whom it is about: ids, or aliases such as email:ada@example.org.",
+        ),
     ] = None
     reason: Annotated[
         str,

@@ -19,7 +19,7 @@ from .common import (
     print_text,
     require_file,
 )
-from .people import RequestedPeople, take_people
+from .people import take_people
 from .requests import RequestOptions
 
 if TYPE_CHECKING:
@@ -140,9 +140,9 @@ class RectifyCommand(RequestOptions, TableOptions):
                 "about one person, whom a model holds"
             )
         table = self.read_rows(self.file, subject=None)
-        people: RequestedPeople = take_people([self.person])
         rows = {self.name: NewRows(table.X, table.y, table.weight)}
         with self.open_registry() as registry:
+            people = take_people([self.person]).resolve_aliases(registry)
             n_rows = format_count(len(table.y), "row")
             self.confirm(f"Replace their rows in {self.name} by {n_rows}?")
             asked = Request(

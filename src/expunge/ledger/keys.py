@@ -15,6 +15,8 @@ same name.
 
     tag = key id : BLAKE2b(id; key)       (RFC 7693, keyed; ids as in ``subjects``)
 
+Identifiers of people have tags in the same way (``rights.identifiers``).
+
 Without the key nobody can test a guess, and destroying the key makes every tag under it
 meaningless. One person has one tag under one key, so tags link requests and are still
 personal data: they belong in a store that can delete them, never in a ledger.
@@ -42,6 +44,7 @@ from ..disk import (
 from ..exceptions import ExpungeError, InvalidInput, needing
 from ..private_model.subjects import person
 from ..promise.noise import SECRET_BYTES, random_bytes
+from ..rights.identifiers import Identifier
 
 KEY_BYTES, SIGNATURE_BYTES = 32, 64
 TAG_ID_BYTES, TAG_BYTES = 8, 32
@@ -306,6 +309,37 @@ def subject_tag(subject: object, key: TagKey) -> str:
 def subject_tags(subject: object, keys: Sequence[TagKey]) -> tuple[str, ...]:
     """Return the tags of a person under every key, to find old ones as well."""
     return tuple(subject_tag(subject, key) for key in keys)
+
+
+def alias_tag(identifier: Identifier, key: TagKey) -> str:
+    """Return the tag of an identifier under a key: the same for all its forms."""
+    return _hash_under(key, b"expunge alias", text=_spell_alias(identifier))
+
+
+def alias_tags(identifier: Identifier, keys: Sequence[TagKey]) -> tuple[str, ...]:
+    """Return the tags of an identifier under every key."""
+    return tuple(alias_tag(identifier, key) for key in keys)
+
+
+def alias_seal_key(identifier: Identifier, key: TagKey) -> bytes:
+    """Return the key that seals what an alias leads to.
+
+    It takes the tag key and the identifier: whoever has the tag key and the sealed
+    bytes can test a guess, as with a tag, and read nothing. Keyed BLAKE2b is a
+    pseudorandom function, so keys of other identifiers tell nothing of this one.
+    """
+    hashed = blake2b(
+        _spell_alias(identifier).encode(),
+        key=key.secret,
+        digest_size=KEY_BYTES,
+        person=b"expunge sealing",
+    )
+    return hashed.digest()
+
+
+def _spell_alias(identifier: Identifier) -> str:
+    """Return an identifier as one string; a kind holds no colon."""
+    return f"{identifier.kind}:{identifier.digest()}"
 
 
 def request_tag(content: str, key: TagKey) -> str:

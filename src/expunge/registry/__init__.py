@@ -9,12 +9,15 @@ from ..exceptions import needing
 with needing("registry,files", "a registry"):
     from .accepting import Request, RequestStatus
     from .adding import NewRows
+    from .aliases import AliasesAdded, AmbiguousAlias
     from .models import ModelStatus
     from .registry import Registry, RegistryStatus, rebuild_journal
     from .returning import ForgottenInData, LeftOut
     from .storage.releases_table import ReleaseStatus
 
 __all__ = [
+    "AliasesAdded",
+    "AmbiguousAlias",
     "ForgottenInData",
     "LeftOut",
     "ModelStatus",

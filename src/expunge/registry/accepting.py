@@ -41,6 +41,7 @@ from .loaded_model import dump_rows
 from .pending_rows import seal_new_rows
 from .statements import append_line, insert_accepted
 from .storage import aside_table, people_table, requests_table
+from .storage.aside_table import model_of
 from .storage.engine import Collision
 
 Stage: TypeAlias = Literal["accepted", "applied", "completed", "cancelled"]
@@ -317,8 +318,10 @@ def _accept_new(
         new = [one for id_, one in sorted(wanted.items()) if id_ not in there]
         subjects = list(dict.fromkeys(name for one in new for name in one.subjects))
         tags = find_tags(connection, subjects, keys=keys)
-    if not strangers:
-        _require_known(tags)
+        if not strangers:
+            _require_known(tags)
+            for one in new:
+                _require_rows(connection, one, tag=tags[one.subjects[0]])
     found = {request: request_status(line) for request, line in there.items()}
     if not new:
         return found
@@ -404,6 +407,21 @@ def _require_known(tags: dict[str, str | None]) -> None:
             f"in no model, or no longer: {len(missing)} of {len(tags)} people, {some}"
             f"{', ...' if len(missing) > 3 else ''}; nothing was accepted; check the "
             "ids, or leave out unknown ones (--skip-unknown)"
+        )
+
+
+def _require_rows(
+    connection: Connection, one: CheckedRequest, *, tag: str | None
+) -> None:
+    """Refuse new rows for a model that has no rows of the person."""
+    if not one.rows or tag is None:
+        return
+    names = people_table.models_by_tag(connection, [tag])[tag]
+    missing = sorted(set(one.rows) - set(map(model_of, names)))
+    if missing:
+        raise UnknownSubject(
+            f"model {missing[0]!r} holds no rows of this person, so there is nothing "
+            "to rectify; nothing was accepted; add the rows instead (registry.add)"
         )
 
 

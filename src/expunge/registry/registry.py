@@ -8,8 +8,8 @@
 Any process may accept requests. One at a time applies them, under a lock that ends with
 the process; the next one finishes what it left.
 
-Its parts have what is needed less often: ``requests``, ``models``, ``keys`` and
-``ledger``.
+Its parts have what is needed less often: ``requests``, ``aliases``, ``models``,
+``keys`` and ``ledger``.
 """
 
 import os
@@ -43,6 +43,7 @@ from ..exceptions import (
 from ..private_model.subjects import people
 from .accepting import Request, RequestStatus, request_status
 from .adding import NewRows, add_rows
+from .aliases import RegistryAliases
 from .context import (
     WAIT,
     Context,
@@ -133,13 +134,14 @@ class Registry:
 
     Attributes
     ----------
-    requests, models, keys, ledger
+    requests, aliases, models, keys, ledger
         Its parts.
     """
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self.requests = RegistryRequests(context)
+        self.aliases = RegistryAliases(context)
         self.models = RegistryModels(context)
         self.keys = RegistryKeys(context)
         self.ledger = RegistryLedger(context)

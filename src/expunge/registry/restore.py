@@ -24,6 +24,7 @@ from ..exceptions import InvalidInput, LedgerCorrupt, StoreFailed
 from ..ledger import Ledger, ModelRegistered, ModelRemoved, ReleaseMade, Restored
 from ..ledger.documents import day_of
 from ..ledger.keys import read_secret
+from ..rights.standing import forgets
 from .backup import (
     read_checkpoint_files,
     replace_database,
@@ -59,6 +60,7 @@ from .statements import (
 from .storage import (
     Checkpoints,
     Vault,
+    aliases_table,
     aside_table,
     hold_worker_lock,
     ledger_table,
@@ -443,6 +445,7 @@ def _write_missing(connection: Connection, ahead: Continuation) -> None:
             one.entry.reason,
             one.handling.retained,
             one.handling.retained_until,
+            forgets(one.entry.right, one.entry.outcome),
         )
         for statement in ahead.statements
         for one in statement.receipts
@@ -452,6 +455,7 @@ def _write_missing(connection: Connection, ahead: Continuation) -> None:
         for id_ in completed
         if id_ not in there or there[id_].stage == requests_table.ACCEPTED
     }
+    aliases_table.delete_aliases_of(connection, applied)
     requests_table.mark_applied(connection, applied)
     certificates = {
         digest: text

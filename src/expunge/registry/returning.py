@@ -25,6 +25,8 @@ from .storage import people_table, requests_table
 SHOWN = 10  # rows in an error
 KEPT_OUT = ("erase", "object", "restrict", "hold")
 """Rights that keep people out of later fits."""
+ERASED = ("erase", "object")
+"""Those after which nothing of a person is kept."""
 
 
 class JournalIncomplete(UserWarning):
@@ -62,14 +64,15 @@ def require_nobody_returns(context: Context, owners: Iterable[str]) -> None:
 
 
 def find_forgotten_rows(
-    context: Context, owners: Sequence[str]
+    context: Context, owners: Sequence[str], *, rights: Sequence[str] = KEPT_OUT
 ) -> tuple[list[int], int]:
     """Return the positions of rows of forgotten people, and how many people.
 
-    ``owners`` has the id of the person whom each row belongs to. Warns if the journal
-    cannot name everybody.
+    ``owners`` has the id of the person whom each row belongs to, and ``rights`` are
+    those after which people count as forgotten. Warns if the journal cannot name
+    everybody.
     """
-    forgotten, n_unnamed = read_forgotten_tags(context)
+    forgotten, n_unnamed = read_forgotten_tags(context, rights)
     if n_unnamed:
         warnings.warn(
             "the journal was rebuilt and does not say who some completed requests "
@@ -94,7 +97,9 @@ def select_tagged(
     )
 
 
-def read_forgotten_tags(context: Context) -> tuple[set[str], int]:
+def read_forgotten_tags(
+    context: Context, rights: Sequence[str] = KEPT_OUT
+) -> tuple[set[str], int]:
     """Return the tags of all whom no fit may use, and how many requests name nobody.
 
     A restriction keeps people out of fits until it is lifted.
@@ -108,7 +113,7 @@ def read_forgotten_tags(context: Context) -> tuple[set[str], int]:
         for request in {*line.get("receipts", ())} - {*line.get("refused", ())}:
             n_unnamed += request not in named
             for one in named.get(request, ()):
-                if one["right"] in KEPT_OUT:
+                if one["right"] in rights:
                     forgotten.update(one["tags"])
                 elif one["right"] == "lift":
                     forgotten.difference_update(one["tags"])

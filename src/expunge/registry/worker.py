@@ -18,7 +18,6 @@ What was applied is then completed, see ``completion``.
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection
@@ -34,6 +33,7 @@ from ..exceptions import (
 from ..ledger import (
     UnusableKey,
 )
+from ..rights.standing import forgets
 from .changes import (
     AnyChange,
     Move,
@@ -50,7 +50,13 @@ from .keys import tidy_keys
 from .pending_rows import read_new_rows
 from .recovery import replay_journal
 from .settling import Asked, Settlement, settle
-from .storage import aside_table, people_table, releases_table, requests_table
+from .storage import (
+    aliases_table,
+    aside_table,
+    people_table,
+    releases_table,
+    requests_table,
+)
 from .storage.requests_table import Answered
 from .storage.tables import write_metadata
 
@@ -84,12 +90,14 @@ def apply_batch(
         reading = read_changes(context, connection, settlement=settlement)
     changes = make_changes(context, reading, on_progress=on_progress)
     numbers = {one.name: one.after.number for one in changes if one.after is not None}
+    rights = {line.id: line.right for line in waiting}
     made = {
         request: Answered(
             {name: numbers[name] for name in sorted(models) if name in numbers},
             settlement.judgements[request].outcome,
             settlement.judgements[request].reason,
             *settlement.retained[request],
+            forgets(rights[request], settlement.judgements[request].outcome),
         )
         for request, models in settlement.models.items()
     }
@@ -122,7 +130,9 @@ def _settle_waiting(
         people[request][found.subject] = None
     named = sorted({aside_table.model_of(name) for _, name, _ in asked})
     texts = releases_table.read_certificates(connection, named)
+    fits = aside_table.count_fits(connection, named)
     new_rows = read_new_rows(context, connection, lines=waiting)
+    _require_same_fits(waiting, fits)
     requests = [
         Asked(
             line.id,
@@ -136,10 +146,21 @@ def _settle_waiting(
     return settle(
         requests,
         read_holdings(connection, [(name, found) for _, name, found in asked]),
-        fits=aside_table.count_fits(connection, named),
+        fits=fits,
         spent=[name for name, text in texts.items() if _is_spent(text)],
         behind={found.subject for _, _, found in behind},
     )
+
+
+def _require_same_fits(waiting: Sequence[Any], fits: Mapping[str, int]) -> None:
+    """Refuse new rows for a model that was fitted again: they are coded for the old."""
+    for line in waiting:
+        for name, fit in json.loads(line.details).get("models", {}).items():
+            if fits.get(name, fit) != fit:
+                raise InvalidInput(
+                    f"model {name!r} was fitted again since the new rows were sent; "
+                    "cancel the request and send it again"
+                )
 
 
 def _is_spent(certificate: str) -> bool:
@@ -173,6 +194,7 @@ def commit_changes(
 
     def write(connection: Connection) -> None:
         write_changes(connection, changes)
+        aliases_table.delete_aliases_of(connection, made)
         requests_table.mark_applied(connection, made)
 
     ledger = context.ledger if before is None else None
@@ -252,9 +274,16 @@ def _erase_ended_holds(context: Context) -> bool:
         for name, _, found in ended:
             moves.setdefault(name, Move()).leaving.append(found)
         reading = read_moves(context, connection, moves=moves)
+        tags = sorted({found.tag for _, _, found in ended})
+        held = people_table.models_by_tag(connection, tags)
     requests = sorted({request for _, request, _ in ended})
     changes = make_changes(context, reading, on_progress=be_silent)
-    note = partial(write_metadata, name=aside_table.ENDED, value=" ".join(requests))
+
+    def note(connection: Connection) -> None:
+        write_metadata(connection, aside_table.ENDED, value=" ".join(requests))
+        gone = [tag for tag, names in held.items() if names <= moves.keys()]
+        aliases_table.delete_aliases_of_people(connection, gone)
+
     commit_changes(context, changes, made={}, after=note)
     return True
 

@@ -113,6 +113,12 @@ def judge(right: Right, places: Iterable[Place]) -> Judgement:
     return DONE
 
 
+def forgets(right: str, outcome: str) -> bool:
+    """Return whether nothing of a person is kept after such an answer."""
+    asked = right in ("erase", "object", "end-hold")
+    return asked and outcome in ("done", "nothing held")
+
+
 def join_judgements(judgements: Sequence[Judgement]) -> Judgement:
     """Return what became of a request that is about several people.
 

@@ -28,6 +28,7 @@ from sqlalchemy import (
     Connection,
     Dialect,
     Engine,
+    Table,
     create_engine,
     event,
     exc,
@@ -304,6 +305,22 @@ def write_exactly(
     cursor: Any = connection.connection.cursor()
     cursor.executemany(str(compiled), values)
     connection.info[PENDING].append((cursor, n, refusal))
+
+
+def insert_lines(
+    connection: Connection, table: Table, *, lines: Sequence[tuple[Any, ...]]
+) -> None:
+    """Insert many lines, each with a value for every column in order.
+
+    Past SQLAlchemy, which spends as much on a line as the database does.
+    """
+    mark = "?" if connection.dialect.name == "sqlite" else "%s"
+    columns = [column.name for column in table.columns]
+    marks = ", ".join([mark] * len(columns))
+    connection.exec_driver_sql(
+        f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ({marks})",
+        [tuple(line) for line in lines],
+    )
 
 
 @lru_cache(maxsize=64)

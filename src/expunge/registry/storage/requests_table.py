@@ -174,7 +174,8 @@ class Answered(NamedTuple):
     """What became of a request.
 
     ``releases`` has the number of the release that each model got by it, ``retained``
-    why rows are kept sealed after it.
+    why rows are kept sealed after it, and
+    ``forgets`` whether nothing of its people is kept.
     """
 
     releases: Mapping[str, int]
@@ -182,6 +183,7 @@ class Answered(NamedTuple):
     reason: str = ""
     retained: str = ""
     retained_until: str = ""
+    forgets: bool = False
 
 
 def mark_applied(connection: Connection, answers: Mapping[str, Answered]) -> None:

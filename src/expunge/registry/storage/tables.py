@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables: what a registry keeps, in one schema for SQLite and PostgreSQL.
 
-No table holds a person's name, only a keyed tag. Rows, the keys of rows and private
-state are sealed before they come here. The parameters of a superseded release are
-erased and its certificate stays. Entries of the ledger are never changed.
+No table holds a person's name, only a keyed tag. Rows, the keys of rows, private state
+and the ids that aliases lead to are sealed before they come here. The parameters of a
+superseded release are erased and its certificate stays. Entries of the ledger are never
+changed.
 
 Versions of the schema are Alembic's. One query tells whether a store has the newest;
 Alembic is imported only to bring it there, with all missing steps in one transaction.
@@ -44,7 +45,7 @@ from ...exceptions import (
 from .engine import Store, write_exactly
 from .marks import Mark
 
-NEWEST = "0003"
+NEWEST = "0004"
 MIGRATIONS = Path(__file__).parent / "migrations"
 TURN, MARK = "turn", "journal mark"
 NAMING = {
@@ -100,6 +101,16 @@ pages = Table(
     Column("page", Integer, primary_key=True),
     Column("sealed", LargeBinary, nullable=False),
     ForeignKeyConstraint(["model"], ["models.name"]),
+)
+
+aliases = Table(
+    "aliases",
+    schema,
+    Column("tag", Text, primary_key=True),
+    # The tag of the person, and the person's id, sealed.
+    Column("person", Text, nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+    Index(None, "person"),
 )
 
 requests = Table(
