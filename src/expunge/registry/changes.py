@@ -194,8 +194,11 @@ def sort_moves(settlement: Settlement) -> dict[str, Move]:
     """Return what a settlement moves, by name."""
     moves: dict[str, Move] = {}
     for name, subject, before, after in settlement.changed():
+        same = before is not None and after is not None and before.parts == after.parts
+        if same and not is_aside(name):
+            continue  # such as a restriction that was lifted at once
         move = moves.setdefault(name, Move())
-        if before is not None and after is not None and before.parts == after.parts:
+        if same and after is not None:
             move.restated[subject] = after.aside
             continue
         if before is not None:
