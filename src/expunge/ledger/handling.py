@@ -100,7 +100,7 @@ class Handling(CanonicalDocument):
 
 
 def list_destroyed(right: str, outcome: str, *, changed: bool) -> tuple[str, ...]:
-    """Return what a request destroyed.
+    """Return what a request destroyed; where it is not known, less.
 
     Parameters
     ----------
@@ -111,7 +111,10 @@ def list_destroyed(right: str, outcome: str, *, changed: bool) -> tuple[str, ...
     """
     assert right in RIGHTS and outcome in OUTCOMES
     erases = right in ("erase", "object", "rectify", "end-hold")
-    rows = DESTROYED[:2] if erases and outcome in ("done", "partly") else ()
+    # Where all rows are held, an erasure is answered by "partly" and destroys none.
+    surely = outcome == "done" or (outcome == "partly" and changed)
+    ended = right == "end-hold" and outcome == "partly"
+    rows = DESTROYED[:2] if erases and (surely or ended) else ()
     return rows + (DESTROYED[2:] if changed else ())
 
 
