@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from expunge.exceptions import InvalidInput, StoreFailed, UnknownSubject
+from expunge.exceptions import Busy, InvalidInput, StoreFailed, UnknownSubject
 from expunge.ledger.keys import alias_seal_key, alias_tag
 from expunge.registry import (
     AliasesAdded,
@@ -182,6 +182,17 @@ class TestKeys:
         registry.requests.apply()
         assert registry.aliases.find([ADA, EVE]) == {EVE: "person 4"}
         assert registry.aliases.count() == 1
+
+    def test_rotation_in_between_is_noticed(self, registry: Registry) -> None:
+        """Under the old keys alone, aliases of the new one would be overlooked."""
+
+        def rotate(done: int, total: int) -> None:
+            registry.keys.rotate_tag_key()
+            registry.aliases.add([("person 4", ADA)])
+
+        with pytest.raises(Busy, match="run the command again"):
+            registry.aliases.add([("person 3", ADA)], on_progress=rotate)
+        assert registry.aliases.find([ADA]) == {ADA: "person 4"}
 
     def test_tag_key_alone_does_not_open_a_line(self, registry: Registry) -> None:
         registry.aliases.add([("person 3", ADA)])
