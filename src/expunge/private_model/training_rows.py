@@ -12,7 +12,9 @@ that was never there would manipulate the model, so every row to be removed must
 digest here: 16 bytes of keyed BLAKE2b of its numbers, label and weight. A digest says
 nothing without the key, and is deleted with the row. Equal rows are counted. Where the
 rows are not kept, the digests also say which rows belong to one person, by number, so
-that a person counts once however their rows are removed.
+that a person counts once however their rows are removed. Where they are kept, their
+digests are counted when they are first needed: by a request that names rows by their
+content, or by a file.
 
 Both change in place, because a copy for each request would cost more than the removal.
 """
@@ -170,7 +172,7 @@ class RowDigests(Private):
     key
         The secret key of the digests.
     counts
-        How often each digest occurs.
+        How often each digest occurs, once that is known: see ``make_counts``.
     owners
         The number of the person who owns each row with a digest; empty if the rows are
         kept, or if every row is a person.
@@ -178,17 +180,17 @@ class RowDigests(Private):
         How many rows each person has left, and people some of whose rows are removed.
     """
 
-    __slots__ = ("asked", "counts", "key", "left", "owners")
+    __slots__ = ("_counts", "asked", "key", "left", "owners")
 
     def __init__(
         self,
-        counts: Counter[bytes],
+        counts: Counter[bytes] | None,
         key: bytes,
         *,
         owners: Mapping[bytes, Sequence[int]] | None = None,
         asked: Iterable[int] = (),
     ) -> None:
-        self.counts = counts
+        self._counts = counts
         self.key = key
         self.owners = {entry: tuple(some) for entry, some in (owners or {}).items()}
         self.left = Counter(n for some in self.owners.values() for n in some)
@@ -207,6 +209,18 @@ class RowDigests(Private):
         for entry, owner in zip(entries, owners, strict=True):
             theirs.setdefault(entry, []).append(numbers[owner])
         return cls(Counter(entries), key, owners=theirs)
+
+    @property
+    def counts(self) -> Counter[bytes]:
+        """How often each digest occurs."""
+        assert self._counts is not None, "make_counts first"
+        return self._counts
+
+    def make_counts(self, kept: TrainingRows | None) -> None:
+        """Count the digests of the rows that are kept, unless they are known."""
+        if self._counts is None:
+            assert kept is not None
+            self._counts = Counter(digests(kept.compact().rows, self.key))
 
     def find(self, rows: Rows) -> Counter[bytes]:
         """Return the digests of these rows, or raise UnknownRows; change nothing."""
@@ -230,8 +244,13 @@ class RowDigests(Private):
             return entries.total()
         return len(self._people(self._taken(entries)).keys() - self.asked)
 
-    def without(self, entries: Counter[bytes]) -> "DigestChange":
-        """Return the change that removes these digests; change nothing yet."""
+    def without(self, entries: Counter[bytes]) -> "DigestChange | None":
+        """Return the change that removes these digests; change nothing yet.
+
+        None if they are not counted: what is counted later no longer has the rows.
+        """
+        if self._counts is None:
+            return None
         taken = self._taken(entries)
         return DigestChange(
             counts={entry: self.counts[entry] - n for entry, n in entries.items()},
@@ -246,9 +265,13 @@ class RowDigests(Private):
             left={p: self.left[p] - n for p, n in self._people(taken).items()},
         )
 
-    def apply(self, change: "DigestChange") -> None:
+    def apply(self, change: "DigestChange | None") -> None:
         """Apply a change from ``without``; doing it twice has the same effect."""
-        _put(self.counts, change.counts)
+        if change is None or self._counts is None:
+            # Counts made since then, before the rows were erased, hold them still.
+            self._counts = None
+            return
+        _put(self._counts, change.counts)
         _put(self.owners, change.owners)
         _put(self.left, change.left)
         for person, n_rows in change.left.items():
@@ -331,7 +354,7 @@ class DigestChange(Private):
 class PendingErasure(Private):
     """What a request takes out of the digests, and out of the rows if they are kept."""
 
-    digests: DigestChange
+    digests: DigestChange | None
     gone: Index | None
 
 
