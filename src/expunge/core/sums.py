@@ -44,6 +44,7 @@ from .arrays import (
     Vector,
     catch_lapack_errors,
     row_norms,
+    slice_rows,
     transpose,
 )
 from .blocks import Blocks, SymmetricMatrix
@@ -446,8 +447,9 @@ def _gram(rows: Rows, factor: Vector) -> Matrix:
     """Return sum w factor x x', dense."""
     X, scale = rows.X, rows.weight * factor
     if sparse.issparse(X):
-        scaled = sparse.diags_array(scale) @ X
-        return np.asarray(sparse.csr_array(transpose(X) @ scaled).toarray())
+        scaled: Any = slice_rows(X, slice(None))
+        scaled.data = scaled.data * np.repeat(scale, np.diff(scaled.indptr))
+        return np.asarray((transpose(X) @ scaled).toarray())
     if (scale == 1.0).all():
         return X.T @ X
     if (scale >= 0.0).all():
