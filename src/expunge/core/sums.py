@@ -260,6 +260,14 @@ def largest_norm(rows: Rows) -> float:
     return max(norms, default=0.0)
 
 
+def most_entries(rows: Rows) -> int:
+    """Return the most entries of a row with weight: all columns of dense rows."""
+    X = rows.X
+    if not sparse.issparse(X):
+        return int(X.shape[1])
+    return int(np.max(np.diff(X.indptr) * (rows.weight > 0.0), initial=0))
+
+
 def column_sizes(rows: Rows) -> Vector:
     """Return the weighted mean of |x| in each column, intercept included."""
 

@@ -152,7 +152,7 @@ def penalised_curvature(state: State) -> float:
 def _curvature_error(state: State) -> float:
     """Return the rounding of a mean curvature, and of the predictors behind it."""
     loss, scales = state.objective.loss, state.scales
-    moved = prediction_error(state, state.anchor)
+    moved = prediction_error(state, state.anchor, summed=True)
     error = sum_error(state) * loss.curvature_bound + underflow_error(state)
     return error + loss.third_bound * moved * sqrt(scales.square_norm)
 
