@@ -510,6 +510,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "choose-any-subgradient": Mutant(wide.choose_any_subgradient, WIDE),
     "believe-every-rank": Mutant(wide.believe_every_rank, WIDE),
     "keep-the-scales": Mutant(wide.keep_the_scales, WIDE),
+    "count-the-shortest-row": Mutant(wide.count_the_shortest_row, WIDE),
     "keep-the-spread": Mutant(wide.keep_the_spread, WIDE),
     "centre-the-spread": Mutant(wide.centre_the_spread, WIDE),
     "choose-the-first": Mutant(choose_the_first, ("tuned",)),

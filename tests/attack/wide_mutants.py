@@ -155,6 +155,16 @@ def keep_the_scales() -> None:
     put("removal.matrix_free", "_move", move)
 
 
+def count_the_shortest_row() -> None:
+    """Take the fewest entries of a row for the most."""
+
+    def most_entries(rows: Any) -> int:
+        X = rows.X.toarray() if hasattr(rows.X, "toarray") else rows.X
+        return int(np.count_nonzero(X, axis=1).min(initial=X.shape[1]))
+
+    put("removal.summary", "most_entries", most_entries)
+
+
 def keep_the_spread() -> None:
     """Move the anchor, and leave the largest eigenvalue in units of the old weight."""
     module = import_module("expunge.removal.matrix_free")

@@ -292,6 +292,7 @@ def _private_content(snapshot: Snapshot, arrays: dict[str, NDArray[Any]]) -> Con
     private = snapshot.private.compact()
     assert private.digests is not None
     rows = private.training_rows
+    private.digests.make_counts(rows)
     return {
         **replace(snapshot, private=private).dump(arrays),
         "digests": private.digests.dump("digests", arrays),

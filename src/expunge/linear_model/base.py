@@ -356,8 +356,6 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         mechanism = self._choose_mechanism()
         if prepared.recipe is None and not self.keep_data:
             require_matrices(prepared.objective, rows.X.shape[1])
-        # Where every row is a person, digests need no owners.
-        named = None if self.keep_data or is_row_name(owners[0]) else owners
         fit: Any = PrivateModel.fit
         if prepared.recipe is not None:
             require_pipeline(prepared.recipe, self.budget, keep_data=self.keep_data)
@@ -376,13 +374,20 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             bar.count()
         require_effort(model.answer, tol=self.tol, max_iter=self.max_iter)
         scope = replace(scope, rows_kept=self.keep_data)
-        kept = TrainingRows(prepared.own_rows(), owners) if self.keep_data else None
+        key = random_bytes(SECRET_BYTES)
+        kept, digests = None, RowDigests(None, key)
+        if self.keep_data:
+            kept = TrainingRows(prepared.own_rows(), owners)
+        else:
+            # Where every row is a person, digests need no owners.
+            named = None if is_row_name(owners[0]) else owners
+            digests = RowDigests.of(rows, key, owners=named)
         return replace(
             self._name_mechanism(model).with_scope(scope),
             labels=prepared.labels,
             seed=self.random_state,
             training_rows=kept,
-            digests=RowDigests.of(rows, random_bytes(SECRET_BYTES), owners=named),
+            digests=digests,
         )
 
     def _choose_mechanism(self) -> Mechanism | None:

@@ -202,7 +202,7 @@ class TunedEstimator(Forgetful):
             labels=prepared.labels,
             seed=seed,
             training_rows=kept,
-            digests=RowDigests.of(kept.rows, random_bytes(SECRET_BYTES)),
+            digests=RowDigests(None, random_bytes(SECRET_BYTES)),
         )
         make: Any = make_tuned if recipe is None else make_tuned_pipeline
         tuned: PrivateModel = make(

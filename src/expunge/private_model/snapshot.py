@@ -275,6 +275,7 @@ def forget_rows(model: AnyModel, removed: Rows) -> AnyModel:
     if not len(removed):
         return model
     assert model.digests is not None
+    model.digests.make_counts(model.training_rows)
     entries = model.digests.find(removed)  # refuses unknown rows first of all
     if model.training_rows is not None:
         return _forget_places(model, _find_places(model, removed))

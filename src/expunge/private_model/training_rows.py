@@ -13,7 +13,9 @@ digest here: 16 bytes of keyed BLAKE2b of its numbers, label and weight. A diges
 nothing without the key, and is deleted with the row. Equal rows are counted. Where the
 rows are not kept, the digests also say which rows belong to one person, by number, so
 that a person counts once however their rows are removed. The number is a keyed digest
-too, of the person's id: who brings more rows later is recognised.
+too, of the person's id: who brings more rows later is recognised. Where rows are kept,
+their digests are counted when they are first needed: by a request that names rows by
+their content, or by a file.
 
 Both change in place, because a copy for each request would cost more than the removal.
 """
@@ -188,7 +190,7 @@ class RowDigests(Private):
     key
         The secret key of the digests.
     counts
-        How often each digest occurs.
+        How often each digest occurs, once that is known: see ``make_counts``.
     owners
         The number of the person who owns each row with a digest; empty if the rows are
         kept, or if every row is a person.
@@ -196,17 +198,17 @@ class RowDigests(Private):
         How many rows each person has left, and people some of whose rows are removed.
     """
 
-    __slots__ = ("asked", "counts", "key", "left", "owners")
+    __slots__ = ("_counts", "asked", "key", "left", "owners")
 
     def __init__(
         self,
-        counts: Counter[bytes],
+        counts: Counter[bytes] | None,
         key: bytes,
         *,
         owners: Mapping[bytes, Sequence[int]] | None = None,
         asked: Iterable[int] = (),
     ) -> None:
-        self.counts = counts
+        self._counts = counts
         self.key = key
         self.owners = {entry: tuple(some) for entry, some in (owners or {}).items()}
         self.left = Counter(n for some in self.owners.values() for n in some)
@@ -225,6 +227,18 @@ class RowDigests(Private):
         for entry, owner in zip(entries, owners, strict=True):
             theirs.setdefault(entry, []).append(numbers[owner])
         return cls(Counter(entries), key, owners=theirs)
+
+    @property
+    def counts(self) -> Counter[bytes]:
+        """How often each digest occurs."""
+        assert self._counts is not None, "make_counts first"
+        return self._counts
+
+    def make_counts(self, kept: TrainingRows | None) -> None:
+        """Count the digests of the rows that are kept, unless they are known."""
+        if self._counts is None:
+            assert kept is not None
+            self._counts = Counter(digests(kept.compact().rows, self.key))
 
     def find(self, rows: Rows) -> Counter[bytes]:
         """Return the digests of these rows, or raise UnknownRows; change nothing."""
@@ -250,11 +264,14 @@ class RowDigests(Private):
 
     def change(
         self, gone: Counter[bytes], added: Rows | None, *, owners: Sequence[str] = ()
-    ) -> "DigestChange":
+    ) -> "DigestChange | None":
         """Return what removing these digests and adding rows changes; change nothing.
 
-        ``owners`` are those of the added rows.
+        ``owners`` are those of the added rows. None if digests are not counted: what is
+        counted later has the rows as they are then.
         """
+        if self._counts is None:
+            return None
         taken = self._taken(gone)
         lost = self._people(taken)
         counts = {entry: self.counts[entry] - n for entry, n in gone.items()}
@@ -279,9 +296,13 @@ class RowDigests(Private):
                 left[person] = left.get(person, self.left[person]) + 1
         return DigestChange(counts, theirs, left, frozenset(lost))
 
-    def apply(self, change: "DigestChange") -> None:
+    def apply(self, change: "DigestChange | None") -> None:
         """Apply a change from ``change``; doing it twice has the same effect."""
-        _put(self.counts, change.counts)
+        if change is None or self._counts is None:
+            # Counts made since then are of the rows before the change.
+            self._counts = None
+            return
+        _put(self._counts, change.counts)
         _put(self.owners, change.owners)
         _put(self.left, change.left)
         for person, n_rows in change.left.items():
@@ -375,7 +396,7 @@ class PendingChange(Private):
         Rows that come, whose they are, and the first place that they take.
     """
 
-    digests: DigestChange
+    digests: DigestChange | None
     gone: Index | None
     added: Rows | None = None
     owners: Sequence[str] = ()
