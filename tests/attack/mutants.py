@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from . import addition_mutants as additions
 from . import draws
 from . import preprocessing_mutants as preprocessing
 from . import wide_mutants as wide
@@ -512,6 +513,12 @@ MUTANTS: Mapping[str, Mutant] = {
     "keep-the-scales": Mutant(wide.keep_the_scales, WIDE),
     "keep-the-spread": Mutant(wide.keep_the_spread, WIDE),
     "centre-the-spread": Mutant(wide.centre_the_spread, WIDE),
+    "weigh-newcomers-alike": Mutant(additions.weigh_newcomers_alike, CORE),
+    "keep-the-moment": Mutant(additions.keep_the_moment, CORE),
+    "keep-the-longest-row": Mutant(additions.keep_the_longest_row, CORE),
+    "keep-the-sizes": Mutant(additions.keep_the_sizes, WIDE),
+    "keep-the-trace": Mutant(additions.keep_the_trace, WIDE),
+    "ignore-new-gaps": Mutant(additions.ignore_new_gaps, PIPELINES),
     "choose-the-first": Mutant(choose_the_first, ("tuned",)),
     "narrow-the-bars": Mutant(narrow_the_bars, ("tuned",)),
     "weigh-from-the-last-refit": Mutant(
