@@ -216,7 +216,7 @@ def weigh_from_the_last_refit() -> None:
 
 def keep_every_class() -> None:
     """Let learnt classes outlive their rows."""
-    put(LABELS, "after", lambda self, removed, objective, *, kept: self._minus(removed))
+    put(LABELS, "after", lambda self, change, objective, *, kept: self.count(change))
 
 
 def lose_no_class_without_rows() -> None:
@@ -225,7 +225,7 @@ def lose_no_class_without_rows() -> None:
 
     def after(self: Any, removed: Any, objective: Any, *, kept: bool) -> Any:
         if not kept:
-            return self._minus(removed)
+            return self.count(removed)
         return real(self, removed, objective, kept=kept)
 
     put(LABELS, "after", after)
