@@ -1,21 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Registries to test with: a small one, its people, and what must hold of it."""
 
+import shutil
 from collections.abc import Sequence
+from contextlib import closing
+from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from sqlalchemy import Connection, delete, insert, select
 
 from expunge import Budget, LogisticRegression
-from expunge.ledger import RequestCompleted, check_export, check_receipt
+from expunge.ledger import Receipt, RequestCompleted, check_export, check_receipt
 from expunge.linear_model.snapshots import private_model
 from expunge.private_model.model import PrivateModel
-from expunge.registry import Registry
+from expunge.registry import Registry, Request, context
+from expunge.registry.context import Context, Paths, read_settings
 from expunge.registry.storage import Store, people_table
 from expunge.registry.storage.tables import schema
 from expunge.registry.worker import apply_waiting
+from expunge.rights.standing import Right
 
 # Wide enough that answers fit without a look at the rows: the anchor stays.
 BUDGET = Budget(epsilon=1.0, delta=1e-5, sigma=10.0)
@@ -82,6 +88,72 @@ def retrained(names: Sequence[str], *, half: bool = False) -> Any:
     model = estimator(alpha=0.1 if half else 0.05, budget=None)
     model.fit(X[stay], y[stay])
     return private_model(model).answer.draft.theta
+
+
+def ask(registry: Registry, right: Right, *names: str, **details: Any) -> Receipt:
+    """Send a request, have it applied, and return the receipt."""
+    asked = Request(names, right=right, **details)
+    registry.requests.accept([asked])
+    registry.requests.apply()
+    return receipt_of(registry, asked.request)
+
+
+def hold(registry: Registry, *names: str, until: str) -> Receipt:
+    """Have people's rows held until a day, and return the receipt."""
+    return ask(registry, "hold", *names, reason="legal-claims", until=until)
+
+
+def receipt_of(registry: Registry, request: str) -> Receipt:
+    """Return a receipt that stands."""
+    text = registry.requests.receipt(request)
+    assert text is not None
+    verdict = check_receipt(text, registry.keys.public_pem())
+    assert verdict.stands, verdict.says
+    return Receipt.from_json(text)
+
+
+def require_retrained(registry: Registry, *names: str) -> None:
+    """See that both models are as if they had been fitted without these people."""
+    for name in ("all", "half"):
+        model = private_model_of(registry, name)
+        gap = model.answer.draft.theta - retrained(names, half=name == "half")
+        assert np.linalg.norm(gap) <= model.answer.radius.value
+
+
+def set_clock(patch: pytest.MonkeyPatch, day: date) -> None:
+    """Let it be noon of a day for all registries."""
+    noon = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
+    patch.setattr(context, "time_ns", lambda: round(noon.timestamp()) * 10**9)
+
+
+class Backup(NamedTuple):
+    """A backup of a registry, on either store."""
+
+    folder: Path
+    copy: Path
+    dump: Dump
+    on_sqlite: bool
+
+    def restore(self) -> Registry:
+        """Put the registry back, as an operator does who lost the database."""
+        if self.on_sqlite:
+            for path in self.folder.glob("expunge.db*"):
+                path.unlink()
+        else:
+            settings = read_settings(Paths(self.folder))
+            with closing(Context.in_folder(Paths(self.folder), settings)) as opened:
+                put_back(opened.store, self.dump)
+        return Registry.restore(self.folder, self.copy)
+
+
+def back_up(registry: Registry, to: Path) -> Backup:
+    """Take a backup of a registry that nobody is using."""
+    found = registry._context
+    folder = found.paths.folder
+    with found.hold_lock(30.0):
+        found.store.erase_deleted(30.0)  # so that no log is left to copy
+    copy = Path(shutil.copytree(folder, to))
+    return Backup(folder, copy, dump_of(found.store), found.store.dialect == "sqlite")
 
 
 def rows_in(

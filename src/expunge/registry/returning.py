@@ -102,22 +102,31 @@ def read_forgotten_tags(
 ) -> tuple[set[str], int]:
     """Return the tags of all whom no fit may use, and how many requests name nobody.
 
-    A restriction keeps people out of fits until it is lifted.
+    A restriction keeps people out of fits until it is lifted. To lift it readmits
+    nobody who was erased, and an erasure ends it.
     """
     named: dict[str, list[dict[str, Any]]] = {}
     forgotten: set[str] = set()
+    restricted: set[str] = set()
     n_unnamed = 0
     for _, line in context.journal.read(0):
         for one in line.get("accepted", ()):
             named.setdefault(one["id"], []).append(one)
-        for request in {*line.get("receipts", ())} - {*line.get("refused", ())}:
-            n_unnamed += request not in named
-            for one in named.get(request, ()):
-                if one["right"] in rights:
-                    forgotten.update(one["tags"])
-                elif one["right"] == "lift":
-                    forgotten.difference_update(one["tags"])
+        refused = line.get("refused", ())
+        # In the order in which they were answered.
+        done = [one for one in line.get("receipts", ()) if one not in refused]
+        n_unnamed += sum(request not in named for request in done)
+        for one in (one for request in done for one in named.get(request, ())):
+            right, tags = one["right"], one["tags"]
+            if right == "restrict":
+                restricted.update(tags)
+            elif right in ("lift", *ERASED):
+                restricted.difference_update(tags)
+            if right in rights and right != "restrict":
+                forgotten.update(tags)
         forgotten.difference_update(line.get("readmitted", ()))
+    if "restrict" in rights:
+        forgotten |= restricted
     return forgotten, n_unnamed
 
 

@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Held rows: kept sealed for a stated reason, and gone on the day that this ends."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy import select
+
+from expunge.exceptions import InvalidInput
+from expunge.ledger import HoldEnded, RequestCompleted
+from expunge.registry import (
+    ForgottenInData,
+    NewRows,
+    Registry,
+    Request,
+    completion,
+    worker,
+)
+from expunge.registry.storage.tables import set_aside
+from expunge.rights.standing import FOR_HOLDS, Right
+from tests.apart import (
+    APART,
+    HELD,
+    IN_USE,
+    aside_keys,
+    count_releases,
+    features_of,
+    open_apart,
+    rows_of,
+    sealed_of,
+    tags_of,
+    where,
+)
+from tests.registries import (
+    ask,
+    by_name,
+    data,
+    data_without,
+    estimator,
+    hold,
+    registry_at,
+    require_consistent,
+    require_retrained,
+    set_clock,
+)
+from tests.test_erasure import everything, found, spelled, traces_of_rows
+
+PERSON, OTHER = "person 3", "person 5"
+TODAY = datetime.now(UTC).date()
+UNTIL = TODAY + timedelta(days=30)
+LATER = UNTIL + timedelta(days=1)
+
+
+def ended(registry: Registry) -> list[str]:
+    """Return the requests whose hold ended, by the ledger."""
+    return [
+        one.request for one in registry.ledger.entries() if isinstance(one, HoldEnded)
+    ]
+
+
+class TestHold:
+    def test_models_forget_and_the_rows_stay(self, registry: Registry) -> None:
+        receipt = hold(registry, PERSON, until=str(UNTIL))
+        assert receipt.entry.outcome == "done"
+        assert {*receipt.entry.certificates} == {"all", "half"}
+        said = receipt.handling.retained, receipt.handling.retained_until
+        assert said == ("legal-claims", str(UNTIL))
+        assert "rows" not in receipt.handling.destroyed
+        assert where(registry, PERSON) == HELD
+        assert np.array_equal(open_apart(registry, PERSON), features_of(PERSON))
+        assert registry.requests.find_models([PERSON]) == {PERSON: ()}
+        require_retrained(registry, PERSON)
+        require_consistent(registry)
+
+    def test_a_fit_leaves_them_out(self, registry: Registry) -> None:
+        hold(registry, PERSON, until=str(UNTIL))
+        with pytest.raises(ForgottenInData):
+            registry.models.refit("all", estimator(), **by_name(data()))
+        registry.models.refit("all", estimator(), **by_name(data_without(PERSON)))
+        registry.models.remove("half")
+        assert where(registry, PERSON) == HELD
+        assert np.array_equal(open_apart(registry, PERSON), features_of(PERSON))
+
+    @pytest.mark.parametrize("right", ["erase", "object"])
+    def test_an_erasure_is_answered_in_part(
+        self, registry: Registry, right: Right
+    ) -> None:
+        hold(registry, PERSON, until=str(UNTIL))
+        before = count_releases(registry)
+        receipt = ask(registry, right, PERSON)
+        assert (receipt.entry.outcome, receipt.entry.reason) == ("partly", "hold")
+        assert receipt.entry.right == right and not receipt.entry.certificates
+        said = receipt.handling.retained, receipt.handling.retained_until
+        assert said == ("legal-claims", str(UNTIL))
+        assert not receipt.handling.destroyed and not receipt.handling.backups_until
+        assert where(registry, PERSON) == HELD and count_releases(registry) == before
+
+    def test_an_erasure_of_rows_that_came_later(self, registry: Registry) -> None:
+        """Held from one model; another was fitted since they were readmitted."""
+        hold(registry, PERSON, until=str(UNTIL))
+        registry.requests.readmit([PERSON])
+        registry.fit("new", estimator(), **by_name(data()))
+        receipt = ask(registry, "erase", PERSON)
+        assert (receipt.entry.outcome, receipt.entry.reason) == ("partly", "hold")
+        assert {*receipt.entry.certificates} == {"new"}
+        assert receipt.handling.destroyed[:2] == ("rows", "keys of rows")
+        assert where(registry, PERSON) == HELD
+
+    @pytest.mark.parametrize("right", ["lift", "rectify"])
+    def test_evidence_does_not_change(self, registry: Registry, right: Right) -> None:
+        hold(registry, PERSON, until=str(UNTIL))
+        X, y, _ = data()
+        mine = rows_of(PERSON)
+        new = {"rows": {"all": NewRows(X[mine] + 1, y[mine])}}
+        details: dict[str, Any] = new if right == "rectify" else {}
+        receipt = ask(registry, right, PERSON, **details)
+        assert (receipt.entry.outcome, receipt.entry.reason) == ("refused", "hold")
+        assert not receipt.handling.destroyed and not receipt.entry.certificates
+        assert np.array_equal(open_apart(registry, PERSON), features_of(PERSON))
+
+    def test_to_restrict_what_is_held_is_done(self, registry: Registry) -> None:
+        hold(registry, PERSON, until=str(UNTIL))
+        receipt = ask(registry, "restrict", PERSON)
+        assert receipt.entry.outcome == "done" and not receipt.entry.certificates
+        assert where(registry, PERSON) == HELD
+
+    def test_again_sets_another_end(self, registry: Registry) -> None:
+        first = hold(registry, PERSON, until=str(UNTIL))
+        later = UNTIL + timedelta(days=400)
+        second = hold(registry, PERSON, until=str(later))
+        assert second.handling.retained_until == str(later)
+        with registry._context.store.read() as connection:
+            lines = connection.execute(select(set_aside)).all()
+        assert {line.until for line in lines} == {str(later)}
+        assert first.entry.request not in {line.request for line in lines}
+
+    @pytest.mark.parametrize(
+        ("details", "said"),
+        [
+            ({}, "give one of legal-claims"),
+            ({"reason": "because", "until": str(UNTIL)}, "give one of legal-claims"),
+            ({"reason": "unfounded", "until": str(UNTIL)}, "give one of"),
+            ({"reason": "research"}, "is not a day"),
+            ({"reason": "research", "until": "soon"}, "is not a day"),
+            (
+                {"reason": "research", "until": str(TODAY - timedelta(days=1))},
+                "which is past",
+            ),
+        ],
+    )
+    def test_needs_a_reason_and_an_end(
+        self, tmp_path: Path, details: dict[str, Any], said: str
+    ) -> None:
+        with registry_at(tmp_path / "registry") as registry:
+            with pytest.raises(InvalidInput, match=said):
+                registry.requests.accept([Request((PERSON,), right="hold", **details)])
+            assert registry.status().n_requests == 0
+
+    @pytest.mark.parametrize("reason", FOR_HOLDS)
+    def test_reasons(self, tmp_path: Path, reason: str) -> None:
+        with registry_at(tmp_path / "registry") as registry:
+            receipt = ask(registry, "hold", PERSON, reason=reason, until=str(UNTIL))
+            assert receipt.handling.retained == reason
+
+    @pytest.mark.parametrize("right", ["erase", "restrict", "lift", "end-hold"])
+    def test_others_have_neither(self, tmp_path: Path, right: Right) -> None:
+        with registry_at(tmp_path / "registry") as registry:
+            for details in ({"reason": "research"}, {"until": str(UNTIL)}):
+                with pytest.raises(InvalidInput, match="only a hold has them"):
+                    asked = Request((PERSON,), right=right, **details)  # type: ignore[arg-type]
+                    registry.requests.accept([asked])
+
+
+class TestEndHold:
+    def test_destroys_what_was_held(self, registry: Registry) -> None:
+        hold(registry, PERSON, OTHER, until=str(UNTIL))
+        before = count_releases(registry)
+        keys = aside_keys(registry, "all")
+        receipt = ask(registry, "end-hold", PERSON)
+        assert receipt.entry.outcome == "done" and not receipt.entry.certificates
+        assert receipt.handling.destroyed == ("rows", "keys of rows")
+        assert not receipt.handling.retained
+        assert where(registry, PERSON) == {} and where(registry, OTHER) == HELD
+        assert count_releases(registry) == before
+        assert not np.any(np.all(aside_keys(registry, "all") == keys, axis=1))
+        assert np.array_equal(open_apart(registry, OTHER), features_of(OTHER))
+        assert not ended(registry)  # by its day, that is: the request says it
+        require_consistent(registry)
+
+    def test_of_nothing_held_is_refused(self, registry: Registry) -> None:
+        receipt = ask(registry, "end-hold", PERSON)
+        assert (receipt.entry.outcome, receipt.entry.reason) == ("refused", "not-held")
+        assert where(registry, PERSON) == IN_USE
+
+    def test_keeps_people_out_of_fits(self, registry: Registry) -> None:
+        hold(registry, PERSON, until=str(UNTIL))
+        ask(registry, "end-hold", PERSON)
+        with pytest.raises(ForgottenInData):
+            registry.models.refit("all", estimator(), **by_name(data()))
+
+
+class TestEndByItself:
+    def test_on_the_day_after(
+        self, registry: Registry, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first = hold(registry, PERSON, until=str(UNTIL))
+        second = hold(registry, OTHER, until=str(UNTIL + timedelta(days=1)))
+        set_clock(monkeypatch, UNTIL)
+        registry.requests.apply()
+        assert where(registry, PERSON) == HELD and not ended(registry)
+        keys = aside_keys(registry, "all")
+        set_clock(monkeypatch, LATER)
+        registry.requests.apply()
+        assert where(registry, PERSON) == {} and where(registry, OTHER) == HELD
+        assert ended(registry) == [first.entry.request]
+        # Each hold has a page of its own here, and one of them is another now.
+        same = np.all(aside_keys(registry, "all") == keys, axis=1)
+        assert same.tolist() == [False, True]
+        registry.requests.apply()
+        assert ended(registry) == [first.entry.request]  # said once
+        set_clock(monkeypatch, LATER + timedelta(days=365))
+        registry.forget(["person 9"])
+        assert ended(registry) == [first.entry.request, second.entry.request]
+        require_retrained(registry, PERSON, OTHER, "person 9")
+        require_consistent(registry)
+
+    def test_before_anything_else_is_applied(
+        self, registry: Registry, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        hold(registry, PERSON, until=str(UNTIL))
+        asked = Request((PERSON,))
+        registry.requests.accept([asked])
+        set_clock(monkeypatch, LATER)
+        registry.requests.apply()
+        assert registry.requests.status(asked.request).outcome == "nothing held"
+        kinds = [
+            type(one)
+            for one in registry.ledger.entries()
+            if isinstance(one, HoldEnded | RequestCompleted)
+        ]
+        assert kinds == [RequestCompleted, HoldEnded, RequestCompleted]
+
+    def test_leaves_no_bytes(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = tmp_path / "registry"
+        with registry_at(folder) as registry:
+            hold(registry, PERSON, until=str(UNTIL))
+            (tag,) = tags_of(registry, PERSON)
+            sealed = [
+                one.sealed[:64]
+                for under in APART
+                for one in sealed_of(registry, PERSON, under)
+            ]
+            keys = spelled([key.tobytes() for key in aside_keys(registry, "all")])
+            vault = registry._context.checkpoints.vault
+            keys += spelled([vault.read_keys("~all").present])
+            before = everything(folder)
+            assert found(sealed, before) and found(keys, before)
+            set_clock(monkeypatch, LATER)
+            registry.requests.apply()
+            after = everything(folder)
+            assert not found(sealed, after) and not found(keys, after)
+            assert not found(traces_of_rows(PERSON), after)
+            assert found([tag.encode()], after) == [str(folder / "journal")]
+
+    def test_is_stated_after_a_crash(
+        self, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The rows are deleted, and the process ends before the ledger says so."""
+        receipt = hold(registry, PERSON, until=str(UNTIL))
+        keys = aside_keys(registry, "all")
+        set_clock(monkeypatch, LATER)
+        real, calls = completion.finish_committed, 0
+
+        def die_at_the_second(*given: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == 2:
+                raise KeyboardInterrupt
+            return real(*given)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(worker, "finish_committed", die_at_the_second)
+            with pytest.raises(KeyboardInterrupt):
+                registry.requests.apply()
+        registry.close()
+        with Registry.open(tmp_path / "registry") as again:
+            assert where(again, PERSON) == {} and not ended(again)
+            again.requests.apply()
+            assert ended(again) == [receipt.entry.request]
+            assert not np.any(np.all(aside_keys(again, "all") == keys, axis=1))
+            require_consistent(again)
+
+    def test_names_nobody(
+        self, registry: Registry, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        receipt = hold(registry, PERSON, until=str(UNTIL))
+        set_clock(monkeypatch, LATER)
+        registry.requests.apply()
+        (entry,) = (
+            one for one in registry.ledger.entries() if isinstance(one, HoldEnded)
+        )
+        assert entry.request == receipt.entry.request
+        assert entry.day == str(LATER)
+        text = registry.ledger.export().decode()
+        assert PERSON not in text
+        assert not any(tag in text for tag in tags_of(registry, PERSON))
