@@ -23,8 +23,8 @@ from .keys import read_tag_keys
 from .storage import people_table, requests_table
 
 SHOWN = 10  # rows in an error
-KEPT_OUT = ("erase", "object", "restrict", "hold")
-"""Rights that keep people out of later fits."""
+KEPT_OUT = ("erase", "object", "hold")
+"""Rights that keep people out of later fits, until they are readmitted."""
 
 
 class JournalIncomplete(UserWarning):
@@ -97,10 +97,12 @@ def select_tagged(
 def read_forgotten_tags(context: Context) -> tuple[set[str], int]:
     """Return the tags of all whom no fit may use, and how many requests name nobody.
 
-    A restriction keeps people out of fits until it is lifted.
+    A restriction keeps people out of fits until it is lifted. That takes nothing else
+    back: who was erased too, before it or after, stays out.
     """
     named: dict[str, list[dict[str, Any]]] = {}
     forgotten: set[str] = set()
+    restricted: set[str] = set()
     n_unnamed = 0
     for _, line in context.journal.read(0):
         for one in line.get("accepted", ()):
@@ -110,10 +112,13 @@ def read_forgotten_tags(context: Context) -> tuple[set[str], int]:
             for one in named.get(request, ()):
                 if one["right"] in KEPT_OUT:
                     forgotten.update(one["tags"])
+                elif one["right"] == "restrict":
+                    restricted.update(one["tags"])
                 elif one["right"] == "lift":
-                    forgotten.difference_update(one["tags"])
+                    restricted.difference_update(one["tags"])
         forgotten.difference_update(line.get("readmitted", ()))
-    return forgotten, n_unnamed
+        restricted.difference_update(line.get("readmitted", ()))
+    return forgotten | restricted, n_unnamed
 
 
 class FitOptions(NamedTuple):
