@@ -52,3 +52,18 @@ class TestKeptOut:
         ask(registry, "restrict")
         registry.requests.readmit([ONE])
         assert not registry.requests.find_forgotten([ONE])
+
+
+def test_what_is_lifted_in_its_batch_needs_no_release(registry: Registry) -> None:
+    before = registry.status().models
+    first, second = Request((ONE,), right="restrict"), Request((ONE,), right="lift")
+    for one in (first, second):
+        registry.requests.accept([one])
+    registry.requests.apply()
+    assert [model.number for model in registry.status().models] == [
+        model.number for model in before
+    ]
+    for one in (first, second):
+        receipt = json.loads(registry.requests.receipt(one.request) or "")
+        assert receipt["entry"]["outcome"] == "done"
+        assert receipt["entry"]["certificates"] == {}

@@ -191,11 +191,17 @@ def read_contents(
 
 
 def sort_moves(settlement: Settlement) -> dict[str, Move]:
-    """Return what a settlement moves, by name."""
+    """Return what a settlement moves, by name.
+
+    Rows that left a model and came back do not move: it needs no release.
+    """
     moves: dict[str, Move] = {}
     for name, subject, before, after in settlement.changed():
+        stays = before is not None and after is not None and before.parts == after.parts
+        if stays and not is_aside(name):
+            continue
         move = moves.setdefault(name, Move())
-        if before is not None and after is not None and before.parts == after.parts:
+        if stays and after is not None:
             move.restated[subject] = after.aside
             continue
         if before is not None:
