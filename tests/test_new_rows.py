@@ -163,3 +163,28 @@ class TestLostRows:
         changed = Request((ONE,), asked.request, right="rectify", rows={"all": other})
         with pytest.raises(InvalidInput, match="asked for something else"):
             restored.requests.accept([changed])
+
+
+def test_a_backup_from_between_has_the_new_rows(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was taken after a rectification was applied, and before it was completed."""
+    real = completion.finish_committed
+
+    def copy_first(*given: Any) -> Any:
+        if not (tmp_path / "backup").exists() and registry.status().pending:
+            shutil.copytree(tmp_path / "registry", tmp_path / "backup")
+        return real(*given)
+
+    registry.requests.accept([rectify()])
+    calls = iter(range(9))
+    monkeypatch.setattr(
+        worker,
+        "finish_committed",
+        lambda *given: copy_first(*given) if next(calls) else real(*given),
+    )
+    registry.requests.apply()
+    registry.close()
+    assert Paths(tmp_path / "backup").vault.exists()
+    with Registry.restore(tmp_path / "registry", tmp_path / "backup") as restored:
+        assert restored.requests.find_models([ONE])[ONE] == ("all", "half")
