@@ -267,6 +267,7 @@ class TestBackups:
 def test_an_older_registry_is_brought_up_to_date(folder: Path) -> None:
     with Registry.open(folder) as registry:
         with registry._context.store.write() as connection:
+            connection.exec_driver_sql("DROP TABLE aliases")
             for column in ("removed", "sequence"):
                 connection.exec_driver_sql(f"ALTER TABLE models DROP COLUMN {column}")
             connection.exec_driver_sql("UPDATE alembic_version SET version_num='0001'")
