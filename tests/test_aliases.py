@@ -23,6 +23,7 @@ from expunge.registry.storage import aliases_table, tables
 from expunge.registry.storage.vault import unseal
 from expunge.registry.worker import apply_batch, recover
 from expunge.rights import Identifier
+from tests.older import make_older
 from tests.registries import (
     by_name,
     data_without,
@@ -33,7 +34,6 @@ from tests.registries import (
     require_consistent,
 )
 
-OLDER = "UPDATE alembic_version SET version_num='0002'"
 ADDRESS = "ada@example.org"
 ADA = Identifier("email", ADDRESS)
 EVE = Identifier("email", "eve@example.org")
@@ -313,9 +313,7 @@ class TestRestore:
     def test_backup_may_be_older_than_aliases(self, tmp_path: Path) -> None:
         folder, backup = tmp_path / "registry", tmp_path / "backup"
         with registry_at(folder) as registry:
-            with registry._context.store.write() as connection:
-                connection.exec_driver_sql("DROP TABLE aliases")
-                connection.exec_driver_sql(OLDER)
+            make_older(registry._context.store, "0002")
             shutil.copytree(folder, backup)
             tables.upgrade_tables(registry._context.store)
             registry.aliases.add([("person 3", ADA), ("person 4", EVE)])
