@@ -17,12 +17,8 @@ from expunge.core.arrays import may_share_memory
 from expunge.exceptions import UnknownRows
 from expunge.linear_model import LogisticRegression
 from expunge.linear_model.snapshots import private_model
-from expunge.private_model.training_rows import (
-    GAPS,
-    RowDigests,
-    TrainingRows,
-    digests,
-)
+from expunge.private_model.row_digests import RowDigests, digests
+from expunge.private_model.training_rows import GAPS, TrainingRows
 from tests.instances import LOSSES, N_FEATURES, labelled
 
 EVERY = pytest.mark.parametrize("name", LOSSES)

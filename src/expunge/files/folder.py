@@ -35,8 +35,9 @@ from ..disk import (
     write_new_file,
 )
 from ..exceptions import ExpungeError, InvalidInput, NothingSaved, needing
+from ..private_model.row_digests import RowDigests
 from ..private_model.snapshot import PublicModel, Snapshot, note_use
-from ..private_model.training_rows import RowDigests, TrainingRows
+from ..private_model.training_rows import TrainingRows
 
 Content: TypeAlias = dict[str, Any]
 VERSION = 1

@@ -38,29 +38,29 @@ from ..preprocessing.pipeline_model import (
 from ..private_model.answers import Adoption
 from ..private_model.labels import Labels
 from ..private_model.model import PrivateModel
+from ..private_model.row_digests import RowDigests
 from ..private_model.snapshot import (
     PublicModel,
     Snapshot,
     carry_over,
 )
 from ..private_model.subjects import is_row_name, owners_of
-from ..private_model.training_rows import RowDigests, TrainingRows
+from ..private_model.training_rows import TrainingRows
 from ..promise.budget import Budget
 from ..promise.card import ShowsPromise
 from ..promise.certificate import Certificate
 from ..promise.noise import SECRET_BYTES, random_bytes
 from ..promise.scope import Scope
 from ..promise.verification import Record
-from ..removal import Mechanism, Newton
+from ..removal import Mechanism
 from ..removal.choosing import AUTO, require_matrices
 from .checks import add_asked, read_table, remove_asked
 from .parameters import (
-    MECHANISMS,
     Prepared,
-    choose_object,
     describe_fitted,
     describe_parameters,
     explain_failed_fit,
+    mechanism_of,
     penalty_of,
     require_parameters,
 )
@@ -353,7 +353,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
     ) -> PrivateModel:
         """Fit these rows and return the private model."""
         rows, owners = prepared.rows, prepared.owners
-        mechanism = self._choose_mechanism()
+        mechanism = mechanism_of(self.mechanism, keep_data=self.keep_data)
         if prepared.recipe is None and not self.keep_data:
             require_matrices(prepared.objective, rows.X.shape[1])
         fit: Any = PrivateModel.fit
@@ -389,18 +389,6 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             training_rows=kept,
             digests=digests,
         )
-
-    def _choose_mechanism(self) -> Mechanism | None:
-        """Return the mechanism named; None lets the rule choose once rows are there."""
-        mechanism = choose_object("mechanism", self.mechanism, choices=MECHANISMS)
-        if self.keep_data:
-            return mechanism
-        if mechanism is not None and mechanism.needs_rows:
-            raise InvalidInput(
-                f"mechanism={self.mechanism!r} needs the remaining rows; set "
-                "keep_data=True, or use 'newton'"
-            )
-        return Newton() if mechanism is None else mechanism
 
     def _name_mechanism(self, model: PrivateModel) -> PrivateModel:
         """Return the model with its mechanism named as the rule's, if it is."""

@@ -34,14 +34,9 @@ from ..promise.scope import Scope
 from ..promise.verification import Record, Release
 from .model import AnyModel, Fetch, PrivateModel, apply_pending, require_release
 from .row_change import NO_ROWS, RowChange
+from .row_digests import PendingChange, RowDigests, digests, share_by_person
 from .subjects import person, row_name
-from .training_rows import (
-    PendingChange,
-    RowDigests,
-    TrainingRows,
-    digests,
-    share_by_person,
-)
+from .training_rows import TrainingRows
 
 _USED: WeakValueDictionary[int, Budget] = WeakValueDictionary()
 _COUNTING = threading.Lock()
