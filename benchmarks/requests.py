@@ -3,8 +3,9 @@
 
 MNIST 3 vs 8 (11982 x 784), logistic loss, L2, alpha 1e-3, sigma 0.5: requests one after
 another, through the estimator, each with its release under secure noise. Blocks of
-requests take turns with blocks of bare products of the same size (dsymv). Then the same
-beside busy neighbours, with as many threads of BLAS as there are cores.
+requests take turns with blocks of bare products of the same size (dsymv). Then rows
+that come and rows that are corrected, beside removals. Then removals beside busy
+neighbours, with as many threads of BLAS as there are cores.
 """
 
 import subprocess
@@ -20,7 +21,10 @@ from scipy.linalg import blas
 from threadpoolctl import threadpool_limits
 
 from expunge import L2, Budget, Logistic, LogisticRegression, Newton, Objective
+from expunge.linear_model.checks import check_addition
+from expunge.linear_model.snapshots import private_model, set_snapshot, snapshot_of
 from expunge.private_model.model import PrivateModel
+from expunge.private_model.snapshot import replace_places
 
 from .data import Dataset, mnist_3_vs_8
 from .report import Section, Target, timings_table
@@ -73,6 +77,50 @@ def estimator_stream(dataset: Dataset, *, keep_data: bool) -> Action:
     return by_id if keep_data else by_row
 
 
+def growing_model(dataset: Dataset) -> LogisticRegression:
+    """Return a model of the first rows, with people; the others may come."""
+    n_first = len(dataset) - BLOCKS * BLOCK
+    model = LogisticRegression(
+        alpha=ALPHA, fit_intercept=False, budget=Budget(sigma=SIGMA)
+    )
+    X, y = dataset.X[:n_first], dataset.y[:n_first]
+    return model.fit(X, y, subjects=range(n_first))
+
+
+def addition_stream(dataset: Dataset) -> Action:
+    """Return what adds the next row to a fitted estimator."""
+    model = growing_model(dataset)
+    order = iter(range(len(dataset) - BLOCKS * BLOCK, len(dataset)))
+
+    def add() -> None:
+        row = next(order)
+        own = slice(row, row + 1)
+        model.add(dataset.X[own], dataset.y[own], subjects=[row])
+
+    return add
+
+
+def correction_stream(dataset: Dataset) -> Action:
+    """Return what replaces the next person's row, in one request and one release."""
+    model = growing_model(dataset)
+    order = iter(request_order(len(dataset) - BLOCKS * BLOCK).tolist())
+
+    def correct() -> None:
+        row = next(order)
+        own = slice(row, row + 1)
+        added = check_addition(
+            model, 0.9 * dataset.X[own], dataset.y[own], sample_weight=None
+        )
+        private = private_model(model)
+        assert private.training_rows is not None
+        gone = private.training_rows.find({str(row)})
+        after = replace_places(private, gone, added=added, owners=[str(row)])
+        set_snapshot(model, snapshot_of(model).release(after))
+        private_model(model)
+
+    return correct
+
+
 def removal_stream(dataset: Dataset) -> Action:
     """Return what removes the next row from a private model, and finds its radius."""
     objective = Objective(Logistic(), L2(), alpha=ALPHA)
@@ -93,6 +141,7 @@ def run(data_dir: Path | None = None) -> Iterator[Section]:
     dataset = mnist_3_vs_8(data_dir)
     size = dataset.X.shape[1]
     yield alone(dataset, size)
+    yield growing(dataset, size)
     yield beside_neighbours(dataset, size)
 
 
@@ -126,6 +175,35 @@ def alone(dataset: Dataset, size: int) -> Section:
         [timings_table(rows)],
         targets,
         notes,
+    )
+
+
+def growing(dataset: Dataset, size: int) -> Section:
+    """Time rows that come, and corrections, in turns with removals."""
+    progress(f"{BLOCKS * BLOCK} additions and corrections")
+    actions = {
+        "removal": estimator_stream(dataset, keep_data=True),
+        "addition": addition_stream(dataset),
+        "correction": correction_stream(dataset),
+    }
+    seconds = take_blocks(actions)
+    times = {name: Measurement.of(name, taken) for name, taken in seconds.items()}
+    ratios = {name: times[name].over(times["removal"]) for name in times}
+    means = {
+        name: np.mean(seconds[name]) / np.mean(seconds["removal"]) for name in times
+    }
+    return Section(
+        f"Rows that come, beside rows that leave, d = {size}",
+        [timings_table(list(times.values()))],
+        [
+            Target("addition / removal", ratios["addition"], high=1.2),
+            Target("correction / removal", ratios["correction"], high=2.5),
+        ],
+        [
+            "a correction removes a person's row and adds another, in one release",
+            f"by means: addition {means['addition']:.2f} times a removal, correction "
+            f"{means['correction']:.2f} times",
+        ],
     )
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows that are gone: the others are not copied, and nothing is left of these."""
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ import expunge
 from expunge import L2, Objective, Rows
 from expunge.core import sums
 from expunge.core.arrays import may_share_memory
+from expunge.exceptions import UnknownRows
 from expunge.linear_model import LogisticRegression
 from expunge.linear_model.snapshots import private_model
-from expunge.private_model.training_rows import GAPS, TrainingRows, digests
+from expunge.private_model.row_digests import RowDigests, digests
+from expunge.private_model.training_rows import GAPS, TrainingRows
 from tests.instances import LOSSES, N_FEATURES, labelled
 
 EVERY = pytest.mark.parametrize("name", LOSSES)
@@ -217,3 +220,72 @@ def test_labels_of_rows_that_are_gone_do_not_matter(rng: np.random.Generator) ->
     same_value, same_gradient = sums.loss_gradient(loss, other, theta=theta)
     assert value == same_value
     assert np.array_equal(gradient, same_gradient)
+
+
+class TestDigestsOfKeptRows:
+    """They are counted when they are needed, and then they know of no removed row."""
+
+    def _fit(self, rng: np.random.Generator) -> tuple[LogisticRegression, Any, Any]:
+        X = rng.normal(size=(60, 3))
+        y = (X[:, 0] + rng.logistic(size=60) > 0).astype(int)
+        people = [f"person {i // 2}" for i in range(60)]
+        model = LogisticRegression(budget=expunge.Budget(sigma=1.0))
+        return model.fit(X, y, subjects=people), X, y
+
+    def _counts(self, model: LogisticRegression) -> Any:
+        """Return what is counted, and what should be; count if nothing is."""
+        private = private_model(model)
+        kept, table = private.training_rows, private.digests
+        assert kept is not None and table is not None
+        table.make_counts(kept)
+        expected = Counter(digests(kept.compact().rows, table.key))
+        return table.counts, expected
+
+    def test_nothing_is_counted_before_it_is_needed(
+        self, rng: np.random.Generator
+    ) -> None:
+        model, X, y = self._fit(rng)
+        table = private_model(model).digests
+        assert table is not None
+        model.forget(["person 3"])
+        with pytest.raises(AssertionError, match="make_counts"):
+            _ = table.counts
+        with pytest.raises(UnknownRows, match="1 of 1 rows"):
+            model.forget(X=X[6:7], y=y[6:7])
+        model.forget(X=X[10:11], y=y[10:11])
+        found, expected = self._counts(model)
+        assert found == expected and found.total() == 57
+
+    @pytest.mark.parametrize("counted", [False, True])
+    def test_requests_of_any_kind_leave_digests_of_the_rest(
+        self, rng: np.random.Generator, counted: bool, tmp_path: Path
+    ) -> None:
+        model, X, y = self._fit(rng)
+        if counted:
+            self._counts(model)
+        for first in range(0, 20, 4):
+            model.forget([f"person {first // 2}"])
+            model.forget(X=X[first + 2 : first + 3], y=y[first + 2 : first + 3])
+        model.save(tmp_path / "model")
+        for one in (model, expunge.load(tmp_path / "model")):
+            found, expected = self._counts(one)
+            assert found == expected and found.total() == 45
+            assert set(found.values()) == {1}
+
+    @pytest.mark.parametrize("counted_first", [False, True])
+    def test_counts_made_before_rows_are_erased_do_not_stay(
+        self, rng: np.random.Generator, counted_first: bool
+    ) -> None:
+        kept = _kept("logistic", np.asarray, rng)
+        table, gone = RowDigests(None, KEY), np.array([4, 5])
+        entries = Counter(digests(kept.rows.take(gone), KEY))
+        if counted_first:
+            table.make_counts(kept)
+        change = table.change(entries, None)
+        table.make_counts(kept)
+        for _ in range(2):  # the second time after an interrupt
+            table.apply(change)
+            kept.erase(gone)
+        table.make_counts(kept)
+        assert table.counts.total() == 58
+        assert not table.counts.keys() & entries.keys()

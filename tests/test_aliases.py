@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from expunge.exceptions import InvalidInput, StoreFailed, UnknownSubject
+from expunge.exceptions import Busy, InvalidInput, StoreFailed, UnknownSubject
 from expunge.ledger.keys import alias_seal_key, alias_tag
 from expunge.registry import (
     AliasesAdded,
@@ -27,6 +27,7 @@ from expunge.registry.storage.vault import unseal
 from expunge.registry.worker import apply_batch, recover
 from expunge.rights import Identifier
 from expunge.rights.standing import Right
+from tests.older import make_older
 from tests.registries import (
     by_name,
     data_without,
@@ -183,6 +184,17 @@ class TestKeys:
         assert registry.aliases.find([ADA, EVE]) == {EVE: "person 4"}
         assert registry.aliases.count() == 1
 
+    def test_rotation_in_between_is_noticed(self, registry: Registry) -> None:
+        """Under the old keys alone, aliases of the new one would be overlooked."""
+
+        def rotate(done: int, total: int) -> None:
+            registry.keys.rotate_tag_key()
+            registry.aliases.add([("person 4", ADA)])
+
+        with pytest.raises(Busy, match="run the command again"):
+            registry.aliases.add([("person 3", ADA)], on_progress=rotate)
+        assert registry.aliases.find([ADA]) == {ADA: "person 4"}
+
     def test_tag_key_alone_does_not_open_a_line(self, registry: Registry) -> None:
         registry.aliases.add([("person 3", ADA)])
         (line,) = lines(registry)
@@ -325,6 +337,18 @@ class TestRestore:
             assert registry.aliases.find([PHONE]) == {}
             assert registry.aliases.count() == 1
             require_consistent(registry)
+
+    def test_backup_may_be_older_than_aliases(self, tmp_path: Path) -> None:
+        folder, backup = tmp_path / "registry", tmp_path / "backup"
+        with registry_at(folder) as registry:
+            make_older(registry._context.store, "0002")
+            shutil.copytree(folder, backup)
+            tables.upgrade_tables(registry._context.store)
+            registry.aliases.add([("person 3", ADA), ("person 4", EVE)])
+            registry.forget(["person 3"])
+        with Registry.restore(folder, backup) as registry:
+            assert registry.aliases.count() == 0
+            registry.aliases.add([("person 4", EVE)])
 
     def test_on_postgresql(self, tmp_path: Path, database_url: str) -> None:
         folder, backup = tmp_path / "registry", tmp_path / "backup"

@@ -61,6 +61,10 @@ QUICK = (
     "no-mean-row",
     "keep-the-lever",
     "choose-any-subgradient",
+    "weigh-newcomers-alike",
+    "keep-the-moment",
+    "keep-the-longest-row",
+    "keep-the-sizes",
 )
 
 

@@ -144,6 +144,18 @@ class TestMatrix:
         Z[-1] *= 1e3
         assert woodbury_rows(B.cholesky().inverse(), Z, sign=-1) is None
 
+    def test_woodbury_updates_the_inverse(
+        self, rng: np.random.Generator, shared: bool
+    ) -> None:
+        B, A = drawn(rng, shared=shared)
+        for n_rows, size in ((1, 0.05), (3, 0.05), (3, 50.0)):
+            Z = size * rng.normal(size=(len(B.blocks), n_rows, D))
+            square = Blocks.from_dense(Z.swapaxes(1, 2) @ Z, K).dense()
+            V = woodbury_rows(B.cholesky().inverse(), Z, sign=1)
+            assert V is not None
+            found = B.cholesky().inverse().update(-1.0, V).dense()
+            np.testing.assert_allclose(found, np.linalg.inv(A + square), atol=1e-10)
+
     def test_diagonal_may_differ_between_outputs(
         self, rng: np.random.Generator, shared: bool
     ) -> None:

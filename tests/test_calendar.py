@@ -6,6 +6,7 @@ import datetime as dt
 from dataclasses import FrozenInstanceError
 from typing import Any
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -108,6 +109,7 @@ class TestParseDay:
             ("2024-03-01T00:00:00+00:01", "2024-02-29"),
             (dt.datetime(2026, 3, 31, 1, tzinfo=zone(120)), "2026-03-30"),
             (dt.datetime(2026, 3, 31, 23, tzinfo=zone(-120)), "2026-03-31"),
+            (pd.Timestamp("2026-03-31T01:00:00+02:00"), "2026-03-30"),
             ("1970-01-01", "1970-01-01"),
             ("9000-12-31", "9000-12-31"),
         ],
@@ -187,7 +189,9 @@ class TestParseDay:
             parse_day(value)
         assert len(str(refused.value)) < 200
 
-    @pytest.mark.parametrize("value", [True, 0, 20260331, 1.5, None, b"2026-03-31"])
+    @pytest.mark.parametrize(
+        "value", [True, 0, 20260331, 1.5, None, b"2026-03-31", pd.NaT]
+    )
     def test_is_no_number(self, value: Any) -> None:
         with pytest.raises(InvalidInput, match="is not a day; give text"):
             parse_day(value)

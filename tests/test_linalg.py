@@ -128,7 +128,16 @@ class TestRecentRows:
     def test_of_two_signs(self, A: Matrix, Z: Matrix) -> None:
         S = Symmetric.from_dense(A).update(1.0, Z[:2]).update(-1.0, Z[1:3])
         expected = A + np.outer(Z[0], Z[0]) - np.outer(Z[2], Z[2])
+        assert np.allclose(S @ Z[5], expected @ Z[5], rtol=1e-12)
+        assert np.allclose(S @ Z.T, expected @ Z.T, atol=1e-12)
+        assert np.allclose(S.last_row, expected[-1], atol=1e-14)
         assert np.allclose(S.dense(), expected, atol=1e-14)
+        for spend in (False, True):
+            mixed = Symmetric.from_dense(A)
+            for place, row in enumerate(Z):
+                mixed = mixed.update((-1.0) ** place, row[None], spend=spend)
+            signed = A + Z.T @ (Z * ((-1.0) ** np.arange(len(Z)))[:, None])
+            assert np.allclose(mixed.dense(), signed, atol=1e-13)
 
     def test_of_one_matrix_are_not_another_s(self, A: Matrix, Z: Matrix) -> None:
         first = Symmetric.from_dense(A)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Removal without matrices: its radii, its rule, and what it keeps and reads."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,13 @@ from expunge.private_model.answers import Answer, retrain_answer
 from expunge.private_model.model import PrivateModel
 from expunge.promise import local_radius
 from expunge.promise.local_radius import form_floor, norm_by_form
+from expunge.promise.rounding import prediction_error
 from expunge.removal import choosing, state_size
 from expunge.removal.choosing import choose_mechanism
 from expunge.selection.tuned_model import TunedModel
+from expunge.wide.measurement import measure
+from expunge.wide.newton_cg import WideSolution
+from expunge.wide.solver import minimise_wide
 from tests.instances import LOSSES, labelled
 
 FREE = ("logistic", "multinomial", "one_vs_rest", "half_squared", "multi_output")
@@ -325,3 +330,77 @@ def test_a_penalty_without_curvature_cannot_be_certified(
     with pytest.raises(NotCertifiable, match="ridge"):
         model.fit(X, y > 0)
     model.set_params(ridge=0.01).fit(X, y > 0)
+
+
+def _sparse_rows(rng: np.random.Generator, d: int) -> tuple[Any, Any]:
+    """Return rows of 30 entries among d columns, one of 37 and the first of 50."""
+    lengths = np.full(400, 30)
+    lengths[:2] = 50, 37
+    columns = [np.sort(rng.choice(d, size=m, replace=False)) for m in lengths]
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    entries = rng.normal(size=ends[-1])
+    X: Any = sparse.csr_array((entries, np.concatenate(columns), ends), shape=(400, d))
+    return X, (rng.random(400) < 0.5).astype(int)
+
+
+def test_rounding_counts_the_entries_of_the_longest_row(
+    rng: np.random.Generator,
+) -> None:
+    X, y = _sparse_rows(rng, 5000)
+    weight = np.ones(400)
+    weight[0] = 0.0  # the longest is in no sum
+    objective = Objective(Logistic(), L2(), alpha=1e-2)
+    rows = objective.rows(X, np.where(y, 1, -1), weight)
+    model = PrivateModel.fit(objective, rows, mechanism=MatrixFree())
+    state, theta = model.answer.state, rng.normal(size=5000)
+    assert state.scales.n_entries == 37
+    error = prediction_error(state, theta, summed=True)
+    assert error == pytest.approx(39 / 5002 * prediction_error(state, theta))
+    # Kept sparse or dense, what rounds is the same.
+    exact = rows.dense().astype(np.longdouble) @ theta.astype(np.longdouble)
+    for found in (rows.X @ theta, rows.dense() @ theta):
+        off = np.abs(found - exact)[1:]
+        assert (off <= error * rows.norms()[1:]).all() and off.any()
+    moved = _forget(model, rows, np.array([3, 4])).answer.state
+    assert moved.scales.n_entries == 37
+
+
+def test_sparse_rows_are_certified_where_little_noise_is_asked_for(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = _sparse_rows(rng, 50_000)
+    model = LogisticRegression(
+        alpha=1e-5, fit_intercept=False, budget=Budget(sigma=1e-3)
+    )
+    model.fit(X, y)
+    assert model.certificate_.status == "certified"
+    # By as many roundings as there are columns it could not be.
+    monkeypatch.setattr("expunge.removal.summary.most_entries", lambda rows: 50_000)
+    with pytest.raises(NotCertifiable):
+        model.fit(X, y)
+
+
+def test_a_fit_aims_below_the_gradient_it_reached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    goals: list[float] = []
+
+    def overshoot(objective: Objective, rows: Rows, **options: Any) -> WideSolution:
+        """Stop far below the first goal, and not far enough for tau."""
+        goals.append(options["goal"])
+        if len(goals) > 1:
+            return minimise_wide(objective, rows, **options)
+        found = minimise_wide(objective, rows, **(options | {"goal": 1e-12}))
+        way = np.ones(2000)
+        tilt = (found.at.hessian @ way) / len(rows) + objective.alpha * way
+        theta = found.at.theta + 4e-11 / norm(tilt) * way
+        return replace(found, at=measure(objective, rows, theta=theta))
+
+    monkeypatch.setattr(answers, "minimise_wide", overshoot)
+    X, y = _sparse_rows(np.random.default_rng(0), 2000)
+    objective = Objective(Logistic(), L2(), alpha=1e-5)
+    rows = objective.rows(X, np.where(y, 1, -1))
+    budget = Budget(sigma=1e-3)
+    model = PrivateModel.fit(objective, rows, mechanism=MatrixFree(), budget=budget)
+    assert len(goals) == 2 and goals[1] < 4e-11
+    assert model.answer.radius.value <= budget.solver_error(2000)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever happens in whatever order, a registry does what a few sets would do.
 
-Hypothesis sends requests, again and altered, applies them, restarts, rotates keys,
-ships, refits, crashes at many places, and restores backups. After each step the
-registry must agree with a model of it that fits on a page.
+Hypothesis sends requests, again and altered, applies them, gives people aliases,
+restarts, rotates keys, ships, refits, crashes at many places, and restores backups.
+After each step the registry must agree with a model of it that fits on a page.
 """
 
 import shutil
@@ -25,6 +25,7 @@ from expunge.ledger import RequestCompleted, check_export
 from expunge.linear_model.snapshots import private_model
 from expunge.registry import Registry, Request
 from expunge.registry.storage import Checkpoints, Journal, Store, Vault
+from expunge.rights import Identifier
 from tests.registries import estimator, private_model_of
 
 N = 12
@@ -100,6 +101,11 @@ def small_model(**changes: Any) -> Any:
     return estimator(alpha=0.2, penalize_intercept=True, **changes)
 
 
+def alias(person: int) -> Identifier:
+    """Return what a person is known by elsewhere."""
+    return Identifier("email", f"{person}@example.org")
+
+
 people_asked = st.sets(st.integers(2, N - 1), min_size=1, max_size=3).map(frozenset)
 
 
@@ -116,6 +122,8 @@ class RegistryMachine(RuleBasedStateMachine):
         self.receipts: dict[str, str] = {}
         self.shipped: dict[tuple[str, int], int] = {}
         self.withdrawn: set[tuple[str, int]] = set()
+        self.named: set[int] = set()  # who was given an alias, whatever became of them
+        self.named_before: set[int] = set()  # by the time of the backup
         self.restorable = False
         self.n_requests = 0
         self.registry = Registry.create(self.folder)
@@ -163,6 +171,12 @@ class RegistryMachine(RuleBasedStateMachine):
         assert self.registry.requests.find_models(range(N)) == expected
         counts = {one.name: one.n_people for one in self.registry.status().models}
         assert counts == {name: len(held[name]) for name in held}
+
+    @invariant()
+    def aliases_lead_to_those_who_are_not_forgotten(self) -> None:
+        expected = {alias(one): str(one) for one in self.named - self.forgotten()}
+        assert self.registry.aliases.find(map(alias, range(N))) == expected
+        assert self.registry.aliases.count() == len(expected)
 
     @invariant()
     def requests_wait_or_have_one_receipt(self) -> None:
@@ -284,6 +298,20 @@ class RegistryMachine(RuleBasedStateMachine):
             self.after_crash()
         self.settle()
 
+    @rule(wanted=people_asked, place=crashes(n_places=2, n_calls=2))
+    def give_aliases(self, wanted: frozenset[int], place: Place | None) -> None:
+        try:
+            with crashing(place):
+                self.registry.aliases.add([(one, alias(one)) for one in wanted])
+        except Crash:
+            self.after_crash()
+            found = self.registry.aliases.find(map(alias, wanted))
+            if not found.keys() >= {alias(one) for one in wanted - self.forgotten()}:
+                self.settle()
+                return  # none of them: what must be so is checked next
+        self.named |= wanted
+        self.settle()
+
     @precondition(lambda self: self.asked)
     @rule(data=st.data(), other=people_asked)
     def send_again(self, data: st.DataObject, other: frozenset[int]) -> None:
@@ -354,6 +382,7 @@ class RegistryMachine(RuleBasedStateMachine):
         shutil.rmtree(self.backup, ignore_errors=True)
         shutil.copytree(self.folder, self.backup)
         self.registry = Registry.open(self.folder)
+        self.named_before = set(self.named)
         self.restorable = True
 
     @precondition(lambda self: self.restorable)
@@ -370,6 +399,7 @@ class RegistryMachine(RuleBasedStateMachine):
         if twice:
             self.registry.close()
             self.registry = Registry.restore(self.folder, self.backup)
+        self.named = set(self.named_before)
         self.settle()
 
 

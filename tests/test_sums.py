@@ -131,6 +131,26 @@ def test_sums_do_not_depend_on_the_blocks(
 
 
 @EVERY
+def test_tilted_slopes_of_a_row_that_comes(name: str) -> None:
+    # The same identity with the other sign: H + the row's Hessian.
+    loss, rows, theta = _case(name, np.asarray)
+    H = _slow_hessian(loss, rows, theta) + np.eye(theta.size)
+    row = rows.take(slice(3, 4))
+    whole = Symmetric.from_dense(H).cholesky().inverse()
+    tilted, beyond = sums.tilted_slopes(
+        loss,
+        row,
+        theta=theta,
+        spreads=lambda X: whole.spreads(X, weight=-1.0),
+        limit=0.999,
+    )
+    together = H + _slow_hessian(loss, row, theta)
+    plain = sums.loss_slopes(loss, row, theta=theta)
+    assert beyond == 0
+    assert np.allclose(np.linalg.solve(H, tilted), np.linalg.solve(together, plain))
+
+
+@EVERY
 def test_tilted_slopes_are_a_newton_step_for_one_row(name: str) -> None:
     # Woodbury: H^-1 applied to the tilted slope is (H - row's Hessian)^-1 applied
     # to the plain one.

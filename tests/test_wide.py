@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Wide models: the solver by products, its preconditioners and the working sets."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -18,11 +21,13 @@ from expunge import (
     OneVsRest,
     Rows,
 )
-from expunge.core.arrays import norm
+from expunge.core import solver as core_solver
+from expunge.core.arrays import Vector, norm
 from expunge.core.penalties import Penalty
 from expunge.core.solver import add_quadratic, minimise
 from expunge.core.sums import loss_gradient, loss_hessian, row_sizes
 from expunge.wide import newton_cg, preconditioner
+from expunge.wide import solver as wide_solver
 from expunge.wide.measurement import Measurement, measure
 from expunge.wide.newton_cg import minimise_by_products
 from expunge.wide.preconditioner import Near, make_preconditioner
@@ -206,6 +211,69 @@ def test_the_working_set_finds_the_minimiser(
     at = measure(objective, rows, theta=near)
     step = found.short_cut.advance(objective, Near(near, at.gradient, at.curvature))
     assert norm(step - expected) <= 0.1 * norm(near - expected)
+
+
+class TestHessiansOfSmallProblems:
+    """They take nearly all the time, so that none is made that need not be."""
+
+    @pytest.fixture
+    def made(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        """The sizes of the Hessians made."""
+        sizes: list[int] = []
+        real = core_solver.hessian_model
+
+        def counted(objective: Objective, rows: Rows, *, theta: Vector) -> Any:
+            sizes.append(theta.size)
+            return real(objective, rows, theta=theta)
+
+        for module in (core_solver, wide_solver):
+            monkeypatch.setattr(module, "hessian_model", counted)
+        return sizes
+
+    def _text(self) -> tuple[Objective, Rows]:
+        rng = np.random.default_rng(5)
+        X: Any = sparse.random_array((2000, 400), density=0.05, rng=rng, format="csr")
+        chance = X[:, :20] @ rng.normal(size=20) + 0.2 * rng.logistic(size=2000)
+        objective = Objective(Logistic(), L1(), alpha=3e-3, ridge=1e-3)
+        return objective, objective.rows(X, np.where(chance > 0, 1, -1))
+
+    def test_a_round_takes_over_that_of_the_one_before(self, made: list[int]) -> None:
+        objective, rows = self._text()
+        start = _start(objective, rows)
+        roughly = minimise_wide(objective, rows, start=start, goal=1e-7)
+        n_roughly = len(made)
+        found = minimise_wide(objective, rows, start=start, goal=1e-11)
+        assert found.n_steps > roughly.n_steps
+        assert len(made) == 2 * n_roughly
+        assert residual_norm(objective, found.at) <= 1e-11
+
+    def test_a_request_takes_over_that_of_the_answer(self, made: list[int]) -> None:
+        objective, rows = self._text()
+        start = _start(objective, rows)
+        found = minimise_wide(objective, rows, start=start, goal=1e-10)
+        made.clear()
+        left = rows.without(np.arange(5))
+        at, short_cut = measure(objective, left, theta=found.at.theta), found.short_cut
+        again = minimise_wide(
+            objective, left, start=at, goal=1e-10, short_cut=short_cut
+        )
+        assert again.n_steps > 0 and not made
+        np.testing.assert_allclose(
+            again.at.theta, minimise(objective, left).theta, atol=1e-8
+        )
+
+    def test_one_of_another_objective_is_not_taken_over(self, made: list[int]) -> None:
+        objective, rows = self._text()
+        start = _start(objective, rows)
+        found = minimise_wide(objective, rows, start=start, goal=1e-10)
+        made.clear()
+        heavier = replace(objective, alpha=1.01 * objective.alpha)
+        at = measure(heavier, rows, theta=found.at.theta)
+        again = minimise_wide(
+            heavier, rows, start=at, goal=1e-10, short_cut=found.short_cut
+        )
+        assert made
+        assert residual_norm(heavier, again.at) <= 1e-10
 
 
 @pytest.mark.parametrize("kink", KINKS)

@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 from . import draws
 from .adopted import READERS, Given, adopt_model
+from .crowds import Crowd
 from .draws import CLASSIFIERS, Generator, Task, chance, pick
 from .estimators import (
     WORDS,
@@ -22,7 +23,6 @@ from .estimators import (
     check_against_fit,
     estimator,
     labels_of,
-    make_request,
     retraining_problem,
 )
 from .judge import Checker, Refusal
@@ -76,29 +76,34 @@ def scikit_learn_on_the_rest(given: Given, stay: Array) -> tuple[Aim, Sample, Ar
 
 
 def attack_fitted(rng: Generator, checker: Checker) -> None:
-    """Fit a classifier, remove owners of classes, and check every release."""
+    """Fit a classifier; owners of classes leave and come back; check every release."""
     task = draw_task(rng)
     maker = RequestMaker("person" if chance(rng, 0.7) else "content")
     declared = chance(rng, 0.5)
     scaled = maker.way == "person" and chance(rng, 0.25)
     model = make_model(rng, task, maker, declared=declared, scaled=scaled)
-    sample, words = task.sample, labels_of(task)
-    weight = None if (sample.weight == 1.0).all() else sample.weight
-    with checker.note_refusals() as refusal:
-        model.fit(sample.X, words, task.owners.tolist(), weight)
-    if refusal:
+    crowd = Crowd(rng, checker, task, maker)
+    crowd.inside[:], crowd.declared = True, declared
+    if not crowd.fit(model, task.sample.X):
         return
-    stay = np.ones(len(words), dtype=bool)
     case_ = ModelCase(checker, task, model, declared=declared, scaled=scaled)
-    case_.check_release(stay)
+    case_.check_release(crowd.inside)
+    away: list[str] = []
     for people in requests(rng, task):
-        if not (stay & ~task.rows_of(people)).any():
+        there = crowd.inside & ~task.rows_of(people)
+        if not there.any():
             continue
-        there = stay & ~task.rows_of(people)
-        stay, refusal = make_request(checker, model, maker, (task, people, stay))
+        refusal = crowd.ask(model, people, [])
         case_.request_removal(there, refusal)
         if not refusal:
-            case_.check_release(stay)
+            away += people
+            case_.check_release(crowd.inside)
+        if away and not crowd.behind and chance(rng, 0.4):
+            coming = [away.pop(int(rng.integers(0, len(away))))]
+            if crowd.add(model, coming):
+                away += coming
+            else:
+                case_.check_release(crowd.inside)
 
 
 def draw_task(rng: Generator) -> Task:

@@ -4,6 +4,8 @@
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from expunge import (
     L1,
     L2,
@@ -57,6 +59,7 @@ MECHANISMS: dict[str, Any] = {
     "retrain": Retrain(),
     "polish": Polish(),
 }
+REQUESTS = 5
 
 
 def penalty_of(aim: Aim) -> Any:
@@ -97,7 +100,10 @@ def attack(rng: Generator, checker: Checker) -> None:
     if refusal:
         return
     case = Case(task, mechanism, enough, rows, sample.take(inside).total)
-    for leaving, coming in draws.changes(rng, task, people):
+    for _ in range(REQUESTS):
+        leaving, coming = draws.change(
+            rng, task, np.unique(task.owners[inside]).tolist()
+        )
         gone, come = task.rows_of(leaving), task.rows_of(coming)
         inside = (inside & ~gone) | come
         if not sample.weight[inside].any():
@@ -129,6 +135,9 @@ def request(
         claims = list(radii(state, draft, left))
     if refusal:
         return None
+    longest = float(np.max(left.norms() * (left.weight > 0.0)))
+    known = state.scales.row_norm * (1.0 + 1e-12) >= longest
+    checker.check(known, f"a row of {longest:.6g} is longer than the longest")
     sample, aim = case.task.sample.take(inside), case.task.aim
     truth = minimise(aim, sample, case.first_weight, draft.theta)
     for what, claimed in claims:

@@ -222,23 +222,16 @@ def first_people(rng: Generator, drawn: Task) -> list[str]:
     return order[: max(2, int(share * len(people)))]
 
 
-def changes(
-    rng: Generator, drawn: Task, inside: Sequence[str], n: int = 5
-) -> Iterator[tuple[list[str], list[str]]]:
-    """Yield who leaves and who comes, in one request each.
-
-    As ``requests`` if everybody is inside at first, but people may come back.
-    """
-    here, away = list(inside), [p for p in drawn.people if p not in set(inside)]
-    for _ in range(n):
-        leaving: list[str] = []
-        coming: list[str] = []
-        kind = pick(rng, "leave", "come", "replace", p=[0.4, 0.3, 0.3])
-        if kind != "come" and len(here) >= 3:
-            leaving = _group(rng, drawn, here)
-        if kind != "leave" and away:
-            coming = _group(rng, drawn, away)
-        gone = set(leaving)
-        here = [p for p in here if p not in gone] + coming
-        away = [p for p in away if p not in set(coming)] + leaving
-        yield leaving, coming
+def change(
+    rng: Generator, drawn: Task, here: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Return who leaves and who comes, in one request."""
+    away = [person for person in drawn.people if person not in set(here)]
+    leaving: list[str] = []
+    coming: list[str] = []
+    kind = pick(rng, "leave", "come", "replace", p=[0.4, 0.3, 0.3])
+    if (kind != "come" or not away) and len(here) >= 3:
+        leaving = _group(rng, drawn, here)
+    if kind != "leave" and away:
+        coming = _group(rng, drawn, away)
+    return leaving, coming

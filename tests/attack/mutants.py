@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from . import addition_mutants as additions
 from . import draws
 from . import preprocessing_mutants as preprocessing
 from . import wide_mutants as wide
@@ -215,7 +216,7 @@ def weigh_from_the_last_refit() -> None:
 
 def keep_every_class() -> None:
     """Let learnt classes outlive their rows."""
-    put(LABELS, "after", lambda self, removed, objective, *, kept: self._minus(removed))
+    put(LABELS, "after", lambda self, change, objective, *, kept: self.count(change))
 
 
 def lose_no_class_without_rows() -> None:
@@ -224,7 +225,7 @@ def lose_no_class_without_rows() -> None:
 
     def after(self: Any, removed: Any, objective: Any, *, kept: bool) -> Any:
         if not kept:
-            return self._minus(removed)
+            return self.count(removed)
         return real(self, removed, objective, kept=kept)
 
     put(LABELS, "after", after)
@@ -510,8 +511,15 @@ MUTANTS: Mapping[str, Mutant] = {
     "choose-any-subgradient": Mutant(wide.choose_any_subgradient, WIDE),
     "believe-every-rank": Mutant(wide.believe_every_rank, WIDE),
     "keep-the-scales": Mutant(wide.keep_the_scales, WIDE),
+    "count-the-shortest-row": Mutant(wide.count_the_shortest_row, WIDE),
     "keep-the-spread": Mutant(wide.keep_the_spread, WIDE),
     "centre-the-spread": Mutant(wide.centre_the_spread, WIDE),
+    "weigh-newcomers-alike": Mutant(additions.weigh_newcomers_alike, CORE),
+    "keep-the-moment": Mutant(additions.keep_the_moment, CORE),
+    "keep-the-longest-row": Mutant(additions.keep_the_longest_row, CORE),
+    "keep-the-sizes": Mutant(additions.keep_the_sizes, WIDE),
+    "keep-the-trace": Mutant(additions.keep_the_trace, WIDE),
+    "ignore-new-gaps": Mutant(additions.ignore_new_gaps, PIPELINES),
     "choose-the-first": Mutant(choose_the_first, ("tuned",)),
     "narrow-the-bars": Mutant(narrow_the_bars, ("tuned",)),
     "weigh-from-the-last-refit": Mutant(

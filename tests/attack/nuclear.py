@@ -175,6 +175,8 @@ class Factored:
             # The factors are those of a point so near, and of a turn so small.
             doubt = float(np.sqrt(((B - C) ** 2).sum())) / least
             doubt += 256.0 * EPS * float(np.trace(B)) / least
+        if not np.isfinite(beside.astype(float)).all():
+            return Optimum(point.theta, np.inf)
         size = float(np.linalg.norm(beside.astype(float), 2)) * (1.0 + 1e-14)
         beside = beside / LONG(max(1.0, size))
         residual = np.array(point.gradient)

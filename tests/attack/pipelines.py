@@ -7,19 +7,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from expunge.exceptions import CapacityExceeded
 from expunge.linear_model.snapshots import public_model
 
 from . import draws
+from .crowds import Crowd
 from .draws import Generator, Task, chance, pick
 from .estimators import (
     RequestMaker,
     balance,
     check_against_fit,
-    empties_a_class,
     estimator,
     labels_of,
-    make_request,
     retraining_problem,
 )
 from .judge import Checker
@@ -27,6 +25,8 @@ from .losses import Array
 from .oracle import Sample
 from .raw_tables import RawTable, awkward_rows, draw_table
 from .streams import reload_model
+
+REQUESTS, FEWEST = 7, 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,34 +55,27 @@ def attack_sum(rng: Generator, checker: Checker) -> None:
 
 
 def attack(rng: Generator, checker: Checker, scaling: Literal["mean", "sum"]) -> None:
-    """Fit a model with preprocessing, remove people, and check every release."""
+    """Fit a model with preprocessing; people leave and come; check every release."""
     maker = RequestMaker(pick(rng, "person", "content", "position", p=[0.5, 0.4, 0.1]))
     keep = maker.way != "content" or chance(rng, 0.3)
     piped = draw_piped(rng, scaling, sums_only=not keep)
     if piped is None:
         return
     model, task = draw_model(rng, piped, keep=keep), piped.task
-    weight = None if (task.sample.weight == 1.0).all() else task.sample.weight
-    with checker.note_refusals() as refusal:
-        model.fit(task.sample.X, labels_of(task), maker.subjects(task), weight)
-    if refusal:
+    everyone = np.ones(len(task.owners), dtype=bool)
+    seen = replace(task, sample=piped.sample(everyone))
+    crowd = Crowd(rng, checker, task, maker, seen)
+    # A column in which everything is missing is a case of its own.
+    if crowd.inside.sum() < FEWEST or not crowd.fit(model, task.sample.X):
         return
-    stay = np.ones(len(task.owners), dtype=bool)
-    check_release(checker, model, piped, stay)
-    behind = False  # whether the release is older than the state
-    for people in requests(rng, piped):
-        after = stay & ~task.rows_of(people)
-        if not task.sample.weight[after].any() or empties_a_class(task, after):
+    check_release(checker, model, piped, crowd)
+    for leaving, coming in requests(rng, piped, crowd):
+        if not crowd.possible(leaving, coming):
             continue
         if chance(rng, 0.1):
             model = reload_model(model)
-        stay, refusal = make_request(checker, model, maker, (task, people, stay))
-        if isinstance(refusal.error, CapacityExceeded):
-            behind = True
-        elif people and not refusal:
-            behind = False
-        if not refusal and not behind:
-            check_release(checker, model, piped, stay)
+        if not crowd.ask(model, leaving, coming) and not crowd.behind:
+            check_release(checker, model, piped, crowd)
 
 
 def draw_piped(
@@ -118,27 +111,24 @@ def draw_model(rng: Generator, piped: Piped, *, keep: bool) -> Any:
     return model
 
 
-def requests(rng: Generator, piped: Piped) -> Iterator[list[str]]:
-    """Yield requests: few people, many, or those who change what is learned."""
-    task, n = piped.task, len(piped.task.owners)
-    everyone = np.ones(n, dtype=bool)
-    Z = piped.sample(everyone)
-    plain = draws.requests(rng, replace(task, sample=Z), 7)
-    gone: set[str] = set()
-    for people in plain:
-        there = ~np.isin(task.owners, list(gone))
-        if chance(rng, 0.4) and there.sum() > 4:
+def requests(
+    rng: Generator, piped: Piped, crowd: Crowd
+) -> Iterator[tuple[list[str], list[str]]]:
+    """Yield who leaves and who comes: few, many, or who changes what is learned."""
+    task = piped.task
+    for _ in range(REQUESTS):
+        (leaving, coming), there = crowd.draw(), crowd.inside
+        if leaving and chance(rng, 0.4) and there.sum() > 4:
             mask = next(awkward_rows(rng, piped.table, there))
             named = sorted(set(task.owners[mask].tolist()))
             if len(named) <= 0.6 * len(np.unique(task.owners[there])):
-                people = named
-        people = [person for person in people if person not in gone]
-        gone |= set(people)
-        yield people
+                leaving = named
+        yield leaving, coming
 
 
-def check_release(checker: Checker, model: Any, piped: Piped, stay: Array) -> None:
-    """Compare features and release with the whole pipeline fitted to the rest."""
+def check_release(checker: Checker, model: Any, piped: Piped, crowd: Crowd) -> None:
+    """Compare features and release with the whole pipeline fitted to the same rows."""
+    stay = crowd.inside
     aim, rest, classes = retraining_problem(piped.task, stay)
     sample = replace(piped.sample(stay), y=rest.y)
     if piped.balanced:
@@ -151,9 +141,7 @@ def check_release(checker: Checker, model: Any, piped: Piped, stay: Array) -> No
     same = encoded.shape == sample.X.shape and is_near(encoded, sample.X)
     checker.check(same, f"other features than those of a fit to the rest {stay.sum()}")
     if same:
-        check_against_fit(
-            checker, model, (aim, sample, classes), piped.task.sample.total
-        )
+        check_against_fit(checker, model, (aim, sample, classes), crowd.first_weight)
 
 
 def is_near(found: Array, expected: Array, doubt: float = 1e-11) -> bool:

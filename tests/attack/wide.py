@@ -20,6 +20,7 @@ from expunge import Budget, MatrixFree, Objective, Rows
 from expunge.core import sums
 from expunge.private_model import answers
 from expunge.private_model.model import PrivateModel
+from expunge.private_model.row_change import RowChange
 from expunge.promise.local_radius import intercept_radius
 from expunge.promise.radius import best_radius, residual_radius
 from expunge.removal import State, choosing
@@ -84,6 +85,7 @@ class Wide:
     objective: Objective
     rows: Rows
     low_rank: bool
+    first_weight: Any = None
 
     @property
     def aim(self) -> Aim:
@@ -97,7 +99,9 @@ class Wide:
     def truth(self, stay: Array, start: Array) -> Optimum:
         """Return the minimiser over the remaining rows."""
         solver = nuclear.minimise if self.low_rank else nuclear.minimise_plain
-        return solver(self.aim, self.left(stay), self.task.sample.total, start)
+        first = self.first_weight
+        total = self.task.sample.total if first is None else first
+        return solver(self.aim, self.left(stay), total, start)
 
 
 def draw_wide(rng: Generator, checker: Checker) -> Wide | None:
@@ -116,15 +120,18 @@ def draw_wide(rng: Generator, checker: Checker) -> Wide | None:
     return None if refusal else Wide(task, objective, rows, low_rank)
 
 
-def requests(rng: Generator, wide: Wide, *, most: int) -> Iterator[Array]:
+def requests(
+    rng: Generator, wide: Wide, *, most: int, stay: Array | None = None
+) -> Iterator[Array]:
     """Yield which rows stay, after each of some requests.
 
     A few rows, those furthest from their label, the longest, those of one class until
-    hardly any is left, or most of them.
+    hardly any is left, or most of them. What comes meanwhile is not theirs to remove.
     """
     sample = wide.task.sample
     y = sample.y.reshape(len(sample.y), -1)[:, 0]
-    hated, stay = rng.choice(y), np.ones(len(y), dtype=bool)
+    hated = rng.choice(y)
+    stay = np.ones(len(y), dtype=bool) if stay is None else stay
     loss = wide.aim.loss
     for _ in range(int(rng.integers(1, most + 1))):
         kind = pick(
@@ -225,14 +232,19 @@ def check_use(checker: Checker, state: State, truth: Optimum) -> None:
 
 
 def attack_stream(rng: Generator, checker: Checker) -> None:
-    """Fit a model, remove rows again and again, and check all that it claims."""
+    """Fit a model, let rows leave and come, and check all that it claims."""
     wide = draw_wide(rng, checker)
     if wide is None:
         return
     mechanism = MatrixFree() if chance(rng, 0.7) else None
+    stay = first_rows(rng, wide)
+    wide = replace(wide, first_weight=wide.left(stay).total)
     with checker.note_refusals() as refusal:
         model = PrivateModel.fit(
-            wide.objective, wide.rows, mechanism=mechanism, budget=budget_of(rng, wide)
+            wide.objective,
+            wide.rows.take(stay),
+            mechanism=mechanism,
+            budget=budget_of(rng, wide),
         )
     if refusal:
         return
@@ -240,13 +252,22 @@ def attack_stream(rng: Generator, checker: Checker) -> None:
         bare = wide.objective.quadratic == 0.0 or wide.aim.loss.concordance == np.inf
         checker.check(bare, "auto keeps matrices of a model that could do without")
         return
-    stay = np.ones(len(wide.rows), dtype=bool)
     check_model(checker, model, wide, stay)
-    for after in requests(rng, wide, most=MOST_REQUESTS):
-        gone, stay = stay & ~after, after
+    came = np.zeros(len(stay), dtype=bool)
+    for after in requests(rng, wide, most=MOST_REQUESTS, stay=stay):
+        came = came & (rng.random(len(came)) < 0.7)
+        gone, come = stay & ~(after | came), some_rows(rng, ~stay)
+        came = came | come
+        stay = after | came
         left = remaining_rows(rng, wide.rows, stay)
         with checker.note_refusals() as refusal:
-            model = model.forget(wide.rows.take(gone), remaining=left)
+            change = RowChange(
+                removed=wide.rows.take(gone),
+                added=wide.rows.take(come),
+                n_subjects_removed=int(gone.sum()),
+                n_subjects_added=int(come.sum()),
+            )
+            model = model.change(change, remaining=left)
         if refusal:
             return
         check_model(checker, model, wide, stay)
@@ -258,6 +279,30 @@ def attack_stream(rng: Generator, checker: Checker) -> None:
                 model = model.reanchor(left)
             if not refusal:
                 check_model(checker, model, wide, stay)
+
+
+def first_rows(rng: Generator, wide: Wide) -> Array:
+    """Return which rows a model is fitted to: all, some, or the shortest."""
+    n = len(wide.rows)
+    kind = pick(rng, "all", "some", "short", p=[0.4, 0.4, 0.2])
+    score = rng.random(n)
+    if kind == "short":
+        score = np.linalg.norm(wide.task.sample.X, axis=1)
+    share = 1.0 if kind == "all" else rng.uniform(0.2, 0.95)
+    stay = np.argsort(np.argsort(score, kind="stable")) < max(2, int(share * n))
+    if not wide.task.sample.weight[stay].any():
+        stay[:] = True
+    return np.asarray(stay)
+
+
+def some_rows(rng: Generator, away: Array) -> Array:
+    """Return which of the rows that are away come: often none."""
+    come = np.zeros(len(away), dtype=bool)
+    places = np.flatnonzero(away)
+    if places.size and chance(rng, 0.6):
+        most = len(places) if chance(rng, 0.1) else min(3, len(places))
+        come[rng.permutation(places)[: int(rng.integers(1, most + 1))]] = True
+    return come
 
 
 def budget_of(rng: Generator, wide: Wide) -> Budget | None:

@@ -5,28 +5,19 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from expunge.exceptions import CapacityExceeded
 from expunge.linear_model.snapshots import private_model
 from expunge.removal.matrix_free import is_matrix_free
 
-from . import draws, wide_draws
+from . import wide_draws
+from .crowds import Crowd
 from .draws import Generator, Task, chance, pick
-from .estimators import (
-    RequestMaker,
-    check_release,
-    empties_a_class,
-    estimator,
-    make_request,
-    retraining_problem,
-)
+from .estimators import RequestMaker, estimator, retraining_problem
 from .judge import Checker
-from .losses import Array
 from .registries import MEMORY, Site
-from .streams import fit_model, reload_model
+from .streams import draw_design, reload_model
 from .wide_state import check_state
 
+REQUESTS = 9
 FACES = ("logistic", "softmax", "one-vs-rest", "squared", "huber", "hinge")
 
 
@@ -45,38 +36,34 @@ def wide_estimator(rng: Generator, task: Task) -> Any:
 
 
 def attack_estimator(rng: Generator, checker: Checker) -> None:
-    """Fit an estimator, remove people by name or by rows, save and load in between."""
+    """Fit an estimator; people leave and come; save and load in between."""
     task = draw_task(rng)
     maker = RequestMaker(pick(rng, "person", "content", "position", p=[0.5, 0.4, 0.1]))
     model = wide_estimator(rng, task)
-    if not fit_model(rng, checker, model, task, maker):
+    crowd = Crowd(rng, checker, task, maker)
+    if not crowd.fit(model, draw_design(rng, task)):
         return
-    stay, behind = np.ones(len(task.owners), dtype=bool), False
-    check(checker, model, task, stay, "fit ")
-    for people in draws.requests(rng, task, 8):
-        after = stay & ~task.rows_of(people)
+    check(checker, model, crowd, "fit ")
+    for _ in range(REQUESTS):
+        leaving, coming = crowd.draw()
+        after = crowd.after(leaving, coming)
         if not task.sample.weight[after].any():
             continue
-        if empties_a_class(task, after) and not chance(rng, 0.1):
+        if not crowd.possible(leaving, coming) and (coming or not chance(rng, 0.1)):
             continue
         if chance(rng, 0.2):
             model = reload_model(model)
-        stay, refusal = make_request(checker, model, maker, (task, people, stay))
-        if people:
-            behind = isinstance(refusal.error, CapacityExceeded)
-        if not (refusal or behind):
-            check(checker, model, task, stay)
+        if not crowd.ask(model, leaving, coming) and not crowd.behind:
+            check(checker, model, crowd)
 
 
-def check(
-    checker: Checker, model: Any, task: Task, stay: Array, what: str = ""
-) -> None:
+def check(checker: Checker, model: Any, crowd: Crowd, what: str = "") -> None:
     """Check a release, and the state behind it."""
-    check_release(checker, model, task, stay, f"wide {what}")
+    crowd.check(model, f"wide {what}")
     private = private_model(model)
     if not is_matrix_free(private.agreement.mechanism):
         return
-    aim, left, _ = retraining_problem(task, stay)
+    aim, left, _ = retraining_problem(crowd.task, crowd.inside)
     check_state(checker, private.answer.state, aim, left)
 
 

@@ -35,7 +35,7 @@ def _change_state(change: Callable[[Any, Any], Any]) -> Callable[[], None]:
     def put_in() -> None:
         real = import_module("expunge.removal.matrix_free").MatrixFree.update
 
-        def update(self: Any, state: Any, removed: Any, **options: Any) -> Any:
+        def update(self: Any, state: Any, removed: Any = None, **options: Any) -> Any:
             return change(real(self, state, removed, **options), state)
 
         put(MECHANISM, "update", update)
@@ -122,15 +122,14 @@ keep_the_lever = _change_state(lambda after, before: after.replace(lever=before.
 
 
 def weigh_all_alike() -> None:
-    """Subtract the gradients of removed rows as if each weighed one."""
-    state_module = import_module("expunge.removal.state")
-    real = state_module.loss_slopes
+    """Change the gradient by rows as if each weighed one."""
+    real = import_module("expunge.removal.changes").loss_slopes
 
     def slopes(loss: Any, rows: Any, *, theta: Any) -> Any:
         same = replace(rows, weight=np.ones(len(rows.weight)))
         return real(loss, same, theta=theta)
 
-    put("removal.state", "loss_slopes", slopes)
+    put("removal.changes", "loss_slopes", slopes)
 
 
 def choose_any_subgradient() -> None:
@@ -153,6 +152,16 @@ def keep_the_scales() -> None:
         return moved.replace(scales=scales)
 
     put("removal.matrix_free", "_move", move)
+
+
+def count_the_shortest_row() -> None:
+    """Take the fewest entries of a row for the most."""
+
+    def most_entries(rows: Any) -> int:
+        X = rows.X.toarray() if hasattr(rows.X, "toarray") else rows.X
+        return int(np.count_nonzero(X, axis=1).min(initial=X.shape[1]))
+
+    put("removal.summary", "most_entries", most_entries)
 
 
 def keep_the_spread() -> None:

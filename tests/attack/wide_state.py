@@ -47,6 +47,8 @@ def _check_sums(checker: Checker, state: State, aim: Aim, left: Sample) -> None:
     _check_bound(checker, state.scales.square_norm, squares, slack, "square_norm")
     longest = float(lengths.max(initial=0.0))
     _check_bound(checker, state.scales.row_norm, longest, slack, "row_norm")
+    entries = float(np.count_nonzero(X, axis=1).max(initial=0))
+    _check_bound(checker, state.scales.n_entries, entries, 0.0, "n_entries")
     if isfinite(state.gram_norm) and problem.n_free:
         part = (X[:, :-1] * np.sqrt(weight)[:, None]).astype(float)
         largest = float(np.linalg.norm(part, 2)) ** 2 if part.size else 0.0

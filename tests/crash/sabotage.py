@@ -16,8 +16,8 @@ from expunge.registry import (
     Request,
     RequestStatus,
     completion,
+    opening,
     recovery,
-    registry,
     restore,
     statements,
     worker,
@@ -164,7 +164,7 @@ def charge_who_forgets(line: Line) -> None:
 
 def leave_drafts(line: Line) -> None:
     """Open a registry and leave there what killed processes left."""
-    put(registry, "_delete_leftovers", lambda context: None)
+    put(opening, "_delete_leftovers", lambda context: None)
 
 
 def restore_everybody(line: Line) -> None:

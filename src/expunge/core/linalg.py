@@ -287,9 +287,10 @@ class _OneThread:
     def restore(self) -> None:
         """Take the setting back; in a forked child nobody else is inside."""
         self._inside.clear()
-        before, self._before = self._before, {}
-        for library, n_threads in before.items():
+        for library, n_threads in [*self._before.items()]:
             library.set_num_threads(n_threads)
+            # Only now: after an interrupt the next to leave takes it back.
+            self._before.pop(library, None)
 
 
 @cache

@@ -35,8 +35,9 @@ from ..disk import (
     write_new_file,
 )
 from ..exceptions import ExpungeError, InvalidInput, NothingSaved, needing
+from ..private_model.row_digests import RowDigests
 from ..private_model.snapshot import PublicModel, Snapshot, note_use
-from ..private_model.training_rows import RowDigests, TrainingRows
+from ..private_model.training_rows import TrainingRows
 
 Content: TypeAlias = dict[str, Any]
 VERSION = 1
@@ -292,6 +293,7 @@ def _private_content(snapshot: Snapshot, arrays: dict[str, NDArray[Any]]) -> Con
     private = snapshot.private.compact()
     assert private.digests is not None
     rows = private.training_rows
+    private.digests.make_counts(rows)
     return {
         **replace(snapshot, private=private).dump(arrays),
         "digests": private.digests.dump("digests", arrays),

@@ -38,29 +38,29 @@ from ..preprocessing.pipeline_model import (
 from ..private_model.answers import Adoption
 from ..private_model.labels import Labels
 from ..private_model.model import PrivateModel
+from ..private_model.row_digests import RowDigests
 from ..private_model.snapshot import (
     PublicModel,
     Snapshot,
     carry_over,
 )
 from ..private_model.subjects import is_row_name, owners_of
-from ..private_model.training_rows import RowDigests, TrainingRows
+from ..private_model.training_rows import TrainingRows
 from ..promise.budget import Budget
 from ..promise.card import ShowsPromise
 from ..promise.certificate import Certificate
 from ..promise.noise import SECRET_BYTES, random_bytes
 from ..promise.scope import Scope
 from ..promise.verification import Record
-from ..removal import Mechanism, Newton
+from ..removal import Mechanism
 from ..removal.choosing import AUTO, require_matrices
 from .checks import add_asked, read_table, remove_asked
 from .parameters import (
-    MECHANISMS,
     Prepared,
-    choose_object,
     describe_fitted,
     describe_parameters,
     explain_failed_fit,
+    mechanism_of,
     penalty_of,
     require_parameters,
 )
@@ -353,11 +353,9 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
     ) -> PrivateModel:
         """Fit these rows and return the private model."""
         rows, owners = prepared.rows, prepared.owners
-        mechanism = self._choose_mechanism()
+        mechanism = mechanism_of(self.mechanism, keep_data=self.keep_data)
         if prepared.recipe is None and not self.keep_data:
             require_matrices(prepared.objective, rows.X.shape[1])
-        # Where every row is a person, digests need no owners.
-        named = None if self.keep_data or is_row_name(owners[0]) else owners
         fit: Any = PrivateModel.fit
         if prepared.recipe is not None:
             require_pipeline(prepared.recipe, self.budget, keep_data=self.keep_data)
@@ -376,26 +374,21 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             bar.count()
         require_effort(model.answer, tol=self.tol, max_iter=self.max_iter)
         scope = replace(scope, rows_kept=self.keep_data)
-        kept = TrainingRows(prepared.own_rows(), owners) if self.keep_data else None
+        key = random_bytes(SECRET_BYTES)
+        kept, digests = None, RowDigests(None, key)
+        if self.keep_data:
+            kept = TrainingRows(prepared.own_rows(), owners)
+        else:
+            # Where every row is a person, digests need no owners.
+            named = None if is_row_name(owners[0]) else owners
+            digests = RowDigests.of(rows, key, owners=named)
         return replace(
             self._name_mechanism(model).with_scope(scope),
             labels=prepared.labels,
             seed=self.random_state,
             training_rows=kept,
-            digests=RowDigests.of(rows, random_bytes(SECRET_BYTES), owners=named),
+            digests=digests,
         )
-
-    def _choose_mechanism(self) -> Mechanism | None:
-        """Return the mechanism named; None lets the rule choose once rows are there."""
-        mechanism = choose_object("mechanism", self.mechanism, choices=MECHANISMS)
-        if self.keep_data:
-            return mechanism
-        if mechanism is not None and mechanism.needs_rows:
-            raise InvalidInput(
-                f"mechanism={self.mechanism!r} needs the remaining rows; set "
-                "keep_data=True, or use 'newton'"
-            )
-        return Newton() if mechanism is None else mechanism
 
     def _name_mechanism(self, model: PrivateModel) -> PrivateModel:
         """Return the model with its mechanism named as the rule's, if it is."""

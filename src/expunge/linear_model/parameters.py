@@ -357,6 +357,19 @@ def choose_object(
     return choices[value]
 
 
+def mechanism_of(named: Any, *, keep_data: bool) -> Mechanism | None:
+    """Return the mechanism named; None lets the rule choose once rows are there."""
+    mechanism: Mechanism | None = choose_object("mechanism", named, choices=MECHANISMS)
+    if keep_data:
+        return mechanism
+    if mechanism is not None and mechanism.needs_rows:
+        raise InvalidInput(
+            f"mechanism={named!r} needs the remaining rows; set keep_data=True, or use "
+            "'newton'"
+        )
+    return Newton() if mechanism is None else mechanism
+
+
 def penalty_of(penalty: Penalty | None, l1_ratio: float) -> Penalty:
     """Return the penalty object, or the one that l1_ratio stands for."""
     if penalty is not None:

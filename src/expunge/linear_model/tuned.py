@@ -22,7 +22,7 @@ from ..exceptions import InvalidInput, Unsupported
 from ..preprocessing.columns import Recipe
 from ..preprocessing.pipeline_model import fit_pipeline, require_pipeline
 from ..private_model.model import PrivateModel
-from ..private_model.training_rows import RowDigests
+from ..private_model.row_digests import RowDigests
 from ..promise.budget import Budget
 from ..promise.noise import SECRET_BYTES, noise_for, random_bytes
 from ..promise.scope import Scope
@@ -202,7 +202,7 @@ class TunedEstimator(Forgetful):
             labels=prepared.labels,
             seed=seed,
             training_rows=kept,
-            digests=RowDigests.of(kept.rows, random_bytes(SECRET_BYTES)),
+            digests=RowDigests(None, random_bytes(SECRET_BYTES)),
         )
         make: Any = make_tuned if recipe is None else make_tuned_pipeline
         tuned: PrivateModel = make(

@@ -299,7 +299,10 @@ def solve_wide(
         answer = _stand_still(replace(agreement, smallest_radii=True), state)
         if answer.radius.value <= tau or not solution.n_steps:
             break
-        goal *= AIM * max(tau / answer.radius.value, LEAST_AIM)
+        # Of the gradient that was reached: it may be well below the goal.
+        assert answer.draft.measured is not None
+        share = AIM * max(tau / answer.radius.value, LEAST_AIM)
+        goal = share * min(goal, norm(answer.draft.measured))
     return replace(answer, decisions=(decision,), n_steps=n_steps)
 
 

@@ -116,7 +116,7 @@ class Labels(Private):
         kept
             Whether the remaining rows are available.
         """
-        left = self._count(change.added, 1)._count(change.removed, -1)
+        left = self.count(change)
         if not self.declared and not left.n_rows.all():
             left = left._drop_empty()
             if len(left.classes) > 1 and not kept:
@@ -127,6 +127,10 @@ class Labels(Private):
                 )
         left.require_minimiser(objective)
         return left
+
+    def count(self, change: RowChange) -> "Labels":
+        """Return the labels with the rows of a request counted in and off."""
+        return self._count(change.added, 1)._count(change.removed, -1)
 
     def learn_again(
         self, y: Any, weight: Vector | None, loss: Loss

@@ -61,7 +61,8 @@ from .answers import (
 )
 from .labels import Labels, has_fewer_classes, recode_change
 from .row_change import NO_ROWS, ChangesRows, Remaining, RowChange
-from .training_rows import PendingChange, RowDigests, TrainingRows
+from .row_digests import PendingChange, RowDigests
+from .training_rows import TrainingRows
 
 Fetch: TypeAlias = Callable[[Index], Rows]
 """Takes the places of rows to remove, and returns all the others."""

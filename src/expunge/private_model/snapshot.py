@@ -34,14 +34,9 @@ from ..promise.scope import Scope
 from ..promise.verification import Record, Release
 from .model import AnyModel, Fetch, PrivateModel, apply_pending, require_release
 from .row_change import NO_ROWS, RowChange
+from .row_digests import PendingChange, RowDigests, digests, share_by_person
 from .subjects import person, row_name
-from .training_rows import (
-    PendingChange,
-    RowDigests,
-    TrainingRows,
-    digests,
-    share_by_person,
-)
+from .training_rows import TrainingRows
 
 _USED: WeakValueDictionary[int, Budget] = WeakValueDictionary()
 _COUNTING = threading.Lock()
@@ -275,6 +270,7 @@ def forget_rows(model: AnyModel, removed: Rows) -> AnyModel:
     if not len(removed):
         return model
     assert model.digests is not None
+    model.digests.make_counts(model.training_rows)
     entries = model.digests.find(removed)  # refuses unknown rows first of all
     if model.training_rows is not None:
         return _forget_places(model, _find_places(model, removed))

@@ -156,7 +156,7 @@ def _curvature_error(state: State) -> float:
     the mean of |x|^2, both in units of W0.
     """
     loss, scales = state.objective.loss, state.scales
-    moved = prediction_error(state, state.anchor)
+    moved = prediction_error(state, state.anchor, summed=True)
     error = weight_error(state) * loss.curvature_bound + underflow_error(state)
     return error + loss.third_bound * moved * sqrt(scales.weight * scales.square_norm)
 

@@ -61,12 +61,17 @@ def underflow_error(state: State) -> float:
     return UNDERFLOW * _rounding_count(state) * reach * reach * shares
 
 
-def prediction_error(state: State, theta: Vector) -> float:
+def prediction_error(state: State, theta: Vector, *, summed: bool = False) -> float:
     """Return by how much rounding may move a predictor, over |x|.
 
-    Products that underflow move it too, if x is not zero: then |x| is not tiny.
+    Of any row, or of one that was ``summed`` in the state: those have few entries if
+    they are sparse, and neither a product with zero nor adding zero rounds
+    (docs/paper.md, "Beyond the paper: wide models"). Products that underflow move it
+    too, if x is not zero: then |x| is not tiny.
     """
-    width, size = theta.size // state.objective.loss.outputs, norm(theta)
+    width, size = float(theta.size // state.objective.loss.outputs), norm(theta)
+    if summed:
+        width = min(width, state.scales.n_entries)
     if state.offset is not None:
         width += LIFTED + state.offset.size
         size = state.stretch * (state.stretch * size + norm(state.offset))
@@ -77,7 +82,7 @@ def hessian_error(state: State) -> float:
     """Return a bound on the error of the kept Hessian, by rounding alone."""
     loss, scales = state.objective.loss, state.scales
     error = sum_error(state) * scales.hessian + underflow_error(state)
-    moved = prediction_error(state, state.anchor)
+    moved = prediction_error(state, state.anchor, summed=True)
     if loss.curvature_jump > 0.0:
         # Rows that rounding moves across a kink lie in the first bin, whose
         # distance counts as zero; if it moves them further, nothing is known.
@@ -98,8 +103,8 @@ def gradient_error(state: State, draft: Draft, *, step: float) -> float:
     objective, scales, theta = state.objective, state.scales, draft.theta
     bound = objective.loss.curvature_bound * scales.square_norm
     error = sum_error(state) * (scales.slope + bound * step) + underflow_error(state)
-    error += bound * prediction_error(state, theta)
-    error += bound * prediction_error(state, state.anchor)
+    error += bound * prediction_error(state, theta, summed=True)
+    error += bound * prediction_error(state, state.anchor, summed=True)
     kink = 0.0 if objective.smooth else norm(draft.subgradient)
     # f is above one where rows were added, and multiplies every quadratic term.
     factor = max(1.0, state.scale)

@@ -42,11 +42,11 @@ BEFORE_PREPROCESSING = (
 )
 # A model with preprocessing says these too.
 PREPROCESSED = (
-    "preprocessing learns from the rows of the model alone; after every removal it is, "
-    "to the last bit, what learning from the remaining rows gives"
+    "preprocessing learns from the rows of the model alone; after every request it is, "
+    "to the last bit, what learning from the rows that are then in it gives"
 )
 NO_NOISE = (
-    "what preprocessing statistics from before a removal reveal beside those from "
+    "what preprocessing statistics from before a request reveal beside those from "
     "after it: they are exact and carry no noise"
 )
 COLUMNS_GUESSED = (

@@ -11,7 +11,8 @@ with needing("registry,files", "a registry"):
     from .adding import NewRows
     from .aliases import AliasesAdded, AmbiguousAlias
     from .models import ModelStatus
-    from .registry import Registry, RegistryStatus, rebuild_journal
+    from .opening import rebuild_journal
+    from .registry import Registry, RegistryStatus
     from .returning import ForgottenInData, LeftOut
     from .storage.releases_table import ReleaseStatus
 

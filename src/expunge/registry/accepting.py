@@ -323,23 +323,36 @@ def _accept_new(
             for one in new:
                 _require_rows(connection, one, tag=tags[one.subjects[0]])
     found = {request: request_status(line) for request, line in there.items()}
-    if not new:
-        return found
-    # The clock may have been set back since they were checked.
-    time = max(now(), *(midnight(one.submitted.isoformat()) for one in new))
-    day_of(time)  # or refuse a clock that no public document can tell
+    # Rows of a request that waits may be lost: they are not in the journal.
+    waiting = [id_ for id_, one in found.items() if one.stage == "accepted"]
     sealed = [
         line
-        for one in new
+        for one in (*new, *(wanted[id_] for id_ in waiting))
         if one.rows
         for line in seal_new_rows(context, one.request, rows=one.rows)
     ]
+    if not new and not sealed:
+        return found
+    return found | _write_new(context, new, sealed=sealed)
+
+
+def _write_new(
+    context: Context,
+    new: Sequence[CheckedRequest],
+    *,
+    sealed: Sequence[dict[str, Any]],
+) -> dict[str, RequestStatus]:
+    """Write requests that are new, and sealed rows; return the status of the new."""
+    # The clock may have been set back since they were checked.
+    time = max([now(), *(midnight(one.submitted.isoformat()) for one in new)])
+    day_of(time)  # or refuse a clock that no public document can tell
     with context.store.write() as connection:
         lines = _request_lines(context, new, time=time)
         insert_accepted(connection, lines)
-        requests_table.insert_new_rows(connection, sealed)
-        append_line(context, connection, line={"accepted": lines})
-    return found | {line["id"]: _accepted_status(line) for line in lines}
+        requests_table.write_new_rows(connection, sealed)
+        if lines:
+            append_line(context, connection, line={"accepted": lines})
+    return {line["id"]: _accepted_status(line) for line in lines}
 
 
 def _request_lines(

@@ -133,6 +133,10 @@ class _NewAlias(NamedTuple):
     position: int
 
 
+def _first_tag(one: _NewAlias) -> str:
+    return one.tags[0]
+
+
 def add_aliases(
     context: Context,
     pairs: Sequence[tuple[object, Identifier]],
@@ -150,7 +154,8 @@ def add_aliases(
         if read_tag_keys(context.paths) != keys:
             raise overtaken_error()
         gone = set(find_forgotten_rows(context, owners, rights=ERASED)[0])
-        new = sorted(one for one in new if one.position not in gone)
+        stays = (one for one in new if one.position not in gone)
+        new = sorted(stays, key=_first_tag)
         single = _require_one_person(new)
         with context.store.read() as connection:
             absent = _select_absent(connection, single)
@@ -200,7 +205,7 @@ def _seal_id(owner: str, one: Identifier, *, tag: str, key: TagKey) -> bytes:
 def _require_one_person(new: Sequence[_NewAlias]) -> list[_NewAlias]:
     """Return sorted aliases, each once; refuse one that two people have."""
     single, wrong = [], []
-    for _, group in groupby(new, key=lambda one: one.tags[0]):
+    for _, group in groupby(new, key=_first_tag):
         first, *others = group
         single.append(first)
         if any(one.people != first.people for one in others):

@@ -191,7 +191,10 @@ def read_holdings(
 
 
 def sort_moves(settlement: Settlement) -> dict[str, Move]:
-    """Return what a settlement moves, by name."""
+    """Return what a settlement moves, by name.
+
+    Rows that left a model and came back do not move: it needs no release.
+    """
     moves: dict[str, Move] = {}
     for name, subject, before, after in settlement.changed():
         same = before is not None and after is not None and before.parts == after.parts

@@ -3,7 +3,8 @@
 
 They wait in the store under a key of their own in the vault, which is destroyed with
 the request's last step: then no copy of the database opens them. They are not in the
-journal. If the database is lost, the request is known, but its rows must be sent again.
+journal. If the database is lost, or a crash left the request in the journal alone, the
+request is known and waits, but its rows must be sent again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,11 +37,17 @@ def seal_new_rows(
 def read_new_rows(
     context: Context, connection: Connection, *, lines: Iterable[Any]
 ) -> dict[str, dict[str, bytes]]:
-    """Return the new rows of the rectifications among requests, by id and model."""
+    """Return the new rows of the rectifications among requests, by id and model.
+
+    Rows without a key are lost, and left out.
+    """
     wanted = [line.id for line in lines if line.right == "rectify"]
     found: dict[str, dict[str, bytes]] = {request: {} for request in wanted}
     vault = context.checkpoints.vault
+    named = {*vault.read_names()} if wanted else set()
     for line in requests_table.read_new_rows(connection, wanted):
+        if _key_name(line.request) not in named:
+            continue
         key = vault.read_keys(_key_name(line.request)).present
         place = _place(line.request, line.model)
         found[line.request][line.model] = unseal(line.sealed, key, place=place)
@@ -52,6 +59,23 @@ def destroy_pending_keys(context: Context, requests: Iterable[str]) -> None:
     names = {_key_name(request): None for request in requests}
     if names:
         context.checkpoints.vault.destroy_old_keys(lambda: names)
+
+
+def destroy_unneeded_keys(context: Context) -> None:
+    """Destroy the keys of new rows that no waiting request brings; the lock is held.
+
+    A process that was killed, or a backup, may have left some.
+    """
+    names = context.checkpoints.vault.read_names()
+    kept = [name.removeprefix(MARK) for name in names if name.startswith(MARK)]
+    if not kept:
+        return
+    with context.store.read(once=True) as connection:
+        there = requests_table.find_requests(connection, kept)
+    waiting = {
+        id_ for id_, one in there.items() if one.stage == requests_table.ACCEPTED
+    }
+    destroy_pending_keys(context, [one for one in kept if one not in waiting])
 
 
 def _key_name(request: str) -> str:

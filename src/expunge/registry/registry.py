@@ -12,34 +12,17 @@ Its parts have what is needed less often: ``requests``, ``aliases``, ``models``,
 ``keys`` and ``ledger``.
 """
 
-import os
 from collections.abc import Iterable
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
 
 from numpy.typing import ArrayLike
-from sqlalchemy import Connection
 
-from ..disk import (
-    delete_draft,
-    delete_leftovers,
-    find_leftovers,
-    has_draft,
-    is_allowed,
-    write_new_file,
-)
 from ..display.progress import OnProgress, be_silent
-from ..exceptions import (
-    Busy,
-    InvalidInput,
-    NeedsRestore,
-    NoRegistry,
-    StoreFailed,
-    UnknownRequest,
-)
+from ..exceptions import Busy, UnknownRequest
 from ..private_model.subjects import people
 from .accepting import Request, RequestStatus, request_status
 from .adding import NewRows, add_rows
@@ -51,42 +34,20 @@ from .context import (
     Settings,
     read_settings,
     require_safe_folder,
-    write_settings,
 )
-from .keys import (
-    create_first_keys,
-    require_unused_keys,
-    rotate_signing_key,
-    rotate_tag_key,
-    tidy_keys,
-    write_tag_key_ids,
-)
+from .keys import rotate_signing_key, rotate_tag_key
 from .loaded_model import load_public
-from .models import (
-    ModelStatus,
-    RegistryModels,
-    fit_model,
-    model_status,
-)
-from .recovery import require_current_store, rewrite_journal
+from .models import ModelStatus, RegistryModels, fit_model, model_status
+from .opening import create_context, open_context
+from .recovery import require_current_store
 from .requests import RegistryRequests
 from .restore import restore_registry
 from .returning import FitOptions, LeftOut
 from .statements import RegistryLedger
-from .storage import (
-    aside_table,
-    hold_worker_lock,
-    ledger_table,
-    releases_table,
-    requests_table,
-    require_current_schema,
-    require_tables,
-    upgrade_tables,
-)
+from .storage import aside_table, ledger_table, releases_table, requests_table
 from .storage.aside_table import AsideStatus
-from .storage.engine import translate_errors
 from .storage.releases_table import ReleaseStatus
-from .storage.tables import overtaken_error, read_metadata, write_metadata
+from .storage.tables import overtaken_error
 from .worker import apply_waiting, recover
 
 
@@ -170,16 +131,12 @@ class Registry:
             For how many days a backup may hold what was deleted, which receipts state.
         """
         settings = Settings(url, regime, backup_days)
-        return cls(_create_context(Paths(Path(folder)), settings))
+        return cls(create_context(Paths(Path(folder)), settings))
 
     @classmethod
     def open(cls, folder: str | PathLike[str]) -> Self:
         """Return the registry in a folder."""
-        context = _open_unchecked(Paths(Path(folder)))
-        with context.close_on_error():
-            require_current_store(context)
-            _delete_leftovers(context)
-        return cls(context)
+        return cls(open_context(Paths(Path(folder))))
 
     @classmethod
     def restore(
@@ -415,112 +372,3 @@ class RegistryKeys:
         with self._context.hold_lock(WAIT):
             recover(self._context, WAIT)
             rotate_tag_key(self._context)
-
-
-def rebuild_journal(folder: str | PathLike[str]) -> int | None:
-    """Write the damaged journal of a registry again, from the database in use.
-
-    Returns for how many completed requests it can no longer name the people: backups
-    from before them are then refused, and every fit warns. A journal that is sound
-    stays as it is; then this returns None.
-    """
-    with closing(_open_unchecked(Paths(Path(folder)))) as context:
-        return rewrite_journal(context)
-
-
-def _create_context(paths: Paths, settings: Settings) -> Context:
-    """Return a new registry, or one that exists with its tables up to date."""
-    require_safe_folder(paths)
-    try:
-        existing = read_settings(paths)
-    except NoRegistry:
-        return _create_new(paths, settings)
-    if settings.url is not None and settings.url != existing.url:
-        raise InvalidInput(
-            f"{paths.folder} holds a registry on another database; open it, or make "
-            "this one elsewhere"
-        )
-    _require_database(paths, existing)
-    context = Context.in_folder(paths, existing)
-    with context.close_on_error():
-        require_tables(context.store)
-        upgrade_tables(context.store)
-        _require_same_registry(context)
-        require_current_store(context)
-    return context
-
-
-def _create_new(paths: Paths, settings: Settings) -> Context:
-    """Make a registry; finish one that a crash left half made."""
-    context = Context.in_folder(paths, settings)
-    with context.close_on_error():
-        with translate_errors():
-            paths.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            key = create_first_keys(paths)
-            if settings.url is None and not paths.database.exists():
-                write_new_file(paths.database, b"")  # for its owner alone
-        context.checkpoints.create()
-        require_unused_keys(context)
-        upgrade_tables(context.store)
-        with context.hold_lock(WAIT), translate_errors():
-            with context.write_in_turn() as connection:
-                _write_first_key(connection, key.public.raw.hex())
-                write_tag_key_ids(connection, paths)
-            context.checkpoints.require_owner(key.public.raw.hex())
-            require_current_store(context)
-            tidy_keys(context)
-            write_settings(paths, settings)  # last: now it is a registry
-    return context
-
-
-def _write_first_key(connection: Connection, first: str) -> None:
-    """Record the first key of the ledger; refuse a database that has another one."""
-    if read_metadata(connection, ledger_table.FIRST_KEY, default=first) != first:
-        raise InvalidInput(
-            "the database holds another registry; give each a database of its own"
-        )
-    write_metadata(connection, ledger_table.FIRST_KEY, value=first)
-
-
-def _open_unchecked(paths: Paths) -> Context:
-    """Return the registry in a folder, not compared with its journal and keys."""
-    settings = read_settings(paths)
-    require_safe_folder(paths)
-    _require_database(paths, settings)
-    context = Context.in_folder(paths, settings)
-    with context.close_on_error():
-        require_current_schema(context.store)
-        _require_same_registry(context)
-    return context
-
-
-def _require_database(paths: Paths, settings: Settings) -> None:
-    """Refuse to make a new database where one was lost."""
-    if settings.url is None and not paths.database.exists():
-        raise NeedsRestore(
-            f"{paths.database} is missing: it was lost; put it back from a backup with "
-            "expunge restore BACKUP"
-        )
-
-
-def _require_same_registry(context: Context) -> None:
-    """Refuse checkpoints that belong to another registry than the database."""
-    with context.store.read() as connection:
-        owner = read_metadata(connection, ledger_table.FIRST_KEY)
-    context.checkpoints.require_owner(owner)
-
-
-def _delete_leftovers(context: Context) -> None:
-    """Delete what killed processes left, unless somebody is at work.
-
-    A registry that can only be read in part keeps it: there is nothing to be done.
-    """
-    paths = context.paths
-    folders = [one for one in paths.folders if is_allowed(one, os.W_OK)]
-    with suppress(Busy, StoreFailed), translate_errors():
-        if any(map(find_leftovers, folders)) or has_draft(paths.journal):
-            with hold_worker_lock(context.store, paths.lock, wait=0.0):
-                for folder in folders:
-                    delete_leftovers(folder)
-                # On another disk, among files that are none of ours.
-                delete_draft(paths.journal)

@@ -340,9 +340,9 @@ def _lost_releases(connection: Connection, statements: Sequence[Statement]) -> L
 def _find_returned(context: Context, missing: MissingLines) -> dict[str, Move]:
     """Return what moves the rows of people whose requests were answered since.
 
-    The requests are settled again, in order, from what the store holds. New rows that a
-    rectification brought after the backup are lost: then the old ones go, and nothing
-    comes in their place.
+    The requests are settled again, in order, from what the store holds, except those
+    that were applied when the backup was taken. New rows that a rectification brought
+    after the backup are lost: then the old ones go, and nothing comes in their place.
     """
     done = [id_ for id_ in missing.completed if id_ not in missing.refused]
     with context.store.read() as connection:
@@ -368,6 +368,7 @@ def _find_returned(context: Context, missing: MissingLines) -> dict[str, Move]:
                 [one.subject for _, one in found if one.tag in tags[id_]],
             )
             for id_ in done
+            if id_ not in there or there[id_].stage == requests_table.ACCEPTED
         ]
         names = sorted({model_of(name) for name, _ in found})
         settlement = settle(

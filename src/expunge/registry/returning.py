@@ -117,14 +117,15 @@ def read_forgotten_tags(
         done = [one for one in line.get("receipts", ()) if one not in refused]
         n_unnamed += sum(request not in named for request in done)
         for one in (one for request in done for one in named.get(request, ())):
-            right, tags = one["right"], one["tags"]
+            right, theirs = one["right"], one["tags"]
             if right == "restrict":
-                restricted.update(tags)
+                restricted.update(theirs)
             elif right in ("lift", *ERASED):
-                restricted.difference_update(tags)
+                restricted.difference_update(theirs)
             if right in rights and right != "restrict":
-                forgotten.update(tags)
-        forgotten.difference_update(line.get("readmitted", ()))
+                forgotten.update(theirs)
+        for tags in (forgotten, restricted):
+            tags.difference_update(line.get("readmitted", ()))
     if "restrict" in rights:
         forgotten |= restricted
     return forgotten, n_unnamed

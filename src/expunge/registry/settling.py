@@ -31,6 +31,8 @@ from .storage.people_table import SealedRows
 
 EARLIER = ""
 """In place of a model, where a request waits for an earlier one."""
+LOST = "?"
+"""In place of a model, where a request waits for its new rows to be sent again."""
 NO_ASIDE = Aside("in use", "", "", "", 0)
 
 
@@ -86,6 +88,11 @@ class Asked(Private):
     subjects: Sequence[int]
     new_rows: Mapping[str, bytes] = field(default_factory=dict)
 
+    @property
+    def lacks_rows(self) -> bool:
+        """Whether new rows that it should bring are lost."""
+        return not self.new_rows.keys() >= {*self.details.get("models", ())}
+
 
 @dataclass(slots=True, repr=False, eq=False)
 class Settlement(Private):
@@ -101,8 +108,8 @@ class Settlement(Private):
     models
         For each request, the models of which it changes the rows in use.
     stuck
-        Requests that must wait for a release of a model, with that model, or for an
-        earlier request.
+        Requests that must wait for a release of a model, with that model, for an
+        earlier request, or for rows that were lost.
     """
 
     before: Mapping[int, Holdings]
@@ -158,9 +165,11 @@ def settle(
         }
         waits = [blocked[who] for who in one.subjects if who in blocked]
         waits += sorted(needed.intersection(spent))
+        waits += [LOST] * (one.lacks_rows and bool(one.subjects))
         if waits:
             found.stuck[one.id] = waits[0]
-            blocked |= {who: waits[0] for who in one.subjects}
+            then = EARLIER if waits[0] == LOST else waits[0]
+            blocked |= {who: then for who in one.subjects}
             continue
         found.after |= {who: after for who, (after, _) in moved.items()}
         found.models[one.id] = needed

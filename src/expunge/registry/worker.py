@@ -47,9 +47,9 @@ from .changes import (
 from .completion import finish_committed
 from .context import Context, today
 from .keys import tidy_keys
-from .pending_rows import read_new_rows
+from .pending_rows import destroy_unneeded_keys, read_new_rows
 from .recovery import replay_journal
-from .settling import Asked, Settlement, settle
+from .settling import EARLIER, LOST, Asked, Settlement, settle
 from .storage import (
     aliases_table,
     aside_table,
@@ -80,8 +80,9 @@ def apply_batch(
     """Apply requests, as the store has them, as one batch: all of them or none.
 
     Each model is a step, and so is the rest. Returns those that were left out because a
-    model that they concern may not be released any more, or because an earlier request
-    about the same people failed: that is known before anything is computed.
+    model that they concern may not be released any more, because an earlier request
+    about the same people failed, or because their new rows were lost: that is known
+    before anything is computed.
     """
     with context.store.read() as connection:
         settlement = _settle_waiting(
@@ -103,16 +104,23 @@ def apply_batch(
     }
     commit_changes(context, changes, made=made)
     return {
-        request: schedule_exhausted(model) if model else _behind_another()
-        for request, model in settlement.stuck.items()
+        request: _stuck_error(behind) for request, behind in settlement.stuck.items()
     }
 
 
-def _behind_another() -> InvalidInput:
-    return InvalidInput(
-        "an earlier request about the same people could not be applied; see what holds "
-        "it up (status), and both will be applied in their order"
-    )
+def _stuck_error(behind: str) -> ExpungeError:
+    """Return why a request must wait: behind a model, another request, or rows."""
+    if behind == EARLIER:
+        return InvalidInput(
+            "an earlier request about the same people could not be applied; see what "
+            "holds it up (status), and both will be applied in their order"
+        )
+    if behind == LOST:
+        return InvalidInput(
+            "the new rows of this rectification were lost, in a crash or a restore; "
+            "send the request again, with its id and its rows, or cancel it"
+        )
+    return schedule_exhausted(behind)
 
 
 def _settle_waiting(
@@ -256,6 +264,7 @@ def recover(context: Context, wait: float) -> Sequence[Any]:
     replay_journal(context)
     found = finish_committed(context, wait)
     tidy_keys(context)
+    destroy_unneeded_keys(context)
     if found.has_asides and _erase_ended_holds(context):
         found = finish_committed(context, wait)
     return found.waiting

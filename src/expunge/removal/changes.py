@@ -34,6 +34,7 @@ from ..core.sums import (
     kink_masses,
     loss_hessian,
     loss_slopes,
+    most_entries,
     norm_moment,
     row_sizes,
 )
@@ -143,6 +144,7 @@ def grow_scales(state: State, change: SignedRows) -> Scales:
         moment=scales.moment + unit * cube,
         n_rows=scales.n_rows + len(rows),
         weight=scales.weight + unit * rows.total_weight,
+        n_entries=max(scales.n_entries, most_entries(rows)),
     )
 
 

@@ -17,6 +17,7 @@ of retraining agree with A'e up to a few roundings of their entries.
 """
 
 from dataclasses import replace
+from math import inf
 
 from ..core.feature_map import FeatureMap
 from .state import State
@@ -53,4 +54,5 @@ def _stretch_scales(scales: Scales, stretch: float) -> Scales:
         square_norm=square * scales.square_norm,
         hessian=square * scales.hessian,
         moment=square * stretch * scales.moment,
+        n_entries=inf,  # what was zero need not be
     )

@@ -12,7 +12,7 @@ measured residual is above the tolerance: every later claim is about the minimis
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import inf, sqrt
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,14 @@ from ..core.linalg import Symmetric
 from ..core.objective import Objective, Rows
 from ..core.packing import stored
 from ..core.solver import require_converged
-from ..core.sums import kink_masses, loss_hessian, norm_moment, norm_sums, row_sizes
+from ..core.sums import (
+    kink_masses,
+    loss_hessian,
+    most_entries,
+    norm_moment,
+    norm_sums,
+    row_sizes,
+)
 from ..exceptions import InvalidInput, Unsupported
 from ..wide.measurement import Measurement, overview
 from ..wide.solver import solve
@@ -48,6 +55,8 @@ class Scales(Private):
         Number of rows that were summed, those that came later included.
     weight
         Their weight over W: one at the anchor.
+    n_entries
+        The most entries of such a row; infinite if nobody counted them.
     """
 
     row_norm: float
@@ -57,6 +66,7 @@ class Scales(Private):
     moment: float
     n_rows: int
     weight: float = 1.0
+    n_entries: float = inf
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -159,6 +169,7 @@ def summarise(
             hessian=float(hessian.diagonal.sum()),
             moment=cube / weight,
             n_rows=len(rows),
+            n_entries=most_entries(rows),
         ),
         weight=weight,
         n_rows=len(rows),
@@ -176,7 +187,15 @@ def summarise_measured(
     weight = rows.total_weight
     if scales is None:
         square, cube, largest = norm_sums(rows)
-        scales = Scales(largest, 0.0, square / weight, 0.0, cube / weight, len(rows))
+        scales = Scales(
+            row_norm=largest,
+            slope=0.0,
+            square_norm=square / weight,
+            hessian=0.0,
+            moment=cube / weight,
+            n_rows=len(rows),
+            n_entries=most_entries(rows),
+        )
     square = scales.square_norm
     return Summary(
         objective=objective,
@@ -224,6 +243,7 @@ def merge_summaries(summaries: Sequence[Summary]) -> Summary:
             hessian=sum(share * part.hessian for share, part in scales),
             moment=sum(share * part.moment for share, part in scales),
             n_rows=sum(part.n_rows for _, part in scales),
+            n_entries=max(part.n_entries for _, part in scales),
         ),
         weight=weight,
         n_rows=sum(part.n_rows for part in summaries),

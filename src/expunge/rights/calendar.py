@@ -60,9 +60,10 @@ def parse_day(value: str | date) -> date:
         "2026-03-31", "2026-03-31T23:30:00+02:00", a ``date``, or a ``datetime`` that
         has a time zone. Years are 1970 to 9000.
     """
-    if isinstance(value, datetime):
+    is_missing = value != value  # pandas' NaT is a datetime, and equals nothing
+    if isinstance(value, datetime) and not is_missing:
         return _day_of(value)
-    if isinstance(value, date):
+    if isinstance(value, date) and not is_missing:
         return _require_near(value, shown=value)
     if not isinstance(value, str):
         raise InvalidInput(

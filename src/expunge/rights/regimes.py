@@ -5,9 +5,9 @@
     extended deadline = deadline + extension
 
 Periods are counted from the day the person asked, which itself does not count. Weekends
-and holidays never move a deadline to a later day, although some laws allow that: an
-answer on the day named here is in time either way. Whether a law applies, and whether
-a period may be extended, is for the operator to say; nothing here is legal advice.
+and holidays never move a deadline to a later day, although some laws allow that: of two
+ways to count, this is the earlier one. Whether a law applies, and whether a period may
+be extended, is for the operator to say; nothing here is legal advice.
 """
 
 from dataclasses import dataclass

@@ -7,6 +7,10 @@ nuclear norm the space that the coefficients span. Each round fits the small pro
 with the ordinary solver, then measures the gradient over *all* columns. What breaks
 optimality there joins the next round. The measured gradient, with the subgradient that
 cancels most of it, says when to stop, and nothing else does.
+
+Nearly all the time goes into Hessians of small problems. While nothing joins, a round
+takes over the problem of the round before with its Hessian, and so does a request that
+of the last answer.
 """
 
 from dataclasses import dataclass, replace
@@ -36,6 +40,7 @@ MANY = 1024  # parameters, beyond which steps by a Hessian cost more than passes
 MAX_ROUNDS = 40
 LOOSEST = 0.01  # of the residual may be left of a round
 PATIENCE = 3  # rounds in a row that do not halve the residual
+AHEAD = 1.1  # columns join that would if their gradient were so many times as long
 
 
 def minimise_wide(
@@ -59,26 +64,34 @@ def minimise_wide(
     short_cut
         One made earlier, from these rows or more.
     """
-    if objective.smooth:
-        known: Any = short_cut  # of a smooth objective it is a preconditioner
+    known: Any = short_cut
+    if objective.smooth:  # then it is a preconditioner
         return minimise_by_products(
             objective, rows, start=start, goal=goal, preconditioner=known
         )
+    problem = None
     here, before, best, n_steps, stalled = start, start, start, 0, 0
     least = residual_norm(objective, start)
     while least > goal and n_steps < MAX_ROUNDS and stalled < PATIENCE:
         small = _choose_small(objective, rows, here=here, before=before)
+        if problem is None or not _holds(problem.small, small):
+            problem = _pose_small(objective, rows, here=here, small=small, known=known)
         before = here
         # While the small problem is not the right one, its minimiser is not either.
         enough = max(0.3 * goal, LOOSEST * residual_norm(objective, here))
-        here, short_cut = _solve_small(
-            objective, rows, small=small, here=here, goal=enough
+        problem, inside = _solve_small(
+            problem, restrict(objective, problem.small, v=here.theta), goal=enough
         )
+        size = here.theta.size
+        theta = extend(objective, problem.small, v=inside, size=size)
+        here = measure(objective, rows, theta=theta)
         left = residual_norm(objective, here)
         stalled = 0 if left < 0.5 * least else stalled + 1
         if left < least:
             best, least = here, left
         n_steps += 1
+    if problem is not None:
+        short_cut = _keep_step(objective, problem, theta=best.theta)
     return WideSolution(best, short_cut, n_steps, 0)
 
 
@@ -112,6 +125,7 @@ def residual_norm(objective: Objective, at: Measurement) -> float:
 class SupportStep(Private):
     """A proximal Newton step in a small problem whose Hessian is at hand."""
 
+    objective: Objective
     small: WorkingSet
     model: Model
     largest_eigenvalue: ClassVar[float] = inf
@@ -150,9 +164,9 @@ def _choose_small(
     problems converges like conjugate gradients (Knyazev, *Toward the optimal
     preconditioned eigensolver*, SIAM J. Sci. Comput. 23, 2001).
     """
-    theta, gradient = (_table(objective, v) for v in (here.theta, here.gradient))
     if not objective.penalty.spans:
-        return objective.penalty.working_set(theta, gradient / objective.alpha)
+        return _choose_columns(objective, here=here)
+    theta, gradient = (_table(objective, v) for v in (here.theta, here.gradient))
     made = make_preconditioner(objective, rows, hessian=here.hessian)
     nearest = objective.nearest_subgradient(here.theta, here.gradient)
     way = made.at(objective, here.curvature)(here.gradient + nearest)
@@ -160,29 +174,81 @@ def _choose_small(
     return WorkingSet(objective.penalty, np.arange(0), span(parts))
 
 
+def _choose_columns(
+    objective: Objective, *, here: Measurement, ahead: float = 1.0
+) -> WorkingSet:
+    """Return the columns in play, as if gradients were so many times as long."""
+    theta, gradient = (_table(objective, v) for v in (here.theta, here.gradient))
+    return objective.penalty.working_set(theta, gradient * (ahead / objective.alpha))
+
+
 def _table(objective: Objective, v: Vector) -> Matrix:
     """Return the penalised part of a vector as a matrix of coefficients."""
     return v[: v.size - objective.n_free].reshape(-1, objective.loss.outputs)
 
 
-def _solve_small(
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class SmallProblem(Private):
+    """The coefficients in play, the rows in their terms, and a model that leads on."""
+
+    objective: Objective
+    small: WorkingSet
+    rows: Rows
+    model: Model | None
+
+
+def _holds(small: WorkingSet, wanted: WorkingSet) -> bool:
+    """Whether a small problem has all that is wanted, and not much more."""
+    if small.basis is not None or wanted.basis is not None:
+        return False
+    if len(small.columns) > 2 * len(wanted.columns):
+        return False
+    return bool(np.isin(wanted.columns, small.columns).all())
+
+
+def _pose_small(
     objective: Objective,
     rows: Rows,
     *,
-    small: WorkingSet,
     here: Measurement,
-    goal: float,
-) -> tuple[Measurement, SupportStep]:
-    """Return the minimiser over the coefficients that are in play, measured."""
+    small: WorkingSet,
+    known: SupportStep | None,
+) -> SmallProblem:
+    """Return the small problem, or the one known if that will do, with its model."""
+    if known is not None and _holds(known.small, small):
+        inner = replace(objective, penalty=known.small.penalty)
+        if inner == known.objective:  # or else its kink is another
+            reduced = _reduce(rows, known.small, free=objective.n_free > 0)
+            return SmallProblem(inner, known.small, reduced, known.model)
+    if small.basis is None:  # what is about to join spares the next round a Hessian
+        small = _choose_columns(objective, here=here, ahead=AHEAD)
     inner = replace(objective, penalty=small.penalty)
     reduced = _reduce(rows, small, free=objective.n_free > 0)
-    start = restrict(objective, small, v=here.theta)
-    model = hessian_model(inner, reduced, theta=start).model
-    solution = minimise(inner, reduced, start=start, chord=model, stop=Stop(at=goal))
-    if solution.n_hessians:  # the first one led too slowly: keep one from where it led
-        model = hessian_model(inner, reduced, theta=solution.theta).model
-    found = extend(objective, small, v=solution.theta, size=here.theta.size)
-    return measure(objective, rows, theta=found), SupportStep(small, model)
+    return SmallProblem(inner, small, reduced, None)
+
+
+def _solve_small(
+    problem: SmallProblem, start: Vector, *, goal: float
+) -> tuple[SmallProblem, Vector]:
+    """Return the minimiser over the coefficients that are in play."""
+    inner, rows, model = problem.objective, problem.rows, problem.model
+    if model is None:
+        model = hessian_model(inner, rows, theta=start).model
+    found = minimise(inner, rows, start=start, chord=model, stop=Stop(at=goal))
+    # A model that was given up led too slowly.
+    leading = None if found.n_hessians else model
+    return replace(problem, model=leading), found.theta
+
+
+def _keep_step(
+    objective: Objective, problem: SmallProblem, *, theta: Vector
+) -> SupportStep:
+    """Return the step on the support, by a model made at theta if none leads on."""
+    inner, small, model = problem.objective, problem.small, problem.model
+    if model is None:
+        inside = restrict(objective, small, v=theta)
+        model = hessian_model(inner, problem.rows, theta=inside).model
+    return SupportStep(inner, small, model)
 
 
 def _reduce(rows: Rows, small: WorkingSet, *, free: bool) -> Rows:

@@ -216,8 +216,13 @@ def _delete_named(connection: Connection, ids: Sequence[str]) -> None:
         connection.execute(_TAKEN, {"ids": chunk})
 
 
-def insert_new_rows(connection: Connection, lines: Sequence[Mapping[str, Any]]) -> None:
-    """Insert sealed new rows: each ``request``, ``model`` and ``sealed``."""
+def write_new_rows(connection: Connection, lines: Sequence[Mapping[str, Any]]) -> None:
+    """Write sealed new rows, in place of what their requests brought before.
+
+    Each has ``request``, ``model`` and ``sealed``.
+    """
+    for chunk in chunks(sorted({line["request"] for line in lines})):
+        connection.execute(_TAKEN, {"ids": chunk})
     if lines:
         connection.execute(insert(request_rows), [{**line} for line in lines])
 

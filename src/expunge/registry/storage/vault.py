@@ -190,6 +190,10 @@ class Vault(Private):
                 self._write(held)
         return held[model]
 
+    def read_names(self) -> list[str]:
+        """Return the names of all models that have keys."""
+        return list(self._read())
+
     def is_empty(self) -> bool:
         """Return whether there is no key of any model."""
         return not self._read()

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""New rows of a rectification wait, are used, or are gone, whatever happens."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from expunge.exceptions import InvalidInput
+from expunge.linear_model.snapshots import private_model
+from expunge.registry import (
+    NewRows,
+    Registry,
+    Request,
+    completion,
+    pending_rows,
+    requests,
+    worker,
+)
+from expunge.registry.context import Paths
+from expunge.registry.pending_rows import MARK
+from tests.registries import data, estimator, registry_at
+
+ONE = "person 1"
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Any:
+    with registry_at(tmp_path / "registry") as registry:
+        yield registry
+
+
+def new_rows() -> NewRows:
+    X, y, _ = data()
+    return NewRows(X[:1] + 1.0, y[:1])
+
+
+def rectify(person: str = ONE) -> Request:
+    return Request((person,), right="rectify", rows={"all": new_rows()})
+
+
+def keys_of_new_rows(registry: Registry) -> list[str]:
+    kept = json.loads(registry._context.paths.vault.read_text())["keys"]
+    return [name for name in kept if name.startswith(MARK)]
+
+
+class Killed(BaseException):
+    """A process was."""
+
+
+class TestKeys:
+    """Of new rows: none outlives its request, whoever is killed."""
+
+    @pytest.fixture
+    def killed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let processes end before they destroy keys of new rows."""
+
+        def end(*given: object) -> None:
+            raise Killed
+
+        monkeypatch.setattr(requests, "destroy_pending_keys", end)
+
+    def test_of_a_request_that_was_cancelled(
+        self, registry: Registry, killed: None
+    ) -> None:
+        asked = rectify()
+        registry.requests.accept([asked])
+        with pytest.raises(Killed):
+            registry.requests.cancel(asked.request)
+        assert keys_of_new_rows(registry)
+        registry.requests.apply()
+        assert not keys_of_new_rows(registry)
+
+    def test_of_a_request_that_was_never_accepted(self, registry: Registry) -> None:
+        asked = rectify()
+        pending_rows.seal_new_rows(
+            registry._context, asked.request, rows={"all": b"rows"}
+        )
+        assert keys_of_new_rows(registry)
+        registry.requests.apply()
+        assert not keys_of_new_rows(registry)
+
+    def test_of_a_request_that_a_backup_brings_back(
+        self, registry: Registry, tmp_path: Path
+    ) -> None:
+        registry.requests.accept([rectify()])
+        shutil.copytree(tmp_path / "registry", tmp_path / "backup")
+        registry.requests.apply()
+        registry.close()
+        shutil.copy(tmp_path / "backup" / "expunge.db", tmp_path / "registry")
+        with Registry.restore(tmp_path / "registry", tmp_path / "backup") as restored:
+            assert not keys_of_new_rows(restored)
+
+    def test_of_a_request_that_waits_stays(self, registry: Registry) -> None:
+        asked = rectify()
+        registry.requests.accept([asked])
+        registry.models.reanchor("half")  # as everything does that holds the lock
+        assert keys_of_new_rows(registry) == [MARK + asked.request]
+
+
+class TestLostRows:
+    """The journal knows of a rectification, and its new rows are lost."""
+
+    @pytest.fixture
+    def asked(self, registry: Registry, tmp_path: Path) -> Any:
+        """Return a request that was accepted after the backup that was restored."""
+        shutil.copytree(tmp_path / "registry", tmp_path / "backup")
+        asked = rectify()
+        registry.requests.accept([asked])
+        registry.close()
+        shutil.copy(tmp_path / "backup" / "expunge.db", tmp_path / "registry")
+        Registry.restore(tmp_path / "registry", tmp_path / "backup").close()
+        return asked
+
+    @pytest.fixture
+    def restored(self, asked: Request, tmp_path: Path) -> Any:
+        with Registry.open(tmp_path / "registry") as registry:
+            yield registry
+
+    def test_it_waits_and_says_why(self, restored: Registry, asked: Request) -> None:
+        with pytest.raises(InvalidInput, match="rows of this rectification were lost"):
+            restored.requests.apply()
+        assert restored.requests.status(asked.request).stage == "accepted"
+        assert restored.requests.find_models([ONE])[ONE] == ("all", "half")
+
+    def test_later_requests_of_the_person_wait(
+        self, restored: Registry, asked: Request
+    ) -> None:
+        later = Request((ONE,), right="restrict")
+        restored.requests.accept([later])
+        with pytest.raises(InvalidInput, match="lost"):
+            restored.requests.apply()
+        assert "an earlier request" in restored.requests.status(later.request).error
+        restored.requests.cancel(asked.request)
+        restored.requests.apply()
+        assert restored.requests.status(later.request).outcome == "done"
+
+    def test_rows_that_are_sent_again_are_taken(
+        self, restored: Registry, asked: Request
+    ) -> None:
+        restored.requests.accept([asked])
+        restored.requests.apply()
+        assert restored.requests.status(asked.request).outcome == "done"
+        with restored._context.hold_lock(1.0):
+            model = restored._context.load_model("all").private
+        X, y, owners = data()
+        stay = [row for row, owner in enumerate(owners) if owner != ONE]
+        new = new_rows()
+        wanted = estimator().fit(
+            np.concatenate([X[stay], new.X]), np.concatenate([y[stay], new.y])
+        )
+        retrained = private_model(wanted).answer.draft.theta
+        distance = np.linalg.norm(model.answer.draft.theta - retrained)
+        assert distance <= model.answer.radius.value + 1e-6
+
+    def test_other_rows_under_its_id_are_refused(
+        self, restored: Registry, asked: Request
+    ) -> None:
+        other = NewRows(new_rows().X + 1.0, new_rows().y)
+        changed = Request((ONE,), asked.request, right="rectify", rows={"all": other})
+        with pytest.raises(InvalidInput, match="asked for something else"):
+            restored.requests.accept([changed])
+
+
+def test_a_backup_from_between_has_the_new_rows(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was taken after a rectification was applied, and before it was completed."""
+    real = completion.finish_committed
+
+    def copy_first(*given: Any) -> Any:
+        if not (tmp_path / "backup").exists() and registry.status().pending:
+            shutil.copytree(tmp_path / "registry", tmp_path / "backup")
+        return real(*given)
+
+    registry.requests.accept([rectify()])
+    calls = iter(range(9))
+    monkeypatch.setattr(
+        worker,
+        "finish_committed",
+        lambda *given: copy_first(*given) if next(calls) else real(*given),
+    )
+    registry.requests.apply()
+    registry.close()
+    assert Paths(tmp_path / "backup").vault.exists()
+    with Registry.restore(tmp_path / "registry", tmp_path / "backup") as restored:
+        assert restored.requests.find_models([ONE])[ONE] == ("all", "half")
