@@ -12,7 +12,13 @@ from sqlalchemy import select
 
 from expunge.exceptions import InvalidInput, UnknownRequest, UnknownSubject
 from expunge.ledger import RequestExtended, check_receipt
-from expunge.registry import ForgottenInData, Registry, Request
+from expunge.registry import (
+    ForgottenInData,
+    Registry,
+    Request,
+    requests,
+    statements,
+)
 from expunge.registry.storage.tables import request_tags
 from expunge.rights import add_months, deadline, extended_deadline, regime_named
 from expunge.rights.standing import BY_OPERATOR, RIGHTS, Right
@@ -95,6 +101,25 @@ class TestCancel:
                 registry.requests.extend(request, "many", notified=TODAY)
         with pytest.raises(UnknownRequest):
             registry.requests.cancel(A_REQUEST)
+
+    def test_what_only_the_journal_has_counts(
+        self, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The process is killed after the line, before the commit."""
+        (status,) = registry.requests.accept([Request((PERSON,))])
+
+        def append_and_die(*given: Any, **named: Any) -> None:
+            statements.append_line(*given, **named)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(requests, "append_line", append_and_die)
+            registry.requests.cancel(status.request)
+        registry.close()
+        with Registry.open(tmp_path / "registry") as again:
+            again.requests.apply()
+            assert again.requests.status(status.request).stage == "cancelled"
+            assert where(again, PERSON) == IN_USE
 
     def test_tags_leave_the_store(self, registry: Registry, waiting: str) -> None:
         registry.requests.cancel(waiting)

@@ -467,7 +467,10 @@ class TestCompletion:
         return done.stdout.split()
 
     def test_commands(self) -> None:
-        assert self.complete("re") == ["release", "remove", "reanchor", "restore"]
+        assert self.complete("re") == [
+            *("request", "rectify", "refuse", "release", "remove"),
+            *("reanchor", "restore"),
+        ]
 
     def test_options_and_their_words(self) -> None:
         assert {"--from", "--dry-run", "--registry"} <= {*self.complete("forget", "--")}

@@ -10,7 +10,14 @@ from sqlalchemy import select
 
 from expunge.exceptions import InvalidInput, ScheduleExhausted, StoreFailed
 from expunge.ledger import HoldEnded
-from expunge.registry import ForgottenInData, NewRows, Registry, Request
+from expunge.registry import (
+    ForgottenInData,
+    NewRows,
+    Registry,
+    Request,
+    rebuild_journal,
+)
+from expunge.registry.returning import JournalIncomplete
 from expunge.registry.storage.tables import rows, set_aside
 from expunge.rights.standing import Right
 from tests.apart import (
@@ -128,6 +135,32 @@ class TestRestrict:
             require_consistent(again)
         assert where(registry, PERSON) == {}
 
+    @pytest.mark.parametrize("right", ["restrict", "hold"])
+    def test_a_lost_journal_brings_nobody_into_a_fit(
+        self, registry: Registry, tmp_path: Path, right: Right
+    ) -> None:
+        """The store knows whose rows are sealed apart, if the journal does not."""
+        if right == "hold":
+            hold(registry, PERSON, until=UNTIL)
+        else:
+            ask(registry, right, PERSON)
+        registry.close()
+        (tmp_path / "registry/journal").unlink()
+        assert rebuild_journal(tmp_path / "registry") == 1
+        with Registry.open(tmp_path / "registry") as again:
+            with pytest.warns(JournalIncomplete), pytest.raises(ForgottenInData):
+                again.models.refit("all", estimator(), **by_name(data()))
+
+    def test_a_tag_of_an_older_key_is_found(self, registry: Registry) -> None:
+        ask(registry, "restrict", PERSON, OTHER)
+        registry.keys.rotate_tag_key()
+        with pytest.raises(ForgottenInData):
+            registry.models.refit("half", estimator(), **by_name(data()))
+        ask(registry, "lift", PERSON)
+        ask(registry, "erase", OTHER)
+        assert (where(registry, PERSON), where(registry, OTHER)) == (IN_USE, {})
+        require_retrained(registry, OTHER)
+
 
 class TestErasedLater:
     @pytest.mark.parametrize("right", ["erase", "object"])
@@ -239,6 +272,25 @@ class TestLift:
         mine = rows_of(PERSON)
         registry.add("all", X[mine], y[mine], subjects=[PERSON] * len(mine))
         require_retrained(registry)
+
+    def test_into_a_model_that_is_gone(self, registry: Registry) -> None:
+        ask(registry, "restrict", PERSON)
+        registry.models.remove("half")
+        receipt = ask(registry, "lift", PERSON)
+        said = receipt.entry.outcome, receipt.entry.reason
+        assert said == ("partly", "fitted-again")
+        assert where(registry, PERSON) == {"all": "in use"}
+        require_consistent(registry)
+
+    def test_rows_that_came_back_are_read_again(self, registry: Registry) -> None:
+        """They have other places now, and a pass over all rows finds them there."""
+        ask(registry, "restrict", PERSON, OTHER)
+        ask(registry, "lift", PERSON)
+        registry.models.reanchor("all")
+        require_retrained(registry, OTHER)
+        ask(registry, "erase", PERSON)
+        registry.models.reanchor("all")
+        require_retrained(registry, PERSON, OTHER)
 
     def test_waits_for_a_budget_and_holds_up_what_comes_later(
         self, tmp_path: Path

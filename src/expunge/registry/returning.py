@@ -20,7 +20,7 @@ from ..ledger import TagKey, subject_tags
 from ..private_model.subjects import is_row_name, list_of_ids, person
 from .context import Context
 from .keys import read_tag_keys
-from .storage import people_table, requests_table
+from .storage import aside_table, people_table, requests_table
 
 SHOWN = 10  # rows in an error
 KEPT_OUT = ("erase", "object", "restrict", "hold")
@@ -103,7 +103,8 @@ def read_forgotten_tags(
     """Return the tags of all whom no fit may use, and how many requests name nobody.
 
     A restriction keeps people out of fits until it is lifted. To lift it readmits
-    nobody who was erased, and an erasure ends it.
+    nobody who was erased, and an erasure ends it. Whose rows are sealed apart is known
+    without the journal, too.
     """
     named: dict[str, list[dict[str, Any]]] = {}
     forgotten: set[str] = set()
@@ -127,7 +128,8 @@ def read_forgotten_tags(
         for tags in (forgotten, restricted):
             tags.difference_update(line.get("readmitted", ()))
     if "restrict" in rights:
-        forgotten |= restricted
+        with context.store.read() as connection:
+            forgotten |= restricted | aside_table.read_tags(connection)
     return forgotten, n_unnamed
 
 

@@ -225,6 +225,14 @@ def read_status(connection: Connection) -> AsideStatus:
     )
 
 
+def read_tags(connection: Connection) -> set[str]:
+    """Return the tags of all people whose rows are set aside."""
+    people = select(subjects.c.tag).join(
+        set_aside, set_aside.c.subject == subjects.c.id
+    )
+    return {*connection.scalars(people)}
+
+
 def count_fits(connection: Connection, wanted: Sequence[str]) -> dict[str, int]:
     """Return how often each of these models was fitted; none if it is not there."""
     query = select(models.c.name, models.c.fits).where(
