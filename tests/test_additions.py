@@ -20,6 +20,7 @@ from expunge import (
     Budget,
     LinearRegression,
     LogisticRegression,
+    Rows,
     SoftmaxRegression,
     TunedClassifier,
     load,
@@ -36,6 +37,7 @@ from expunge.linear_model.fitting import read_rows
 from expunge.linear_model.snapshots import private_model, set_snapshot, snapshot_of
 from expunge.private_model.row_change import RowChange
 from expunge.private_model.snapshot import replace_places
+from expunge.private_model.training_rows import TrainingRows
 from tests.interrupts import count_lines, interrupt
 
 N, FIRST = 120, 80
@@ -397,6 +399,40 @@ class TestPrivateModels:
         distance = np.linalg.norm(after.answer.draft.theta - theta_of(other))
         assert distance <= after.answer.radius.value + other.record_.radius
         assert after.n_samples == N and after.n_removed == 2
+
+
+class TestTrainingRows:
+    @pytest.mark.parametrize("wrap", [np.asarray, sparse.csr_array])
+    def test_places_are_never_used_twice(self, wrap: Any) -> None:
+        X, y, people = table()
+        rows = Rows(wrap(X), y.astype(float), np.ones(N))
+        kept = TrainingRows(rows.take(np.arange(FIRST)), people[:FIRST].tolist())
+        for place in range(FIRST, N):
+            one = rows.take(np.array([place]))
+            for _ in range(2):  # the second time as after an interrupt
+                kept.append(one, people[place : place + 1].tolist(), place=place)
+            kept.erase(np.array([place - FIRST]))
+        gone = np.arange(N - FIRST)
+        assert len(kept.owners) == len(kept.alive) == len(kept.rows) == N
+        assert np.array_equal(np.flatnonzero(~kept.alive), gone)
+        expected = X.copy()
+        expected[gone] = 0.0
+        assert np.array_equal(kept.rows.dense(), expected)
+        assert kept.places["p45"] == [90, 91]
+        assert "p3" not in kept.places
+        left = kept.compact()
+        assert np.array_equal(left.rows.dense(), X[N - FIRST :])
+
+    def test_most_additions_copy_the_new_rows_alone(self) -> None:
+        X, y, people = table()
+        rows = Rows(X, y.astype(float), np.ones(N))
+        kept = TrainingRows(rows.take(np.arange(FIRST)), people[:FIRST].tolist())
+        arrays = set()
+        for place in range(FIRST, N):
+            one = rows.take(np.array([place]))
+            kept.append(one, people[place : place + 1].tolist(), place=place)
+            arrays.add(kept.rows.y.__array_interface__["data"][0])
+        assert len(arrays) <= 3
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,13 @@ def readable(document: object) -> bool:
     return True
 
 
+def test_only_a_fit_has_nobody_removed_or_added() -> None:
+    first = EACH.replace(n_subjects_removed=0, n_subjects_added=0)
+    assert first.is_of_a_fit
+    assert not first.replace(n_subjects_removed=1).is_of_a_fit
+    assert not first.replace(n_subjects_added=1).is_of_a_fit
+
+
 def test_fields_are_the_pinned_ones() -> None:
     assert sorted(field.name for field in fields(Certificate)) == sorted(PINNED)
     assert sorted(load_schema("certificate")["properties"]) == sorted(PINNED)

@@ -12,8 +12,14 @@ from expunge.core import linalg
 from expunge.core.arrays import Vector
 from expunge.core.objective import Scaling
 from expunge.exceptions import InvalidInput
+from expunge.promise.local_radius import penalised_curvature
 from expunge.promise.radius import best_radius
-from expunge.promise.rounding import gradient_error, hessian_error, sum_error
+from expunge.promise.rounding import (
+    gradient_error,
+    hessian_error,
+    sum_error,
+    weight_error,
+)
 from expunge.removal import Draft, State
 from expunge.removal.matrix_free import SMALLEST_GRADIENT, stand_still
 from expunge.removal.summary import Summary
@@ -185,3 +191,23 @@ def test_rows_of_another_width_are_refused(name: str) -> None:
     wide = replace(wide, X=np.hstack([wide.dense(), wide.dense()]))
     with pytest.raises(InvalidInput, match="rows to add have 14 columns"):
         MECHANISMS[name].update(state, added=wide)
+
+
+@pytest.mark.parametrize("weight", [1e6, 1e9, 1e13])
+def test_a_heavy_row_leaves_its_rounding_in_f(weight: float) -> None:
+    # f is found by adding and subtracting weights: 1e13 takes its digits along.
+    rows, first, _, _ = _start(Combination("logistic", "l2", "newton", "mean"))
+    first = replace(first, weight=np.full(len(first), 1.0 / 7.0))
+    summary = learn(objective_of("logistic", "l2"), first)
+    mechanism = MECHANISMS["newton"]
+    heavy = replace(rows.take(LATER[:1]), weight=np.array([weight / 3.0]))
+    state = mechanism.update(mechanism.init(summary), added=heavy)
+    state = mechanism.update(state, heavy)
+    doubt = abs(state.kept - 1.0)
+    assert doubt <= weight_error(state)
+    assert penalised_curvature(state) <= (1.0 - doubt) * summary.objective.quadratic
+    if weight == 1e13:
+        assert doubt > sum_error(state)  # which does not know of the heavy row
+    state, draft = mechanism.step(state)
+    error = float(np.linalg.norm(draft.theta - summary.theta))
+    assert error <= best_radius(state, draft).value
