@@ -86,6 +86,7 @@ def check_addition(
 ) -> Rows:
     """Return rows to add as the model keeps them, checked like those of the fit."""
     private, public = private_model(estimator), snapshot_of(estimator).public
+    private.require_room()
     if y is not None and not _num_samples(X):
         raise InvalidInput("X has no rows; there is nothing to add")
     if public.weighted and sample_weight is None:

@@ -96,6 +96,9 @@ class ChangesRows:
 
     __slots__ = ()
 
+    def require_room(self) -> None:
+        """Raise Unsupported if a model of this kind can take in no rows."""
+
     @abstractmethod
     def change(
         self,

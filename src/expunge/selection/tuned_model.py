@@ -48,6 +48,14 @@ class ChoosingModel:
 
     __slots__ = ()
 
+    def require_room(self) -> None:
+        """Raise Unsupported: every fold would have to learn rows that come."""
+        raise Unsupported(
+            "a tuned model cannot be added to: each fold keeps sums over its own rows, "
+            "which can only lose some; nothing was added; fit again with the new rows, "
+            "or fit a model with a fixed alpha, which can be added to"
+        )
+
     def with_noise(self: Any) -> Any:
         """Return the model with noise that no release of its account has had."""
         choices = None
@@ -123,7 +131,8 @@ class TunedModel(ChoosingModel, PrivateModel):
     ) -> Self:
         """Return the model without some rows, the choice made again."""
         del remaining  # it keeps its rows
-        refuse_additions(change)
+        if change.n_added:
+            self.require_room()
         if not change.n_removed:
             return self
         gone = change.gone
@@ -201,16 +210,6 @@ class TunedModel(ChoosingModel, PrivateModel):
         if isinstance(models, LooTuning):
             return loo_retune(models, split, gone=gone, choose=choose)
         return retune(models, split, gone=gone, choose=choose)
-
-
-def refuse_additions(change: RowChange) -> None:
-    """Raise Unsupported if rows come: every fold would have to learn them."""
-    if change.n_added:
-        raise Unsupported(
-            "a tuned model cannot be added to: each fold keeps sums over its own rows, "
-            "which can only lose some; nothing was added; fit again with the new rows, "
-            "or fit a model with a fixed alpha, which can be added to"
-        )
 
 
 def make_tuned(

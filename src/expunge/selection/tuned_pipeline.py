@@ -22,7 +22,7 @@ from ..promise.noise import Noise
 from .choice import Rule, Split
 from .fold_fits import ChosenByFolds, tune_folds
 from .tune import require_training
-from .tuned_model import ChoosingModel, choose_for_release, refuse_additions
+from .tuned_model import ChoosingModel, choose_for_release
 
 
 @stored
@@ -47,7 +47,8 @@ class TunedPipelineModel(ChoosingModel, PipelineModel):
     ) -> Self:
         """Return the model without some raw rows, the choice made again."""
         del remaining  # it keeps its rows
-        refuse_additions(change)
+        if change.n_added:
+            self.require_room()
         if not change.n_removed:
             return self
         gone = change.gone
