@@ -103,13 +103,14 @@ def read_forgotten_tags(
     """Return the tags of all whom no fit may use, and how many requests name nobody.
 
     A restriction keeps people out of fits until it is lifted. To lift it readmits
-    nobody who was erased, and an erasure ends it. Whose rows are sealed apart is known
-    without the journal, too.
+    nobody who was erased, and an erasure ends it. Whose rows are sealed apart the store
+    knows, even if the journal lost it.
     """
     named: dict[str, list[dict[str, Any]]] = {}
     forgotten: set[str] = set()
-    restricted: set[str] = set()
     n_unnamed = 0
+    with context.store.read() as connection:
+        restricted = aside_table.read_tags(connection)
     for _, line in context.journal.read(0):
         for one in line.get("accepted", ()):
             named.setdefault(one["id"], []).append(one)
@@ -128,8 +129,7 @@ def read_forgotten_tags(
         for tags in (forgotten, restricted):
             tags.difference_update(line.get("readmitted", ()))
     if "restrict" in rights:
-        with context.store.read() as connection:
-            forgotten |= restricted | aside_table.read_tags(connection)
+        forgotten |= restricted
     return forgotten, n_unnamed
 
 
