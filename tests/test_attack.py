@@ -61,6 +61,7 @@ QUICK = (
     "no-mean-row",
     "keep-the-lever",
     "choose-any-subgradient",
+    "keep-rectified-rows",
 )
 
 
