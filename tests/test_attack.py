@@ -65,6 +65,7 @@ QUICK = (
     "keep-the-moment",
     "keep-the-longest-row",
     "keep-the-sizes",
+    "keep-rectified-rows",
 )
 
 

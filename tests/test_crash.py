@@ -7,15 +7,27 @@ import sys
 from collections.abc import Callable
 from itertools import cycle, pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from expunge.registry import NewRows, Request
 from tests.crash.calls import Call, can_record, hexadecimal, read_calls
 from tests.crash.client import Memory
 from tests.crash.damage import DAMAGES, HARMLESS
 from tests.crash.disk import SECTOR, Disk
+from tests.crash.expected import Expected
 from tests.crash.sabotage import SABOTAGES
-from tests.crash.story import COMMANDS, REQUESTS, Expected, tell
+from tests.crash.settings import Kills
+from tests.crash.story import (
+    APPLYING,
+    COMMANDS,
+    REQUESTS,
+    Step,
+    Story,
+    draw_sample,
+)
+from tests.crash.writer import ASK_AGAIN, LAST_DAY, RIGHTS, Theme, tell
 from tests.postgres import Missing, programs
 from tests.stores import STORES, without_postgres
 
@@ -75,10 +87,11 @@ class TestHarness:
         ],
     )
     def test_complains_of_a_broken_registry(self, name: str) -> None:
-        kind, n_strikes = SABOTAGES[name].kind, SABOTAGES[name].n_strikes
+        broken = SABOTAGES[name]
+        kind = broken.kind
         ended = crash(
-            *("--store", "sqlite", f"--{kind}", str(n_strikes), "--steps", "6"),
-            *("--sabotage", name),
+            *("--store", "sqlite", f"--{kind}", str(broken.n_strikes), "--steps", "6"),
+            *("--sabotage", name, "--seed", str(broken.seed)),
         )
         assert ended.returncode == 1, ended.stdout + ended.stderr
         assert f"sqlite, {kind}: " in ended.stdout
@@ -114,9 +127,31 @@ class TestStories:
         models = {story.holding(person) for person in story.leaving()}
         assert models == {("churn",), ("spend",), ("churn", "spend")}
 
-    def test_have_every_command_where_it_is_possible(self) -> None:
-        steps = [step for seed in range(40) for step in tell(seed, 10, COMMANDS).steps]
+    def test_have_every_command_and_right_where_it_is_possible(self) -> None:
+        themes = cycle(Kills.themes)
+        stories = [tell(seed, 10, next(themes)) for seed in range(150)]
+        steps = [step for story in stories for step in story.steps]
         assert {step.how for step in steps} == {*COMMANDS, *REQUESTS}
+        asked = [one for step in steps for one in step.asked]
+        assert {one.right for one in asked} == {*RIGHTS}
+        answers = [Expected(story).answers.values() for story in stories]
+        outcomes = {one.outcome for some in answers for one in some}
+        assert outcomes == {"done", "nothing held", "partly", "refused"}
+
+    def test_restore_no_backup_from_before_rows_came(self) -> None:
+        theme = Theme(("back up", "restore", "restore", "add", ASK_AGAIN), RIGHTS)
+        n_restored = 0
+        for seed in range(60):
+            saved = waiting = False
+            for step in tell(seed, 12, theme).steps:
+                waiting |= any(one.right == "rectify" for one in step.asked)
+                comes = step.how == "add" or any(one.rows for one in step.asked)
+                comes |= waiting and step.how in APPLYING
+                waiting &= step.how not in APPLYING
+                saved = (saved and not comes) or step.how == "back up"
+                assert saved or step.how != "restore"
+                n_restored += step.how == "restore"
+        assert n_restored
 
     def test_expect_who_asked_to_be_gone_from_every_model(self) -> None:
         story = tell(3, 10)
@@ -128,7 +163,7 @@ class TestStories:
             assert expected.changed[request] == held
 
     def test_expect_who_came_back_in_the_next_fit_alone(self) -> None:
-        stories = (tell(seed, 12, ("readmit", "refit")) for seed in range(40))
+        stories = (tell(seed, 12, Theme(("readmit", "refit"))) for seed in range(40))
         back = [
             (story, step.people[0], later.model)
             for story in stories
@@ -142,6 +177,91 @@ class TestStories:
             if person in story.samples[model].owners
         ]
         assert held and all(held)
+
+
+def ask(*rights: str) -> Step:
+    """Return a step in which one person asks for things, one after the other."""
+    asked = tuple(_asked(right, "asks-0-0-0") for right in rights)
+    return Step(0, "accept and apply", asked)
+
+
+def _asked(right: Any, person: str) -> Request:
+    new = draw_sample(5, [person])
+    rows = {"churn": NewRows(new.X, new.y)} if right == "rectify" else {}
+    details = ("legal-claims", LAST_DAY) if right == "hold" else ("", "")
+    return Request(
+        (person,), right=right, rows=rows, reason=details[0], until=details[1]
+    )
+
+
+class TestRights:
+    """What is expected is what docs/rights.md has in its tables."""
+
+    @pytest.mark.parametrize("together", [True, False])
+    @pytest.mark.parametrize(
+        ("before", "right", "outcome", "place"),
+        [
+            ((), "erase", "done", "gone"),
+            ((), "object", "done", "gone"),
+            ((), "rectify", "done", "in use"),
+            ((), "restrict", "done", "restricted"),
+            ((), "hold", "done", "held"),
+            ((), "lift", "refused not-restricted", "in use"),
+            ((), "end-hold", "refused not-held", "in use"),
+            (("restrict",), "lift", "done", "in use"),
+            (("restrict",), "erase", "done", "gone"),
+            (("restrict",), "object", "done", "gone"),
+            (("restrict",), "rectify", "done", "restricted"),
+            (("restrict",), "hold", "done", "held"),
+            (("hold",), "erase", "partly hold", "held"),
+            (("hold",), "object", "partly hold", "held"),
+            (("hold",), "rectify", "refused hold", "held"),
+            (("hold",), "lift", "refused hold", "held"),
+            (("hold",), "restrict", "done", "held"),
+            (("hold",), "end-hold", "done", "gone"),
+            (("restrict", "hold"), "lift", "refused hold", "held"),
+            (("erase",), "lift", "nothing held", "gone"),
+            (("erase",), "hold", "nothing held", "gone"),
+        ],
+    )
+    def test_meet_as_documented(
+        self,
+        together: bool,
+        before: tuple[str, ...],
+        right: str,
+        outcome: str,
+        place: str,
+    ) -> None:
+        rights = (*before, right)
+        steps = [ask(*rights)] if together else [ask(one) for one in rights]
+        person = "asks-0-0-0"
+        samples = {
+            "churn": draw_sample(1, [person, "stays-0"]),
+            "spend": draw_sample(2, ["stays-0"]),
+        }
+        story = Story(samples, tuple(steps))
+        expected = Expected(story)
+        last = expected.answers[steps[-1].asked[-1].request]
+        assert f"{last.outcome} {last.reason}".strip() == outcome
+        apart = expected.apart.get("churn", {}).get(person)
+        in_use = person in expected.rows["churn"]
+        found = apart.place if apart else "in use" if in_use else "gone"
+        assert found == place
+        kept_out = place != "in use"
+        assert (person in expected.kept_out) == kept_out
+
+    def test_lift_fails_where_the_model_was_fitted_again(self) -> None:
+        person = "asks-0-0-0"
+        sample = draw_sample(1, [person, "stays-0"])
+        refit = Step(1, "refit", model="churn", people=("stays-0",))
+        lift = ask("lift")
+        steps = (ask("restrict"), refit, lift)
+        story = Story({"churn": sample, "spend": sample.of(["stays-0"])}, steps)
+        expected = Expected(story)
+        last = expected.answers[lift.asked[0].request]
+        assert (last.outcome, last.reason) == ("partly", "fitted-again")
+        assert not expected.models_of(person)
+        assert person not in expected.kept_out
 
 
 class TestDamage:

@@ -23,6 +23,7 @@ from sklearn.base import clone
 from . import addition_mutants as additions
 from . import draws
 from . import preprocessing_mutants as preprocessing
+from . import registry_mutants as registries
 from . import wide_mutants as wide
 from .judge import Tally
 from .replacing import put
@@ -535,6 +536,9 @@ MUTANTS: Mapping[str, Mutant] = {
     "take-any-magnitude": Mutant(take_any_magnitude, CORE, extremes=1.0),
     "launder-claims": Mutant(launder_claims, ("registry",)),
     "drop-weights": Mutant(drop_weights_in_the_registry, ("registry",)),
+    "lift-without-labels": Mutant(registries.lift_without_labels, ("registry",)),
+    "lift-without-weights": Mutant(registries.lift_without_weights, ("registry",)),
+    "keep-rectified-rows": Mutant(registries.keep_rectified_rows, ("registry",)),
     "tell-milliseconds": Mutant(tell_milliseconds, CLAIMS),
     "trust-every-key": Mutant(trust_every_key, CLAIMS),
     "take-ids-as-they-come": Mutant(take_ids_as_they_come, CLAIMS),

@@ -48,11 +48,18 @@ def attack(rng: Generator, checker: Checker) -> None:
     """Fill a registry, remove people, disturb it, and check every release."""
     place = str(MEMORY) if MEMORY.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="expunge-attack-", dir=place) as folder:
-        site = Site(rng, checker, Path(folder))
+        site = pick_site(rng)(rng, checker, Path(folder))
         try:
             site.run()
         finally:
             site.registry.close()
+
+
+def pick_site(rng: Generator) -> "type[Site]":
+    """Return what to do with a registry: all mishaps, or all rights."""
+    from .rights import RightsSite  # which rests on this module
+
+    return RightsSite if chance(rng, 0.5) else Site
 
 
 class Site:
@@ -188,6 +195,10 @@ class Site:
             shutil.copytree(home, backup)
         self.registry = Registry.open(home)
 
+    def rows_of(self, name: str) -> tuple[Array, Any]:
+        """Return which rows a model has, as a mask, and their weight at its fit."""
+        return self.stay, self.entries[name].task.sample.total
+
     def check_releases(self) -> None:
         """Compare every model's release with a fit to the remaining rows."""
         for name, entry in self.entries.items():
@@ -196,14 +207,15 @@ class Site:
     def _check_release(self, name: str, entry: Entry) -> None:
         checker, registry = self.checker, self.registry
         release, record = registry.model(name), registry.models.record(name)
-        aim, rest, classes = retraining_problem(entry.task, self.stay)
+        inside, first_weight = self.rows_of(name)
+        aim, rest, classes = retraining_problem(entry.task, inside)
         if entry.balanced:
             rest = replace(rest, weight=balance(rest.y, np.ones(len(rest.y))))
         if len(classes) and not np.array_equal(release.classes_, classes):
             checker.check(False, f"classes {release.classes_}, a fit has {classes}")
             return
         theta = draft_in(registry, name)
-        truth = minimise(aim, rest, entry.task.sample.total, theta)
+        truth = minimise(aim, rest, first_weight, theta)
         radius = inf if record.radius is None else record.radius
         checker.note_decisions(record.decisions)
         checker.check_radius(radius, theta, truth, "registry")

@@ -75,11 +75,11 @@ class Column:
             if sabotage is not None:
                 sabotage.begin(line)
 
-        phases = () if sabotage is None else sabotage.phases
+        told = () if sabotage is None else (sabotage.phases, sabotage.themes)
         with ExitStack() as stack:
             if self.needs_own_server:
                 server = stack.enter_context(Server(fast=True))
-            setting = kind.setting(server, before, phases)
+            setting = kind.setting(server, before, *told)
 
             def begin(seed: int) -> Trial:
                 return kind.trial(setting, seed, n_steps=self.course.n_steps)

@@ -8,7 +8,7 @@ rebuilt on the way, after the backup, and is shorter than it was then.
 
 import random
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -26,11 +26,12 @@ from .sending import Telling, send_all
 from .story import Step, Story, unfitted
 from .trial import Trial, begin_story
 from .verdict import back_again, complaints_about, contradicted
+from .writer import ASK_AGAIN, ON_WAITING, WITHOUT_ROWS, Theme
 
 # Of one story, before another is told.
 DAMAGES_EACH = 25
 # A restored model is as it was in the backup, so nothing is fitted.
-COMMANDS = ("rotate signing key", "rotate tag key", "ship")
+WISHES = ("rotate signing key", "rotate tag key", "ship", *ON_WAITING, ASK_AGAIN)
 
 Damage: TypeAlias = Callable[[bytes, bytes, random.Random], bytes | None]
 """What a journal holds and what its backup held, to what it holds now, if anything."""
@@ -170,8 +171,8 @@ class Attempt:
 class DamagedJournals(Trial):
     """A trial in which journals are damaged."""
 
-    def _commands(self) -> Sequence[str]:
-        return COMMANDS
+    def _theme(self) -> Theme:
+        return Theme(WISHES, WITHOUT_ROWS)
 
     def lives(self, n_strikes: int) -> Iterator[Life]:
         """Damage the journal so often at the most; yield what was tried each time."""

@@ -22,7 +22,6 @@ from .client import Line
 from .phases import put
 from .processes import Life, Worker, judged
 from .sending import Telling, send_all
-from .story import COMMANDS
 from .trial import FURY, ComparedTrial, begin_story
 
 # So many calls that need room, at the most, before there is none; bytes of a file.
@@ -169,9 +168,6 @@ class _File(io.FileIO):
 
 class FullDisks(ComparedTrial):
     """A trial in which the client's disk fills up."""
-
-    def _commands(self) -> Sequence[str]:
-        return COMMANDS
 
     def lives(self, n_strikes: int) -> Iterator[Life]:
         """Fill the disk so often at the most; yield what was going on each time."""

@@ -7,7 +7,7 @@ that of a transaction; beside SQLite the lock's file is deleted.
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from .phases import PAUSED, dawdle, put
 from .processes import PATIENCE, Life, Worker, apart, judged
 from .sending import Telling, send_all
 from .trial import FURY, ComparedTrial, begin_story
+from .writer import WITHOUT_ROWS, Theme
 
 # In seconds: between looks at the processes, and between strikes at no occasion.
 GLANCE, LONGEST_REST = 0.001, 0.3
@@ -48,8 +49,9 @@ _KEY = {"high": lock.ADVISORY >> 32, "low": lock.ADVISORY & 0xFFFFFFFF}
 class LostLocks(ComparedTrial):
     """A trial in which two processes tell a story, and lose the lock meanwhile."""
 
-    def _commands(self) -> Sequence[str]:
-        return COMMANDS
+    def _theme(self) -> Theme:
+        # A backup from before the story is restored.
+        return Theme(COMMANDS, WITHOUT_ROWS)
 
     def lives(self, n_strikes: int) -> Iterator[Life]:
         """Take the lock away so often at the most; yield what was going on."""

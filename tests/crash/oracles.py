@@ -16,7 +16,8 @@ from expunge.registry.context import Context, Paths, read_settings
 from expunge.registry.storage import releases_table
 from expunge.removal.state import Draft, State
 
-from .story import Expected, Story, unfitted
+from .expected import Expected
+from .story import Story, join_samples, unfitted
 
 AGREEMENT = 1e-10
 # How often sums were updated depends on which requests came together.
@@ -88,9 +89,9 @@ def differences(wanted: Arrays, found: Arrays) -> Iterator[str]:
 
 def unlike_retraining(story: Story, folder: Path) -> Iterator[str]:
     """Yield models farther from retraining than their certificates allow."""
-    people = Expected(story).people
+    rows = Expected(story).rows
     for name, model in private_models(folder).items():
-        stayed = story.samples[name].of(people[name])
+        stayed = join_samples(rows[name].values())
         retrained = private_model(unfitted(name).fit(stayed.X, stayed.y))
         distance = np.linalg.norm(
             model.answer.draft.theta - retrained.answer.draft.theta

@@ -12,7 +12,16 @@ from typing import Any
 
 from expunge.files import export
 from expunge.private_model.model import PrivateModel
-from expunge.registry import accepting, completion, keys, models, restore, worker
+from expunge.registry import (
+    accepting,
+    adding,
+    completion,
+    keys,
+    models,
+    requests,
+    restore,
+    worker,
+)
 from expunge.registry.storage import Checkpoints, Journal, Store, vault
 
 from .client import Line
@@ -23,8 +32,10 @@ OF_REQUESTS: tuple[tuple[Any, str, str], ...] = (
     (accepting, "_accept_new", "accepting"),
     (worker, "replay_journal", "catching up"),
     (worker, "apply_batch", "computing"),
+    (adding, "make_changes", "computing"),
     (Checkpoints, "write", "writing a checkpoint"),
     (worker, "commit_changes", "committing"),
+    (adding, "commit_changes", "committing"),
     (Store, "erase_deleted", "erasing"),
     (Checkpoints, "destroy_old", "destroying keys"),
     (completion, "write_statement", "entering the ledger"),
@@ -32,6 +43,9 @@ OF_REQUESTS: tuple[tuple[Any, str, str], ...] = (
 OF_COMMANDS: tuple[tuple[Any, str, str], ...] = (
     (Journal, "append", "writing the journal"),
     (vault, "replace_file", "writing the vault"),
+    (accepting, "seal_new_rows", "sealing new rows"),
+    (completion, "destroy_pending_keys", "destroying keys of new rows"),
+    (requests, "destroy_pending_keys", "destroying keys of new rows"),
     (models, "store_model", "taking a model in"),
     (models, "delete_model", "removing a model"),
     (PrivateModel, "reanchor", "reanchoring"),
@@ -46,13 +60,24 @@ OF_COMMANDS: tuple[tuple[Any, str, str], ...] = (
     (restore, "_write_continuation", "bringing a backup up"),
 )
 PHASES = (*OF_REQUESTS, *OF_COMMANDS)
-NAMES = ("opening", *(phase for _, _, phase in OF_REQUESTS))
+NAMES = ("opening", *dict.fromkeys(phase for _, _, phase in OF_REQUESTS))
 
+# Of requests that bring rows.
+OF_ROWS = ("sealing new rows", "destroying keys of new rows")
 ENDING = ("erasing", "destroying keys", "entering the ledger", "writing the journal")
 RESTORING = tuple(phase for place, _, phase in PHASES if place is restore)
 OF_STEPS = {
-    **dict.fromkeys(REQUESTS, NAMES),
+    "forget": NAMES,
+    **dict.fromkeys(REQUESTS[1:], (*NAMES, *OF_ROWS)),
     **dict.fromkeys(FITS, ("taking a model in", "writing the vault", *ENDING)),
+    "add": (*NAMES[3:], "writing the vault"),
+    "cancel": (
+        "writing the journal",
+        "writing the vault",
+        "destroying keys of new rows",
+    ),
+    "refuse": ("writing the journal", *NAMES[6:]),
+    "extend": ("writing the journal", "entering the ledger"),
     "remove": ("removing a model", "writing the vault", *ENDING[:3]),
     "reanchor": ("reanchoring", "writing a checkpoint", "writing the vault", "erasing"),
     "ship": ("writing the journal", "writing what is shipped"),

@@ -6,7 +6,7 @@ other the registry comes back, and nobody with it. Then another copy is restored
 or newer than the first, and the next request is answered all the same.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -27,13 +27,17 @@ from .phases import dawdle
 from .processes import Life, Moment, Worker, apart, judged, unheard
 from .sending import Telling, send_all
 from .trial import SHORT, ComparedTrial, begin_story
+from .writer import ASK_AGAIN, ON_WAITING, WITHOUT_ROWS, Theme
 
 # Of one story, copies that are taken at the most, and how often each is restored.
 COPIES, TIMES = 5, 3
 # In seconds: between copies, and how long a restore takes.
 LONGEST_REST, LONGEST_RESTORE = 0.2, 0.3
 # A restored model is as it was in the backup, so nothing is fitted.
-COMMANDS = ("ship", "rotate signing key", "rotate tag key", "look")
+WISHES = (
+    *("ship", "rotate signing key", "rotate tag key", "look"),
+    *(*ON_WAITING, ASK_AGAIN, ASK_AGAIN),
+)
 # A copy from before a fit is refused: few stories have one.
 SHARE_OF_FITS = 0.25
 RESTORED = "restored"
@@ -42,8 +46,9 @@ RESTORED = "restored"
 class LiveCopies(ComparedTrial):
     """A trial in which a registry is copied while it is in use, and restored later."""
 
-    def _commands(self) -> Sequence[str]:
-        return COMMANDS + (("refit",) if self._chance.random() < SHARE_OF_FITS else ())
+    def _theme(self) -> Theme:
+        fits = ("refit",) if self._chance.random() < SHARE_OF_FITS else ()
+        return Theme((*WISHES, *fits), WITHOUT_ROWS)
 
     def lives(self, n_strikes: int) -> Iterator[Life]:
         """Restore so often at the most; yield how each attempt ended."""

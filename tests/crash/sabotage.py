@@ -17,8 +17,11 @@ from expunge.registry import (
     RequestStatus,
     completion,
     opening,
+    pending_rows,
     recovery,
+    requests,
     restore,
+    settling,
     statements,
     worker,
 )
@@ -33,9 +36,11 @@ from expunge.registry.storage import (
 from expunge.registry.storage.journal import ReadKnown
 from expunge.registry.storage.marks import BEGINNING, Mark
 from expunge.registry.storage.requests_table import Answered
+from expunge.rights import standing
 
 from .client import Line
 from .phases import NAMES, put
+from .writer import ASK_AGAIN, Theme
 
 # A moment that a careful registry does not have, and how long it is here.
 CARELESS, PAUSE = "being careless", 0.02
@@ -44,7 +49,9 @@ CARELESS, PAUSE = "being careless", 0.02
 def complete_without_applying(line: Line) -> None:
     """Say that requests are applied, and change no model."""
 
-    def hollow(context: Context, waiting: Sequence[Any]) -> dict[str, ExpungeError]:
+    def hollow(
+        context: Context, waiting: Sequence[Any], **rest: Any
+    ) -> dict[str, ExpungeError]:
         made = {line.id: Answered({}) for line in waiting}
         worker.commit_changes(context, [], made=made)
         return {}
@@ -104,7 +111,7 @@ def accept_in_memory(line: Line) -> None:
     def apply(self: RegistryRequests) -> None:
         if waiting:
             _pause(line)
-        really_accept(self, waiting)
+        really_accept(self, waiting, strangers=True)
         waiting.clear()
         really_apply(self)
 
@@ -172,6 +179,44 @@ def restore_everybody(line: Line) -> None:
     put(restore, "_find_returned", lambda connection, missing: {})
 
 
+def cancel_without_the_journal(line: Line) -> None:
+    """Say in the database alone that a request was cancelled."""
+
+    def append_line(context: Context, connection: Any, *, line: Any) -> None:
+        if "cancelled" not in line:
+            real(context, connection, line=line)
+
+    real = statements.append_line
+    put(requests, "append_line", append_line)
+
+
+def erase_what_is_restricted(line: Line) -> None:
+    """Erase rows that should be sealed apart."""
+
+    def move_rows(right: Any, place: Any) -> Any:
+        moved = real(right, place)
+        return "gone" if (right, moved) == ("restrict", "restricted") else moved
+
+    real = standing.move_rows
+    put(settling, "move_rows", move_rows)
+
+
+def keep_keys_of_new_rows(line: Line) -> None:
+    """Keep the keys of new rows when their requests are done."""
+    for place in (completion, pending_rows):
+        put(place, "destroy_pending_keys", lambda context, requests: None)
+
+
+def settle_backwards(line: Line) -> None:
+    """Settle requests that wait together in another order than they came in."""
+
+    def settle(requests: Sequence[Any], *rest: Any, **named: Any) -> Any:
+        return real(list(reversed(requests)), *rest, **named)
+
+    real = settling.settle
+    put(worker, "settle", settle)
+
+
 def say_nothing_of_full_disks(line: Line) -> None:
     """Go on as if a checkpoint had been written."""
 
@@ -197,15 +242,22 @@ class Sabotage:
         In which of its phases a strike does harm; any, if there are none.
     kind, n_strikes
         Which kind of strikes shows it, and how many surely do.
+    themes, seed
+        Of stories in which it shows; any theme, if there are none.
     """
 
     begin: Callable[[Line], None]
     phases: Sequence[str] = ()
     kind: str = "kills"
     n_strikes: int = 12
+    themes: Sequence[Theme] = ()
+    seed: int = 0
 
 
 _FLUSHING = ("destroying keys", "entering the ledger")
+_RECTIFYING = Theme((ASK_AGAIN,), ("rectify",))
+_RESTRICTING = Theme((ASK_AGAIN,), ("restrict", "lift"))
+_CANCELLING = Theme(("back up", "cancel", "restore"), ("restrict", "hold"))
 SABOTAGES: Mapping[str, Sabotage] = {
     "complete-without-applying": Sabotage(complete_without_applying, NAMES),
     "complete-in-two-transactions": Sabotage(complete_in_two_transactions, (CARELESS,)),
@@ -213,6 +265,16 @@ SABOTAGES: Mapping[str, Sabotage] = {
         destroy_keys_before_the_commit, (CARELESS,)
     ),
     "accept-in-memory": Sabotage(accept_in_memory, (CARELESS,)),
+    "erase-what-is-restricted": Sabotage(erase_what_is_restricted, n_strikes=3),
+    "keep-keys-of-new-rows": Sabotage(
+        keep_keys_of_new_rows, n_strikes=3, themes=(_RECTIFYING,)
+    ),
+    "settle-backwards": Sabotage(
+        settle_backwards, n_strikes=3, themes=(_RESTRICTING,), seed=8
+    ),
+    "cancel-without-the-journal": Sabotage(
+        cancel_without_the_journal, n_strikes=3, themes=(_CANCELLING,), seed=67
+    ),
     "never-flush": Sabotage(never_flush, _FLUSHING, "power-losses", 40),
     "trust-the-journal": Sabotage(trust_the_journal, (), "damaged-journals"),
     "write-to-any-journal": Sabotage(write_to_any_journal, (), "damaged-journals", 150),

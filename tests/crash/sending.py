@@ -2,13 +2,15 @@
 """Sending: what a process of the client asks of the registry, step by step."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from expunge.exceptions import NeedsRestore, UnknownRequest
+from expunge.exceptions import InvalidInput, NeedsRestore, UnknownRequest
+from expunge.ledger import RequestExtended
 from expunge.registry import Registry
+from expunge.registry.context import today
 from expunge.registry.storage.engine import Collision
 
 from .backups import back_up, hidden, put_database_back
@@ -68,6 +70,14 @@ def _must_restore(open_steps: Sequence[Step]) -> bool:
     return bool(open_steps) and open_steps[0].how == "restore"
 
 
+def count_extensions(registry: Registry, request: str) -> int:
+    """Return how often the ledger says that a deadline was extended."""
+    return sum(
+        isinstance(entry, RequestExtended) and entry.request == request
+        for entry in registry.ledger.entries()
+    )
+
+
 class Sender:
     """A process of the client at work.
 
@@ -104,7 +114,8 @@ class Sender:
         for step in open_steps[len(first) :]:
             self._patiently(self._send, step)
         self._patiently(self._apply)
-        self._patiently(self._collect, story.requests().keys() - memory.receipts.keys())
+        wanted = story.requests().keys() - story.cancelled() - memory.receipts.keys()
+        self._patiently(self._collect, sorted(wanted))
         self._close()
 
     def _patiently(self, act: Callable[..., str | None], *what: object) -> str | None:
@@ -171,7 +182,7 @@ class Sender:
             line.say("receipt", one.request, receipt)
             return
         with line.at("accepting"):
-            statuses = registry.requests.accept(step.asked)
+            statuses = registry.requests.accept(step.asked, strangers=step.strangers)
         for status in statuses:
             line.say("accepted", status.request)
         if step.how == "accept and apply":
@@ -215,6 +226,29 @@ class Sender:
             step.model, unfitted(step.model), sample.X, sample.y, subjects=sample.owners
         )
 
+    def _add(self, step: Step) -> None:
+        registry, rows = self._open(), step.rows
+        (new,) = registry.requests.find_models(rows.owners[:1]).values()
+        if step.model not in new:  # or it was killed before it could say so
+            registry.add(step.model, rows.X, rows.y, subjects=rows.owners)
+
+    def _cancel(self, step: Step) -> None:
+        if self._stage(step.request) != "cancelled":
+            self._open().requests.cancel(step.request)
+
+    def _refuse(self, step: Step) -> None:
+        requests = self._open().requests
+        with suppress(InvalidInput):  # it was refused before it could say so
+            requests.refuse(step.request, step.reason)
+        self._collect([step.request])
+
+    def _extend(self, step: Step) -> None:
+        registry = self._open()
+        if not count_extensions(registry, step.request):
+            registry.requests.extend(
+                step.request, step.reason, notified=today().isoformat()
+            )
+
     def _remove(self, step: Step) -> None:
         registry = self._open()
         if step.model in registry.models.names():  # or it was killed before it said so
@@ -251,6 +285,10 @@ class Sender:
 COMMANDS: Mapping[str, Callable[[Sender, Step], object]] = {
     **dict.fromkeys(FITS, Sender._fit),
     "reanchor": lambda sender, step: sender._open().models.reanchor(step.model),
+    "add": Sender._add,
+    "cancel": Sender._cancel,
+    "refuse": Sender._refuse,
+    "extend": Sender._extend,
     "remove": Sender._remove,
     "ship": Sender._ship,
     "withdraw": Sender._withdraw,

@@ -19,8 +19,14 @@ from .disk import REBUILT, Disk
 from .phases import OF_STEPS
 from .processes import Worker
 from .story import COMMANDS
+from .writer import ASK_AGAIN, ON_WAITING, RIGHTS, WITHOUT_ROWS, Theme
 
 Before = Callable[[Line], object]
+# What can come between two requests of one person.
+_BETWEEN = (*(ASK_AGAIN,) * 4, *ON_WAITING, "readmit")
+EVERYTHING = Theme((*COMMANDS, ASK_AGAIN, ASK_AGAIN), RIGHTS)
+OF_PEOPLE = Theme((*_BETWEEN, "add", "refit", "refit"), RIGHTS)
+OF_BACKUPS = Theme((*_BETWEEN, "back up", "restore", "restore"), WITHOUT_ROWS)
 
 
 class Kills:
@@ -34,19 +40,26 @@ class Kills:
         Called in each process of the client before it begins.
     phases
         In which of its phases to strike; if none are given, in those of the next step.
+    themes
+        Of stories, if they shall be others than usual.
 
     Attributes
     ----------
-    commands
-        What the client does beside sending requests.
+    themes
+        Of stories: each has one of these.
     """
 
-    commands: Sequence[str] = COMMANDS
+    themes: Sequence[Theme] = (EVERYTHING, OF_PEOPLE, OF_BACKUPS)
 
     def __init__(
-        self, server: Server | None, before: Before, phases: Sequence[str] = ()
+        self,
+        server: Server | None,
+        before: Before,
+        phases: Sequence[str] = (),
+        themes: Sequence[Theme] = (),
     ) -> None:
         self._phases = phases
+        self.themes = themes or self.themes
         self._server = server
         self._before = before
 
@@ -115,7 +128,7 @@ class PowerLosses(Kills):
     The database of a server is on another machine, which keeps its power.
     """
 
-    commands = ()
+    themes = (Theme(_BETWEEN, RIGHTS),)
 
     @contextmanager
     def started(self, folder: Path, memory: Memory, job: Job) -> Iterator[Worker]:

@@ -5,7 +5,7 @@ import random
 import tempfile
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,8 +17,9 @@ from .oracles import Arrays, private_arrays
 from .processes import Life, Moment, Worker, apart, judged
 from .sending import Telling, send_all
 from .settings import Kills
-from .story import Story, tell
+from .story import Story
 from .verdict import complaints_about
+from .writer import Theme, tell
 
 N_STEPS = 10
 # Strikes for each step of a story, at the most; then another one is told.
@@ -86,15 +87,15 @@ class Trial(ABC):
         self._setting = setting
         self._seed = seed
         self._chance = random.Random(seed)
-        self.story = tell(seed, n_steps, self._commands())
+        self.story = tell(seed, n_steps, self._theme())
 
     @abstractmethod
     def lives(self, n_strikes: int) -> Iterator[Life]:
         """Strike so often at the most; yield the life of each process, or strike."""
 
-    def _commands(self) -> Sequence[str]:
-        """Return what the client does beside sending requests."""
-        return self._setting.commands
+    def _theme(self) -> Theme:
+        """Return what the story is about."""
+        return self._chance.choice(self._setting.themes)
 
 
 class ComparedTrial(Trial):

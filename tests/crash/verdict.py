@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
-
 from expunge.exceptions import ExpungeError
 from expunge.ledger import (
     Head,
     KeyRotated,
     ModelRegistered,
+    Receipt,
     ReleaseMade,
     RequestCompleted,
     check_export,
@@ -23,11 +22,15 @@ from expunge.ledger import (
 from expunge.registry import Registry
 from expunge.registry.context import Paths
 from expunge.registry.keys import read_tag_keys
+from expunge.registry.statements import find_unnamed
 from expunge.registry.storage import Checkpoints, Vault
+from expunge.registry.storage.aside_table import aside_name, is_aside, model_of
 from expunge.registry.storage.vault import OWNER
 
 from .backups import hidden, tables
 from .client import Memory
+from .expected import Expected
+from .opened import Opened, keys_of_new_rows, traces_of
 from .oracles import (
     Arrays,
     differences,
@@ -35,7 +38,8 @@ from .oracles import (
     private_arrays,
     unlike_retraining,
 )
-from .story import Expected, Story
+from .sending import count_extensions
+from .story import Story
 
 
 def complaints_about(
@@ -50,16 +54,19 @@ def complaints_about(
         found = [
             *_unfinished(story, registry),
             *_ledger(story, registry, expected),
+            *_extensions(registry, expected),
             *_counted(registry),
-            *_receipts(story, registry, memory),
+            *_receipts(registry, memory, expected),
             *contradicted(registry, memory),
             *_keys(story, registry, folder),
             *_people(story, registry, expected),
+            *_kept_out(story, registry, expected),
             *_shipped(registry, folder, memory),
         ]
     return [
         *found,
         *_leftovers(folder),
+        *_sealed_apart(story, folder, expected),
         *_traces(story, folder, memory, expected),
         *_unlike_peace(story, folder, in_peace),
         *unlike_retraining(story, folder),
@@ -105,12 +112,16 @@ def _unfinished(story: Story, registry: Registry) -> Iterator[str]:
     status = registry.status()
     for request in status.pending:
         yield f"{request.request}: {request.stage} only ({request.error})"
-    wanted = len(story.requests())
-    if (status.n_requests, status.n_completed) != (wanted, wanted):
+    there, done = len(story.requests()), len(Expected(story).answers)
+    if (status.n_requests, status.n_completed) != (there, done):
         yield (
             f"{status.n_requests} requests, {status.n_completed} completed; there "
-            f"were {wanted}"
+            f"were {there} and {done}"
         )
+    for cancelled in story.cancelled():
+        stage = registry.requests.status(cancelled).stage
+        if stage != "cancelled":
+            yield f"{cancelled}: {stage}, and it was cancelled"
 
 
 def _ledger(story: Story, registry: Registry, expected: Expected) -> Iterator[str]:
@@ -120,7 +131,7 @@ def _ledger(story: Story, registry: Registry, expected: Expected) -> Iterator[st
     times = Counter(entry.request for entry in done)
     requests = story.requests()
     for request in requests.keys() | times.keys():
-        if times[request] != (request in requests):
+        if times[request] != (request in expected.answers):
             yield f"{request}: {times[request]} times in the ledger"
     for entry in done:
         people = requests[entry.request].subjects if entry.request in requests else ()
@@ -129,6 +140,19 @@ def _ledger(story: Story, registry: Registry, expected: Expected) -> Iterator[st
         models = expected.changed.get(entry.request, set())
         if set(entry.certificates) != models:
             yield f"{entry.request}: changed {set(entry.certificates)}, not {models}"
+        answer = expected.answers.get(entry.request)
+        if answer and (entry.outcome, entry.reason) != (answer.outcome, answer.reason):
+            yield (
+                f"{entry.request} ({entry.right}): {entry.outcome} ({entry.reason}), "
+                f"and should be {answer.outcome} ({answer.reason})"
+            )
+
+
+def _extensions(registry: Registry, expected: Expected) -> Iterator[str]:
+    for request in expected.extended:
+        n_times = count_extensions(registry, request)
+        if n_times != 1:
+            yield f"{request}: extended {n_times} times in the ledger"
 
 
 def _counted(registry: Registry) -> Iterator[str]:
@@ -143,17 +167,22 @@ def _counted(registry: Registry) -> Iterator[str]:
             yield f"{model.name} is at release {model.number} of {made[model.name]}"
 
 
-def _receipts(story: Story, registry: Registry, memory: Memory) -> Iterator[str]:
+def _receipts(registry: Registry, memory: Memory, expected: Expected) -> Iterator[str]:
     public = registry.keys.public_pem()
-    for request in story.requests():
-        receipt = registry.requests.receipt(request)
-        if receipt is None:
+    for request, answer in expected.answers.items():
+        text = registry.requests.receipt(request)
+        if text is None:
             yield f"{request}: no receipt"
             continue
-        for failure in check_receipt(receipt, public).failures:
+        for failure in check_receipt(text, public).failures:
             yield f"{request}: {failure}"
-        if memory.receipts.get(request, receipt) != receipt:
+        if memory.receipts.get(request, text) != text:
             yield f"{request}: the receipt is not the one that was handed out"
+        said = Receipt.from_json(text).handling
+        if (said.retained, said.retained_until) != answer.retained:
+            yield f"{request}: kept for {said.retained!r}, and not {answer.retained}"
+        if said.extended != expected.extended.get(request, ""):
+            yield f"{request}: the receipt is wrong about an extension"
 
 
 def _keys(story: Story, registry: Registry, folder: Path) -> Iterator[str]:
@@ -177,12 +206,22 @@ def _people(story: Story, registry: Registry, expected: Expected) -> Iterator[st
     if {*registry.models.names()} != {*expected.people}:
         names = registry.models.names()
         yield f"there are models {names}, not {sorted(expected.people)}"
-    everybody = {owner for sample in story.samples.values() for owner in sample.owners}
-    known = registry.requests.find_models(sorted(everybody))
-    for person in everybody:
+    known = registry.requests.find_models(sorted(story.everybody()))
+    for person in known:
         wanted = {name for name, there in expected.people.items() if person in there}
         if {*known[person]} != wanted:
             yield f"{person} is in {known[person]}, and should be in {wanted}"
+
+
+def _kept_out(story: Story, registry: Registry, expected: Expected) -> Iterator[str]:
+    """See whom a fit refuses, unless the journal lost some of their names."""
+    lines = [line for _, line in registry._context.journal.read(0)]
+    if find_unnamed(lines):
+        return
+    found = {*registry.requests.find_forgotten(sorted(story.everybody()))}
+    for person in found ^ expected.kept_out:
+        out = "kept out of fits" if person in found else "let into fits"
+        yield f"{person} is {out}"
 
 
 def _shipped(registry: Registry, folder: Path, memory: Memory) -> Iterator[str]:
@@ -209,11 +248,18 @@ def _leftovers(folder: Path) -> Iterator[str]:
     places = Paths(folder)
     sealed = Checkpoints(places.checkpoints, Vault(places.vault))
     models = {line["name"]: line for line in tables(folder)["models"]}
+    kept = json.loads(places.vault.read_text())["keys"]
+    for request in keys_of_new_rows(folder):
+        yield f"{request} is answered, and the key of its new rows is kept"
     for path in places.checkpoints.iterdir():
         if path.name.startswith(("spare~", OWNER)):
             continue
         name, generation, _ = path.name.rsplit(".", 2)
-        current = models[name]
+        current = models.get(name)
+        if current is None:
+            if name in kept:
+                yield f"{path.name} was left behind, with a key"
+            continue
         if current["removed"] is not None:
             yield f"{path.name} was left behind, and its model was removed"
             continue
@@ -228,25 +274,66 @@ def _leftovers(folder: Path) -> Iterator[str]:
             yield f"{path.name} was left behind, and its key is not destroyed"
 
 
+def _sealed_apart(story: Story, folder: Path, expected: Expected) -> Iterator[str]:
+    """See that rows are apart that should be, and that nothing else opens them."""
+    opened = Opened(folder, sorted(story.everybody()))
+    found = {
+        (model_of(name), person)
+        for name, there in opened.rows.items()
+        if is_aside(name)
+        for person in there
+    }
+    wanted = {
+        (name, person): one
+        for name, there in expected.apart.items()
+        for person, one in there.items()
+    }
+    for name, person in found ^ wanted.keys():
+        yield f"rows of {person} in {name} are apart, or should be"
+    for name, person in found & wanted.keys():
+        traces = traces_of(wanted[name, person].rows)
+        blob = opened.rows[aside_name(name)][person]
+        if not all(trace in blob for trace in traces):
+            yield f"the rows of {person} in {name} are not those that were set aside"
+        if any(trace in blob for blob in opened.using(name) for trace in traces):
+            yield f"the rows of {person} open with the key of {name}"
+    lines = tables(folder)["set_aside"]
+    columns = ("place", "reason", "until")
+    said = Counter(tuple(line[key] for key in columns) for line in lines)
+    stated = Counter(
+        tuple(getattr(one, key) for key in columns) for one in wanted.values()
+    )
+    if said != stated:
+        yield f"rows are said to be apart as {said}, and should be as {stated}"
+    everything = opened.everything()
+    n_open = sum(trace in everything for trace in _gone(story, expected))
+    if n_open:
+        yield f"{n_open} rows should be gone, and a key opens them"
+
+
+def _gone(story: Story, expected: Expected) -> set[bytes]:
+    """Return traces of all rows that are not kept."""
+    left = {trace for rows in expected.left_rows() for trace in traces_of(rows)}
+    return {trace for rows in story.all_rows() for trace in traces_of(rows)} - left
+
+
 def _traces(
     story: Story, folder: Path, memory: Memory, expected: Expected
 ) -> Iterator[str]:
-    """Look in every file for rows, ids and tags of people who were forgotten.
+    """Look in every file for rows, ids and tags of people of whom nothing is left.
 
-    And for rows of models that were removed, and for the parameters of releases that
-    are superseded. Tags are in the journal.
+    And for any row that should be gone, and for the parameters of releases that are
+    superseded. Tags are in the journal.
     """
     keys = read_tag_keys(Paths(folder))
     rows, tags = [], []
-    for person in sorted(expected.forgotten):
-        tags += [tag.encode() for tag in subject_tags(person, keys)]
+    for person in sorted(story.everybody()):
+        if not expected.models_of(person):
+            tags += [tag.encode() for tag in subject_tags(person, keys)]
         rows.append(person.encode())
-        for sample in story.samples.values():
-            X = sample.X[[owner == person for owner in sample.owners]]
-            rows += [float(value).hex().encode() for value in X[:1, 0]]
-            rows += [np.float64(value).tobytes() for value in X[:1, 0]]
-    for name in expected.removed:
-        rows += [np.float64(value).tobytes() for value in story.samples[name].X[:, 0]]
+    rows += _gone(story, expected)
+    for sample in story.all_rows():
+        rows += [float(value).hex().encode() for value in sample.X[:, 0]]
     superseded = memory.parameters - parameters_in(folder)
     rows += [bytes.fromhex(figures) for figures in superseded]
     for path in folder.rglob("*"):
@@ -254,4 +341,4 @@ def _traces(
         if any(trace in data for trace in rows):
             yield f"{path.name} holds a row, an id or a superseded parameter"
         if path.name != "journal" and any(tag in data for tag in tags):
-            yield f"{path.name} holds the tag of somebody who was forgotten"
+            yield f"{path.name} holds the tag of somebody of whom nothing is left"
