@@ -17,10 +17,10 @@ from expunge.ledger import Receipt, RequestCompleted, check_export, check_receip
 from expunge.linear_model.snapshots import private_model
 from expunge.private_model.model import PrivateModel
 from expunge.registry import Registry, Request, context
+from expunge.registry.answering.worker import apply_waiting
 from expunge.registry.context import Context, Paths, read_settings
 from expunge.registry.storage import Store, people_table
 from expunge.registry.storage.tables import schema
-from expunge.registry.worker import apply_waiting
 from expunge.rights.standing import Right
 
 # Wide enough that answers fit without a look at the rows: the anchor stays.

@@ -13,18 +13,13 @@ from sqlalchemy import select
 
 from expunge.exceptions import Busy, InvalidInput, StoreFailed, UnknownSubject
 from expunge.ledger.keys import alias_seal_key, alias_tag
-from expunge.registry import (
-    AliasesAdded,
-    AmbiguousAlias,
-    Registry,
-    Request,
-    worker,
-)
+from expunge.registry import AliasesAdded, AmbiguousAlias, Registry, Request
+from expunge.registry.answering import worker
+from expunge.registry.answering.worker import apply_batch, recover
 from expunge.registry.context import today
 from expunge.registry.keys import read_tag_keys
 from expunge.registry.storage import aliases_table, tables
 from expunge.registry.storage.vault import unseal
-from expunge.registry.worker import apply_batch, recover
 from expunge.rights import Identifier
 from expunge.rights.standing import Right
 from tests.older import make_older

@@ -12,13 +12,7 @@ from sqlalchemy import select
 
 from expunge.exceptions import InvalidInput, UnknownRequest, UnknownSubject
 from expunge.ledger import RequestExtended, check_receipt
-from expunge.registry import (
-    ForgottenInData,
-    Registry,
-    Request,
-    requests,
-    statements,
-)
+from expunge.registry import ForgottenInData, Registry, Request, requests, statements
 from expunge.registry.storage.tables import request_tags
 from expunge.rights import add_months, deadline, extended_deadline, regime_named
 from expunge.rights.standing import BY_OPERATOR, RIGHTS, Right

@@ -11,14 +11,8 @@ from sqlalchemy import select
 
 from expunge.exceptions import InvalidInput
 from expunge.ledger import HoldEnded, RequestCompleted
-from expunge.registry import (
-    ForgottenInData,
-    NewRows,
-    Registry,
-    Request,
-    completion,
-    worker,
-)
+from expunge.registry import ForgottenInData, NewRows, Registry, Request
+from expunge.registry.answering import completion, worker
 from expunge.registry.storage.tables import set_aside
 from expunge.rights.standing import FOR_HOLDS, Right
 from tests.apart import (

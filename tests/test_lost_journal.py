@@ -19,9 +19,9 @@ from expunge.exceptions import (
     StoreFailed,
 )
 from expunge.registry import Registry, Request, rebuild_journal
+from expunge.registry.answering.returning import JournalIncomplete
 from expunge.registry.context import Context
-from expunge.registry.recovery import replay_journal
-from expunge.registry.returning import JournalIncomplete
+from expunge.registry.recovery.replay import replay_journal
 from expunge.registry.statements import Statement
 from expunge.registry.storage import Journal
 from expunge.registry.storage.tables import read_mark
@@ -210,7 +210,8 @@ class TestAfterACrash:
         with Registry.open(folder) as registry:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(
-                    "expunge.registry.completion.write_statement", _state_alone
+                    "expunge.registry.answering.completion.write_statement",
+                    _state_alone,
                 )
                 with pytest.raises(KeyboardInterrupt):
                     registry.requests.apply()
@@ -282,7 +283,9 @@ class TestRestoring:
         with Registry.open(backup) as other:
             mark = other._context.journal.append([])
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("expunge.registry.restore.read_mark", lambda connection: mark)
+            patch.setattr(
+                "expunge.registry.recovery.restore.read_mark", lambda connection: mark
+            )
             with pytest.raises(LedgerCorrupt, match="signed head"):
                 Registry.restore(folder, backup)
 
@@ -424,8 +427,8 @@ class TestKilledWhileRestoring:
     def test_leaves_nothing_behind_for_good(self, folder: Path) -> None:
         """Neither the staged database nor a draft outlives the next opening."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("expunge.registry.restore.replace_database", _killed)
-            patch.setattr("expunge.registry.backup.destroy", lambda path: None)
+            patch.setattr("expunge.registry.recovery.restore.replace_database", _killed)
+            patch.setattr("expunge.registry.recovery.backup.destroy", lambda path: None)
             with pytest.raises(KeyboardInterrupt):
                 Registry.restore(folder, folder.with_name("backup"))
         drafts = [folder / ".expunge.db.new-wal", folder / "keys" / ".vault.json.new"]

@@ -15,17 +15,8 @@ from sqlalchemy import Connection, text
 
 from expunge.exceptions import Busy, ExpungeError, StoreFailed
 from expunge.ledger.documents import day_of
-from expunge.registry import (
-    Registry,
-    Request,
-    accepting,
-    completion,
-    context,
-    keys,
-    models,
-    returning,
-    worker,
-)
+from expunge.registry import Registry, Request, context, keys, models
+from expunge.registry.answering import accepting, completion, returning, worker
 from expunge.registry.storage import (
     Checkpoints,
     Journal,

@@ -20,10 +20,11 @@ from expunge.exceptions import (
     StoreFailed,
 )
 from expunge.ledger import UnusableKey, check_receipt
-from expunge.registry import Registry, Request, completion, statements, worker
+from expunge.registry import Registry, Request, statements
 from expunge.registry import keys as keys_module
-from expunge.registry.backup import require_sound_backup
+from expunge.registry.answering import completion, worker
 from expunge.registry.context import Context
+from expunge.registry.recovery.backup import require_sound_backup
 from expunge.registry.storage import Checkpoints, Journal, Store
 from tests.registries import (
     BUDGET,

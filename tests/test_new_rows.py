@@ -11,17 +11,10 @@ import pytest
 
 from expunge.exceptions import InvalidInput
 from expunge.linear_model.snapshots import private_model
-from expunge.registry import (
-    NewRows,
-    Registry,
-    Request,
-    completion,
-    pending_rows,
-    requests,
-    worker,
-)
+from expunge.registry import NewRows, Registry, Request, requests
+from expunge.registry.answering import completion, pending_rows, worker
+from expunge.registry.answering.pending_rows import MARK
 from expunge.registry.context import Paths
-from expunge.registry.pending_rows import MARK
 from tests.registries import data, estimator, registry_at
 
 ONE = "person 1"

@@ -19,14 +19,10 @@ from expunge.exceptions import (
     NeedsRestore,
     StoreFailed,
 )
-from expunge.registry import (
-    Registry,
-    Request,
-    completion,
-    rebuild_journal,
-    recovery,
-)
+from expunge.registry import Registry, Request, rebuild_journal
 from expunge.registry import statements as statements_module
+from expunge.registry.answering import completion
+from expunge.registry.recovery import replay as recovery
 from tests.registries import dump_of, put_back, registry_at, require_consistent
 from tests.users import killed_at
 

@@ -24,8 +24,9 @@ from expunge.exceptions import (
 from expunge.ledger import ReleaseMade
 from expunge.linear_model.snapshots import private_model, snapshot_of
 from expunge.linear_model.tuned import TunedClassifier
-from expunge.registry import ForgottenInData, Registry, Request, changes
-from expunge.registry.returning import require_nobody_returns
+from expunge.registry import ForgottenInData, Registry, Request
+from expunge.registry.answering import changes
+from expunge.registry.answering.returning import require_nobody_returns
 from expunge.registry.storage import Checkpoints
 from expunge.registry.storage.vault import unseal
 from tests.registries import (

@@ -15,7 +15,7 @@ from expunge.ledger import Receipt
 from expunge.linear_model.tuned import TunedClassifier
 from expunge.promise.scope import NO_PEOPLE
 from expunge.registry import Registry, Request
-from expunge.registry.returning import require_nobody_returns
+from expunge.registry.answering.returning import require_nobody_returns
 from expunge.rights.spelling import SPELLING
 from tests.registries import (
     A_REQUEST,

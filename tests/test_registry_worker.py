@@ -10,7 +10,7 @@ import pytest
 from expunge import LinearRegression
 from expunge.exceptions import Busy, CannotRemove, ExpungeError, ScheduleExhausted
 from expunge.registry import Registry, Request
-from expunge.registry import worker as working_module
+from expunge.registry.answering import worker as working_module
 from tests.registries import (
     A_REQUEST,
     BUDGET,
@@ -119,9 +119,9 @@ class TestOneWorker:
         self, registry: Registry, tmp_path: Path
     ) -> None:
         """As when a session with PostgreSQL broke and another got the lock."""
-        from expunge.registry.changes import Move, change_model, read_moves
+        from expunge.registry.answering.changes import Move, change_model, read_moves
+        from expunge.registry.answering.worker import commit_changes
         from expunge.registry.storage import people_table
-        from expunge.registry.worker import commit_changes
 
         first = Request(("person 3",))
         registry.requests.accept([first])

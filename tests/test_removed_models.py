@@ -10,12 +10,8 @@ import pytest
 
 from expunge.exceptions import InvalidInput, NeedsRestore
 from expunge.ledger import ModelRemoved, check_receipt
-from expunge.registry import (
-    Registry,
-    Request,
-    completion,
-    rebuild_journal,
-)
+from expunge.registry import Registry, Request, rebuild_journal
+from expunge.registry.answering import completion
 from expunge.registry.context import Context
 from expunge.registry.statements import Statement
 from expunge.registry.storage import Checkpoints, Store, Vault

@@ -32,7 +32,8 @@ from expunge.exceptions import (
 from expunge.ledger import ModelRegistered, ReleaseMade, Restored, check_export
 from expunge.linear_model.tuned import TunedClassifier
 from expunge.promise.scope import OTHER_RELEASES
-from expunge.registry import Registry, Request, backup, rebuild_journal
+from expunge.registry import Registry, Request, rebuild_journal
+from expunge.registry.recovery import backup
 from tests.registries import (
     BUDGET,
     by_name,

@@ -17,7 +17,7 @@ from expunge.registry import (
     Request,
     rebuild_journal,
 )
-from expunge.registry.returning import JournalIncomplete
+from expunge.registry.answering.returning import JournalIncomplete
 from expunge.registry.storage.tables import rows, set_aside
 from expunge.rights.standing import Right
 from tests.apart import (

@@ -9,8 +9,8 @@ import pytest
 
 from expunge.exceptions import InvalidInput
 from expunge.ledger.handling import list_destroyed
-from expunge.registry.changes import sort_moves
-from expunge.registry.settling import (
+from expunge.registry.answering.changes import sort_moves
+from expunge.registry.answering.settling import (
     NO_ASIDE,
     Asked,
     Holding,

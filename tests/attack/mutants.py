@@ -18,7 +18,6 @@ from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 
 from . import addition_mutants as additions
 from . import draws
@@ -297,26 +296,6 @@ def take_any_magnitude() -> None:
             vars(module)["norm"] = lambda v: float(np.sqrt(np.vdot(v, v)))
 
 
-def launder_claims() -> None:
-    """Let a registry forget what was declared of a model."""
-    real = import_module("expunge.private_model.snapshot").carry_over
-
-    def carry_over(scope: Any, before: Any, budget: Any) -> Any:
-        return real(scope, None if scope.in_registry else before, budget=budget)
-
-    put("linear_model.base", "carry_over", carry_over)
-
-
-def drop_weights_in_the_registry() -> None:
-    """Let a registry fit a model without its weights."""
-    real = import_module("expunge.registry.models").fit_estimator
-
-    def fit_estimator(model: Any, X: Any, y: Any, given: Any, **named: Any) -> Any:
-        return real(clone(model), X, y, given._replace(sample_weight=None), **named)
-
-    put("registry.models", "fit_estimator", fit_estimator)
-
-
 def tell_milliseconds() -> None:
     """Write times, to the millisecond, where public documents have days."""
     entries = import_module("expunge.ledger.entries")
@@ -534,8 +513,8 @@ MUTANTS: Mapping[str, Mutant] = {
     "write-without-a-lock": Mutant(write_without_a_lock, ("threads",)),
     "undo-a-failed-fit": Mutant(undo_a_failed_fit, ("threads",)),
     "take-any-magnitude": Mutant(take_any_magnitude, CORE, extremes=1.0),
-    "launder-claims": Mutant(launder_claims, ("registry",)),
-    "drop-weights": Mutant(drop_weights_in_the_registry, ("registry",)),
+    "launder-claims": Mutant(registries.launder_claims, ("registry",)),
+    "drop-weights": Mutant(registries.drop_weights_in_the_registry, ("registry",)),
     "lift-without-labels": Mutant(registries.lift_without_labels, ("registry",)),
     "lift-without-weights": Mutant(registries.lift_without_weights, ("registry",)),
     "keep-rectified-rows": Mutant(registries.keep_rectified_rows, ("registry",)),

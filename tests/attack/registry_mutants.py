@@ -1,13 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mutants of the registry: rows that come back changed, or that never left."""
+"""Mutants of the registry: what it forgets of models, and rows that come back."""
 
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 
 from .replacing import put
+
+
+def launder_claims() -> None:
+    """Let a registry forget what was declared of a model."""
+    real = import_module("expunge.private_model.snapshot").carry_over
+
+    def carry_over(scope: Any, before: Any, budget: Any) -> Any:
+        return real(scope, None if scope.in_registry else before, budget=budget)
+
+    put("linear_model.base", "carry_over", carry_over)
+
+
+def drop_weights_in_the_registry() -> None:
+    """Let a registry fit a model without its weights."""
+    real = import_module("expunge.registry.models").fit_estimator
+
+    def fit_estimator(model: Any, X: Any, y: Any, given: Any, **named: Any) -> Any:
+        return real(clone(model), X, y, given._replace(sample_weight=None), **named)
+
+    put("registry.models", "fit_estimator", fit_estimator)
 
 
 def lift_without_labels() -> None:
@@ -22,7 +43,7 @@ def lift_without_weights() -> None:
 
 def keep_rectified_rows() -> None:
     """Bring new rows in, and leave the old ones where they are."""
-    settling = import_module("expunge.registry.settling")
+    settling = import_module("expunge.registry.answering.settling")
     real = settling._move_content
 
     def move_content(name: str, content: Any, *, asked: Any, fits: Any) -> Any:
@@ -37,7 +58,7 @@ def keep_rectified_rows() -> None:
 
 def _change_lifted(change: Any) -> None:
     """Change rows on their way from where they were set aside into a model."""
-    changes = import_module("expunge.registry.changes")
+    changes = import_module("expunge.registry.answering.changes")
     real = changes._place_entering
 
     def place_entering(name: str, reading: Any, *, first: int) -> Any:

@@ -12,16 +12,9 @@ from typing import Any
 
 from expunge.files import export
 from expunge.private_model.model import PrivateModel
-from expunge.registry import (
-    accepting,
-    adding,
-    completion,
-    keys,
-    models,
-    requests,
-    restore,
-    worker,
-)
+from expunge.registry import keys, models, requests
+from expunge.registry.answering import accepting, adding, completion, worker
+from expunge.registry.recovery import restore
 from expunge.registry.storage import Checkpoints, Journal, Store, vault
 
 from .client import Line

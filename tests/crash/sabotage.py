@@ -12,21 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from expunge.exceptions import ExpungeError, NeedsRestore, StoreFailed
-from expunge.registry import (
-    Request,
-    RequestStatus,
-    completion,
-    opening,
-    pending_rows,
-    recovery,
-    requests,
-    restore,
-    settling,
-    statements,
-    worker,
-)
-from expunge.registry.changes import AnyChange
+from expunge.registry import Request, RequestStatus, opening, requests, statements
+from expunge.registry.answering import completion, pending_rows, settling, worker
+from expunge.registry.answering.changes import AnyChange
 from expunge.registry.context import Context
+from expunge.registry.recovery import replay as recovery
+from expunge.registry.recovery import restore
 from expunge.registry.requests import RegistryRequests
 from expunge.registry.storage import (
     Checkpoints,

@@ -7,13 +7,13 @@ Needs ``expunge[registry,files]`` and a POSIX system for its file locks.
 from ..exceptions import needing
 
 with needing("registry,files", "a registry"):
-    from .accepting import Request, RequestStatus
-    from .adding import NewRows
     from .aliases import AliasesAdded, AmbiguousAlias
+    from .answering.accepting import Request, RequestStatus
+    from .answering.adding import NewRows
+    from .answering.returning import ForgottenInData, LeftOut
     from .models import ModelStatus
     from .opening import rebuild_journal
     from .registry import Registry, RegistryStatus
-    from .returning import ForgottenInData, LeftOut
     from .storage.releases_table import ReleaseStatus
 
 __all__ = [

@@ -23,14 +23,14 @@ from ..exceptions import InvalidInput
 from ..ledger.keys import TagKey, alias_seal_key, alias_tags, subject_tags
 from ..private_model.subjects import person
 from ..rights.identifiers import ID, Identifier, parse_identifier
+from .answering.returning import ERASED, find_forgotten_rows
+from .answering.worker import recover
 from .context import WAIT, Context
 from .keys import read_tag_keys, write_tag_key_ids
-from .returning import ERASED, find_forgotten_rows
 from .storage import aliases_table, people_table, requests_table
 from .storage.aliases_table import AliasLine
 from .storage.tables import overtaken_error
 from .storage.vault import seal, unseal
-from .worker import recover
 
 SHOWN = 10  # pairs in an error
 STEP = 10_000  # pairs between two reports

@@ -34,17 +34,17 @@ from ..promise.budget import Budget
 from ..promise.certificate import Certificate
 from ..promise.scope import Scope
 from ..promise.verification import Record
-from .changes import write_release
-from .completion import finish_committed, state_withdrawal
+from .answering.changes import write_release
+from .answering.completion import finish_committed, state_withdrawal
+from .answering.returning import FitOptions, LeftOut, choose_tags, leave_out_forgotten
+from .answering.worker import be_silent, recover
 from .context import WAIT, Context, now
 from .keys import read_tag_keys, write_tag_key_ids
 from .loaded_model import dump_by_person, dump_checkpoint, load_public
-from .returning import FitOptions, LeftOut, choose_tags, leave_out_forgotten
 from .statements import append_line, delete_model
 from .storage import aside_table, people_table, releases_table
 from .storage.people_table import PageKeys
 from .storage.releases_table import ReleaseStatus
-from .worker import be_silent, recover
 
 if TYPE_CHECKING:  # they take half a second to import
     from ..audit import Case

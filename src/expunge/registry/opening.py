@@ -37,7 +37,7 @@ from .keys import (
     tidy_keys,
     write_tag_key_ids,
 )
-from .recovery import require_current_store, rewrite_journal
+from .recovery.replay import require_current_store, rewrite_journal
 from .storage import (
     hold_worker_lock,
     ledger_table,

@@ -24,9 +24,11 @@ from numpy.typing import ArrayLike
 from ..display.progress import OnProgress, be_silent
 from ..exceptions import Busy, UnknownRequest
 from ..private_model.subjects import people
-from .accepting import Request, RequestStatus, request_status
-from .adding import NewRows, add_rows
 from .aliases import RegistryAliases
+from .answering.accepting import Request, RequestStatus, request_status
+from .answering.adding import NewRows, add_rows
+from .answering.returning import FitOptions, LeftOut
+from .answering.worker import apply_waiting, recover
 from .context import (
     WAIT,
     Context,
@@ -39,16 +41,14 @@ from .keys import rotate_signing_key, rotate_tag_key
 from .loaded_model import load_public
 from .models import ModelStatus, RegistryModels, fit_model, model_status
 from .opening import create_context, open_context
-from .recovery import require_current_store
+from .recovery.replay import require_current_store
+from .recovery.restore import restore_registry
 from .requests import RegistryRequests
-from .restore import restore_registry
-from .returning import FitOptions, LeftOut
 from .statements import RegistryLedger
 from .storage import aside_table, ledger_table, releases_table, requests_table
 from .storage.aside_table import AsideStatus
 from .storage.releases_table import ReleaseStatus
 from .storage.tables import overtaken_error
-from .worker import apply_waiting, recover
 
 
 @dataclass(frozen=True, slots=True)

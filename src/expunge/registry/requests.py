@@ -13,7 +13,7 @@ from ..exceptions import InvalidInput, UnknownRequest
 from ..ledger import subject_tags
 from ..private_model.subjects import people
 from ..rights.calendar import parse_day
-from .accepting import (
+from .answering.accepting import (
     Request,
     RequestStatus,
     accept_requests,
@@ -21,15 +21,15 @@ from .accepting import (
     request_status,
     require_request_id,
 )
-from .completion import refuse_request, state_extension
+from .answering.completion import refuse_request, state_extension
+from .answering.pending_rows import destroy_pending_keys
+from .answering.returning import read_forgotten_tags, select_tagged
+from .answering.worker import apply_waiting, recover
 from .context import WAIT, Context
 from .keys import read_tag_keys
-from .pending_rows import destroy_pending_keys
-from .returning import read_forgotten_tags, select_tagged
 from .statements import append_line
 from .storage import people_table, requests_table
 from .storage.aside_table import is_aside
-from .worker import apply_waiting, recover
 
 
 class RegistryRequests:

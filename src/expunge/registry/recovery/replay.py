@@ -20,13 +20,13 @@ from typing import Any, TypeAlias
 
 from sqlalchemy import Connection
 
-from ..exceptions import JournalDamaged, NeedsRestore, StoreFailed
-from ..ledger import Head, ModelRemoved, Receipt, RequestCompleted, read_entry
-from ..ledger.documents import midnight
-from ..promise.certificate import Certificate
-from .context import WAIT, Context
-from .keys import require_tag_keys
-from .statements import (
+from ...exceptions import JournalDamaged, NeedsRestore, StoreFailed
+from ...ledger import Head, ModelRemoved, Receipt, RequestCompleted, read_entry
+from ...ledger.documents import midnight
+from ...promise.certificate import Certificate
+from ..context import WAIT, Context
+from ..keys import require_tag_keys
+from ..statements import (
     MADE,
     POSITION,
     WRITERS,
@@ -40,11 +40,11 @@ from .statements import (
     write_current_mark,
     write_other,
 )
-from .storage import ledger_table, releases_table, requests_table
-from .storage.engine import Collision
-from .storage.journal import STATEMENT, Line
-from .storage.marks import Mark
-from .storage.tables import MARK, read_mark, write_metadata
+from ..storage import ledger_table, releases_table, requests_table
+from ..storage.engine import Collision
+from ..storage.journal import STATEMENT, Line
+from ..storage.marks import Mark
+from ..storage.tables import MARK, read_mark, write_metadata
 
 Content: TypeAlias = dict[str, Any]
 """What a line of the journal says."""

@@ -24,25 +24,25 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from sqlalchemy import Connection
 
-from ..exceptions import InvalidInput, UnknownSubject
-from ..ledger import TagKey, subject_tags
-from ..ledger.documents import day_of, midnight
-from ..ledger.entries import REQUEST_BYTES
-from ..ledger.keys import request_tag
-from ..private_model.subjects import people
-from ..promise.noise import random_bytes
-from ..rights.calendar import parse_day
-from ..rights.regimes import deadline, regime_named
-from ..rights.standing import FOR_HOLDS, Right, require_right
+from ...exceptions import InvalidInput, UnknownSubject
+from ...ledger import TagKey, subject_tags
+from ...ledger.documents import day_of, midnight
+from ...ledger.entries import REQUEST_BYTES
+from ...ledger.keys import request_tag
+from ...private_model.subjects import people
+from ...promise.noise import random_bytes
+from ...rights.calendar import parse_day
+from ...rights.regimes import deadline, regime_named
+from ...rights.standing import FOR_HOLDS, Right, require_right
+from ..context import WAIT, Context, now, today
+from ..keys import read_tag_keys
+from ..loaded_model import dump_rows
+from ..statements import append_line, insert_accepted
+from ..storage import aside_table, people_table, requests_table
+from ..storage.aside_table import model_of
+from ..storage.engine import Collision
 from .adding import NewRows, code_rows
-from .context import WAIT, Context, now, today
-from .keys import read_tag_keys
-from .loaded_model import dump_rows
 from .pending_rows import seal_new_rows
-from .statements import append_line, insert_accepted
-from .storage import aside_table, people_table, requests_table
-from .storage.aside_table import model_of
-from .storage.engine import Collision
 
 Stage: TypeAlias = Literal["accepted", "applied", "completed", "cancelled"]
 

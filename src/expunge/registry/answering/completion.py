@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 
 from sqlalchemy import Connection
 
-from ..exceptions import InvalidInput
-from ..ledger import (
+from ...exceptions import InvalidInput
+from ...ledger import (
     Entry,
     EntryProof,
     Handling,
@@ -32,21 +32,21 @@ from ..ledger import (
     RequestExtended,
     issue_receipt,
 )
-from ..ledger.documents import DAY, day_of, midnight
-from ..ledger.entries import EXTENSIONS
-from ..ledger.handling import describe_guarantee, list_destroyed
-from ..promise.certificate import Certificate
-from ..rights.regimes import extended_deadline, legal_basis, regime_named
-from ..rights.standing import BY_OPERATOR
-from .context import Context, erase_deleted, next_entry_time, read_ledger
-from .keys import find_signing_key
+from ...ledger.documents import DAY, day_of, midnight
+from ...ledger.entries import EXTENSIONS
+from ...ledger.handling import describe_guarantee, list_destroyed
+from ...promise.certificate import Certificate
+from ...rights.regimes import extended_deadline, legal_basis, regime_named
+from ...rights.standing import BY_OPERATOR
+from ..context import Context, erase_deleted, next_entry_time, read_ledger
+from ..keys import find_signing_key
+from ..statements import Statement, write_statement
+from ..storage import releases_table, requests_table
+from ..storage.aside_table import ENDED, is_aside
+from ..storage.ledger_table import LedgerBatch
+from ..storage.requests_table import Answered
+from ..storage.tables import read_metadata
 from .pending_rows import destroy_pending_keys
-from .statements import Statement, write_statement
-from .storage import releases_table, requests_table
-from .storage.aside_table import ENDED, is_aside
-from .storage.ledger_table import LedgerBatch
-from .storage.requests_table import Answered
-from .storage.tables import read_metadata
 
 Certificates: TypeAlias = dict[tuple[str, int], tuple[Certificate, str]]
 """For a model and the number of a release, its certificate and the digest."""

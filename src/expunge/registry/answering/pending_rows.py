@@ -12,9 +12,9 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from .context import Context
-from .storage import requests_table
-from .storage.vault import seal, unseal
+from ..context import Context
+from ..storage import requests_table
+from ..storage.vault import seal, unseal
 
 MARK = "?"  # no model has such a name
 

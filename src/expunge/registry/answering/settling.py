@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from ..core.arrays import Private
-from ..ledger.handling import RESTRICTION
-from ..rights.standing import (
+from ...core.arrays import Private
+from ...ledger.handling import RESTRICTION
+from ...rights.standing import (
     NOTHING_HELD,
     Judgement,
     Place,
@@ -26,8 +26,8 @@ from ..rights.standing import (
     judge,
     move_rows,
 )
-from .storage.aside_table import Aside, aside_name, is_aside, model_of
-from .storage.people_table import SealedRows
+from ..storage.aside_table import Aside, aside_name, is_aside, model_of
+from ..storage.people_table import SealedRows
 
 EARLIER = ""
 """In place of a model, where a request waits for an earlier one."""

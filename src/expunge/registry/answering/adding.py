@@ -9,18 +9,18 @@ restricted, are refused as a fit refuses them.
 from functools import partial
 from typing import Any, NamedTuple
 
-from ..core.objective import Rows
-from ..exceptions import InvalidInput
-from ..private_model.model import PrivateModel
-from ..private_model.subjects import owners_of
+from ...core.objective import Rows
+from ...exceptions import InvalidInput
+from ...private_model.model import PrivateModel
+from ...private_model.subjects import owners_of
+from ..context import WAIT, Context
+from ..keys import read_tag_keys, write_tag_key_ids
+from ..loaded_model import dump_by_person
+from ..storage import people_table
 from .changes import Move, make_changes, read_moves, require_release
 from .completion import finish_committed
-from .context import WAIT, Context
-from .keys import read_tag_keys, write_tag_key_ids
-from .loaded_model import dump_by_person
 from .returning import FitOptions, LeftOut, choose_tags, leave_out_forgotten
 from .settling import Holding, Part
-from .storage import people_table
 from .worker import be_silent, commit_changes, recover
 
 
@@ -49,7 +49,7 @@ def add_rows(
 
 def code_rows(context: Context, name: str, *, new: NewRows) -> Rows:
     """Return rows as a model keeps its own; the lock is held."""
-    from ..linear_model.fitting import read_rows  # scikit-learn takes a second
+    from ...linear_model.fitting import read_rows  # scikit-learn takes a second
 
     snapshot = context.load_model(name).snapshot
     return read_rows(snapshot, new.X, new.y, sample_weight=new.sample_weight)

@@ -14,13 +14,13 @@ from pathlib import Path
 from sqlalchemy import Connection, select
 from sqlalchemy.exc import OperationalError
 
-from ..disk import destroy, erase_replaced, write_new_file
-from ..exceptions import ExpungeError, InvalidInput, LedgerCorrupt, StoreFailed
-from ..ledger import check_export
-from ..promise.certificate import Certificate
-from .context import WAIT, Context, Paths
-from .loaded_model import load_checkpoint
-from .storage import (
+from ...disk import destroy, erase_replaced, write_new_file
+from ...exceptions import ExpungeError, InvalidInput, LedgerCorrupt, StoreFailed
+from ...ledger import check_export
+from ...promise.certificate import Certificate
+from ..context import WAIT, Context, Paths
+from ..loaded_model import load_checkpoint
+from ..storage import (
     Checkpoints,
     Store,
     aside_table,
@@ -30,9 +30,9 @@ from .storage import (
     sqlite_engine,
     upgrade_tables,
 )
-from .storage.aside_table import model_of
-from .storage.engine import closed_to_others
-from .storage.tables import overtaken_error, schema
+from ..storage.aside_table import model_of
+from ..storage.engine import closed_to_others
+from ..storage.tables import overtaken_error, schema
 
 
 def require_parts(context: Context, backup: Path) -> None:

@@ -17,22 +17,15 @@ from typing import Any, NamedTuple, TypeAlias
 
 from sqlalchemy import Connection
 
-from ..core.arrays import Private
-from ..disk import replace_file, store_failure
-from ..display.progress import OnProgress
-from ..exceptions import InvalidInput, LedgerCorrupt, StoreFailed
-from ..ledger import Ledger, ModelRegistered, ModelRemoved, ReleaseMade, Restored
-from ..ledger.documents import day_of
-from ..ledger.keys import read_secret
-from ..rights.standing import forgets
-from .backup import (
-    read_checkpoint_files,
-    replace_database,
-    require_parts,
-    require_sound_backup,
-    stage_backup,
-)
-from .changes import (
+from ...core.arrays import Private
+from ...disk import replace_file, store_failure
+from ...display.progress import OnProgress
+from ...exceptions import InvalidInput, LedgerCorrupt, StoreFailed
+from ...ledger import Ledger, ModelRegistered, ModelRemoved, ReleaseMade, Restored
+from ...ledger.documents import day_of
+from ...ledger.keys import read_secret
+from ...rights.standing import forgets
+from ..answering.changes import (
     AnyChange,
     Move,
     change_asides,
@@ -42,11 +35,12 @@ from .changes import (
     release_again,
     sort_moves,
 )
-from .context import WAIT, Context, next_entry_time
-from .keys import find_signing_key, require_tag_keys, write_tag_key_ids
-from .loaded_model import LoadedModel
-from .settling import Asked, settle
-from .statements import (
+from ..answering.settling import Asked, settle
+from ..answering.worker import commit_changes, recover
+from ..context import WAIT, Context, next_entry_time
+from ..keys import find_signing_key, require_tag_keys, write_tag_key_ids
+from ..loaded_model import LoadedModel
+from ..statements import (
     MADE,
     MissingLines,
     Statement,
@@ -57,7 +51,7 @@ from .statements import (
     sort_lines,
     write_other,
 )
-from .storage import (
+from ..storage import (
     Checkpoints,
     Vault,
     aliases_table,
@@ -68,19 +62,25 @@ from .storage import (
     releases_table,
     requests_table,
 )
-from .storage.aside_table import is_aside, model_of
-from .storage.engine import find_inode, translate_errors
-from .storage.ledger_table import LedgerBatch
-from .storage.marks import Mark
-from .storage.requests_table import Answered
-from .storage.tables import (
+from ..storage.aside_table import is_aside, model_of
+from ..storage.engine import find_inode, translate_errors
+from ..storage.ledger_table import LedgerBatch
+from ..storage.marks import Mark
+from ..storage.requests_table import Answered
+from ..storage.tables import (
     MARK,
     overtaken_error,
     read_mark,
     schema_version,
     write_metadata,
 )
-from .worker import commit_changes, recover
+from .backup import (
+    read_checkpoint_files,
+    replace_database,
+    require_parts,
+    require_sound_backup,
+    stage_backup,
+)
 
 STEPS = 4
 

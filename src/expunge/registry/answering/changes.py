@@ -15,16 +15,16 @@ from typing import TypeAlias
 import numpy as np
 from sqlalchemy import Connection
 
-from ..core.arrays import Index, Private
-from ..core.objective import Rows
-from ..display.progress import OnProgress
-from ..exceptions import ScheduleExhausted
-from ..private_model.answers import REFUSALS
-from ..private_model.model import PrivateModel
-from ..private_model.row_change import NO_ROWS, RowChange, join_rows
-from ..private_model.snapshot import PublicModel
-from .context import Context, now
-from .loaded_model import (
+from ...core.arrays import Index, Private
+from ...core.objective import Rows
+from ...display.progress import OnProgress
+from ...exceptions import ScheduleExhausted
+from ...private_model.answers import REFUSALS
+from ...private_model.model import PrivateModel
+from ...private_model.row_change import NO_ROWS, RowChange, join_rows
+from ...private_model.snapshot import PublicModel
+from ..context import Context, now
+from ..loaded_model import (
     LoadedModel,
     dump_checkpoint,
     dump_public,
@@ -32,10 +32,9 @@ from .loaded_model import (
     load_rows,
     make_fetch,
 )
-from .settling import Holding, Holdings, Part, Settlement
-from .storage import aside_table, people_table, releases_table
-from .storage.aside_table import Aside, AsideFile, is_aside
-from .storage.people_table import (
+from ..storage import aside_table, people_table, releases_table
+from ..storage.aside_table import Aside, AsideFile, is_aside
+from ..storage.people_table import (
     NO_KEYS,
     PageKeys,
     Pages,
@@ -45,6 +44,7 @@ from .storage.people_table import (
     Who,
     sort_rows,
 )
+from .settling import Holding, Holdings, Part, Settlement
 
 LENGTH_BYTES = 8
 NOBODY = SealedPeople([], {}, NO_KEYS)

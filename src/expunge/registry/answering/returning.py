@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sqlalchemy import Connection
 
-from ..display.progress import OnProgress
-from ..exceptions import InvalidInput
-from ..ledger import TagKey, subject_tags
-from ..private_model.subjects import is_row_name, list_of_ids, person
-from .context import Context
-from .keys import read_tag_keys
-from .storage import aside_table, people_table, requests_table
+from ...display.progress import OnProgress
+from ...exceptions import InvalidInput
+from ...ledger import TagKey, subject_tags
+from ...private_model.subjects import is_row_name, list_of_ids, person
+from ..context import Context
+from ..keys import read_tag_keys
+from ..storage import aside_table, people_table, requests_table
 
 SHOWN = 10  # rows in an error
 KEPT_OUT = ("erase", "object", "restrict", "hold")
@@ -157,7 +157,7 @@ def leave_out_forgotten(
 
     Raises ForgottenInData if there are some and they shall not be left out.
     """
-    from ..linear_model.fitting import take_rows  # scikit-learn takes a second
+    from ...linear_model.fitting import take_rows  # scikit-learn takes a second
 
     if given.subjects is None:
         return X, y, given, LeftOut()

@@ -22,18 +22,30 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from ..display.progress import OnProgress
-from ..exceptions import (
+from ...display.progress import OnProgress
+from ...exceptions import (
     Busy,
     ExpungeError,
     InvalidInput,
     NeedsRestore,
     StoreFailed,
 )
-from ..ledger import (
+from ...ledger import (
     UnusableKey,
 )
-from ..rights.standing import forgets
+from ...rights.standing import forgets
+from ..context import Context, today
+from ..keys import tidy_keys
+from ..recovery.replay import replay_journal
+from ..storage import (
+    aliases_table,
+    aside_table,
+    people_table,
+    releases_table,
+    requests_table,
+)
+from ..storage.requests_table import Answered
+from ..storage.tables import write_metadata
 from .changes import (
     AnyChange,
     Move,
@@ -45,20 +57,8 @@ from .changes import (
     write_changes,
 )
 from .completion import finish_committed
-from .context import Context, today
-from .keys import tidy_keys
 from .pending_rows import destroy_unneeded_keys, read_new_rows
-from .recovery import replay_journal
 from .settling import EARLIER, LOST, Asked, Settlement, settle
-from .storage import (
-    aliases_table,
-    aside_table,
-    people_table,
-    releases_table,
-    requests_table,
-)
-from .storage.requests_table import Answered
-from .storage.tables import write_metadata
 
 # Requests in a batch at most: their receipts are written together.
 BATCH = 5000
