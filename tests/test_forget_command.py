@@ -299,11 +299,13 @@ class TestForget:
     ) -> None:
         accept = RegistryRequests.accept
 
-        def full(kept: RegistryRequests, asked: Sequence[Request]) -> object:
+        def full(
+            kept: RegistryRequests, asked: Sequence[Request], **given: bool
+        ) -> object:
             with Registry.open(folder) as registry:
                 if registry.status().n_requests:
                     raise StoreFailed("no room is left; make room")
-            return accept(kept, asked)
+            return accept(kept, asked, **given)
 
         monkeypatch.setattr(RegistryRequests, "accept", full)
         monkeypatch.setattr(

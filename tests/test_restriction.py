@@ -232,6 +232,22 @@ class TestLift:
         assert where(registry, PERSON) == IN_USE
         registry.models.refit("half", estimator(), **by_name(data()))
 
+    @pytest.mark.parametrize("attempt", range(4))  # ids are random
+    def test_of_one_call_comes_in_the_order_given(
+        self, registry: Registry, attempt: int
+    ) -> None:
+        rights: tuple[Right, ...] = ("restrict", "lift", "erase", "lift")
+        sent = [Request((PERSON,), right=right) for right in rights]
+        sent.insert(attempt, Request((OTHER,)))
+        registry.requests.accept(sent)
+        registry.requests.apply()
+        found = [
+            registry.requests.status(one.request).outcome
+            for one in sent
+            if one.subjects == (PERSON,)
+        ]
+        assert found == ["done", "done", "done", "nothing held"]
+
     def test_puts_people_into_fits_again(self, registry: Registry) -> None:
         ask(registry, "restrict", PERSON)
         ask(registry, "lift", PERSON)

@@ -157,6 +157,12 @@ class TestJoining:
         assert join_judgements(judged) == joined
 
 
+def destroyed(
+    right: str, outcome: str, *, changed: bool, reason: str = ""
+) -> tuple[str, ...]:
+    return list_destroyed(right, outcome, reason=reason, changed=changed)
+
+
 class TestDestroyed:
     """What a receipt calls destroyed must be: it may say less, never more."""
 
@@ -168,22 +174,26 @@ class TestDestroyed:
     def test_nothing_by_a_request_that_did_nothing(
         self, right: Right, outcome: str
     ) -> None:
-        assert list_destroyed(right, outcome, changed=False) == ()
+        assert destroyed(right, outcome, changed=False) == ()
 
     @pytest.mark.parametrize("right", ["erase", "object"])
     def test_nothing_of_rows_that_are_all_held(self, right: Right) -> None:
-        assert list_destroyed(right, "partly", changed=False) == ()
+        assert destroyed(right, "partly", changed=False) == ()
         both = (*self.OF_ROWS, *self.OF_MODELS)
-        assert list_destroyed(right, "partly", changed=True) == both
+        assert destroyed(right, "partly", changed=True) == both
 
     def test_of_what_is_sealed_apart(self) -> None:
-        assert list_destroyed("end-hold", "done", changed=False) == self.OF_ROWS
-        assert list_destroyed("end-hold", "partly", changed=False) == self.OF_ROWS
-        assert list_destroyed("erase", "done", changed=False) == self.OF_ROWS
+        assert destroyed("end-hold", "done", changed=False) == self.OF_ROWS
+        assert destroyed("end-hold", "partly", changed=False) == self.OF_ROWS
+        assert destroyed("erase", "done", changed=False) == self.OF_ROWS
+
+    def test_of_rows_that_cannot_come_back(self) -> None:
+        stale = destroyed("lift", "partly", reason="fitted-again", changed=False)
+        assert stale == self.OF_ROWS
 
     @pytest.mark.parametrize("right", ["restrict", "lift", "hold"])
     def test_nothing_of_rows_that_are_kept(self, right: Right) -> None:
-        assert list_destroyed(right, "done", changed=True) == self.OF_MODELS
+        assert destroyed(right, "done", changed=True) == self.OF_MODELS
 
 
 def sealed(subject: int, place: int = 0) -> SealedRows:

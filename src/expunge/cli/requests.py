@@ -65,17 +65,9 @@ QUESTIONS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class RequestOptions(RegistryOptions, ConfirmOptions):
-    """Options of every command that files requests."""
+class AnswerOptions(RegistryOptions, ConfirmOptions):
+    """Options of every command that sends requests and hands out receipts."""
 
-    source: Annotated[
-        Path | None,
-        typer.Option("--from", metavar="FILE", help="A file of ids, one per line."),
-    ] = None
-    column: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="Column of the ids, if FILE is a table."),
-    ] = None
     request: Annotated[
         str | None,
         typer.Option(
@@ -100,17 +92,6 @@ class RequestOptions(RegistryOptions, ConfirmOptions):
             "counts from it.",
         ),
     ] = None
-    skip_unknown: Annotated[
-        bool, typer.Option("--skip-unknown", help="Leave out ids that are in no model.")
-    ] = False
-    answer_strangers: Annotated[
-        bool,
-        typer.Option(
-            "--answer-strangers",
-            help="Accept and answer requests of people of whom nothing is held like "
-            "any other.",
-        ),
-    ] = False
     wait: Annotated[
         float,
         typer.Option(
@@ -125,6 +106,69 @@ class RequestOptions(RegistryOptions, ConfirmOptions):
             "file.",
         ),
     ] = None
+
+    def named(self, asked: "Request") -> "Request":
+        """Return a request with the id that was given, if one was."""
+        return asked if self.request is None else replace(asked, request=self.request)
+
+    def answer(
+        self,
+        registry: "Registry",
+        people: RequestedPeople,
+        *,
+        asked: "Sequence[Request]",
+        strangers: bool = False,
+    ) -> None:
+        """Send requests, apply them, and hand out their receipts."""
+        listed = people.match_requests(asked)
+        folder = None if self.receipts is None else ReceiptFolder(self.receipts)
+        if folder is not None:
+            folder.create(listed)
+        try:
+            outcome = apply_requests(
+                registry, asked, wait=self.wait, strangers=strangers
+            )
+        except UnknownSubject:
+            _, unknown = people.split_known(registry)
+            refuse_unknown(unknown)  # in words for the operator
+            raise
+        receipts = outcome.receipts
+        files = None if folder is None else folder.write(receipts)
+        self.print_receipts(IssuedReceipts(receipts, listed, folder, files))
+        where = folder.index if folder is not None and listed else "expunge status"
+        outcome.require_complete(str(where))
+
+    def print_receipts(self, receipts: IssuedReceipts) -> None:
+        """Print receipts, or where they are."""
+        if self.as_json:
+            print_json(receipts.to_json())
+        elif receipts.receipts:
+            receipts.print()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestOptions(AnswerOptions):
+    """Options of every command that is about any number of people."""
+
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="A file of ids, one per line."),
+    ] = None
+    column: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of the ids, if FILE is a table."),
+    ] = None
+    skip_unknown: Annotated[
+        bool, typer.Option("--skip-unknown", help="Leave out ids that are in no model.")
+    ] = False
+    answer_strangers: Annotated[
+        bool,
+        typer.Option(
+            "--answer-strangers",
+            help="Accept and answer requests of people of whom nothing is held like "
+            "any other.",
+        ),
+    ] = False
 
     def read_people(self, ids: list[str] | None) -> RequestedPeople:
         """Return the people that the command is about."""
@@ -186,44 +230,7 @@ class RequestOptions(RegistryOptions, ConfirmOptions):
             until=until,
         )
         asked_for = people.make_requests(self.named(asked))
-        self.answer(registry, people, asked=asked_for)
-
-    def named(self, asked: "Request") -> "Request":
-        """Return a request with the id that was given, if one was."""
-        return asked if self.request is None else replace(asked, request=self.request)
-
-    def answer(
-        self,
-        registry: "Registry",
-        people: RequestedPeople,
-        *,
-        asked: "Sequence[Request]",
-    ) -> None:
-        """Send requests, apply them, and hand out their receipts."""
-        listed = people.match_requests(asked)
-        folder = None if self.receipts is None else ReceiptFolder(self.receipts)
-        if folder is not None:
-            folder.create(listed)
-        try:
-            outcome = apply_requests(
-                registry, asked, wait=self.wait, strangers=self.answer_strangers
-            )
-        except UnknownSubject:
-            _, unknown = people.split_known(registry)
-            refuse_unknown(unknown)  # in words for the operator
-            raise
-        receipts = outcome.receipts
-        files = None if folder is None else folder.write(receipts)
-        self.print_receipts(IssuedReceipts(receipts, listed, folder, files))
-        where = folder.index if folder is not None and listed else "expunge status"
-        outcome.require_complete(str(where))
-
-    def print_receipts(self, receipts: IssuedReceipts) -> None:
-        """Print receipts, or where they are."""
-        if self.as_json:
-            print_json(receipts.to_json())
-        elif receipts.receipts:
-            receipts.print()
+        self.answer(registry, people, asked=asked_for, strangers=self.answer_strangers)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..exceptions import InvalidInput
 from .common import (
     DONE,
     ConfirmOptions,
@@ -20,7 +19,7 @@ from .common import (
     require_file,
 )
 from .people import take_people
-from .requests import RequestOptions
+from .requests import AnswerOptions
 
 if TYPE_CHECKING:
     from ..tables import TrainingTable
@@ -115,7 +114,7 @@ class AddCommand(RegistryOptions, ConfirmOptions, TableOptions):
 
 
 @dataclass(frozen=True)
-class RectifyCommand(RequestOptions, TableOptions):
+class RectifyCommand(AnswerOptions, TableOptions):
     """Replace the rows of a person in a model by those of a table.
 
     The old rows leave and the new ones come, in one release. The table holds all rows
@@ -134,11 +133,6 @@ class RectifyCommand(RequestOptions, TableOptions):
         """File the request, apply it, and hand out the receipt."""
         from ..registry import NewRows, Request
 
-        if self.source is not None or self.skip_unknown or self.answer_strangers:
-            raise InvalidInput(
-                "--from, --skip-unknown or --answer-strangers; a rectification is "
-                "about one person, whom a model holds"
-            )
         table = self.read_rows(self.file, subject=None)
         rows = {self.name: NewRows(table.X, table.y, table.weight)}
         with self.open_registry() as registry:

@@ -17,7 +17,7 @@ from ..exceptions import InvalidInput
 from ..promise.canonical import Check, exactly, one_of, sentence
 from ..promise.certificate import Certificate
 from ..rights.regimes import REGIMES
-from ..rights.standing import FOR_HOLDS, OUTCOMES, RIGHTS
+from ..rights.standing import FOR_HOLDS, OUTCOMES, REASONS, RIGHTS
 from .documents import CanonicalDocument, by_model, list_of, optional_day
 from .entries import EXTENSIONS
 
@@ -99,22 +99,26 @@ class Handling(CanonicalDocument):
             )
 
 
-def list_destroyed(right: str, outcome: str, *, changed: bool) -> tuple[str, ...]:
+def list_destroyed(
+    right: str, outcome: str, *, reason: str, changed: bool
+) -> tuple[str, ...]:
     """Return what a request destroyed; where it is not known, less.
 
     Parameters
     ----------
-    right, outcome
-        What was asked, and what became of it.
+    right, outcome, reason
+        What was asked, what became of it, and why.
     changed
         Whether a model was changed.
     """
-    assert right in RIGHTS and outcome in OUTCOMES
+    assert right in RIGHTS and outcome in OUTCOMES and reason in REASONS
     erases = right in ("erase", "object", "rectify", "end-hold")
     # Where all rows are held, an erasure is answered by "partly" and destroys none.
     surely = outcome == "done" or (outcome == "partly" and changed)
     ended = right == "end-hold" and outcome == "partly"
-    rows = DESTROYED[:2] if erases and (surely or ended) else ()
+    # Sealed rows of an earlier fit cannot come back, and are destroyed.
+    stale = right == "lift" and reason == "fitted-again"
+    rows = DESTROYED[:2] if stale or (erases and (surely or ended)) else ()
     return rows + (DESTROYED[2:] if changed else ())
 
 

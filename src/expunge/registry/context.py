@@ -49,7 +49,7 @@ from .storage.people_table import PageKeys
 from .storage.tables import TURN, overtaken_error, read_metadata, take_turn
 
 WAIT = 30.0  # seconds to wait for others by default
-VERSION = 1
+VERSION = 2
 LONGEST_BACKUP = 36500
 
 
@@ -97,11 +97,7 @@ class Settings:
                 f"the registry spells ids {self.ids!r} and this expunge {SPELLING!r}: "
                 "people would not be found; use the expunge that made it"
             )
-        if self.version != VERSION:
-            raise InvalidInput(
-                f"the registry has format {self.version} and this expunge reads "
-                f"{VERSION}; use the expunge that made it, or a newer one"
-            )
+        require_version(self.version)
 
     def __repr__(self) -> str:
         # A URL may hold a password.
@@ -198,11 +194,21 @@ class Paths:
         return [path for _, path in sorted(found)]
 
 
+def require_version(version: object) -> None:
+    """Refuse the format of another expunge."""
+    if version != VERSION:
+        raise InvalidInput(
+            f"the registry has format {version!r} and this expunge reads {VERSION}; "
+            "use the expunge that made it, or make a new registry"
+        )
+
+
 def read_settings(paths: Paths) -> Settings:
     """Return the settings of the registry in a folder."""
     try:
         with translate_errors():
             raw = json.loads(paths.settings.read_text(encoding="utf-8"))
+        require_version(raw["version"])
         if {*raw} != {field.name for field in fields(Settings)}:
             raise ValueError("other fields than were written")
         return Settings(**raw)
@@ -212,7 +218,7 @@ def read_settings(paths: Paths) -> Settings:
         ) from None
     except InvalidInput as error:
         raise StoreFailed(f"{paths.settings}: {error}") from None
-    except (ValueError, TypeError):
+    except (LookupError, ValueError, TypeError):
         raise StoreFailed(
             f"{paths.settings} is damaged; put it back from where it was copied"
         ) from None

@@ -14,7 +14,7 @@ moment of its day in UTC, counted as the law counts from the day the person aske
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -333,7 +333,8 @@ def _accept_new(
     ]
     if not new and not sealed:
         return found
-    return found | _write_new(context, new, sealed=sealed)
+    delays = _count_earlier(wanted.values())
+    return found | _write_new(context, new, sealed=sealed, delays=delays)
 
 
 def _write_new(
@@ -341,13 +342,15 @@ def _write_new(
     new: Sequence[CheckedRequest],
     *,
     sealed: Sequence[dict[str, Any]],
+    delays: Mapping[str, int],
 ) -> dict[str, RequestStatus]:
     """Write requests that are new, and sealed rows; return the status of the new."""
     # The clock may have been set back since they were checked.
     time = max([now(), *(midnight(one.submitted.isoformat()) for one in new)])
     day_of(time)  # or refuse a clock that no public document can tell
     with context.store.write() as connection:
-        lines = _request_lines(context, new, time=time)
+        times = [time + delays[one.request] for one in new]
+        lines = _request_lines(context, new, times=times)
         insert_accepted(connection, lines)
         requests_table.write_new_rows(connection, sealed)
         if lines:
@@ -356,7 +359,7 @@ def _write_new(
 
 
 def _request_lines(
-    context: Context, new: Sequence[CheckedRequest], *, time: int
+    context: Context, new: Sequence[CheckedRequest], *, times: Sequence[int]
 ) -> list[dict[str, Any]]:
     """Return new requests as the journal holds them, in an order that all senders have.
 
@@ -379,8 +382,22 @@ def _request_lines(
             "submitted": one.submitted.isoformat(),
             "details": json.dumps(one.details),
         }
-        for one in new
+        for one, time in zip(new, times, strict=True)
     ]
+
+
+def _count_earlier(requests: Iterable[CheckedRequest]) -> dict[str, int]:
+    """Return by how much each request comes after others about the same people.
+
+    Those that are sent together are settled in the order in which they are given.
+    """
+    delays: dict[str, int] = {}
+    next_place: dict[str, int] = {}
+    for one in requests:
+        place = max((next_place.get(name, 0) for name in one.subjects), default=0)
+        delays[one.request] = place
+        next_place |= {name: place + 1 for name in one.subjects}
+    return delays
 
 
 def _accepted_status(line: dict[str, Any]) -> RequestStatus:

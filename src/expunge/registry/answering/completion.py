@@ -38,7 +38,7 @@ from ...ledger.handling import describe_guarantee, list_destroyed
 from ...promise.certificate import Certificate
 from ...rights.regimes import extended_deadline, legal_basis, regime_named
 from ...rights.standing import BY_OPERATOR
-from ..context import Context, erase_deleted, next_entry_time, read_ledger
+from ..context import Context, erase_deleted, next_entry_time, read_ledger, today
 from ..keys import find_signing_key
 from ..statements import Statement, write_statement
 from ..storage import releases_table, requests_table
@@ -257,7 +257,9 @@ def _describe_handling(
     until: str,
 ) -> Handling:
     """Return what was done about one request."""
-    destroyed = list_destroyed(entry.right, entry.outcome, changed=bool(named))
+    destroyed = list_destroyed(
+        entry.right, entry.outcome, reason=entry.reason, changed=bool(named)
+    )
     return Handling(
         basis=legal_basis(entry.right, regime_named(entry.regime)) or "",
         destroyed=destroyed,
@@ -302,6 +304,10 @@ def state_extension(
             "it twice"
         )
     first = day_of(line.deadline)
+    if notified > today():
+        raise InvalidInput(
+            f"notified={notified}, which is after today; tell the person first"
+        )
     if not line.submitted <= notified.isoformat() <= first:
         raise InvalidInput(
             f"notified={notified}; the person must be told between the day they asked "
