@@ -33,7 +33,6 @@ from tests.registries import (
     require_consistent,
 )
 
-OLDER = "UPDATE alembic_version SET version_num='0002'"
 ADDRESS = "ada@example.org"
 ADA = Identifier("email", ADDRESS)
 EVE = Identifier("email", "eve@example.org")
@@ -309,20 +308,6 @@ class TestRestore:
             assert registry.aliases.find([PHONE]) == {}
             assert registry.aliases.count() == 1
             require_consistent(registry)
-
-    def test_backup_may_be_older_than_aliases(self, tmp_path: Path) -> None:
-        folder, backup = tmp_path / "registry", tmp_path / "backup"
-        with registry_at(folder) as registry:
-            with registry._context.store.write() as connection:
-                connection.exec_driver_sql("DROP TABLE aliases")
-                connection.exec_driver_sql(OLDER)
-            shutil.copytree(folder, backup)
-            tables.upgrade_tables(registry._context.store)
-            registry.aliases.add([("person 3", ADA), ("person 4", EVE)])
-            registry.forget(["person 3"])
-        with Registry.restore(folder, backup) as registry:
-            assert registry.aliases.count() == 0
-            registry.aliases.add([("person 4", EVE)])
 
     def test_on_postgresql(self, tmp_path: Path, database_url: str) -> None:
         folder, backup = tmp_path / "registry", tmp_path / "backup"

@@ -20,6 +20,7 @@ from expunge.registry.context import Context
 from expunge.registry.statements import Statement
 from expunge.registry.storage import Checkpoints, Store, Vault
 from expunge.registry.storage.tables import upgrade_tables
+from tests.older import make_older
 from tests.registries import (
     by_name,
     data,
@@ -266,11 +267,7 @@ class TestBackups:
 
 def test_an_older_registry_is_brought_up_to_date(folder: Path) -> None:
     with Registry.open(folder) as registry:
-        with registry._context.store.write() as connection:
-            connection.exec_driver_sql("DROP TABLE aliases")
-            for column in ("removed", "sequence"):
-                connection.exec_driver_sql(f"ALTER TABLE models DROP COLUMN {column}")
-            connection.exec_driver_sql("UPDATE alembic_version SET version_num='0001'")
+        make_older(registry._context.store, "0001")
         upgrade_tables(registry._context.store)
         registry.models.remove("half")
         require_removed(registry, folder)
