@@ -22,7 +22,6 @@ from expunge.registry.storage import aliases_table, tables
 from expunge.registry.storage.vault import unseal
 from expunge.rights import Identifier
 from expunge.rights.standing import Right
-from tests.older import make_older
 from tests.registries import (
     by_name,
     data_without,
@@ -332,18 +331,6 @@ class TestRestore:
             assert registry.aliases.find([PHONE]) == {}
             assert registry.aliases.count() == 1
             require_consistent(registry)
-
-    def test_backup_may_be_older_than_aliases(self, tmp_path: Path) -> None:
-        folder, backup = tmp_path / "registry", tmp_path / "backup"
-        with registry_at(folder) as registry:
-            make_older(registry._context.store, "0002")
-            shutil.copytree(folder, backup)
-            tables.upgrade_tables(registry._context.store)
-            registry.aliases.add([("person 3", ADA), ("person 4", EVE)])
-            registry.forget(["person 3"])
-        with Registry.restore(folder, backup) as registry:
-            assert registry.aliases.count() == 0
-            registry.aliases.add([("person 4", EVE)])
 
     def test_on_postgresql(self, tmp_path: Path, database_url: str) -> None:
         folder, backup = tmp_path / "registry", tmp_path / "backup"
