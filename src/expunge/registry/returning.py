@@ -107,7 +107,9 @@ def read_forgotten_tags(context: Context) -> tuple[set[str], int]:
     for _, line in context.journal.read(0):
         for one in line.get("accepted", ()):
             named.setdefault(one["id"], []).append(one)
-        for request in {*line.get("receipts", ())} - {*line.get("refused", ())}:
+        refused = {*line.get("refused", ())}
+        # In their order: a restriction may have been lifted in the same batch.
+        for request in (one for one in line.get("receipts", ()) if one not in refused):
             n_unnamed += request not in named
             for one in named.get(request, ()):
                 if one["right"] in KEPT_OUT:
