@@ -52,7 +52,7 @@ class TestKeptOut:
     def test_what_comes_last_in_a_batch_counts(
         self, registry: Registry, n_times: int
     ) -> None:
-        rights = ("restrict", "lift", "restrict", "lift", "restrict")[:n_times]
+        rights: Any = ("restrict", "lift", "restrict", "lift", "restrict")[:n_times]
         for right in rights:
             registry.requests.accept([Request((ONE,), right=right)])
         registry.requests.apply()
