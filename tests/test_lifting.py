@@ -48,6 +48,17 @@ class TestKeptOut:
         registry.requests.apply()
         assert registry.requests.find_forgotten([ONE, TWO]) == (TWO,)
 
+    @pytest.mark.parametrize("n_times", range(2, 6))
+    def test_what_comes_last_in_a_batch_counts(
+        self, registry: Registry, n_times: int
+    ) -> None:
+        rights: Any = ("restrict", "lift", "restrict", "lift", "restrict")[:n_times]
+        for right in rights:
+            registry.requests.accept([Request((ONE,), right=right)])
+        registry.requests.apply()
+        out = registry.requests.find_forgotten([ONE])
+        assert out == ((ONE,) if rights[-1] == "restrict" else ())
+
     def test_restricted_people_may_be_readmitted(self, registry: Registry) -> None:
         ask(registry, "restrict")
         registry.requests.readmit([ONE])

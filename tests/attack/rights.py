@@ -206,6 +206,11 @@ class RightsSite(Site):
         self.expected.take(Step(0, "accept and apply", waiting))
         for one in waiting:
             self._check_outcome(one)
+        everybody = dict.fromkeys(self.owners.tolist())
+        out, wanted = {*requests.find_forgotten(everybody)}, self.expected.kept_out
+        self.checker.check(
+            out == wanted, f"{len(out ^ wanted)} people are kept out of fits, or not"
+        )
         return True
 
     def _requests(self) -> Iterator[tuple[Request, Request]]:

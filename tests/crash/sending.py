@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 from expunge.exceptions import InvalidInput, NeedsRestore, UnknownRequest
-from expunge.ledger import RequestExtended
 from expunge.registry import Registry
 from expunge.registry.context import today
 from expunge.registry.storage.engine import Collision
@@ -68,14 +67,6 @@ def send_all(telling: Telling, memory: Memory, line: Line) -> None:
 def _must_restore(open_steps: Sequence[Step]) -> bool:
     """Whether a restore comes first, which may have been killed half-way."""
     return bool(open_steps) and open_steps[0].how == "restore"
-
-
-def count_extensions(registry: Registry, request: str) -> int:
-    """Return how often the ledger says that a deadline was extended."""
-    return sum(
-        isinstance(entry, RequestExtended) and entry.request == request
-        for entry in registry.ledger.entries()
-    )
 
 
 class Sender:
@@ -232,20 +223,20 @@ class Sender:
         if step.model not in new:  # or it was killed before it could say so
             registry.add(step.model, rows.X, rows.y, subjects=rows.owners)
 
+    # What was done before it could say so is refused. A crash may also have left it in
+    # the journal alone, where nobody can look. The verdict sees that it was done, once.
     def _cancel(self, step: Step) -> None:
-        if self._stage(step.request) != "cancelled":
+        with suppress(InvalidInput):
             self._open().requests.cancel(step.request)
 
     def _refuse(self, step: Step) -> None:
-        requests = self._open().requests
-        with suppress(InvalidInput):  # it was refused before it could say so
-            requests.refuse(step.request, step.reason)
+        with suppress(InvalidInput):
+            self._open().requests.refuse(step.request, step.reason)
         self._collect([step.request])
 
     def _extend(self, step: Step) -> None:
-        registry = self._open()
-        if not count_extensions(registry, step.request):
-            registry.requests.extend(
+        with suppress(InvalidInput):
+            self._open().requests.extend(
                 step.request, step.reason, notified=today().isoformat()
             )
 

@@ -15,6 +15,7 @@ from expunge.ledger import (
     Receipt,
     ReleaseMade,
     RequestCompleted,
+    RequestExtended,
     check_export,
     check_receipt,
     subject_tags,
@@ -38,7 +39,6 @@ from .oracles import (
     private_arrays,
     unlike_retraining,
 )
-from .sending import count_extensions
 from .story import Story
 
 
@@ -149,10 +149,13 @@ def _ledger(story: Story, registry: Registry, expected: Expected) -> Iterator[st
 
 
 def _extensions(registry: Registry, expected: Expected) -> Iterator[str]:
-    for request in expected.extended:
-        n_times = count_extensions(registry, request)
-        if n_times != 1:
-            yield f"{request}: extended {n_times} times in the ledger"
+    entries = [
+        one for one in registry.ledger.entries() if isinstance(one, RequestExtended)
+    ]
+    times = Counter(entry.request for entry in entries)
+    for request in times.keys() | expected.extended.keys():
+        if times[request] != (request in expected.extended):
+            yield f"{request}: extended {times[request]} times in the ledger"
 
 
 def _counted(registry: Registry) -> Iterator[str]:

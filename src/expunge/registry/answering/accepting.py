@@ -318,10 +318,10 @@ def _accept_new(
         new = [one for id_, one in sorted(wanted.items()) if id_ not in there]
         subjects = list(dict.fromkeys(name for one in new for name in one.subjects))
         tags = find_tags(connection, subjects, keys=keys)
-        if not strangers:
-            _require_known(tags)
-            for one in new:
-                _require_rows(connection, one, tag=tags[one.subjects[0]])
+    if not strangers:
+        _require_known(tags)
+        for one in new:
+            _require_rows(context, one, tag=tags[one.subjects[0]])
     found = {request: request_status(line) for request, line in there.items()}
     # Rows of a request that waits may be lost: they are not in the journal.
     waiting = [id_ for id_, one in found.items() if one.stage == "accepted"]
@@ -440,13 +440,12 @@ def _require_known(tags: dict[str, str | None]) -> None:
         )
 
 
-def _require_rows(
-    connection: Connection, one: CheckedRequest, *, tag: str | None
-) -> None:
+def _require_rows(context: Context, one: CheckedRequest, *, tag: str | None) -> None:
     """Refuse new rows for a model that has no rows of the person."""
     if not one.rows or tag is None:
         return
-    names = people_table.models_by_tag(connection, [tag])[tag]
+    with context.store.read() as connection:
+        names = people_table.models_by_tag(connection, [tag]).get(tag, ())
     missing = sorted(set(one.rows) - set(map(model_of, names)))
     if missing:
         raise UnknownSubject(
