@@ -30,6 +30,7 @@ CONSTITUTION = {
     "TunedOnData": ["how"],
     "TunedRemovably": ["certified"],
     "NoisyTuning": ["gdp"],
+    "Added": ["n_subjects"],
 }
 
 

@@ -315,18 +315,25 @@ class TestLift:
             spent = estimator(budget=replace(BUDGET, releases=2))
             registry.fit("model", spent, **by_name(data()))
             ask(registry, "restrict", PERSON)
-            lift, erase = Request((PERSON,), right="lift"), Request((PERSON,))
+            lift, again = (
+                Request((PERSON,), right="lift"),
+                Request((PERSON,), right="restrict"),
+            )
             registry.requests.accept([lift])
-            registry.requests.accept([erase])
+            registry.requests.accept([again])
             with pytest.raises(ScheduleExhausted):
                 registry.requests.apply()
-            for one in (lift, erase):
+            for one in (lift, again):
                 assert registry.requests.status(one.request).stage == "accepted"
             assert where(registry, PERSON) == {"~model": "restricted"}
-            registry.requests.cancel(lift.request)
-            registry.requests.apply()
-            assert registry.requests.status(erase.request).outcome == "done"
+            registry.requests.accept([Request((PERSON,))])  # which waits for nothing
+            with pytest.raises(ScheduleExhausted):
+                registry.requests.apply()
             assert where(registry, PERSON) == {}
+            registry.requests.apply()
+            for one in (lift, again):
+                status = registry.requests.status(one.request)
+                assert status.outcome == "nothing held"
 
 
 class TestRectify:

@@ -411,9 +411,17 @@ class TestStuck:
         assert settled(asked("lift"), held=held, spent=("m",)).stuck == {"a": "m"}
 
     def test_who_is_behind_an_earlier_request_waits(self) -> None:
-        found = settled(asked("erase"), held=used("m"), behind=[1])
+        found = settled(asked("restrict"), held=used("m"), behind={1: {"lift"}})
         assert found.stuck == {"a": ""} and not found.judgements
         assert places(found) == {"m": "in use"}
+
+    @pytest.mark.parametrize("right", ["erase", "object"])
+    def test_an_erasure_waits_for_a_hold_alone(self, right: Right) -> None:
+        for earlier in RIGHTS:
+            behind = {1: {"erase", earlier}}
+            found = settled(asked(right), held=used("m"), behind=behind)
+            assert bool(found.stuck) == (earlier == "hold")
+            assert places(found) == ({"m": "in use"} if found.stuck else {})
 
 
 def test_nothing_is_known_of_rows_in_use() -> None:

@@ -53,7 +53,7 @@ def keep_rectified_rows() -> None:
         to, after = moved
         return to, replace(after, parts=(*content.parts, *after.parts))
 
-    put("registry.settling", "_move_content", move_content)
+    put("registry.answering.settling", "_move_content", move_content)
 
 
 def _change_lifted(change: Any) -> None:
@@ -70,4 +70,4 @@ def _change_lifted(change: Any) -> None:
             found.append((who, rows, places, new))
         return found
 
-    put("registry.changes", "_place_entering", place_entering)
+    put("registry.answering.changes", "_place_entering", place_entering)

@@ -256,7 +256,9 @@ SABOTAGES: Mapping[str, Sabotage] = {
         destroy_keys_before_the_commit, (CARELESS,)
     ),
     "accept-in-memory": Sabotage(accept_in_memory, (CARELESS,)),
-    "erase-what-is-restricted": Sabotage(erase_what_is_restricted, n_strikes=3),
+    "erase-what-is-restricted": Sabotage(
+        erase_what_is_restricted, n_strikes=3, themes=(_RESTRICTING,)
+    ),
     "keep-keys-of-new-rows": Sabotage(
         keep_keys_of_new_rows, n_strikes=3, themes=(_RECTIFYING,)
     ),

@@ -113,6 +113,15 @@ def judge(right: Right, places: Iterable[Place]) -> Judgement:
     return DONE
 
 
+def must_follow(right: str, earlier: Iterable[str]) -> bool:
+    """Return whether a request must wait for earlier ones about the same person.
+
+    An erasure ends in the same place whatever comes before it, except that a hold keeps
+    the rows.
+    """
+    return right not in ("erase", "object") or "hold" in earlier
+
+
 def forgets(right: str, outcome: str) -> bool:
     """Return whether nothing of a person is kept after such an answer."""
     asked = right in ("erase", "object", "end-hold")

@@ -5,14 +5,16 @@ Each request moves the rows of its people by the rules of ``rights.standing``, i
 order in which requests were accepted. Only the difference between the first and the
 last place of each row has to be carried out: a restriction that is lifted in the same
 batch changes nothing. A request that needs a release of a model that may not be
-released any more waits, and so does every later request about the same people.
+released any more waits, and so does every later request about the same people whose
+answer could depend on it.
 
 The rows themselves are not looked at: they are ``Part`` values, which name where sealed
 rows are, or hold new ones.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from ...core.arrays import Private
@@ -25,6 +27,7 @@ from ...rights.standing import (
     join_judgements,
     judge,
     move_rows,
+    must_follow,
 )
 from ..storage.aside_table import Aside, aside_name, is_aside, model_of
 from ..storage.people_table import SealedRows
@@ -134,7 +137,7 @@ def settle(
     *,
     fits: Mapping[str, int],
     spent: Iterable[str],
-    behind: Iterable[int] = (),
+    behind: Mapping[int, Set[str]] = MappingProxyType({}),
 ) -> Settlement:
     """Return what requests come to, in their order.
 
@@ -149,10 +152,10 @@ def settle(
     spent
         Models that may not be released any more.
     behind
-        People about whom an earlier request could not be applied.
+        People about whom earlier requests could not be applied, and for which rights.
     """
     found = Settlement(holdings, {who: {**held} for who, held in holdings.items()})
-    blocked = {who: EARLIER for who in behind}
+    blocked = {who: (EARLIER, frozenset(rights)) for who, rights in behind.items()}
     for one in requests:
         moved = {
             who: move_person(found.after[who], one, fits=fits) for who in one.subjects
@@ -163,13 +166,19 @@ def settle(
             for name in _names_changed(found.after[who], after)
             if not is_aside(name)
         }
-        waits = [blocked[who] for who in one.subjects if who in blocked]
+        waits = [
+            blocked[who][0]
+            for who in one.subjects
+            if who in blocked and must_follow(one.right, blocked[who][1])
+        ]
         waits += sorted(needed.intersection(spent))
         waits += [LOST] * (one.lacks_rows and bool(one.subjects))
         if waits:
             found.stuck[one.id] = waits[0]
             then = EARLIER if waits[0] == LOST else waits[0]
-            blocked |= {who: then for who in one.subjects}
+            for who in one.subjects:
+                _, rights = blocked.get(who, (then, frozenset()))
+                blocked[who] = (then, rights | {one.right})
             continue
         found.after |= {who: after for who, (after, _) in moved.items()}
         found.models[one.id] = needed

@@ -131,7 +131,10 @@ def _settle_waiting(
     failed: Sequence[str],
 ) -> Settlement:
     """Return what waiting requests come to, behind those that failed."""
-    behind = people_table.find_asked_rows(connection, failed)
+    behind: dict[int, set[str]] = {}
+    earlier = requests_table.find_requests(connection, failed)
+    for request, _, found in people_table.find_asked_rows(connection, failed):
+        behind.setdefault(found.subject, set()).add(earlier[request].right)
     asked = people_table.find_asked_rows(connection, [line.id for line in waiting])
     people: dict[str, dict[int, None]] = {line.id: {} for line in waiting}
     for request, _, found in asked:
@@ -156,7 +159,7 @@ def _settle_waiting(
         read_holdings(connection, [(name, found) for _, name, found in asked]),
         fits=fits,
         spent=[name for name, text in texts.items() if _is_spent(text)],
-        behind={found.subject for _, _, found in behind},
+        behind=behind,
     )
 
 
