@@ -23,7 +23,6 @@ from expunge.rights import (
     parse_day,
     parse_span,
     regime_named,
-    today,
 )
 from expunge.rights.calendar import EARLIEST, LATEST
 from expunge.rights.standing import RIGHTS
@@ -195,10 +194,6 @@ class TestParseDay:
     def test_is_no_number(self, value: Any) -> None:
         with pytest.raises(InvalidInput, match="is not a day; give text"):
             parse_day(value)
-
-    def test_today_is_in_utc(self) -> None:
-        before = dt.datetime.now(dt.UTC).date()
-        assert before <= today() <= dt.datetime.now(dt.UTC).date()
 
 
 class TestParseSpan:

@@ -5,7 +5,7 @@ Pure functions and frozen values that know nothing of models or databases. They 
 what the software counts and compares; they are not legal advice.
 """
 
-from .calendar import add_months, parse_day, parse_span, today
+from .calendar import add_months, parse_day, parse_span
 from .identifiers import Identifier, parse_identifier
 from .regimes import (
     REGIMES,
@@ -30,5 +30,4 @@ __all__ = [
     "parse_identifier",
     "parse_span",
     "regime_named",
-    "today",
 ]

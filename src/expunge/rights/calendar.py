@@ -26,11 +26,6 @@ _SPAN = re.compile(r"([0-9]{1,4})([dw])")
 _DAYS = {"d": 1, "w": 7}
 
 
-def today() -> date:
-    """Return the day it is now in UTC."""
-    return datetime.now(UTC).date()
-
-
 def add_months(day: date, months: int) -> date:
     """Return the same day some months later, or the last day of a shorter month.
 
