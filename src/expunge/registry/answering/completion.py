@@ -304,14 +304,14 @@ def state_extension(
             "it twice"
         )
     first = day_of(line.deadline)
-    if notified > today():
-        raise InvalidInput(
-            f"notified={notified}, which is after today; tell the person first"
-        )
     if not line.submitted <= notified.isoformat() <= first:
         raise InvalidInput(
             f"notified={notified}; the person must be told between the day they asked "
             f"({line.submitted}) and the first deadline ({first})"
+        )
+    if notified > today():
+        raise InvalidInput(
+            f"notified={notified}, which is after today; tell the person first"
         )
     time = next_entry_time(batch.ledger, line.accepted)
     later = extended_deadline(line.submitted, regime_named(line.regime))
