@@ -15,6 +15,7 @@ from expunge import Budget, LinearRegression, LogisticRegression
 from expunge.exceptions import ExpungeError, InvalidInput
 from expunge.linear_model.snapshots import private_model
 from expunge.linear_model.tuned import TunedClassifier
+from expunge.private_model.snapshot import note_use
 from tests.interrupts import count_lines, interrupt
 
 N_ROWS = 60
@@ -177,3 +178,15 @@ def test_requests_of_many_threads_are_all_carried_out(preprocessing: Any) -> Non
     fresh = clone(model).fit(X[left], y[left])
     assert model.certificate_.n_subjects_removed == 12
     np.testing.assert_allclose(private(model), private(fresh), atol=1e-9)
+
+
+def test_an_interrupt_leaves_no_lock_behind_that_counts_budgets() -> None:
+    kept = [Budget()]
+    for line in range(1, count_lines(lambda: note_use(kept[-1])) + 1):
+        kept.append(Budget())
+        assert interrupt(lambda: note_use(kept[-1]), line)
+        later = threading.Thread(target=note_use, args=(kept[-1],), daemon=True)
+        later.start()
+        later.join(10.0)
+        assert not later.is_alive(), line
+        assert note_use(kept[-1])

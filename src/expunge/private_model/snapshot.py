@@ -12,12 +12,11 @@ with others. They change no row and no digest yet: the model they return says wh
 take out and put in, and ``apply_pending`` does it.
 """
 
-import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
-from weakref import WeakValueDictionary
+from weakref import ReferenceType, ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +37,8 @@ from .row_digests import PendingChange, RowDigests, digests, share_by_person
 from .subjects import person, row_name
 from .training_rows import TrainingRows
 
-_USED: WeakValueDictionary[int, Budget] = WeakValueDictionary()
-_COUNTING = threading.Lock()
+# Budgets that a fit has used, by id, while they live.
+_USED: dict[int, ReferenceType[Budget]] = {}
 
 
 class Encoder(Protocol):
@@ -369,10 +368,18 @@ def note_use(budget: Budget | None) -> bool:
     """
     if budget is None:
         return False
-    with _COUNTING:
-        used = _USED.get(id(budget)) is budget or not is_made_here(budget)
-        _USED[id(budget)] = budget
-    return used
+    key = id(budget)
+
+    def forget_use(dead: ReferenceType[Budget]) -> None:
+        if _USED.get(key) is dead:
+            _USED.pop(key, None)
+
+    # One step of the dictionary, and no lock: an interrupt could leave that held.
+    mine = ref(budget, forget_use)
+    first = _USED.setdefault(key, mine)
+    if first() is not budget:  # one that died while an interrupt came
+        _USED[key] = first = mine
+    return first is not mine or not is_made_here(budget)
 
 
 def require_weights(before: PublicModel | None, sample_weight: object) -> None:
