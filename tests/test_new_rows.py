@@ -45,7 +45,7 @@ class Killed(BaseException):
 
 
 class TestKeys:
-    """Of new rows: none outlives its request, whoever is killed."""
+    """Of new rows: none outlives its request, whatever is killed."""
 
     @pytest.fixture
     def killed(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ def keep_the_moment() -> None:
 
 
 def keep_the_longest_row() -> None:
-    """Let the longest row be that of the anchor, whoever comes."""
+    """Let the longest row be that of the anchor, however long those are that come."""
 
     def keep(before: Any, after: Any) -> Any:
         return replace(after, row_norm=before.row_norm)

@@ -13,7 +13,7 @@ from .story import APPLYING, FIRST, FITS, Sample, Step, Story, as_sample, join_s
 
 DONE, NOTHING = ("done", ""), ("nothing held", "")
 HELD = "hold"
-# Whoever asked for one of these is kept out of fits, until readmitted.
+# A person who asked for one of these is kept out of fits, until readmitted.
 FOR_GOOD = ("erase", "object", "hold")
 
 

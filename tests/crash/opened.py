@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opened: all that the keys of a registry can open, with every key that is kept.
 
-Rows in the files are sealed, so whoever looks for rows that should be gone has to try
-the keys first.
+Rows in the files are sealed, so a search for rows that should be gone has to try the
+keys first.
 """
 
 import json

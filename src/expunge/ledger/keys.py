@@ -324,8 +324,8 @@ def alias_tags(identifier: Identifier, keys: Sequence[TagKey]) -> tuple[str, ...
 def alias_seal_key(identifier: Identifier, key: TagKey) -> bytes:
     """Return the key that seals what an alias leads to.
 
-    It takes the tag key and the identifier: whoever has the tag key and the sealed
-    bytes can test a guess, as with a tag, and read nothing. Keyed BLAKE2b is a
+    It takes the tag key and the identifier: with the tag key and the sealed bytes one
+    can test a guess, as with a tag, and read nothing. Keyed BLAKE2b is a
     pseudorandom function, so keys of other identifiers tell nothing of this one.
     """
     hashed = blake2b(

@@ -6,8 +6,7 @@ answer and one release follow.
 
 *Places* number all rows that a model ever had, in order: those of the fit first, then
 those that came, in the order in which they came. The remaining rows come in the order
-of their places. Whoever keeps them returns those of the time before the request; the
-rows that it brings follow.
+of their places: first those from before the request, then the rows that it brings.
 """
 
 from abc import abstractmethod

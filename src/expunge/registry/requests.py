@@ -56,8 +56,8 @@ class RegistryRequests:
         requests
             What people ask for.
         strangers
-            Accept requests about people of whom nothing is held like any other: whoever
-            sent them learns it from the receipt alone. Otherwise UnknownSubject is
+            Accept requests about people of whom nothing is held like any other: the
+            sender learns it from the receipt alone. Otherwise UnknownSubject is
             raised, which tells an operator of a wrong id at once.
         """
         return accept_requests(self._context, requests, strangers=strangers)

@@ -107,7 +107,7 @@ def parse_identifier(word: str) -> Identifier | None:
 
     None if the word has no kind before its first colon, or nothing after it: then it
     can only be an id. Ids may hold colons too, so what has the form of an identifier
-    need not be one; whoever knows the ids decides, and refuses a word that is both.
+    need not be one: a caller that knows the ids decides, and refuses what is both.
     """
     kind, colon, text = word.partition(":")
     if not colon or not text.strip() or not _KIND.fullmatch(kind):
