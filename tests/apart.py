@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows that are sealed apart: where a registry has them, and what opens them."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from expunge.registry.loaded_model import load_rows
 from expunge.registry.storage import aside_table, people_table
 from expunge.registry.storage.people_table import PageKeys, SealedRows
 from tests.registries import data, estimator, private_model_of, rows_in
+from tests.test_erasure import everything, found, spelled, traces_of_rows
 
 APART = ("~all", "~half")
 IN_USE = {"all": "in use", "half": "in use"}
@@ -87,3 +90,23 @@ def require_fitted_to(registry: Registry, X: Any, y: Any) -> None:
     model = private_model_of(registry, "all")
     gap = model.answer.draft.theta - private_model(other).answer.draft.theta
     assert np.linalg.norm(gap) <= model.answer.radius.value
+
+
+def require_erased(
+    registry: Registry, folder: Path, *, person: str, erase: Callable[[], object]
+) -> None:
+    """See that rows set aside, and their keys, are on disk before and not after."""
+    (tag,) = tags_of(registry, person)
+    sealed = [
+        one.sealed[:64] for under in APART for one in sealed_of(registry, person, under)
+    ]
+    keys = spelled([key.tobytes() for key in aside_keys(registry, "all")])
+    vault = registry._context.checkpoints.vault
+    keys += spelled([vault.read_keys("~all").present])
+    before = everything(folder)
+    assert found(sealed, before) and found(keys, before)
+    erase()
+    after = everything(folder)
+    assert not found(sealed, after) and not found(keys, after)
+    assert not found(traces_of_rows(person), after)
+    assert found([tag.encode()], after) == [str(folder / "journal")]

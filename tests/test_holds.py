@@ -16,15 +16,14 @@ from expunge.registry.answering import completion, worker
 from expunge.registry.storage.tables import set_aside
 from expunge.rights.standing import FOR_HOLDS, Right
 from tests.apart import (
-    APART,
     HELD,
     IN_USE,
     aside_keys,
     count_releases,
     features_of,
     open_apart,
+    require_erased,
     rows_of,
-    sealed_of,
     tags_of,
     where,
 )
@@ -40,7 +39,6 @@ from tests.registries import (
     require_retrained,
     set_clock,
 )
-from tests.test_erasure import everything, found, spelled, traces_of_rows
 
 PERSON, OTHER = "person 3", "person 5"
 TODAY = datetime.now(UTC).date()
@@ -243,23 +241,12 @@ class TestEndByItself:
         folder = tmp_path / "registry"
         with registry_at(folder) as registry:
             hold(registry, PERSON, until=str(UNTIL))
-            (tag,) = tags_of(registry, PERSON)
-            sealed = [
-                one.sealed[:64]
-                for under in APART
-                for one in sealed_of(registry, PERSON, under)
-            ]
-            keys = spelled([key.tobytes() for key in aside_keys(registry, "all")])
-            vault = registry._context.checkpoints.vault
-            keys += spelled([vault.read_keys("~all").present])
-            before = everything(folder)
-            assert found(sealed, before) and found(keys, before)
-            set_clock(monkeypatch, LATER)
-            registry.requests.apply()
-            after = everything(folder)
-            assert not found(sealed, after) and not found(keys, after)
-            assert not found(traces_of_rows(PERSON), after)
-            assert found([tag.encode()], after) == [str(folder / "journal")]
+
+            def end() -> None:
+                set_clock(monkeypatch, LATER)
+                registry.requests.apply()
+
+            require_erased(registry, folder, person=PERSON, erase=end)
 
     def test_is_stated_after_a_crash(
         self, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,7 @@
 """Restricted rows: no release contains them, and they are sealed apart until lifted."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,10 +31,10 @@ from tests.apart import (
     features_of,
     open_apart,
     open_rows,
+    require_erased,
     require_fitted_to,
     rows_of,
     sealed_of,
-    tags_of,
     where,
 )
 from tests.registries import (
@@ -49,7 +50,7 @@ from tests.registries import (
     require_retrained,
     retrained,
 )
-from tests.test_erasure import everything, found, spelled, traces_of_rows
+from tests.test_erasure import everything, found, traces_of_rows
 
 PERSON, OTHER = "person 3", "person 5"
 UNTIL = "2999-12-31"
@@ -183,23 +184,9 @@ class TestErasedLater:
         folder = tmp_path / "registry"
         with registry_at(folder) as registry:
             ask(registry, "restrict", PERSON)
-            (tag,) = tags_of(registry, PERSON)
-            sealed = [
-                one.sealed[:64]
-                for under in APART
-                for one in sealed_of(registry, PERSON, under)
-            ]
-            keys = spelled([key.tobytes() for key in aside_keys(registry, "all")])
-            vault = registry._context.checkpoints.vault
-            keys += spelled([vault.read_keys("~all").present])
-            before = everything(folder)
-            assert found(sealed, before) and found(keys, before)
-            assert not found(traces_of_rows(PERSON), before)
-            ask(registry, "erase", PERSON)
-            after = everything(folder)
-            assert not found(sealed, after) and not found(keys, after)
-            assert not found(traces_of_rows(PERSON), after)
-            assert found([tag.encode()], after) == [str(folder / "journal")]
+            assert not found(traces_of_rows(PERSON), everything(folder))
+            erase = partial(ask, registry, "erase", PERSON)
+            require_erased(registry, folder, person=PERSON, erase=erase)
 
     def test_the_other_restricted_person_stays(self, registry: Registry) -> None:
         ask(registry, "restrict", PERSON, OTHER)
