@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sqlalchemy import Connection
 
-from ..display.progress import OnProgress
+from ..display.progress import OnProgress, be_silent
 from ..exceptions import InvalidInput
 from ..ledger import TagKey
 from ..ledger.documents import model_name
@@ -37,7 +37,7 @@ from ..promise.verification import Record
 from .answering.changes import write_release
 from .answering.completion import finish_committed, state_withdrawal
 from .answering.returning import FitOptions, LeftOut, choose_tags, leave_out_forgotten
-from .answering.worker import be_silent, recover
+from .answering.worker import recover
 from .context import WAIT, Context, now
 from .keys import read_tag_keys, write_tag_key_ids
 from .loaded_model import dump_by_person, dump_checkpoint, load_public

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ...core.objective import Rows
+from ...display.progress import be_silent
 from ...exceptions import InvalidInput
 from ...private_model.model import PrivateModel
 from ...private_model.subjects import owners_of
@@ -21,7 +22,7 @@ from .changes import Move, make_changes, read_moves, require_release
 from .completion import finish_committed
 from .returning import FitOptions, LeftOut, choose_tags, leave_out_forgotten
 from .settling import Holding, Part
-from .worker import be_silent, commit_changes, recover
+from .worker import commit_changes, recover
 
 
 class NewRows(NamedTuple):

@@ -22,7 +22,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from ...display.progress import OnProgress
+from ...display.progress import OnProgress, be_silent
 from ...exceptions import (
     Busy,
     ExpungeError,
@@ -30,9 +30,7 @@ from ...exceptions import (
     NeedsRestore,
     StoreFailed,
 )
-from ...ledger import (
-    UnusableKey,
-)
+from ...ledger import UnusableKey
 from ...rights.standing import forgets
 from ..context import Context, today
 from ..keys import tidy_keys
@@ -64,10 +62,6 @@ from .settling import EARLIER, LOST, Asked, Settlement, settle
 BATCH = 5000
 # Errors of the store, not of a request.
 OF_THE_STORE = (Busy, StoreFailed, NeedsRestore, UnusableKey)
-
-
-def be_silent(done: int, total: int) -> None:
-    """Report no progress."""
 
 
 def apply_batch(
