@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from expunge import L2, Jackknife, Logistic, Newton, Objective, learn
-from expunge.core.objective import Rows
+from expunge.core.rows import Rows
 from expunge.core.solver import minimise
 from expunge.core.sums import largest_move
 from expunge.promise.capacity import jackknife_radius, newton_radius, regularity_of

@@ -181,7 +181,7 @@ def test_gaps_close_when_there_are_many(kind: Any, rng: np.random.Generator) -> 
     for person in range(20):
         model.forget(subjects=[f"person {person}"])
         kept = private_model(model).training_rows
-        assert kept is not None
+        assert isinstance(kept, TrainingRows)
         n_places.append(len(kept.alive))
         assert GAPS * np.count_nonzero(~kept.alive) <= len(kept.alive)
     assert n_places[9] == 80
@@ -204,7 +204,7 @@ def test_model_goes_on_as_the_one_that_was_saved(
         loaded.forget(subjects=[person])
         assert np.array_equal(model.coef_, loaded.coef_)
     kept = private_model(loaded).training_rows
-    assert kept is not None
+    assert isinstance(kept, TrainingRows)
     assert sparse.issparse(kept.rows.X) == sparse.issparse(X)
     if sparse.issparse(kept.rows.X):
         assert kept.rows.X.indices.dtype == kept.rows.X.indptr.dtype == np.int32
@@ -236,7 +236,7 @@ class TestDigestsOfKeptRows:
         """Return what is counted, and what should be; count if nothing is."""
         private = private_model(model)
         kept, table = private.training_rows, private.digests
-        assert kept is not None and table is not None
+        assert isinstance(kept, TrainingRows) and table is not None
         table.make_counts(kept)
         expected = Counter(digests(kept.compact().rows, table.key))
         return table.counts, expected

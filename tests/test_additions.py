@@ -165,7 +165,7 @@ class TestEstimators:
             model.add(thin[FIRST:], y[FIRST:], subjects=people[FIRST:])
             model.forget(["p1", "p50"])
             kept = private_model(model).training_rows
-            assert kept is not None and sparse.issparse(kept.rows.X)
+            assert isinstance(kept, TrainingRows) and sparse.issparse(kept.rows.X)
             left = ~np.isin(people, ["p1", "p50"])
             other = plain(mechanism=mechanism)
             check_near(model, other.fit(thin[left], y[left], subjects=people[left]))
@@ -376,7 +376,7 @@ class TestPrivateModels:
         model = plain(budget=budget).fit(X[:FIRST], y[:FIRST], people[:FIRST])
         private = private_model(model)
         kept = private.training_rows
-        assert kept is not None
+        assert isinstance(kept, TrainingRows)
         asked: list[list[int]] = []
 
         def fetch(gone: Any) -> Any:
@@ -457,7 +457,7 @@ def test_an_interrupted_addition_happens_completely_or_not_at_all(kind: str) -> 
         bring(model, slice(90, N))
         np.testing.assert_allclose(theta_of(model), theta_of(later), atol=1e-9)
         kept = private_model(model).training_rows
-        if kept is not None:
+        if isinstance(kept, TrainingRows):
             assert kept.alive.all() and len(kept.owners) == N
             assert kept.places["p42"] == [84, 85]
     assert outcomes == {True, False}

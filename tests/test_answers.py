@@ -12,7 +12,8 @@ from sqlalchemy import select
 
 from expunge.exceptions import InvalidInput, UnknownRequest, UnknownSubject
 from expunge.ledger import RequestExtended, check_receipt
-from expunge.registry import ForgottenInData, Registry, Request, requests, statements
+from expunge.registry import ForgottenInData, Registry, Request, statements
+from expunge.registry.answering import cancelling
 from expunge.registry.storage.tables import request_tags
 from expunge.rights import add_months, deadline, extended_deadline, regime_named
 from expunge.rights.standing import BY_OPERATOR, RIGHTS, Right
@@ -107,7 +108,7 @@ class TestCancel:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(requests, "append_line", append_and_die)
+            patch.setattr(cancelling, "append_line", append_and_die)
             registry.requests.cancel(status.request)
         registry.close()
         with Registry.open(tmp_path / "registry") as again:

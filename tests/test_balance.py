@@ -17,7 +17,7 @@ from expunge import (
     TunedClassifier,
     load,
 )
-from expunge.core.objective import Rows
+from expunge.core.rows import Rows
 from expunge.exceptions import Unsupported
 from expunge.linear_model.snapshots import private_model
 from expunge.preprocessing.balance import Balance
@@ -97,7 +97,7 @@ def test_answers_are_within_their_radius(seed: int) -> None:
         left = np.setdiff1d(left, gone)
         private = private_model(model)
         rows = private.remaining_rows()
-        assert rows is not None
+        assert isinstance(rows, Rows)
         exact = retrain_answer(private.agreement, rows, start=None)
         distance = np.linalg.norm(exact.draft.theta - private.answer.draft.theta)
         assert distance <= private.answer.radius.value + exact.radius.value
@@ -132,10 +132,10 @@ def test_a_class_that_empties_leaves_the_others_balanced() -> None:
     fresh = LogisticRegression(class_weight="balanced", alpha=0.01)
     private = private_model(model)
     rows = private.remaining_rows()
-    assert rows is not None and model.classes_.tolist() == [0, 1]
+    assert isinstance(rows, Rows) and model.classes_.tolist() == [0, 1]
     fresh.fit(X[y < 2], y[y < 2])
     again = private_model(fresh).remaining_rows()
-    assert again is not None
+    assert isinstance(again, Rows)
     np.testing.assert_allclose(rows.weight, again.weight, rtol=1e-15)
     model.forget([int(np.flatnonzero(y == 0)[0])])  # and goes on
 

@@ -11,8 +11,8 @@ from scipy import sparse
 from sklearn.preprocessing import StandardScaler
 
 from expunge import Budget, LinearRegression, LogisticRegression, TunedClassifier
-from expunge.core.objective import Rows
-from expunge.core.sums import BLOCK_ROWS, column_sizes
+from expunge.core.rows import BLOCK_ROWS, Rows
+from expunge.core.sums import column_sizes
 from expunge.exceptions import NotCertifiable
 from expunge.linear_model.parameters import blame_columns
 from expunge.linear_model.snapshots import private_model
@@ -91,7 +91,7 @@ def test_a_removal_that_cannot_be_certified_says_nothing_of_the_rows() -> None:
     model = LogisticRegression().fit(frame, y)
     private = private_model(model)
     rows = private.remaining_rows()
-    assert rows is not None and blame_columns(model, rows)
+    assert isinstance(rows, Rows) and blame_columns(model, rows)
     agreement = replace(private.agreement, budget=BUDGET)
     messages = set()
     for gone in ([0], [1, 2, 3], list(range(200))):

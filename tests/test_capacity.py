@@ -8,7 +8,7 @@ import pytest
 
 from expunge import L2, HalfSquared, Jackknife, Logistic, Multinomial, Objective
 from expunge.core.arrays import Vector
-from expunge.core.objective import Rows
+from expunge.core.rows import Rows
 from expunge.core.solver import minimise
 from expunge.exceptions import InvalidInput, Unsupported
 from expunge.promise.budget import mu_of

@@ -40,6 +40,7 @@ from expunge.linear_model.snapshots import private_model
 from expunge.private_model import answers
 from expunge.private_model.answers import Answer, retrain_answer
 from expunge.private_model.model import PrivateModel
+from expunge.private_model.training_rows import TrainingRows
 from expunge.promise import local_radius
 from expunge.promise.local_radius import form_floor, norm_by_form
 from expunge.promise.rounding import prediction_error
@@ -244,7 +245,7 @@ def test_estimators_go_without_matrices(
     again = load(tmp_path / "model")
     private = private_model(again)
     assert private.answer.state.short_cut is None
-    assert private.training_rows is not None
+    assert isinstance(private.training_rows, TrainingRows)
     assert sparse.issparse(private.training_rows.rows.X)
     for one in (model, again):
         one.forget([9, 12])

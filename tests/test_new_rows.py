@@ -11,8 +11,8 @@ import pytest
 
 from expunge.exceptions import InvalidInput
 from expunge.linear_model.snapshots import private_model
-from expunge.registry import NewRows, Registry, Request, requests
-from expunge.registry.answering import completion, pending_rows, worker
+from expunge.registry import NewRows, Registry, Request
+from expunge.registry.answering import cancelling, completion, pending_rows, worker
 from expunge.registry.answering.pending_rows import MARK
 from expunge.registry.context import Paths
 from tests.registries import data, estimator, registry_at
@@ -54,7 +54,7 @@ class TestKeys:
         def end(*given: object) -> None:
             raise Killed
 
-        monkeypatch.setattr(requests, "destroy_pending_keys", end)
+        monkeypatch.setattr(cancelling, "destroy_pending_keys", end)
 
     def test_of_a_request_that_was_cancelled(
         self, registry: Registry, killed: None

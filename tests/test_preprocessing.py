@@ -25,7 +25,7 @@ from sklearn.preprocessing import (
 )
 
 from expunge import LinearRegression
-from expunge.core.objective import Rows
+from expunge.core.rows import Rows
 from expunge.exceptions import CannotRemove, InvalidInput, UnknownRows
 from expunge.linear_model.snapshots import private_model, public_model
 from expunge.preprocessing.columns import Recipe, learn_columns, read_columns

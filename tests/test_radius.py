@@ -10,11 +10,13 @@ import pytest
 
 from expunge import L2, HalfSquared, Jackknife, Logistic, Newton, Objective, learn
 from expunge.core.sums import KINK_EDGES, kink_masses, largest_move, largest_norm
+from expunge.exceptions import NotPositiveDefinite
 from expunge.promise import radius
 from expunge.promise.local_radius import local_distance, local_distances
 from expunge.promise.radius import (
     Radius,
     best_radius,
+    inverse_norm,
     measured_local_radius,
     measured_radius,
 )
@@ -222,6 +224,24 @@ def test_local_distance_solves_its_inequality() -> None:
                 assert -np.expm1(-R * distance) == pytest.approx(R * decrement)
             else:
                 assert distance == inf
+
+
+def test_the_inverse_norm_holds_where_rounding_leaves_a_direction_flat(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    state, _, _ = _removed(Newton())
+    H = state.smooth_hessian().dense()
+    v, floor = np.arange(1.0, len(H) + 1.0), float(np.linalg.eigvalsh(H)[0])
+
+    def fail(*given: Any, **named: Any) -> None:
+        raise NotPositiveDefinite("flat")
+
+    near = inverse_norm(state, v, floor=floor)
+    monkeypatch.setattr(radius, "conjugate_gradients", fail)
+    bound = inverse_norm(state, v, floor=floor)
+    exact = float(np.sqrt(v @ np.linalg.solve(H, v)))
+    assert exact <= near < bound
+    assert np.isclose(bound, np.linalg.norm(v) / np.sqrt(floor))
 
 
 def test_radius_shows_no_figure() -> None:

@@ -270,3 +270,17 @@ def test_sparse_equals_dense(rng: np.random.Generator) -> None:
     dense = minimise(objective, objective.rows(X, y)).theta
     thin = minimise(objective, objective.rows(sparse.csr_array(X), y)).theta
     assert np.allclose(dense, thin, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_more_columns_than_rows_beside_a_kink(seed: int) -> None:
+    """A support that is flat but for rounding leads nowhere: it must not be taken."""
+    rng = np.random.default_rng(seed)
+    n_rows = int(rng.integers(5, 40))
+    X = rng.normal(size=(n_rows, int(rng.integers(n_rows, 60))))
+    y = X[:, 0] + 0.1 * rng.normal(size=n_rows)
+    alpha = float(10.0 ** rng.uniform(-2.5, -0.5))
+    loss = HalfSquared() if seed % 2 else Logistic()
+    objective = Objective(loss, L1(), alpha, intercept=seed % 3 == 0)
+    rows = objective.rows(X, y if seed % 2 else np.sign(y))
+    require_converged(objective, rows, solution=minimise(objective, rows))

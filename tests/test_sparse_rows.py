@@ -162,7 +162,7 @@ def test_rows_are_found_by_what_they_hold_dense_or_sparse(
     for place, given in ((3, X[[3]]), (4, sparse.csr_matrix(X[[4]])), (7, X[[5]])):
         model.forget(X=given, y=y[[place]])
         kept = private_model(model).training_rows
-        assert kept is not None and not kept.alive[place]
+        assert isinstance(kept, TrainingRows) and not kept.alive[place]
     fresh = LogisticRegression(alpha=0.1)
     stay = np.delete(np.arange(200), [3, 4, 7])
     fresh.fit(X[stay], y[stay])

@@ -11,11 +11,13 @@ import pytest
 from scipy import sparse
 
 from expunge import L2, Objective, Rows
+from expunge.core import rows as blocked_rows
 from expunge.core import sums
 from expunge.core.arrays import Matrix, Vector
 from expunge.core.blocks import Blocks
 from expunge.core.linalg import Symmetric
 from expunge.core.losses import Loss
+from expunge.core.rows import pairwise_sum
 from expunge.core.solver import add_quadratic
 from expunge.exceptions import InvalidInput
 from tests.instances import LOSSES, N_FEATURES, labelled
@@ -30,6 +32,12 @@ def _case(name: str, kind: Any, seed: int = 0) -> tuple[Loss, Rows, Vector]:
     X, y = labelled(name, rng, 50)
     rows = Objective(loss, L2(), 1.0).rows(kind(X), y, rng.random(50) + 0.5)
     return loss, rows, rng.normal(size=N_FEATURES * loss.outputs)
+
+
+def _cut(patch: pytest.MonkeyPatch, size: int) -> None:
+    """Let blocks have so many rows."""
+    for module in (sums, blocked_rows):
+        patch.setattr(module, "BLOCK_ROWS", size)
 
 
 def _slow_hessian(loss: Loss, rows: Rows, theta: Vector) -> Matrix:
@@ -122,7 +130,7 @@ def test_sums_do_not_depend_on_the_blocks(
     loss, rows, theta = _case(name, np.asarray)
     whole = sums.loss_hessian(loss, rows, theta=theta).dense()
     value, gradient = sums.loss_gradient(loss, rows, theta=theta)
-    monkeypatch.setattr(sums, "BLOCK_ROWS", 8)
+    _cut(monkeypatch, 8)
     hessian = sums.loss_hessian(loss, rows, theta=theta).dense()
     assert np.allclose(hessian, whole, atol=1e-12)
     in_blocks = sums.loss_gradient(loss, rows, theta=theta)
@@ -196,7 +204,7 @@ def test_slope_scale_bounds_the_gradient() -> None:
 def test_several_models_are_looked_at_as_one_by_one(
     name: str, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sums, "BLOCK_ROWS", 16)
+    _cut(monkeypatch, 16)
     loss, rows, theta = _case(name, kind)
     thetas = np.array([theta, -theta, 0.5 * theta])
     gradients, values = sums.slopes_at_each(
@@ -248,7 +256,7 @@ def _uneven(rng: np.random.Generator, shape: tuple[int, ...]) -> Vector:
 @pytest.mark.parametrize("n_blocks", range(1, 71))
 def test_blocks_are_added_in_the_stated_tree(n_blocks: int) -> None:
     terms = _uneven(np.random.default_rng(n_blocks), (n_blocks, 3))
-    (found,) = sums.pairwise_sum((term,) for term in terms)
+    (found,) = pairwise_sum((term,) for term in terms)
     assert found.tobytes() == _tree(list(terms)).tobytes()
 
 
@@ -257,7 +265,7 @@ def test_blocks_are_added_in_the_stated_tree(n_blocks: int) -> None:
 def test_rows_are_added_in_the_stated_tree(
     n_blocks: int, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sums, "BLOCK_ROWS", 8)
+    _cut(monkeypatch, 8)
     rng = np.random.default_rng(n_blocks)
     objective = Objective(LOSSES["logistic"][0], L2(), 1.0)
     n_rows = 8 * n_blocks - 2
@@ -288,7 +296,15 @@ def test_rows_in_a_block_follow_from_the_columns_alone(
     for n_rows in (1, 3, 100):
         X: Any = sparse.csr_array((n_rows, n_columns))
         rows = Rows(X, np.ones(n_rows), np.ones(n_rows))
-        assert sums.rows_in_a_block(rows) == size
+        assert rows.block_rows == size
+
+
+@pytest.mark.parametrize("n_rows", [1, 2048, 2049, 4096, 12_345])
+def test_total_weight_is_a_sum_over_blocks(n_rows: int) -> None:
+    weight = np.random.default_rng(n_rows).random(n_rows) * 10.0
+    rows = Rows(np.ones((n_rows, 1)), np.ones(n_rows), weight)
+    terms = [(float(np.add.reduce(block.weight)),) for block in rows.blocks(2048)]
+    assert rows.total_weight == pairwise_sum(terms)[0]
 
 
 def test_how_the_blocks_arrive_does_not_matter() -> None:
@@ -301,9 +317,9 @@ def test_how_the_blocks_arrive_does_not_matter() -> None:
 
     files = [terms[:5], terms[5:6], [], terms[6:30], terms[30:]]
     found = [
-        sums.pairwise_sum(terms),
-        sums.pairwise_sum(generator()),
-        sums.pairwise_sum(chain.from_iterable(files)),
+        pairwise_sum(terms),
+        pairwise_sum(generator()),
+        pairwise_sum(chain.from_iterable(files)),
     ]
     assert len({value for value, _ in found}) == 1
     assert len({vector.tobytes() for _, vector in found}) == 1
@@ -326,7 +342,7 @@ def test_few_partial_sums_are_held_at_once() -> None:
         def __add__(self, other: float) -> "Counted":
             return Counted(float(self) + float(other))
 
-    (total,) = sums.pairwise_sum((Counted(1.0),) for _ in range(1000))
+    (total,) = pairwise_sum((Counted(1.0),) for _ in range(1000))
     assert total == 1000.0
     assert most <= log2(1000) + 4
 
@@ -335,7 +351,7 @@ def test_rounding_grows_with_the_depth_of_the_tree() -> None:
     # A tenth is no binary fraction: in a plain loop every addition rounds the same way.
     n_blocks, term = 2**17, 0.1
     exact = fsum([term] * n_blocks)
-    (found,) = sums.pairwise_sum((term,) for _ in range(n_blocks))
+    (found,) = pairwise_sum((term,) for _ in range(n_blocks))
     naive = 0.0
     for _ in range(n_blocks):
         naive += term
@@ -347,7 +363,7 @@ def test_rounding_grows_with_the_depth_of_the_tree() -> None:
 def test_small_terms_survive_beside_a_large_one() -> None:
     # Each of the small terms is lost when it is added to the large one alone.
     terms = [2.0**53, *[1.0] * 4095]
-    (found,) = sums.pairwise_sum((term,) for term in terms)
+    (found,) = pairwise_sum((term,) for term in terms)
     naive = 0.0
     for term in terms:
         naive += term
@@ -357,4 +373,4 @@ def test_small_terms_survive_beside_a_large_one() -> None:
 
 def test_no_blocks_are_refused() -> None:
     with pytest.raises(InvalidInput, match="no blocks"):
-        sums.pairwise_sum(iter(()))
+        pairwise_sum(iter(()))

@@ -33,6 +33,7 @@ from expunge.exceptions import (
 from expunge.linear_model.snapshots import private_model
 from expunge.linear_model.tuned import TunedClassifier, TunedRegressor
 from expunge.private_model import snapshot
+from expunge.private_model.training_rows import TrainingRows
 from expunge.promise.scope import CHOSEN, TUNED
 from expunge.selection.tuned_model import TunedModel
 
@@ -327,7 +328,7 @@ def test_removed_rows_leave_no_bytes_behind() -> None:
     model = tuned().fit(X, y, subjects=OWNERS)
     model.forget(subjects=["person 7"])
     kept = private_model(model).training_rows
-    assert kept is not None
+    assert isinstance(kept, TrainingRows)
     for row in X[14:16]:
         assert row.tobytes() not in kept.rows.dense().tobytes()
     assert "person 7" not in kept.owners

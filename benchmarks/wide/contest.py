@@ -17,7 +17,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from expunge.core.objective import Objective, Rows
+from expunge.core.objective import Objective
+from expunge.core.rows import Rows
 from expunge.linear_model import LogisticRegression, SoftmaxRegression
 from expunge.linear_model.snapshots import private_model
 from expunge.wide.measurement import measure

@@ -19,7 +19,8 @@ from sklearn.utils.class_weight import compute_sample_weight
 
 from ..core.arrays import SMALLEST, Vector, norm
 from ..core.losses import Logistic
-from ..core.objective import Objective, Rows
+from ..core.objective import Objective
+from ..core.rows import Rows, in_memory
 from ..core.sums import loss_slopes
 from ..exceptions import InvalidInput, Unsupported
 from ..linear_model import (
@@ -332,7 +333,7 @@ def _starting_point(parts: Parts, prepared: Prepared) -> Vector:
     """Return the given coefficients as parameters, row by row."""
     objective = prepared.objective
     coef, intercept = read_coefficients(parts.fitted)
-    width = prepared.rows.X.shape[1] - objective.intercept
+    width = prepared.rows.n_columns - objective.intercept
     if prepared.recipe is not None:
         width = coef.shape[1]  # what preprocessing makes of the rows comes later
     if coef.shape != (objective.loss.outputs, width):
@@ -356,7 +357,7 @@ def _measure_adoption(
     theta = private.answer.draft.theta
     if theta.size != start.size:
         return None
-    rows = private.encode(prepared.rows)
+    rows = private.encode(in_memory(prepared.rows))
     shift, size = norm(theta - start), norm(theta)
     relative = shift / size if size else inf * (shift > 0.0)
     residual = _measure_residual(prepared.objective, rows, theta=start)

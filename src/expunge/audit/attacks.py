@@ -20,7 +20,8 @@ from scipy.special import ndtr
 
 from ..core.arrays import Matrix, Vector
 from ..core.blocks import SymmetricMatrix
-from ..core.objective import Objective, Rows
+from ..core.objective import Objective
+from ..core.rows import Rows
 from ..core.solver import add_quadratic
 from ..core.sums import loss_hessian
 from ..exceptions import InvalidInput

@@ -34,7 +34,8 @@ import numpy as np
 from scipy.special import betaincinv, ndtri
 
 from ..core.arrays import Index, Matrix, Private, Vector
-from ..core.objective import Objective, Rows
+from ..core.objective import Objective
+from ..core.rows import Rows
 from ..exceptions import InvalidInput
 from ..private_model.model import PrivateModel
 from ..promise.budget import Budget, epsilon_of

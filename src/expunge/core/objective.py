@@ -16,13 +16,11 @@ The target of a removal is what fitting the remaining rows gives. ``scaling``
 says which objective that fit minimises: "mean" keeps alpha and ridge, "sum"
 keeps alpha W and ridge W, as scikit-learn does at a constant C = 1/(alpha W).
 
-``Rows`` is the only container of training rows: a checked design matrix with labels and
-weights. ``Objective.rows`` makes it, checks the values and appends the intercept's
-column of ones. Its repr shows no data.
+``Objective.rows`` makes training rows of a design matrix with labels and weights: it
+checks the values and appends the intercept's column of ones.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import isfinite, sqrt
 from numbers import Real
 from typing import Any, Literal, TypeAlias
@@ -37,91 +35,15 @@ from .arrays import (
     LARGEST,
     SMALLEST,
     Design,
-    Index,
-    Matrix,
     Vector,
     require_magnitude,
     row_norms,
     row_squares,
-    slice_rows,
 )
 from .losses import Loss
-from .packing import NOT_STORED, stored
+from .packing import stored
 from .penalties import Penalty
-
-
-@stored
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Rows:
-    """Rows of a design with labels and weights, all float64.
-
-    Attributes
-    ----------
-    X
-        Design, (n, d), a C-ordered array or CSR, intercept column included.
-    y
-        Labels as the loss wants them.
-    weight
-        One non-negative weight a row.
-    absent
-        Positions in the arrays that hold no row, if there are any: their weight is
-        zero and they count for nothing. Removed rows leave them behind, so that a
-        request need not copy all others.
-    """
-
-    X: Design
-    y: Vector
-    weight: Vector
-    absent: Index | None = field(default=None, metadata=NOT_STORED)
-
-    def __repr__(self) -> str:
-        return f"Rows({len(self)} x {self.X.shape[1]})"
-
-    def __len__(self) -> int:
-        n_places = int(self.X.shape[0])
-        return n_places if self.absent is None else n_places - len(self.absent)
-
-    @property
-    def total_weight(self) -> float:
-        """W: the sum of the weights, never the row count."""
-        return float(np.add.reduce(self.weight))
-
-    def take(self, index: NDArray[Any] | slice) -> "Rows":
-        """Return the rows at these positions (or where a mask is true)."""
-        assert self.absent is None, "gather first: positions are those of rows"
-        X: Any = self.X[index]
-        return Rows(X, self.y[index], self.weight[index])
-
-    def gather(self) -> "Rows":
-        """Return a copy of the rows, with nothing absent."""
-        keep = np.ones(self.X.shape[0], dtype=bool)
-        if self.absent is not None:
-            keep[self.absent] = False
-        return replace(self, absent=None).take(keep)
-
-    def without(self, index: NDArray[Any]) -> "Rows":
-        """Return all rows but those at these positions."""
-        keep = np.ones(len(self), dtype=bool)
-        keep[index] = False
-        return self.take(keep)
-
-    def blocks(self, size: int) -> Iterator["Rows"]:
-        """Yield consecutive blocks of at most ``size`` rows, in order, not copied.
-
-        In a block, what is absent is a row like others, with weight zero.
-        """
-        for begin in range(0, self.X.shape[0], size):
-            part = slice(begin, begin + size)
-            yield Rows(slice_rows(self.X, part), self.y[part], self.weight[part])
-
-    def dense(self) -> Matrix:
-        """Return the design as a dense array (for a few rows)."""
-        return self.X.toarray() if sparse.issparse(self.X) else np.asarray(self.X)
-
-    def norms(self) -> Vector:
-        """Return the Euclidean norm of each row, intercept included."""
-        return row_norms(self.X)
-
+from .rows import Rows
 
 Scaling: TypeAlias = Literal["mean", "sum"]
 

@@ -33,6 +33,10 @@ SUPPORT_TRIES = 12
 SWEEPS = 500
 # What is less curved than the shortest row counts as flat.
 FLAT = SMALLEST**2
+# The most rounding in B x, as a part of what it must be, with which x is a solution.
+MEANINGFUL = 1e-6
+# What is added to a flat matrix, as a part of its diagonal.
+LIFT = 1e-8
 MEMORY = 20
 MAX_STEPS = 5000
 CHECK_EVERY = 5
@@ -182,8 +186,14 @@ def _solve_on_support(B: Symmetric, b: Vector, *, at: Minimum) -> Vector:
     x = np.zeros_like(b)
     support = np.flatnonzero(at.x)
     if support.size:
-        right = (b - at.subgradient)[support]
-        x[support] = B.submatrix(support).cholesky().solve(right)
+        part, right = B.submatrix(support), (b - at.subgradient)[support]
+        solution = part.cholesky().solve(right)
+        # Where the support is flat but for rounding, that leads anywhere.
+        unit = np.sqrt(part.diagonal)
+        rounding = UNIT_ROUNDOFF * (support.size + 8) * norm(unit * solution)
+        if rounding > MEANINGFUL * norm(right / unit):
+            raise NotPositiveDefinite("the support is flat, but for rounding")
+        x[support] = solution
     return x
 
 
@@ -259,16 +269,39 @@ def _orthant_minimum(B: Symmetric, b: Vector, *, at: Minimum) -> Vector:
         try:
             way = _solve_on_support(B, b, at=at) - at.x
         except NotPositiveDefinite:
-            return at.x
+            way = _descend_on_support(B, b, at=at)
         with np.errstate(divide="ignore", invalid="ignore"):
             crossings = np.where(at.x * way < 0.0, -at.x / way, np.inf)
         length = min(1.0, float(crossings.min()))
         x = at.x + length * way
         x[crossings <= length] = 0.0
+        if _rises(B, b - at.subgradient, before=at.x, after=x):
+            return at.x  # rounding decided on the way: its directions are nearly flat
         if length == 1.0:
             return x
         at = at._replace(x=x)
     return at.x
+
+
+def _descend_on_support(B: Symmetric, b: Vector, *, at: Minimum) -> Vector:
+    """Return a way down on a support that is flat, by a matrix that is not.
+
+    It is above B, so the whole way leads down; a long one ends where a coefficient
+    reaches zero, and the support gets smaller.
+    """
+    way, support = np.zeros_like(b), np.flatnonzero(at.x)
+    part = B.submatrix(support)
+    slope = (B @ at.x - b + at.subgradient)[support]
+    lifted = part.add_diagonal(LIFT * part.diagonal + LIFT * FLAT)
+    way[support] = -lifted.cholesky().solve(slope)
+    return way
+
+
+def _rises(B: Symmetric, right: Vector, *, before: Vector, after: Vector) -> bool:
+    """Whether x'Bx/2 - right'x is higher after a step than before it."""
+    step = after - before
+    slope = 0.5 * (B @ (before + after)) - right
+    return float(slope @ step) > 0.0
 
 
 def _solve_by_admm(

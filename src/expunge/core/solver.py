@@ -25,9 +25,19 @@ import numpy as np
 from ..exceptions import InvalidInput, NotConverged, NotPositiveDefinite, Unsupported
 from .arrays import SMALLEST, UNIT_ROUNDOFF, Private, Vector, norm
 from .blocks import SymmetricMatrix
-from .objective import Objective, Rows
+from .objective import Objective
 from .prox import Kink, Minimum, scaled_prox
-from .sums import largest_hessian, loss_gradient, loss_hessian, slope_scale
+from .rows import RowSource, block_sum, block_sums
+from .sums import (
+    gradient_term,
+    hessian_terms,
+    join_hessian,
+    largest_hessian,
+    loss_gradient,
+    loss_hessian,
+    norm_sums,
+    slope_scale,
+)
 
 Model: TypeAlias = Callable[[Vector, Vector], Minimum]
 TOLERANCE = 1e-10
@@ -102,14 +112,21 @@ class Fresh(NamedTuple):
     exact: bool
 
 
-def hessian_model(objective: Objective, rows: Rows, *, theta: Vector) -> Fresh:
+def hessian_model(objective: Objective, rows: RowSource, *, theta: Vector) -> Fresh:
     """Return the model with the Hessian of these rows at theta.
 
     Where that is flat (if every row is beyond Huber's threshold), the largest Hessian
     the loss can have takes its place: its steps are short, and always descend.
     """
-    loss = loss_hessian(objective.loss, rows, theta=theta) / rows.total_weight
-    B = add_quadratic(objective, loss)
+    hessian = loss_hessian(objective.loss, rows, theta=theta)
+    return _model_with(objective, rows, hessian=hessian)
+
+
+def _model_with(
+    objective: Objective, rows: RowSource, *, hessian: SymmetricMatrix
+) -> Fresh:
+    """Return the model with this Hessian of sum w loss, or with the largest."""
+    B = add_quadratic(objective, hessian / rows.total_weight)
     try:
         _require_curved_intercept(objective, B)
         return Fresh(_model(objective, B), exact=True)
@@ -181,7 +198,7 @@ class _Point:
 
 def minimise(
     objective: Objective,
-    rows: Rows,
+    rows: RowSource,
     *,
     start: Vector | None = None,
     chord: Model | None = None,
@@ -201,7 +218,12 @@ def minimise(
         When to return the best point so far as it is.
     """
     _require_room(objective, rows)
-    here = _evaluate(objective, rows, theta=choose_start(objective, rows, start=start))
+    theta = choose_start(objective, rows, start=start)
+    ready: Fresh | None = None
+    if chord is None and stop.at < 0.0 < stop.after:
+        here, ready = _begin(objective, rows, theta=theta)
+    else:
+        here = _evaluate(objective, rows, theta=theta)
     best, model, exact, step = here, chord, True, np.inf
     n_hessians, n_steps, stalled = 0, 0, 0
     while n_steps < stop.after and stalled < _patience(best):
@@ -209,8 +231,8 @@ def minimise(
             break
         fresh = model is None
         if model is None:
-            model, exact = hessian_model(objective, rows, theta=here.theta)
-            n_hessians += 1
+            model, exact = ready or hessian_model(objective, rows, theta=here.theta)
+            ready, n_hessians = None, n_hessians + 1
         target = model(here.theta, here.gradient)
         # Only a step with the true Hessian says how near the minimiser is.
         step = norm(target.x - here.theta) if exact else np.inf
@@ -234,7 +256,9 @@ def minimise(
     )
 
 
-def require_converged(objective: Objective, rows: Rows, *, solution: Solution) -> None:
+def require_converged(
+    objective: Objective, rows: RowSource, *, solution: Solution
+) -> None:
     """Raise NotConverged unless the residual is at tolerance, or at rounding."""
     theta, residual = solution.theta, solution.residual
     size = norm(theta)
@@ -272,9 +296,11 @@ def _patience(best: _Point) -> int:
     return 2 if best.residual <= TOLERANCE else 10
 
 
-def choose_start(objective: Objective, rows: Rows, *, start: Vector | None) -> Vector:
+def choose_start(
+    objective: Objective, rows: RowSource, *, start: Vector | None
+) -> Vector:
     """Return the start, or zeros of the right length."""
-    size = rows.X.shape[1] * objective.loss.outputs
+    size = rows.n_columns * objective.loss.outputs
     if not rows.total_weight > 0.0:
         raise InvalidInput(
             "no rows with positive weight, so there is nothing to fit; check the rows "
@@ -298,9 +324,9 @@ def hessian_bytes(objective: Objective, n_columns: int) -> int:
     return 8 * size * (n_columns if objective.loss.independent else size)
 
 
-def _require_room(objective: Objective, rows: Rows) -> None:
+def _require_room(objective: Objective, rows: RowSource) -> None:
     """Raise Unsupported for a Hessian that is too large."""
-    loss, width = objective.loss, rows.X.shape[1]
+    loss, width = objective.loss, rows.n_columns
     n_bytes = hessian_bytes(objective, width)
     if n_bytes > LARGEST_HESSIAN:
         raise Unsupported(
@@ -315,14 +341,26 @@ def _require_room(objective: Objective, rows: Rows) -> None:
 @np.errstate(over="ignore", invalid="ignore")
 def _evaluate(
     objective: Objective,
-    rows: Rows,
+    rows: RowSource,
     *,
     theta: Vector,
     subgradient: Vector | None = None,
 ) -> _Point:
     """Return objective and smooth gradient at theta: one pass over the rows."""
-    total = rows.total_weight
-    loss, gradient = loss_gradient(objective.loss, rows, theta=theta)
+    sums = loss_gradient(objective.loss, rows, theta=theta)
+    return _make_point(objective, rows, theta=theta, sums=sums, subgradient=subgradient)
+
+
+def _make_point(
+    objective: Objective,
+    rows: RowSource,
+    *,
+    theta: Vector,
+    sums: tuple[float, Vector],
+    subgradient: Vector | None = None,
+) -> _Point:
+    """Return the point with these sums of w times loss and gradient."""
+    total, (loss, gradient) = rows.total_weight, sums
     value = loss / total + objective.penalty_value(theta)
     quadratic = objective.quadratic_gradient(theta)
     if objective.smooth:
@@ -330,8 +368,23 @@ def _evaluate(
     return _Point(theta, value, gradient / total + quadratic, subgradient)
 
 
+@np.errstate(over="ignore", invalid="ignore")
+def _begin(
+    objective: Objective, rows: RowSource, *, theta: Vector
+) -> tuple[_Point, Fresh]:
+    """Return the first point and its model: one pass, unless outputs are many."""
+    loss = objective.loss
+    first, *further = hessian_terms(loss, rows.n_columns, theta=theta)
+    both = block_sums([gradient_term(loss, theta=theta), first], rows)
+    value, gradient = both[0]
+    more = [block_sum(term, rows)[0] for term in further]
+    point = _make_point(objective, rows, theta=theta, sums=(value, gradient))
+    hessian = join_hessian(loss, [both[1][0], *more])
+    return point, _model_with(objective, rows, hessian=hessian)
+
+
 def _search(
-    objective: Objective, rows: Rows, *, here: _Point, target: Minimum
+    objective: Objective, rows: RowSource, *, here: _Point, target: Minimum
 ) -> _Point | None:
     """Return the first point on the way to the target that falls enough."""
     way = target.x - here.theta
@@ -351,7 +404,7 @@ def _search(
 
 
 def _stretch(
-    objective: Objective, rows: Rows, *, here: _Point, there: _Point
+    objective: Objective, rows: RowSource, *, here: _Point, there: _Point
 ) -> _Point:
     """Go on along a cautious step, doubling it for as long as the objective falls."""
     way = there.theta - here.theta
@@ -364,7 +417,9 @@ def _stretch(
     return there
 
 
-def _find_subgradient(objective: Objective, rows: Rows, *, point: _Point) -> _Point:
+def _find_subgradient(
+    objective: Objective, rows: RowSource, *, point: _Point
+) -> _Point:
     """Return a point whose subgradient is known, by a proximal gradient step.
 
     Whatever its length, (v - z)/step is a subgradient at z = shrink(v, step), so
@@ -378,8 +433,8 @@ def _find_subgradient(objective: Objective, rows: Rows, *, point: _Point) -> _Po
     return _evaluate(objective, rows, theta=z, subgradient=(v - z) / step)
 
 
-def _curvature_scale(objective: Objective, rows: Rows) -> float:
+def _curvature_scale(objective: Objective, rows: RowSource) -> float:
     """Return an upper bound on the curvature of the smooth part."""
-    mean_square = float(rows.weight @ rows.norms() ** 2) / rows.total_weight
+    mean_square = norm_sums(rows)[0] / rows.total_weight
     scale = objective.loss.curvature_bound * mean_square + objective.quadratic
     return max(scale, SMALLEST**2)

@@ -1,43 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every pass over rows: a sum of terms, one for each block of rows.
+"""The terms of every pass over rows: losses, gradients, Hessians, sizes.
 
-A term maps a block of rows to a tuple of small values (a loss, a gradient, a
-Hessian); ``block_sum`` adds the tuples. Nothing above this module loops over rows, so
-that an engine for files out of core, a cluster or a GPU can take its place alone.
-
-All engines must add in the same order, because floating-point addition is not
-associative:
-
-1. Rows are cut into blocks of consecutive rows, numbered from 0; the last block may be
-   shorter. A block has 2048 rows, or with more than 2048 columns as many as the next
-   power of two at or above the number of columns: adding up gradients then costs no
-   more than the predictors do. The size depends on nothing else, neither on the number
-   of threads nor on how the rows are stored.
-2. The terms of the blocks are added in a binary tree that the number of blocks alone
-   determines. Blocks 2i and 2i + 1 form a sum of level 1, two adjacent sums of level 1
-   form a sum of level 2, and so on. Where n blocks are not a power of two, the binary
-   digits of n say which complete sums are left over (13 = 8 + 4 + 1: blocks 0-7, 8-11
-   and 12). These are added from the last and smallest to the first and largest:
-   S(0-7) + (S(8-11) + S(12)).
-
-Each term thus passes through at most ceil(log2 n) additions, where a plain loop has up
-to n - 1, and rounding grows accordingly. ``pairwise_sum`` takes the terms as they
-arrive and holds at most one partial sum for each level. Any engine that computes the
-same terms therefore gets the same bits, in whatever order it computed them. The order
-of the additions *within* a block is that of BLAS.
+A term maps a block of rows to a tuple of small values; ``rows.block_sum`` adds the
+tuples in an order of its own, wherever the rows lie. Nothing above this module loops
+over rows. A term changes nothing outside itself: it may run in another process.
 
 All sums are weighted and not normalised: callers divide by the W they mean. Places
 that hold no row (``Rows.absent``) have weight zero, and adding zeros rounds nothing.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy import sparse
 
-from ..exceptions import InvalidInput
 from .arrays import (
     Index,
     Matrix,
@@ -50,13 +28,10 @@ from .arrays import (
 from .blocks import Blocks, SymmetricMatrix
 from .linalg import Symmetric
 from .losses import Loss
-from .objective import Rows
+from .rows import BLOCK_ROWS, Largest, Rows, RowSource, block_max, block_sum
 
-Terms = TypeVar("Terms", bound=tuple[float | Vector, ...])
-
-# 2048 rows of a thousand float64 features are 16 MiB: near the cache, and large
-# enough for BLAS to run at full speed. The least rows of a block, a power of two.
-BLOCK_ROWS = 2048
+# What a pass makes of one block: values that the tree adds.
+Term: TypeAlias = Callable[[Rows], tuple[Any, ...]]
 
 # Numbers in the blocks of a Hessian that are summed at once: several such sums are held
 # until the tree adds them.
@@ -65,45 +40,6 @@ SUMMED_AT_ONCE = 2**22
 # Left edges of the bins in which distances to a kink are counted: the first holds
 # all that is nearer than the next, so that a bin never overstates a distance.
 KINK_EDGES: Vector = np.concatenate([[0.0], np.geomspace(1e-8, 1e8, 127)])
-
-
-def block_sum(term: Callable[[Rows], Terms], rows: Rows) -> Terms:
-    """Return the sum of ``term`` over blocks of rows, in the order stated above."""
-    size = rows_in_a_block(rows)
-    if rows.X.shape[0] <= size and rows.absent is None:
-        return term(rows)
-    return pairwise_sum(map(term, rows.blocks(size)))
-
-
-def rows_in_a_block(rows: Rows) -> int:
-    """Return how many rows a block of these has, by their columns alone."""
-    n_columns = int(rows.X.shape[1])
-    return max(BLOCK_ROWS, 1 << (n_columns - 1).bit_length())
-
-
-def pairwise_sum(terms: Iterable[Terms]) -> Terms:
-    """Return the sum of the blocks' terms, given in the order of the blocks.
-
-    A binary counter: adding a block carries for as long as the last partial sum is of
-    the same level. It holds O(log n) partial sums at any time.
-    """
-    partial: list[tuple[int, Terms]] = []
-    for total in terms:
-        level = 0
-        while partial and partial[-1][0] == level:
-            total, level = _add(partial.pop()[1], total), level + 1
-        partial.append((level, total))
-    if not partial:
-        raise InvalidInput("there are no blocks to add; give at least one")
-    _, total = partial.pop()
-    while partial:
-        total = _add(partial.pop()[1], total)
-    return total
-
-
-def _add(a: Terms, b: Terms) -> Terms:
-    """Return the sum of two blocks' terms, value by value."""
-    return type(a)(x + y for x, y in zip(a, b, strict=True))
 
 
 def predict(loss: Loss, rows: Rows, *, theta: Vector) -> Vector:
@@ -121,18 +57,26 @@ def predict(loss: Loss, rows: Rows, *, theta: Vector) -> Vector:
     return eta
 
 
-def loss_gradient(loss: Loss, rows: Rows, *, theta: Vector) -> tuple[float, Vector]:
+def loss_gradient(
+    loss: Loss, rows: RowSource, *, theta: Vector
+) -> tuple[float, Vector]:
     """Return sum w loss and its gradient in theta."""
+    value, gradient = block_sum(gradient_term(loss, theta=theta), rows)
+    return value, gradient
+
+
+def gradient_term(loss: Loss, *, theta: Vector) -> Term:
+    """Return the term of ``loss_gradient``."""
 
     def term(block: Rows) -> tuple[float, Vector]:
         eta = predict(loss, block, theta=theta)
         value = float(block.weight @ loss.value(block.y, eta))
         return value, lift_slopes(block, loss.slope(block.y, eta))
 
-    return block_sum(term, rows)
+    return term
 
 
-def loss_slopes(loss: Loss, rows: Rows, *, theta: Vector) -> Vector:
+def loss_slopes(loss: Loss, rows: RowSource, *, theta: Vector) -> Vector:
     """Return the gradient of sum w loss alone: what one removal costs."""
 
     def slopes(block: Rows) -> Vector:
@@ -140,13 +84,14 @@ def loss_slopes(loss: Loss, rows: Rows, *, theta: Vector) -> Vector:
             block, loss.slope(block.y, predict(loss, block, theta=theta))
         )
 
-    if rows.X.shape[0] <= BLOCK_ROWS:  # most requests: a tuple less
+    if isinstance(rows, Rows) and rows.X.shape[0] <= BLOCK_ROWS:
+        # Most requests: a tuple less.
         return slopes(rows)
     return block_sum(lambda block: (slopes(block),), rows)[0]
 
 
 def slopes_at_each(
-    loss: Loss, rows: Rows, *, thetas: Matrix, valued: Index
+    loss: Loss, rows: RowSource, *, thetas: Matrix, valued: Index
 ) -> tuple[Matrix, Vector]:
     """Return the gradient of sum w loss at each of several thetas, (a, d k).
 
@@ -168,67 +113,82 @@ def slopes_at_each(
     return block_sum(term, rows)
 
 
-def slope_scale(loss: Loss, rows: Rows, *, theta: Vector) -> float:
+def slope_scale(loss: Loss, rows: RowSource, *, theta: Vector) -> float:
     """Return sum w |slope| |x|: the size of what cancels in a gradient."""
     return row_sizes(loss, rows, theta=theta)[0]
 
 
-def row_sizes(loss: Loss, rows: Rows, *, theta: Vector) -> tuple[float, ...]:
+def row_sizes(loss: Loss, rows: RowSource, *, theta: Vector) -> tuple[float, ...]:
     """Return sum w |slope| |x|, sum w |x|^2, sum w |x|^3 and the largest |x|."""
-    largest = 0.0
+    *sums, largest = block_sum(size_term(loss, theta=theta), rows)
+    return (*sums, largest.value)
 
-    def term(block: Rows) -> tuple[float, ...]:
-        nonlocal largest
+
+def size_term(loss: Loss, *, theta: Vector) -> Term:
+    """Return the term of ``row_sizes``; the last of its values is a ``Largest``."""
+
+    def term(block: Rows) -> tuple[Any, ...]:
         slope = loss.slope(block.y, predict(loss, block, theta=theta))
         steep = row_norms(slope.reshape(len(block), -1))
         norms = block.norms()
-        largest = max(largest, float(np.max(norms * (block.weight > 0.0), initial=0.0)))
         sizes = (steep * norms, norms**2, norms**3)
-        return tuple(float(block.weight @ size) for size in sizes)
+        sums = (float(block.weight @ size) for size in sizes)
+        return (*sums, Largest(_longest(block, norms)))
 
-    return (*block_sum(term, rows), largest)
+    return term
 
 
-def norm_sums(rows: Rows) -> tuple[float, float, float]:
+def norm_sums(rows: RowSource) -> tuple[float, float, float]:
     """Return sum w |x|^2, sum w |x|^3 and the largest |x| of a row with weight."""
 
-    def term(block: Rows) -> tuple[float, float]:
+    def term(block: Rows) -> tuple[float, float, Largest]:
         norms = block.norms()
-        return float(block.weight @ norms**2), float(block.weight @ norms**3)
+        sums = float(block.weight @ norms**2), float(block.weight @ norms**3)
+        return (*sums, Largest(_longest(block, norms)))
 
-    return (*block_sum(term, rows), largest_norm(rows))
+    square, cube, largest = block_sum(term, rows)
+    return square, cube, largest.value
 
 
-def loss_hessian(loss: Loss, rows: Rows, *, theta: Vector) -> SymmetricMatrix:
+def loss_hessian(loss: Loss, rows: RowSource, *, theta: Vector) -> SymmetricMatrix:
     """Return the Hessian of sum w loss: in blocks if the outputs do not interact."""
-    if loss.outputs > 1 and loss.independent:
-        return _hessian_blocks(loss, rows, theta=theta)
-
-    def term(block: Rows) -> tuple[Matrix]:
-        eta = predict(loss, block, theta=theta)
-        return (_lift_curvature(block, loss.curvature(block.y, eta)),)
-
-    return Symmetric.from_dense(block_sum(term, rows)[0])
+    terms = hessian_terms(loss, rows.n_columns, theta=theta)
+    return join_hessian(loss, [block_sum(term, rows)[0] for term in terms])
 
 
-def _hessian_blocks(loss: Loss, rows: Rows, *, theta: Vector) -> Blocks:
-    """Return the Hessian's blocks, some at a time."""
+def hessian_terms(loss: Loss, n_columns: int, *, theta: Vector) -> list[Term]:
+    """Return the terms of a Hessian: one, unless there are many blocks of outputs."""
+    if not (loss.outputs > 1 and loss.independent):
+
+        def term(block: Rows) -> tuple[Matrix]:
+            eta = predict(loss, block, theta=theta)
+            return (_lift_curvature(block, loss.curvature(block.y, eta)),)
+
+        return [term]
     n_blocks = 1 if loss.equal_curvature else loss.outputs
-    at_once = max(1, SUMMED_AT_ONCE // rows.X.shape[1] ** 2)
-    found: list[Symmetric] = []
-    for begin in range(0, n_blocks, at_once):
+    at_once = max(1, SUMMED_AT_ONCE // n_columns**2)
 
-        def term(block: Rows, begin: int = begin) -> tuple[Matrix]:
+    def some_blocks(begin: int) -> Term:
+        def term(block: Rows) -> tuple[Matrix]:
             eta = predict(loss, block, theta=theta)
             diagonal = _curvature_columns(loss, block.y, eta)
             some = diagonal[:, begin : begin + at_once].T
-            return (np.array([_gram(block, curvature) for curvature in some]),)
+            return (np.stack([_gram(block, curvature) for curvature in some]),)
 
-        found += map(Symmetric.from_dense, block_sum(term, rows)[0])
+        return term
+
+    return [some_blocks(begin) for begin in range(0, n_blocks, at_once)]
+
+
+def join_hessian(loss: Loss, sums: Sequence[Matrix]) -> SymmetricMatrix:
+    """Return the Hessian made of the sums of its terms."""
+    if not (loss.outputs > 1 and loss.independent):
+        return Symmetric.from_dense(sums[0])
+    found = [Symmetric.from_dense(block) for blocks in sums for block in blocks]
     return Blocks(found, loss.outputs)
 
 
-def largest_hessian(loss: Loss, rows: Rows) -> SymmetricMatrix:
+def largest_hessian(loss: Loss, rows: RowSource) -> SymmetricMatrix:
     """Return the Hessian of sum w loss if every curvature were at its bound."""
 
     def term(block: Rows) -> tuple[Matrix]:
@@ -241,34 +201,47 @@ def largest_hessian(loss: Loss, rows: Rows) -> SymmetricMatrix:
     return Symmetric.from_dense(np.asarray(lifted, dtype=np.float64))
 
 
-def norm_moment(rows: Rows) -> Matrix:
+def norm_moment(rows: RowSource) -> Matrix:
     """Return sum w |x| x x', (d, d): what bounds the third-order term."""
-    return block_sum(lambda block: (_gram(block, block.norms()),), rows)[0]
+    return block_sum(moment_term, rows)[0]
 
 
-def gram(rows: Rows) -> Matrix:
+def moment_term(block: Rows) -> tuple[Matrix]:
+    """Return the term of ``norm_moment``."""
+    return (_gram(block, block.norms()),)
+
+
+def gram(rows: RowSource) -> Matrix:
     """Return sum w x x', (d, d)."""
     return block_sum(lambda block: (_gram(block, np.ones(len(block))),), rows)[0]
 
 
-def largest_norm(rows: Rows) -> float:
+def largest_norm(rows: RowSource) -> float:
     """Return the largest norm of a row with weight, zero if there is none."""
-    norms = [
-        float(np.max(block.norms() * (block.weight > 0.0), initial=0.0))
-        for block in rows.blocks(rows_in_a_block(rows))
-    ]
-    return max(norms, default=0.0)
+    return block_max(lambda block: _longest(block, block.norms()), rows)
 
 
-def most_entries(rows: Rows) -> int:
+def _longest(block: Rows, norms: Vector) -> float:
+    """Return the largest of these norms of rows with weight."""
+    return float(np.max(norms * (block.weight > 0.0), initial=0.0))
+
+
+def most_entries(rows: RowSource) -> int:
     """Return the most entries of a row with weight: all columns of dense rows."""
-    X = rows.X
-    if not sparse.issparse(X):
-        return int(X.shape[1])
-    return int(np.max(np.diff(X.indptr) * (rows.weight > 0.0), initial=0))
+    if isinstance(rows, Rows):
+        return int(entries_term(rows)[0].value)
+    return int(block_sum(entries_term, rows)[0].value)
 
 
-def column_sizes(rows: Rows) -> Vector:
+def entries_term(block: Rows) -> tuple[Largest]:
+    """Return the term of ``most_entries``."""
+    if not sparse.issparse(block.X):
+        return (Largest(block.n_columns),)
+    n_entries = np.diff(block.X.indptr) * (block.weight > 0.0)
+    return (Largest(int(np.max(n_entries, initial=0))),)
+
+
+def column_sizes(rows: RowSource) -> Vector:
     """Return the weighted mean of |x| in each column, intercept included."""
 
     def term(block: Rows) -> tuple[Vector]:
@@ -279,7 +252,7 @@ def column_sizes(rows: Rows) -> Vector:
     return sizes
 
 
-def largest_move(loss: Loss, rows: Rows, *, step: Vector) -> float:
+def largest_move(loss: Loss, rows: RowSource, *, step: Vector) -> float:
     """Return the largest norm by which the step moves the predictors of a row.
 
     Rows without weight do not count: nothing is summed over them.
@@ -290,23 +263,33 @@ def largest_move(loss: Loss, rows: Rows, *, step: Vector) -> float:
         norms = row_norms(eta.reshape(len(eta), -1))
         return float(np.max(norms[block.weight > 0.0], initial=0.0))
 
-    return max(map(move, rows.blocks(rows_in_a_block(rows))), default=0.0)
+    return block_max(move, rows)
 
 
-def largest_moves(loss: Loss, rows: Rows, *, steps: Matrix) -> Vector:
+def largest_moves(loss: Loss, rows: RowSource, *, steps: Matrix) -> Vector:
     """Return the largest move of a row's predictors for each of several steps."""
-    found = np.zeros(len(steps))
-    for block in rows.blocks(rows_in_a_block(rows)):
+
+    def move(block: Rows) -> Vector:
         etas = _predict_each(loss, block, thetas=steps)
         one = loss.outputs == 1
         norms = np.abs(etas) if one else row_norms(_join(etas)).reshape(len(steps), -1)
-        found = np.maximum(found, np.max(norms, axis=1, initial=0.0))
+        return np.asarray(np.max(norms, axis=1, initial=0.0))
+
+    found = np.zeros(len(steps))
+    for moved in rows.map_blocks(move):
+        found = np.maximum(found, moved)
     # What is no number may have moved any distance.
     return np.where(np.isnan(found), inf, found)
 
 
-def kink_masses(loss: Loss, rows: Rows, *, theta: Vector) -> Vector:
+def kink_masses(loss: Loss, rows: RowSource, *, theta: Vector) -> Vector:
     """Return sum w |x|^2 by the distance to a kink over |x|, in KINK_EDGES' bins."""
+    masses: Vector = block_sum(kink_term(loss, theta=theta), rows)[0]
+    return masses
+
+
+def kink_term(loss: Loss, *, theta: Vector) -> Term:
+    """Return the term of ``kink_masses``."""
 
     def term(block: Rows) -> tuple[Vector]:
         norms = block.norms()
@@ -317,7 +300,7 @@ def kink_masses(loss: Loss, rows: Rows, *, theta: Vector) -> Vector:
         counts = np.bincount(bins, weights=mass, minlength=KINK_EDGES.size)
         return (np.asarray(counts, dtype=np.float64),)
 
-    return block_sum(term, rows)[0]
+    return term
 
 
 def curvature_rows(loss: Loss, rows: Rows, *, theta: Vector) -> Matrix:
@@ -360,7 +343,7 @@ def curvature_rows_at_each(
 
 def tilted_slopes(
     loss: Loss,
-    rows: Rows,
+    rows: RowSource,
     *,
     theta: Vector,
     spreads: Callable[[Matrix], Matrix],

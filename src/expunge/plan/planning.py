@@ -13,7 +13,8 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ..core.objective import Objective, Rows
+from ..core.objective import Objective
+from ..core.rows import Rows, in_memory
 from ..core.sums import largest_norm
 from ..display.progress import ProgressBar
 from ..exceptions import InvalidInput, Unsupported
@@ -53,7 +54,7 @@ class PlanningLooksAtData(UserWarning):
     """A plan was made on rows that nobody declared public or held out.
 
     Silence it with ``PlanOptions(public=True)`` where that is true, or with
-    ``warnings.simplefilter("ignore", PlanningLooksAtData)``.
+    ``PlanOptions(silent=True)`` where the reader is told so: the report says it too.
     """
 
 
@@ -74,6 +75,9 @@ class PlanOptions:
     verbose
         Whether to draw a progress bar. It counts sigmas and orders of removal, which
         are the same for all rows, not the removals that were tried.
+    silent
+        Whether to leave the warning to the report, which has it among what it does not
+        cover.
     """
 
     public: bool = False
@@ -82,6 +86,7 @@ class PlanOptions:
     draws: int = 20
     seed: int = 0
     verbose: bool = False
+    silent: bool = False
 
     def __post_init__(self) -> None:
         """Raise InvalidInput for a plan without draws or sigmas."""
@@ -118,7 +123,7 @@ def plan(
     options = PlanOptions() if options is None else options
     mechanism, name = settle_mechanism(mechanism, objective, rows=rows)
     require_plannable(mechanism)
-    if not options.public:
+    if not (options.public or options.silent):
         warnings.warn(WARNING, PlanningLooksAtData, stacklevel=2)
     scored_on = rows if options.scored_on is None else options.scored_on
     n_steps = 2 + len(options.factors) * len(WORDS) + len(KINDS)
@@ -163,7 +168,7 @@ def plan_model(model: PrivateModel, options: PlanOptions | None = None) -> PlanR
             "a plan needs rows and a budget: set keep_data=True and budget=..., or "
             "call expunge.plan.plan with other rows"
         )
-    rows = rows.gather()
+    rows = in_memory(rows).gather()
     return plan(
         model.agreement.objective_for(rows),
         rows,
@@ -255,7 +260,8 @@ def _caveats(options: PlanOptions) -> tuple[str, ...]:
     """Return what the figures do not say."""
     declared = "The rows were declared public or held out: other rows will differ."
     own = (
-        "Scores are on the planned rows; pass scored_on= for rows that were not fitted."
+        "Scores are on the planned rows, to which the model was fitted. Rows that it "
+        "has not seen may score lower."
     )
     return (
         declared if options.public else WARNING,

@@ -23,9 +23,9 @@ import numpy as np
 
 from ..core.arrays import Index, Matrix, Private, Vector, catch_lapack_errors, row_norms
 from ..core.losses import Loss
-from ..core.objective import Rows
+from ..core.rows import BLOCK_ROWS, Rows, block_sum
 from ..core.solver import add_quadratic
-from ..core.sums import BLOCK_ROWS, block_sum, loss_hessian, predict
+from ..core.sums import loss_hessian, predict
 from ..exceptions import (
     CannotRemove,
     ExpungeError,

@@ -23,8 +23,9 @@ import numpy as np
 
 from ..core.arrays import Index, Private, Vector
 from ..core.blocks import weighted_sum
-from ..core.objective import Objective, Rows
+from ..core.objective import Objective
 from ..core.packing import stored
+from ..core.rows import Rows
 from ..exceptions import UnknownRows
 from ..private_model.row_change import RowChange
 from ..removal import State

@@ -26,8 +26,8 @@ import numpy as np
 
 from ..core.arrays import Index, Matrix, Private, Vector
 from ..core.feature_map import FeatureMap
-from ..core.objective import Rows
 from ..core.packing import stored
+from ..core.rows import Rows
 from .columns import Recipe
 from .description import learns_extremes
 from .features import Features, Layout

@@ -20,8 +20,9 @@ import numpy as np
 from ..core.arrays import Index, Vector, replace_fields
 from ..core.linalg import threads_for
 from ..core.losses import Loss
-from ..core.objective import Objective, Rows
+from ..core.objective import Objective
 from ..core.packing import stored
+from ..core.rows import Rows, RowSource, in_memory
 from ..exceptions import CannotRemove, InvalidInput
 from ..private_model.answers import (
     MEASURED,
@@ -129,14 +130,14 @@ class PipelineModel(PrivateModel):
     def refit(
         self,
         objective: Objective,
-        remaining: Rows,
+        remaining: RowSource,
         *,
         change: RowChange,
         start: Vector | None = None,
     ) -> Self:
         """Return the model of a full fit to the raw rows that remain."""
         del start  # the features may be others
-        clock = perf_counter()
+        clock, remaining = perf_counter(), in_memory(remaining)
         recipe, statistics, features = learn(self.recipe, remaining)
         model = replace(
             count_request(self, change),
@@ -148,7 +149,7 @@ class PipelineModel(PrivateModel):
         )
         return model._retrain(remaining)._since(clock)
 
-    def reanchor(self, remaining: Rows) -> Self:
+    def reanchor(self, remaining: RowSource) -> Self:
         """Return the model with its sums rebuilt from the remaining rows."""
         present = self.answer
         if self.balance is not None:
@@ -167,7 +168,7 @@ class PipelineModel(PrivateModel):
     def raw_rows(self, gone: Index = NO_ROWS) -> Rows | None:
         """Return the remaining raw rows but these; preprocessing counts every one."""
         raw = PrivateModel.remaining_rows(self, gone)
-        return None if raw is None else raw.gather()
+        return None if raw is None else in_memory(raw).gather()
 
     @property
     def public_parts(self) -> dict[str, Any]:
@@ -272,7 +273,9 @@ class PipelineModel(PrivateModel):
     def _find_raw(self, change: RowChange, remaining: Remaining | None) -> Raw | None:
         """Return how to get the raw rows after a request; None if nobody keeps them."""
         if remaining is not None:
-            return lambda: self._with_current_labels(self._fetch(remaining))
+            return lambda: self._with_current_labels(
+                in_memory(self._fetch(remaining), "preprocessing")
+            )
         places = change.places
         if places is None or not self._has_rows(change):
             return None
@@ -281,14 +284,14 @@ class PipelineModel(PrivateModel):
             rows = self.raw_rows(places)
             assert rows is not None
             seen = recode_change(change, self.labels, loss=self.objective.loss)
-            return seen.append_to(rows)
+            return in_memory(seen.append_to(rows))
 
         return raw
 
     def _retrain(self, raw: Rows) -> Self:
         """Return the model of a full fit to these raw rows."""
         rows, start = self.encode(raw), self.answer.draft.theta
-        size = rows.X.shape[1] * self.objective.loss.outputs
+        size = rows.n_columns * self.objective.loss.outputs
         answer = retrain_answer(
             self.agreement, rows, start=start if start.size == size else None
         )
@@ -379,7 +382,7 @@ def fit_pipeline(
     weight = raw.weight if balance is None else balance.weigh(raw).weight
     rows = objective.rows(features.encode(np.asarray(raw.X)), raw.y, weight)
     start = options.pop("start", None)
-    if start is not None and start.size != rows.X.shape[1] * objective.loss.outputs:
+    if start is not None and start.size != rows.n_columns * objective.loss.outputs:
         start = None
     model = PrivateModel.fit(objective, rows, start=start, **options)
     reference = Reference.of(

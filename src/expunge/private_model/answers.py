@@ -20,8 +20,9 @@ from math import inf
 
 from ..core.arrays import Private, Vector, norm
 from ..core.linalg import threads_for
-from ..core.objective import Objective, Rows
+from ..core.objective import Objective
 from ..core.packing import stored
+from ..core.rows import RowSource
 from ..core.solver import (
     Model,
     Solution,
@@ -100,7 +101,7 @@ class Agreement(Private):
             return 0.0
         return self.budget.removal_budget(state.anchor.size)
 
-    def objective_for(self, rows: Rows) -> Objective:
+    def objective_for(self, rows: RowSource) -> Objective:
         """Return what a fit to these remaining rows minimises: the removal's target.
 
         Under "sum" scaling alpha W stays that of the first fit, even after the model
@@ -157,7 +158,9 @@ class Adoption(Private):
     residual: float
 
 
-def fit_answer(agreement: Agreement, rows: Rows, *, start: Vector | None) -> Answer:
+def fit_answer(
+    agreement: Agreement, rows: RowSource, *, start: Vector | None
+) -> Answer:
     """Return the answer of a first fit.
 
     Raises NotCertifiable if the solver's error cannot be certified to be within the
@@ -178,7 +181,9 @@ def fit_answer(agreement: Agreement, rows: Rows, *, start: Vector | None) -> Ans
     return _require_within_tau(answer, agreement.budget)
 
 
-def retrain_answer(agreement: Agreement, rows: Rows, *, start: Vector | None) -> Answer:
+def retrain_answer(
+    agreement: Agreement, rows: RowSource, *, start: Vector | None
+) -> Answer:
     """Return the answer of a full fit to the remaining rows."""
     if not rows.total_weight > 0.0:
         raise CannotRemove(
@@ -197,7 +202,7 @@ def change_rows(
     before: Answer,
     *,
     change: RowChange,
-    remaining: Callable[[], Rows] | None,
+    remaining: Callable[[], RowSource] | None,
     spend: bool,
 ) -> Answer:
     """Return the mechanism's own answer, with its radius.
@@ -228,7 +233,9 @@ def change_rows(
         return answer_removal(agreement, state, rows=rows)
 
 
-def answer_removal(agreement: Agreement, state: State, *, rows: Rows | None) -> Answer:
+def answer_removal(
+    agreement: Agreement, state: State, *, rows: RowSource | None
+) -> Answer:
     """Return the mechanism's answer in this state, solved as far as need be."""
     room = agreement.room(state)
 
@@ -247,7 +254,7 @@ def answer_removal(agreement: Agreement, state: State, *, rows: Rows | None) -> 
 
 
 def answer_wide(
-    agreement: Agreement, state: State, *, remaining: Callable[[], Rows] | None
+    agreement: Agreement, state: State, *, remaining: Callable[[], RowSource] | None
 ) -> Answer:
     """Return the answer of a matrix-free mechanism: as it is, or moved over the rows.
 
@@ -280,7 +287,7 @@ def _stand_still(agreement: Agreement, state: State) -> Answer:
 
 
 def solve_wide(
-    agreement: Agreement, rows: Rows, *, start: Vector | None, decision: str
+    agreement: Agreement, rows: RowSource, *, start: Vector | None, decision: str
 ) -> Answer:
     """Return the answer of a full fit without matrices, solved to the budget's tau."""
     objective, budget = agreement.objective_for(rows), agreement.budget
@@ -306,7 +313,9 @@ def solve_wide(
     return replace(answer, decisions=(decision,), n_steps=n_steps)
 
 
-def _retrain_wide(agreement: Agreement, rows: Rows, *, start: Vector | None) -> Answer:
+def _retrain_wide(
+    agreement: Agreement, rows: RowSource, *, start: Vector | None
+) -> Answer:
     """Return the answer from the start given and, if that leads nowhere, from nothing.
 
     A fit to the remaining rows would start from nothing: it must not be refused here.
@@ -319,7 +328,7 @@ def _retrain_wide(agreement: Agreement, rows: Rows, *, start: Vector | None) -> 
 
 
 def improve_answer(
-    agreement: Agreement, answer: Answer, *, remaining: Rows, again: bool
+    agreement: Agreement, answer: Answer, *, remaining: RowSource, again: bool
 ) -> Answer:
     """Return an answer that fits the budget: measured, polished, or retrained.
 
@@ -360,7 +369,9 @@ def improve_answer(
     return retrain_answer(agreement, rows, start=theta)
 
 
-def anchor_answer(agreement: Agreement, answer: Answer, *, remaining: Rows) -> Answer:
+def anchor_answer(
+    agreement: Agreement, answer: Answer, *, remaining: RowSource
+) -> Answer:
     """Return the answer after one more step, with sums rebuilt from the rows."""
     rows = require_rows(answer.state, remaining)
     objective, start = agreement.objective_for(rows), answer.draft.theta
@@ -371,7 +382,7 @@ def anchor_answer(agreement: Agreement, answer: Answer, *, remaining: Rows) -> A
 
 
 def _answer_at(
-    agreement: Agreement, rows: Rows, *, solution: Solution, decision: str
+    agreement: Agreement, rows: RowSource, *, solution: Solution, decision: str
 ) -> Answer:
     """Return the answer anchored at a solution on these rows, nothing removed yet."""
     objective = agreement.objective_for(rows)

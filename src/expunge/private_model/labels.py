@@ -28,11 +28,47 @@ from numpy.typing import NDArray
 from ..core.arrays import Index, Private, Vector, replace_fields
 from ..core.class_losses import Multinomial, OneVsRest
 from ..core.losses import Loss
-from ..core.objective import Objective, Rows
+from ..core.objective import Objective
 from ..core.packing import stored
+from ..core.rows import Rows
 from ..exceptions import EmptyClass, InvalidInput
 from ..promise.scope import Classes
 from .row_change import RowChange
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class ClassCoding:
+    """Makes the codes that rows keep of labels: it may run in another process."""
+
+    classes: NDArray[Any]
+    codes: Index
+    signed: bool
+
+    def __call__(self, y: Any) -> Vector:
+        """Return the code of each label, or -1 and +1."""
+        codes = self.codes[_positions(self.classes, y)].astype(np.float64)
+        return 2.0 * codes - 1.0 if self.signed else codes
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Recoding:
+    """Makes labels of the present classes of kept codes: see ``Labels.recode``."""
+
+    codes: Index
+    kept_signed: bool
+    signed: bool
+
+    def __call__(self, y: Vector) -> Vector:
+        """Return the labels, the same array if nothing changes."""
+        n_classes = len(self.codes)
+        coded = self.signed == self.kept_signed and self.codes[-1] == n_classes - 1
+        if coded and (self.signed or np.max(y, initial=0.0) < n_classes):
+            return y
+        codes = _codes(y)
+        lookup = np.zeros(max(int(codes.max(initial=0)), int(self.codes[-1])) + 1)
+        lookup[self.codes] = np.arange(n_classes)
+        positions = lookup[codes]
+        return 2.0 * positions - 1.0 if self.signed else positions
 
 
 @stored
@@ -86,23 +122,23 @@ class Labels(Private):
 
     def encode(self, y: Any) -> Vector:
         """Return labels as the codes that rows keep."""
-        codes = self.codes[self.positions(y)].astype(np.float64)
-        return 2.0 * codes - 1.0 if self.signed else codes
+        return self.coding(y)
+
+    @property
+    def coding(self) -> "ClassCoding":
+        """What ``encode`` does, without the counts of rows."""
+        return ClassCoding(self.classes, self.codes, self.signed)
 
     def recode(self, y: Vector, loss: Loss) -> Vector:
         """Return the labels of rows, coded for the present classes and their loss.
 
         Where a row is absent its class may be gone: it gets any code that there is.
         """
-        signed, n_classes = loss.outputs == 1, len(self.codes)
-        coded = signed == self.signed and self.codes[-1] == n_classes - 1
-        if coded and (signed or np.max(y, initial=0.0) < n_classes):
-            return y
-        codes = _codes(y)
-        lookup = np.zeros(max(int(codes.max(initial=0)), int(self.codes[-1])) + 1)
-        lookup[self.codes] = np.arange(n_classes)
-        positions = lookup[codes]
-        return 2.0 * positions - 1.0 if signed else positions
+        return self.recoding(loss)(y)
+
+    def recoding(self, loss: Loss) -> "Recoding":
+        """Return what ``recode`` does for this loss, without the counts of rows."""
+        return Recoding(self.codes, self.signed, loss.outputs == 1)
 
     def after(self, change: RowChange, objective: Objective, *, kept: bool) -> "Labels":
         """Return the labels after a request, or refuse it.

@@ -12,7 +12,7 @@ changes nothing, and noise is added in one place only:
     release    radius + tau <= radius budget? then round, add noise, certify
 
 Without the remaining rows an answer that does not fit stays as it is, and ``release``
-refuses it. People can see that refusal, and it promises nothing.
+refuses it: people can see that, and it promises nothing.
 
 Tuned models and models with preprocessing are other implementations. Training rows and
 digests are too large to copy for each request: ``pending`` notes what a request takes
@@ -27,8 +27,9 @@ from time import perf_counter
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 from ..core.arrays import Index, Private, Vector, replace_fields
-from ..core.objective import Objective, Rows
+from ..core.objective import Objective
 from ..core.packing import NOT_STORED, stored
+from ..core.rows import AnyRows, Rows, RowSource
 from ..exceptions import CapacityExceeded, InvalidInput, ScheduleExhausted
 from ..promise.accountant import Accountant, Fitted, TunedOnData, release_event
 from ..promise.budget import Budget
@@ -62,10 +63,10 @@ from .answers import (
 from .labels import Labels, has_fewer_classes, recode_change
 from .row_change import NO_ROWS, ChangesRows, Remaining, RowChange
 from .row_digests import PendingChange, RowDigests
-from .training_rows import TrainingRows
+from .training_rows import KeptRows, require_in_memory
 
-Fetch: TypeAlias = Callable[[Index], Rows]
-"""Takes the places of rows to remove, and returns all the others."""
+# Takes the places of rows to remove, and returns all the others.
+Fetch: TypeAlias = Callable[[Index], RowSource]
 AnyModel = TypeVar("AnyModel", bound="PrivateModel")
 
 
@@ -115,7 +116,7 @@ class PrivateModel(ChangesRows, Private):
     seed: int | None = None
     adoption: Adoption | None = None
     noise: Noise | None = field(default=None, metadata=NOT_STORED)
-    training_rows: TrainingRows | None = field(default=None, metadata=NOT_STORED)
+    training_rows: KeptRows | None = field(default=None, metadata=NOT_STORED)
     digests: RowDigests | None = field(default=None, metadata=NOT_STORED)
     fetch: Fetch | None = field(default=None, metadata=NOT_STORED)
     pending: PendingChange | None = field(default=None, metadata=NOT_STORED)
@@ -129,7 +130,7 @@ class PrivateModel(ChangesRows, Private):
     def fit(
         cls,
         objective: Objective,
-        rows: Rows,
+        rows: RowSource,
         *,
         mechanism: Mechanism | None = None,
         budget: Budget | None = None,
@@ -222,15 +223,15 @@ class PrivateModel(ChangesRows, Private):
             theta = self.answer.draft.theta
             answer = retrain_answer(self.agreement, rows(), start=theta)
         if rows is not None and not answer.fits(self.budget):
-            again, left = MEASURED in self.answer.decisions, rows()
-            answer = improve_answer(self.agreement, answer, remaining=left, again=again)
+            again, rest = MEASURED in self.answer.decisions, rows()
+            answer = improve_answer(self.agreement, answer, remaining=rest, again=again)
         seconds = perf_counter() - clock
         return replace_fields(counted, answer=answer, labels=labels, seconds=seconds)
 
     def refit(
         self,
         objective: Objective,
-        remaining: Rows,
+        remaining: RowSource,
         *,
         change: RowChange,
         start: Vector | None = None,
@@ -252,8 +253,8 @@ class PrivateModel(ChangesRows, Private):
             Where the solver starts.
         """
         clock = perf_counter()
-        objective.require_columns(remaining.X.shape[1])
-        size = remaining.X.shape[1] * objective.loss.outputs
+        objective.require_columns(remaining.n_columns)
+        size = remaining.n_columns * objective.loss.outputs
         counted = count_request(self, change)
         agreement = replace(self.agreement, objective=objective)
         counted._require_count(remaining)
@@ -264,7 +265,7 @@ class PrivateModel(ChangesRows, Private):
             seconds=perf_counter() - clock,
         )
 
-    def reanchor(self, remaining: Rows) -> Self:
+    def reanchor(self, remaining: RowSource) -> Self:
         """Return the model with its sums rebuilt from the remaining rows.
 
         The old anchor, fitted to the removed rows too, is gone with the old model, and
@@ -344,7 +345,7 @@ class PrivateModel(ChangesRows, Private):
             return self
         return replace(self, training_rows=self.training_rows.compact())
 
-    def remaining_rows(self, gone: Index = NO_ROWS) -> Rows | None:
+    def remaining_rows(self, gone: Index = NO_ROWS) -> RowSource | None:
         """Return the remaining rows but these; None if nobody keeps them."""
         kept = self.training_rows
         fetch = self.fetch if kept is None else kept.remaining
@@ -377,12 +378,11 @@ class PrivateModel(ChangesRows, Private):
         """Return the interval of each candidate's error, if there are candidates."""
         return ()
 
-    def _with_current_labels(self, rows: Rows) -> Rows:
+    def _with_current_labels(self, rows: AnyRows) -> AnyRows:
         """Return rows with their labels coded for the present objective."""
         if self.labels is None:
             return rows
-        y = self.labels.recode(rows.y, self.objective.loss)
-        return rows if y is rows.y else replace(rows, y=y)
+        return rows.recode(self.labels.recoding(self.objective.loss))
 
     def _has_rows(self, change: RowChange) -> bool:
         """Whether all rows after a request can be had."""
@@ -395,13 +395,13 @@ class PrivateModel(ChangesRows, Private):
             return None
         return self.labels.after(change, self.objective, kept=self._has_rows(change))
 
-    def _fetch(self, remaining: Remaining) -> Rows:
+    def _fetch(self, remaining: Remaining) -> RowSource:
         """Return the remaining rows, read once a request, if their number is right."""
         rows = remaining() if callable(remaining) else remaining
         self._require_count(rows)
         return rows
 
-    def _require_count(self, rows: Rows) -> None:
+    def _require_count(self, rows: RowSource) -> None:
         """Raise InvalidInput if these cannot be the remaining rows."""
         if len(rows) != self.n_samples - self.n_removed:
             raise InvalidInput(
@@ -467,19 +467,18 @@ def require_release(model: PrivateModel) -> None:
         )
 
 
-def require_rows(model: PrivateModel, gone: Index = NO_ROWS) -> Rows:
+def require_rows(model: PrivateModel, gone: Index = NO_ROWS) -> RowSource:
     """Return the remaining rows but these, of a model that has access to them."""
     rows = model.remaining_rows(gone)
     assert rows is not None
     return rows
 
 
-def require_rows_after(model: PrivateModel, change: RowChange) -> Rows:
+def require_rows_after(model: PrivateModel, change: RowChange) -> RowSource:
     """Return all rows after a request, of a model that has access to them."""
-    places = change.places
-    assert places is not None
+    assert change.places is not None
     seen = recode_change(change, model.labels, loss=model.objective.loss)
-    return seen.append_to(require_rows(model, places))
+    return seen.append_to(require_rows(model, change.places))
 
 
 def apply_pending(model: AnyModel) -> AnyModel:
@@ -496,5 +495,6 @@ def apply_pending(model: AnyModel) -> AnyModel:
     if kept is not None and pending.gone is not None:
         kept.erase(pending.gone)
     if kept is not None and pending.added is not None:
-        kept.append(pending.added, pending.owners, place=pending.place)
+        held = require_in_memory(kept)
+        held.append(pending.added, pending.owners, place=pending.place)
     return replace_fields(model, pending=None)

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ..core.arrays import Design, Index, Private
-from ..core.objective import Rows
+from ..core.rows import Rows, RowSource
 from ..core.sums import largest_norm
 from ..exceptions import InvalidInput
 from ..promise.accountant import Accountant, Added, Removed
 
-Remaining: TypeAlias = Rows | Callable[[], Rows]
+Remaining: TypeAlias = RowSource | Callable[[], RowSource]
 NO_ROWS: Index = np.array([], dtype=np.intp)
 
 
@@ -64,10 +64,11 @@ class RowChange(Private):
         """The places of the removed rows: none if no row leaves, None if unknown."""
         return self.gone if self.n_removed else NO_ROWS
 
-    def append_to(self, left: Rows) -> Rows:
+    def append_to(self, left: RowSource) -> RowSource:
         """Return rows that are left, followed by those that come."""
         if self.added is None or not len(self.added):
             return left
+        assert isinstance(left, Rows), "rows that lie in files take in no others"
         return join_rows(left, self.added)
 
     def count_in(self, account: Accountant) -> Accountant:

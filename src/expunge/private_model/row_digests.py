@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ..core.arrays import Design, Index, Matrix, Private, Vector
-from ..core.objective import Rows
 from ..core.packing import Arrays, pack
+from ..core.rows import Rows
 from ..exceptions import UnknownRows
-from .training_rows import TrainingRows
+from .training_rows import KeptRows, require_in_memory
 
 DIGEST_BYTES = 16
 Key = TypeVar("Key")
@@ -89,11 +89,12 @@ class RowDigests(Private):
         assert self._counts is not None, "make_counts first"
         return self._counts
 
-    def make_counts(self, kept: TrainingRows | None) -> None:
+    def make_counts(self, kept: KeptRows | None) -> None:
         """Count the digests of the rows that are kept, unless they are known."""
         if self._counts is None:
             assert kept is not None
-            self._counts = Counter(digests(kept.compact().rows, self.key))
+            there = require_in_memory(kept.compact()).rows
+            self._counts = Counter(digests(there, self.key))
 
     def find(self, rows: Rows) -> Counter[bytes]:
         """Return the digests of these rows, or raise UnknownRows; change nothing."""

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from ..core.arrays import Index, Matrix, Vector, replace_fields
 from ..core.losses import Loss
-from ..core.objective import Rows
 from ..core.packing import Arrays, pack, stored, unpack
+from ..core.rows import Rows
 from ..exceptions import InvalidInput
 from ..promise.accountant import TunedOnData
 from ..promise.budget import Budget, is_made_here
@@ -35,7 +35,7 @@ from .model import AnyModel, Fetch, PrivateModel, apply_pending, require_release
 from .row_change import NO_ROWS, RowChange
 from .row_digests import PendingChange, RowDigests, digests, share_by_person
 from .subjects import person, row_name
-from .training_rows import TrainingRows
+from .training_rows import KeptRows, TrainingRows, require_in_memory
 
 # Budgets that a fit has used, by id, while they live.
 _USED: dict[int, ReferenceType[Budget]] = {}
@@ -201,7 +201,7 @@ class Snapshot:
         content: Mapping[str, Any],
         arrays: Any,
         *,
-        training_rows: TrainingRows | None = None,
+        training_rows: KeptRows | None = None,
         digests: RowDigests | None = None,
         fetch: Fetch | None = None,
     ) -> "Snapshot":
@@ -304,7 +304,8 @@ def replace_places(
     if not (len(added) or gone.size):
         return model
     require_release(model)
-    kept, table = model.training_rows, model.digests
+    rows, table = model.training_rows, model.digests
+    kept = None if rows is None else require_in_memory(rows)
     assert table is not None and (kept is not None or not gone.size)
     removed = None if kept is None or not gone.size else kept.rows.take(gone)
     named = name_rows(model, len(added)) if owners is None else list(owners)
@@ -404,7 +405,7 @@ def _forget_places(model: AnyModel, gone: Index) -> AnyModel:
     if not gone.size:
         return model
     require_release(model)
-    removed = kept.rows.take(gone)
+    removed = kept.take(gone)
     after = model.forget(removed, gone=gone, n_subjects=kept.count_people(gone))
     change = model.digests.change(Counter(digests(removed, model.digests.key)), None)
     return replace_fields(after, pending=PendingChange(change, gone))
@@ -412,8 +413,8 @@ def _forget_places(model: AnyModel, gone: Index) -> AnyModel:
 
 def _find_places(model: AnyModel, removed: Rows) -> Index:
     """Return the positions of these rows among those kept, one for each row."""
-    kept = model.training_rows
-    assert kept is not None and model.digests is not None
+    assert model.training_rows is not None and model.digests is not None
+    kept = require_in_memory(model.training_rows)
     key, counts = model.digests.key, model.digests.counts
     wanted = Counter(digests(removed, key))
     places = _places_by_digest(kept, key, among=kept.find_similar(removed))

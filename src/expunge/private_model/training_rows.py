@@ -11,6 +11,7 @@ They change in place, because a copy for each request would cost more than the r
 ``row_digests`` tells which rows there are where they are not kept.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -19,9 +20,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ..core.arrays import Index, Private
-from ..core.objective import Rows
 from ..core.packing import Arrays, pack
-from ..exceptions import UnknownSubject
+from ..core.rows import Rows, RowSource
+from ..exceptions import UnknownSubject, Unsupported
 from .row_change import extend_rows, first_places
 from .subjects import ROW, is_row_name
 
@@ -33,7 +34,49 @@ Person = TypeVar("Person")
 Value = TypeVar("Value")
 
 
-class TrainingRows(Private):
+class KeptRows(Private, ABC):
+    """Rows that a model can find, read and erase, wherever they lie.
+
+    Attributes
+    ----------
+    anonymous
+        Whether the rows have no owners: the model was fitted without subjects.
+    """
+
+    __slots__ = ("anonymous",)
+    anonymous: bool
+
+    @abstractmethod
+    def find(self, people: set[str]) -> Index:
+        """Return the positions of these people's rows, or raise UnknownSubject."""
+
+    @abstractmethod
+    def take(self, places: Index) -> Rows:
+        """Return the rows at these positions."""
+
+    @abstractmethod
+    def count_people(self, gone: Index) -> int:
+        """Return how many people lose rows for the first time with these."""
+
+    @abstractmethod
+    def remaining(self, gone: Index) -> RowSource:
+        """Return the remaining rows but these."""
+
+    @property
+    @abstractmethod
+    def has_many_gaps(self) -> bool:
+        """Whether so many rows are gone that passes over the gaps cost too much."""
+
+    @abstractmethod
+    def compact(self) -> "KeptRows":
+        """Return the remaining rows, without gaps where that is possible."""
+
+    @abstractmethod
+    def erase(self, gone: Index) -> None:
+        """Overwrite these rows, and delete their owners."""
+
+
+class TrainingRows(KeptRows):
     """The rows of a model, and who owns each of them.
 
     Attributes
@@ -48,7 +91,7 @@ class TrainingRows(Private):
         Whether the rows have no owners: the model was fitted without subjects.
     """
 
-    __slots__ = ("_room", "alive", "anonymous", "asked", "owners", "places", "rows")
+    __slots__ = ("_room", "alive", "asked", "owners", "places", "rows")
 
     def __init__(
         self, rows: Rows, owners: Sequence[str], asked: Iterable[str] = ()
@@ -73,13 +116,17 @@ class TrainingRows(Private):
         positions = [place for name in sorted(people) for place in self.places[name]]
         return np.array(positions, dtype=np.intp)
 
+    def take(self, places: Index) -> Rows:
+        """Return the rows at these positions."""
+        return self.rows.take(places)
+
     def find_similar(self, wanted: Rows) -> Index:
         """Return the positions of rows that look like one of these.
 
         One product with the rows tells most others apart, and costs a fraction of their
         digests, which decide. It may miss a row whose product overflows.
         """
-        direction = np.cos(np.arange(self.rows.X.shape[1]))
+        direction = np.cos(np.arange(self.rows.n_columns))
         found, near = self.rows.X @ direction, wanted.X @ direction
         slack = 1e-9 * wanted.norms() * np.sqrt(direction.size)
         order = np.argsort(found)
@@ -167,6 +214,17 @@ class TrainingRows(Private):
         """Return the remaining rows as JSON data, with their arrays beside it."""
         left = self.compact()
         return pack((left.rows, left.owners, sorted(left.asked)), place, arrays=arrays)
+
+
+def require_in_memory(kept: KeptRows) -> TrainingRows:
+    """Return rows that are kept in memory, or raise Unsupported."""
+    if isinstance(kept, TrainingRows):
+        return kept
+    raise Unsupported(
+        "the rows of this model lie in the files of a long table: it can forget people "
+        "by their ids, or rows by their positions if they have no owners, and be "
+        "released and shipped, but not this; to do it, fit the model to rows in memory"
+    )
 
 
 def unknown_owners(missing: set[str], people: set[str]) -> UnknownSubject:

@@ -21,6 +21,7 @@ in ``removal.state``.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import exp, expm1, inf, isfinite, sqrt
@@ -39,8 +40,8 @@ from ..core.arrays import (
 )
 from ..core.blocks import SymmetricMatrix
 from ..core.linalg import conjugate_gradients
-from ..core.objective import Rows
 from ..core.packing import stored
+from ..core.rows import RowSource
 from ..core.sums import KINK_EDGES, largest_move
 from ..exceptions import NotPositiveDefinite
 from ..removal import Draft, State, residual
@@ -239,7 +240,7 @@ def inverse_norm(
 
 
 def approximate_solution(state: State, v: Vector) -> Vector:
-    """Return some z near H_U^-1 v."""
+    """Return some z near H_U^-1 v; zero where rounding leaves a direction flat."""
     if state.inverse is not None and state.metric is None:
         precondition = state.inverse.__matmul__
     else:
@@ -249,13 +250,15 @@ def approximate_solution(state: State, v: Vector) -> Vector:
         def precondition(r: Vector) -> Vector:
             return scale * r
 
-    return conjugate_gradients(
-        state.hessian_operator(),
-        v,
-        precondition=precondition,
-        start=np.zeros_like(v),
-        max_steps=30,
-    ).x
+    with suppress(NotPositiveDefinite):
+        return conjugate_gradients(
+            state.hessian_operator(),
+            v,
+            precondition=precondition,
+            start=np.zeros_like(v),
+            max_steps=30,
+        ).x
+    return np.zeros_like(v)
 
 
 def growth(b: float) -> float:
@@ -375,7 +378,7 @@ def best_radius(
     state: State,
     draft: Draft,
     *,
-    remaining: Rows | None = None,
+    remaining: RowSource | None = None,
     row_norm: float | None = None,
     enough: float = 0.0,
 ) -> Radius:
@@ -407,7 +410,7 @@ def best_radius(
 
 
 def _bounds(
-    state: State, draft: Draft, *, remaining: Rows | None, row_norm: float
+    state: State, draft: Draft, *, remaining: RowSource | None, row_norm: float
 ) -> Iterator[tuple[RadiusKind, Callable[[], float]]]:
     """Yield the kinds that can be computed, from the cheapest to the dearest."""
     quick = _has_quick_floor(state)
@@ -426,7 +429,9 @@ def _bounds(
         yield "two-step", lambda: two_step_radius(state, draft)
     if remaining is not None and state.hessian is not None and state.features is None:
         step = draft.theta - state.anchor
-        move = largest_move(state.objective.loss, remaining, step=step)
+        move = 0.0  # an answer at the anchor moves no row: no need to look
+        if step.any():
+            move = largest_move(state.objective.loss, remaining, step=step)
         local = partial(
             residual_local_radius, state, draft, move=move, row_norm=row_norm
         )

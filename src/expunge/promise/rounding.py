@@ -35,14 +35,15 @@ def _rounding_count(state: State) -> float:
 
     n terms are added, at the anchor or since, and those of the removed rows subtracted
     again; every update rounds the whole array once. n additions bound every order of
-    summation: the tree of ``core.sums``, and sums over folds on top of it. The rows
-    that were ever summed are never fewer than those that remain, so nothing here is
-    negative.
+    summation: the tree of ``core.sums``, and sums over folds on top of it. A source
+    that knows a lower bound for its own order has told the scales (docs/paper.md,
+    "Beyond the paper: sums on a device"). The rows that were ever summed are never
+    fewer than those that remain, so nothing here is negative.
     """
     scales = state.scales
     n_removed = scales.n_rows - state.n_rows
     return float(
-        scales.n_rows
+        min(scales.n_rows, scales.n_additions)
         + 2 * n_removed
         + state.n_updates
         + 2 * state.anchor.size

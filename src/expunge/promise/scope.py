@@ -57,6 +57,10 @@ COLUMNS_GUESSED = (
 ROWS_NOT_KEPT = (
     "a refusal because the remaining rows are needed and not kept: it is itself visible"
 )
+ROWS_IN_FILES = (
+    "the files that the rows were read from: they still hold those of removed people "
+    "until those who keep the files rewrite them"
+)
 CLASS_REFUSED = (
     "a refusal of a request that would leave a class without rows, where retraining "
     "fails too or cannot be followed: it is itself visible"
@@ -111,6 +115,8 @@ class Scope:
         Whether the remaining rows are at hand when a request needs them.
     classes_weighted
         Whether classes have weights.
+    rows_in_files
+        Whether the rows lie in files that expunge reads and never changes.
     preprocessed
         Whether preprocessing is fitted, and forgets, with the model.
     columns_guessed
@@ -127,6 +133,7 @@ class Scope:
     classes: Classes = "none"
     rows_kept: bool = True
     classes_weighted: bool = False
+    rows_in_files: bool = False
     preprocessed: bool = False
     columns_guessed: bool = False
     counted_apart: bool = False
@@ -148,6 +155,7 @@ class Scope:
             BEFORE_PREPROCESSING if self.preprocessed else PREPROCESSING: True,
             COLUMNS_GUESSED: self.columns_guessed,
             ROWS_NOT_KEPT: not self.rows_kept,
+            ROWS_IN_FILES: self.rows_in_files,
             CLASS_REFUSED: may_refuse_classes(self.classes, description),
             OTHER_RELEASES: self.counted_apart,
         }

@@ -28,7 +28,7 @@ import numpy as np
 from ..core.arrays import Matrix, Private, Vector, catch_lapack_errors
 from ..core.blocks import SymmetricMatrix, weighted_sum
 from ..core.linalg import Symmetric
-from ..core.objective import Rows
+from ..core.rows import Rows
 from ..core.sums import (
     curvature_rows,
     kink_masses,
@@ -86,9 +86,9 @@ def count_after(state: State, change: SignedRows) -> tuple[float, int]:
     """
     rows, sign = change.rows, change.sign
     width = state.anchor.size // state.objective.loss.outputs
-    if rows.X.shape[1] != width:
+    if rows.n_columns != width:
         raise InvalidInput(
-            f"the rows to {'add' if sign > 0 else 'remove'} have {rows.X.shape[1]} "
+            f"the rows to {'add' if sign > 0 else 'remove'} have {rows.n_columns} "
             f"columns (intercept included); the model has {width}"
         )
     n_rows = state.n_rows + sign * len(rows)
@@ -145,6 +145,7 @@ def grow_scales(state: State, change: SignedRows) -> Scales:
         n_rows=scales.n_rows + len(rows),
         weight=scales.weight + unit * rows.total_weight,
         n_entries=max(scales.n_entries, most_entries(rows)),
+        n_additions=scales.n_additions + rows.n_additions,
     )
 
 

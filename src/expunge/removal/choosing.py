@@ -23,7 +23,8 @@ from math import isfinite
 
 from scipy import sparse
 
-from ..core.objective import Objective, Rows
+from ..core.objective import Objective
+from ..core.rows import Rows, RowSource
 from ..core.solver import LARGEST_HESSIAN, hessian_bytes
 from ..exceptions import InvalidInput
 from .matrix_free import MatrixFree
@@ -37,12 +38,13 @@ AUTO = " (auto)"  # after the name of what the rule chose
 MATRICES = 2  # a state's Hessian and inverse; its moment is one block more
 
 
-def choose_mechanism(objective: Objective, rows: Rows) -> Mechanism:
+def choose_mechanism(objective: Objective, rows: RowSource) -> Mechanism:
     """Return Newton or MatrixFree by the rule of this module."""
-    n_rows, width = len(rows), rows.X.shape[1]
+    n_rows, width = len(rows), rows.n_columns
     block = width if objective.loss.independent else width * objective.loss.outputs
     size = MATRICES * hessian_bytes(objective, width)
-    long = n_rows >= LONG * block and not sparse.issparse(rows.X)
+    is_sparse = isinstance(rows, Rows) and sparse.issparse(rows.X)
+    long = n_rows >= LONG * block and not is_sparse
     small = block <= SMALL_BLOCK and size <= SMALL_STATE
     pays = small or (long and block <= LARGE_BLOCK and size <= LARGE_STATE)
     return Newton() if pays or not _can_certify(objective) else MatrixFree()
@@ -54,7 +56,7 @@ def mechanism_name(mechanism: Mechanism) -> str:
 
 
 def settle_mechanism(
-    given: Mechanism | None, objective: Objective, *, rows: Rows
+    given: Mechanism | None, objective: Objective, *, rows: RowSource
 ) -> tuple[Mechanism, str]:
     """Return the mechanism given, or the rule's own, and what certificates call it."""
     if given is not None:

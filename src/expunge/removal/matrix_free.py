@@ -18,8 +18,9 @@ from functools import partial
 from typing import ClassVar
 
 from ..core.arrays import SAFETY, norm, row_squares
-from ..core.objective import Objective, Rows
+from ..core.objective import Objective
 from ..core.packing import stored
+from ..core.rows import Rows, RowSource
 from ..wide.measurement import Measurement, measure, overview
 from ..wide.preconditioner import Near, ShortCut
 from ..wide.solver import minimise_wide, residual_norm
@@ -62,7 +63,7 @@ class MatrixFree:
         return apply_rows(state, removed, added=added, apply=apply)
 
     def step(
-        self, state: State, remaining: Rows | None = None, *, enough: float = 0.0
+        self, state: State, remaining: RowSource | None = None, *, enough: float = 0.0
     ) -> tuple[State, Draft]:
         """Return an answer whose gradient is at most ``enough``, and its state."""
         here = stand_still(state)
@@ -78,7 +79,7 @@ class MatrixFree:
 def _apply(state: State, change: SignedRows, *, spend: bool) -> State:
     """Return the state after rows leave or come."""
     after, unit = change_gradient(state, change), change.sign / state.anchor_weight
-    sums, _ = overview(
+    sums = overview(
         state.objective.loss,
         change.rows,
         theta=state.anchor,
@@ -114,7 +115,7 @@ def stand_still(state: State) -> Draft:
     return Draft(state.anchor, scale * nearest, measured, measured)
 
 
-def _move(state: State, rows: Rows, *, goal: float) -> State:
+def _move(state: State, rows: RowSource, *, goal: float) -> State:
     """Return the state anchored at a nearer answer, measured on the rows."""
     objective, kept = state.objective.after(state.kept), state.kept
     at = _take_short_cut(state, rows, objective=objective)
@@ -149,7 +150,7 @@ def keep_short_cut(state: State, made: ShortCut | None) -> State:
 
 
 def _take_short_cut(
-    state: State, rows: Rows, *, objective: Objective
+    state: State, rows: RowSource, *, objective: Objective
 ) -> Measurement | None:
     """Return the measurement after a short cut; None if none leads nearer.
 

@@ -41,9 +41,10 @@ import numpy as np
 from ..core.arrays import Index, Matrix, Vector
 from ..core.blocks import SymmetricMatrix
 from ..core.linalg import Symmetric
-from ..core.objective import Objective, Rows
+from ..core.objective import Objective
 from ..core.packing import stored
 from ..core.prox import Minimum
+from ..core.rows import Rows, RowSource
 from ..core.solver import (
     NOT_BEFORE_THE_END,
     Model,
@@ -130,7 +131,7 @@ class Jackknife:
         return apply_rows(state, removed, added=added, apply=apply)
 
     def step(
-        self, state: State, remaining: Rows | None = None, *, enough: float = 0.0
+        self, state: State, remaining: RowSource | None = None, *, enough: float = 0.0
     ) -> tuple[State, Draft]:
         """Return the minimiser of the model with the anchor's Hessian."""
         del remaining, enough  # there is nothing to iterate
@@ -198,7 +199,7 @@ class Rescaled:
         return apply_rows(state, removed, added=added, apply=apply)
 
     def step(
-        self, state: State, remaining: Rows | None = None, *, enough: float = 0.0
+        self, state: State, remaining: RowSource | None = None, *, enough: float = 0.0
     ) -> tuple[State, Draft]:
         """Return the minimiser of the jackknife's model at the rescaled gradient."""
         del remaining, enough  # there is nothing to iterate
@@ -291,7 +292,7 @@ class Retrain:
         return apply_rows(state, removed, added=added, apply=_apply_counts)
 
     def step(
-        self, state: State, remaining: Rows | None = None, *, enough: float = 0.0
+        self, state: State, remaining: RowSource | None = None, *, enough: float = 0.0
     ) -> tuple[State, Draft]:
         """Return the minimiser over the remaining rows."""
         del enough  # the solver's tolerance holds
@@ -308,7 +309,7 @@ def _apply_counts(state: State, change: SignedRows) -> State:
     return state.replace(weight=weight, n_rows=n_rows, scales=scales)
 
 
-def require_rows(state: State, remaining: Rows | None) -> Rows:
+def require_rows(state: State, remaining: RowSource | None) -> RowSource:
     """Return the remaining rows, or raise if they are not what must remain."""
     if remaining is None:
         raise RowsRequired(
@@ -325,12 +326,12 @@ def require_rows(state: State, remaining: Rows | None) -> Rows:
     return remaining
 
 
-def measure_weight(state: State, rows: Rows) -> State:
+def measure_weight(state: State, rows: RowSource) -> State:
     """Return the state with the weight of its remaining rows, exactly."""
     return state.replace(weight=rows.total_weight)
 
 
-def retrain(objective: Objective, rows: Rows, *, start: Vector | None) -> Solution:
+def retrain(objective: Objective, rows: RowSource, *, start: Vector | None) -> Solution:
     """Return the minimiser over the remaining rows, or raise NotConverged.
 
     From the start given and, should that lead nowhere, from nothing.
@@ -346,7 +347,7 @@ def retrain(objective: Objective, rows: Rows, *, start: Vector | None) -> Soluti
 
 def resolve(
     state: State,
-    rows: Rows,
+    rows: RowSource,
     *,
     chord: Model | None = None,
     stop: Stop = NOT_BEFORE_THE_END,
@@ -404,7 +405,7 @@ class Polish:
         return self.base.update(state, removed, added=added, spend=spend)
 
     def step(
-        self, state: State, remaining: Rows | None = None, *, enough: float = 0.0
+        self, state: State, remaining: RowSource | None = None, *, enough: float = 0.0
     ) -> tuple[State, Draft]:
         """Return the base's answer, polished on the remaining rows."""
         rows = require_rows(state, remaining)

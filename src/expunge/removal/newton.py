@@ -19,9 +19,9 @@ import numpy as np
 from ..core.arrays import Vector, norm
 from ..core.blocks import gram_product
 from ..core.linalg import NOT_IN_TRAINING_DATA, CgSolution, conjugate_gradients
-from ..core.objective import Rows
 from ..core.packing import stored
 from ..core.prox import Minimum
+from ..core.rows import Rows, RowSource
 from ..core.solver import Model, add_quadratic
 from ..exceptions import NotPositiveDefinite
 from .changes import (
@@ -89,7 +89,7 @@ class Newton:
         return apply_rows(state, removed, added=added, apply=apply)
 
     def step(
-        self, state: State, remaining: Rows | None = None, *, enough: float = 0.0
+        self, state: State, remaining: RowSource | None = None, *, enough: float = 0.0
     ) -> tuple[State, Draft]:
         """Return the minimiser of the model with the remaining rows' Hessian."""
         del remaining

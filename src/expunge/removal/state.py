@@ -42,9 +42,10 @@ from ..core.arrays import (
 from ..core.blocks import Blocks, SymmetricMatrix
 from ..core.feature_map import FeatureMap
 from ..core.linalg import NOT_IN_TRAINING_DATA, Symmetric
-from ..core.objective import Objective, Rows
+from ..core.objective import Objective
 from ..core.packing import NOT_STORED, stored
 from ..core.prox import Minimum
+from ..core.rows import Rows, RowSource
 from ..core.solver import Model, add_quadratic, proximal_model, scaled_kink
 from ..core.sums import loss_slopes
 from ..exceptions import InvalidInput, NotPositiveDefinite, Unsupported
@@ -271,7 +272,7 @@ class Mechanism(Protocol):
         """
 
     def step(
-        self, state: State, remaining: Rows | None = None, *, enough: float = 0.0
+        self, state: State, remaining: RowSource | None = None, *, enough: float = 0.0
     ) -> tuple[State, Draft]:
         """Return the answer, and the state with it as the next start.
 
@@ -291,7 +292,7 @@ def residual(state: State, draft: Draft) -> Vector:
     return state.smooth_gradient + state.hessian_operator()(s) + draft.subgradient
 
 
-def measure_gradient(state: State, draft: Draft, *, remaining: Rows) -> Draft:
+def measure_gradient(state: State, draft: Draft, *, remaining: RowSource) -> Draft:
     """Return the draft with the gradient of G_U measured on the remaining rows."""
     slopes = loss_slopes(state.objective.loss, remaining, theta=draft.theta)
     quadratic = state.scale * state.objective.quadratic_gradient(draft.theta)

@@ -13,26 +13,34 @@ measured residual is above the tolerance: every later claim is about the minimis
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf, sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..core.arrays import SAFETY, Matrix, Private, Vector
 from ..core.blocks import SymmetricMatrix, weighted_sum
 from ..core.linalg import Symmetric
-from ..core.objective import Objective, Rows
+from ..core.objective import Objective
 from ..core.packing import stored
+from ..core.rows import RowSource, block_sum, block_sums
 from ..core.solver import require_converged
 from ..core.sums import (
-    kink_masses,
-    loss_hessian,
+    entries_term,
+    hessian_terms,
+    join_hessian,
+    kink_term,
+    moment_term,
     most_entries,
-    norm_moment,
     norm_sums,
-    row_sizes,
+    size_term,
 )
 from ..exceptions import InvalidInput, Unsupported
-from ..wide.measurement import Measurement, overview
+from ..wide.measurement import (
+    Measurement,
+    Overview,
+    overview_term,
+    read_overview,
+)
 from ..wide.solver import solve
 
 
@@ -57,6 +65,9 @@ class Scales(Private):
         Their weight over W: one at the anchor.
     n_entries
         The most entries of such a row; infinite if nobody counted them.
+    n_additions
+        Through how many additions a term of these sums passed at most; infinite if
+        nobody counted them: then n_rows is a bound.
     """
 
     row_norm: float
@@ -67,6 +78,7 @@ class Scales(Private):
     n_rows: int
     weight: float = 1.0
     n_entries: float = inf
+    n_additions: float = inf
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -125,7 +137,7 @@ class Summary(Private):
 
 def summarise(
     objective: Objective,
-    rows: Rows,
+    rows: RowSource,
     *,
     theta: Vector,
     subgradient: Vector | None = None,
@@ -140,18 +152,16 @@ def summarise(
     weight = rows.total_weight
     if not weight > 0.0:
         raise InvalidInput("no rows with positive weight: there is nothing to sum")
-    if theta.size != rows.X.shape[1] * objective.loss.outputs:
+    if theta.size != rows.n_columns * objective.loss.outputs:
         raise InvalidInput(
             f"theta has {theta.size} parameters; the rows call for "
-            f"{rows.X.shape[1] * objective.loss.outputs}"
+            f"{rows.n_columns * objective.loss.outputs}"
         )
-    loss, anchor = objective.loss, np.array(theta, dtype=np.float64)
-    lever = objective.n_free > 0 and loss.independent
-    sums, _ = overview(loss, rows, theta=anchor, lever=lever)
-    hessian = loss_hessian(loss, rows, theta=anchor) / weight
-    third = Symmetric.from_dense(norm_moment(rows) / weight) if moment else None
-    jumps = loss.curvature_jump > 0.0
-    slope, square, cube, largest = row_sizes(loss, rows, theta=anchor)
+    anchor = np.array(theta, dtype=np.float64)
+    found = _sum_once(objective, rows, theta=anchor, moment=moment)
+    sums, hessian = found.overview, found.hessian / weight
+    third, kinks = found.moment, found.kinks
+    slope, square, cube, largest = found.sizes
     return Summary(
         objective=objective,
         theta=anchor,
@@ -160,24 +170,72 @@ def summarise(
         curvature=sums.curvature / weight,
         lever=None if sums.lever is None else sums.lever / weight,
         hessian=hessian,
-        moment=third,
-        kinks=kink_masses(loss, rows, theta=anchor) / weight if jumps else None,
+        moment=None if third is None else Symmetric.from_dense(third / weight),
+        kinks=None if kinks is None else kinks / weight,
         scales=Scales(
-            row_norm=largest,
+            row_norm=largest.value,
             slope=slope / weight,
             square_norm=square / weight,
             hessian=float(hessian.diagonal.sum()),
             moment=cube / weight,
             n_rows=len(rows),
-            n_entries=most_entries(rows),
+            n_entries=found.n_entries,
+            n_additions=rows.n_additions,
         ),
         weight=weight,
         n_rows=len(rows),
     )
 
 
+class _Sums(NamedTuple):
+    """What ``summarise`` sums; None for what was not asked for."""
+
+    overview: Overview
+    hessian: SymmetricMatrix
+    sizes: tuple[Any, ...]
+    n_entries: int
+    moment: Matrix | None
+    kinks: Vector | None
+
+
+def _sum_once(
+    objective: Objective, rows: RowSource, *, theta: Vector, moment: bool
+) -> _Sums:
+    """Return all sums at theta by one pass, and one more for each further Hessian term.
+
+    Each sum has the bits that a pass of its own would give it.
+    """
+    loss = objective.loss
+    lever = objective.n_free > 0 and loss.independent
+    first, *further = hessian_terms(loss, rows.n_columns, theta=theta)
+    terms = {
+        "overview": overview_term(loss, theta=theta, lever=lever),
+        "hessian": first,
+        "sizes": size_term(loss, theta=theta),
+        "entries": entries_term,
+    }
+    if moment:
+        terms["moment"] = moment_term
+    if loss.curvature_jump > 0.0:
+        terms["kinks"] = kink_term(loss, theta=theta)
+    sums = dict(zip(terms, block_sums(list(terms.values()), rows), strict=True))
+    more = [block_sum(term, rows)[0] for term in further]
+    return _Sums(
+        read_overview(loss, sums["overview"]),
+        join_hessian(loss, [sums["hessian"][0], *more]),
+        sums["sizes"],
+        int(sums["entries"][0].value),
+        sums["moment"][0] if moment else None,
+        sums["kinks"][0] if "kinks" in sums else None,
+    )
+
+
 def summarise_measured(
-    objective: Objective, rows: Rows, *, at: Measurement, scales: Scales | None = None
+    objective: Objective,
+    rows: RowSource,
+    *,
+    at: Measurement,
+    scales: Scales | None = None,
 ) -> Summary:
     """Return the sums at a measured point without any matrix: no further pass.
 
@@ -195,6 +253,7 @@ def summarise_measured(
             moment=cube / weight,
             n_rows=len(rows),
             n_entries=most_entries(rows),
+            n_additions=rows.n_additions,
         )
     square = scales.square_norm
     return Summary(
@@ -255,7 +314,9 @@ def _mean(parts: Sequence[Any], shares: Sequence[float]) -> Matrix:
     return np.asarray(sum(s * part for s, part in zip(shares, parts, strict=True)))
 
 
-def learn(objective: Objective, rows: Rows, *, start: Vector | None = None) -> Summary:
+def learn(
+    objective: Objective, rows: RowSource, *, start: Vector | None = None
+) -> Summary:
     """Fit the objective to the rows and return the Summary at the minimiser."""
     solution = solve(objective, rows, start=start)
     require_converged(objective, rows, solution=solution)

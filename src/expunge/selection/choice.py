@@ -28,8 +28,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from ..core.arrays import UNDERFLOW, Index, Private, norm
-from ..core.objective import Objective, Rows
+from ..core.objective import Objective
 from ..core.packing import stored
+from ..core.rows import Rows
 from ..exceptions import InvalidInput
 from ..promise.accountant import Accountant, NoisyTuning, TunedOnData, TunedRemovably
 from ..promise.budget import SOLVER_SHARE, Budget

@@ -35,7 +35,7 @@ import numpy as np
 
 from ..core.arrays import UNDERFLOW, UNIT_ROUNDOFF, Matrix, Private, Vector, norm
 from ..core.losses import Loss
-from ..core.objective import Rows
+from ..core.rows import Rows
 from ..core.sums import largest_moves, slopes_at_each
 from ..private_model.answers import REFUSALS
 from ..promise.radius import inverse_norm, strong_convexity

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.arrays import SAFETY, UNIT_ROUNDOFF, Private, Vector, norm
-from ..core.objective import Objective, Rows
+from ..core.objective import Objective
 from ..core.packing import stored
+from ..core.rows import Rows
 from ..core.sums import loss_gradient, row_sizes
 from ..exceptions import InvalidInput, Unsupported
 from ..preprocessing.columns import Recipe

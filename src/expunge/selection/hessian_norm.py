@@ -36,10 +36,9 @@ from ..core.arrays import (
     norm,
 )
 from ..core.blocks import SymmetricFactor, SymmetricMatrix, weighted_sum
-from ..core.objective import Rows
 from ..core.packing import stored
+from ..core.rows import BLOCK_ROWS, Rows
 from ..core.solver import add_quadratic
-from ..core.sums import BLOCK_ROWS
 from ..exceptions import NotPositiveDefinite
 from ..promise.local_radius import local_distance
 from ..promise.radius import (

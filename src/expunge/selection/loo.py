@@ -36,8 +36,8 @@ from ..core.arrays import (
     row_norms,
     transpose,
 )
-from ..core.objective import Rows
-from ..core.sums import BLOCK_ROWS, largest_norm
+from ..core.rows import BLOCK_ROWS, Rows
+from ..core.sums import largest_norm
 from ..exceptions import InvalidInput
 from ..private_model.answers import REFUSALS
 from ..promise.rounding import gradient_error, prediction_error

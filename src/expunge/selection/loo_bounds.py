@@ -42,8 +42,8 @@ from ..core.arrays import (
     row_norms,
 )
 from ..core.blocks import SymmetricMatrix
-from ..core.objective import Rows
-from ..core.sums import BLOCK_ROWS, KINK_EDGES, loss_hessian, predict
+from ..core.rows import BLOCK_ROWS, Rows
+from ..core.sums import KINK_EDGES, loss_hessian, predict
 from ..promise.local_radius import local_distances
 from ..promise.radius import curvature_floor
 from ..promise.rounding import (

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from ..core.arrays import UNDERFLOW, Index, Matrix, Private, Vector, row_norms
 from ..core.blocks import SymmetricMatrix
-from ..core.objective import Rows
 from ..core.prox import FLAT, Minimum
+from ..core.rows import Rows
 from ..core.sums import predict
 from ..exceptions import NotPositiveDefinite, Unsupported
 from ..promise.rounding import gradient_error, hessian_error, product_error

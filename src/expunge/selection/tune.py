@@ -23,8 +23,9 @@ from dataclasses import dataclass, replace
 from math import isinf
 
 from ..core.arrays import Index, Private, Vector
-from ..core.objective import Objective, Rows
+from ..core.objective import Objective
 from ..core.packing import stored
+from ..core.rows import Rows
 from ..core.solver import require_converged
 from ..core.sums import largest_hessian
 from ..exceptions import CannotRemove, ExpungeError, InvalidInput, NotConverged

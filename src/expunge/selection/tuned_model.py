@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.arrays import Index
-from ..core.objective import Rows
 from ..core.packing import NOT_STORED, stored
+from ..core.rows import Rows, RowSource
 from ..exceptions import CannotRemove, Unsupported
 from ..private_model.labels import has_fewer_classes
 from ..private_model.model import PrivateModel, require_rows
 from ..private_model.row_change import Remaining, RowChange
-from ..private_model.training_rows import TrainingRows
+from ..private_model.training_rows import TrainingRows, require_in_memory
 from ..promise.accountant import Accountant
 from ..promise.budget import Budget
 from ..promise.noise import Noise, make_noise, noise_for, round_to_grid
@@ -155,7 +155,7 @@ class TunedModel(ChoosingModel, PrivateModel):
         chosen_model: Self = replace(after, labels=labels)._with_choice(models, chosen)
         return chosen_model
 
-    def reanchor(self, remaining: Rows) -> Self:
+    def reanchor(self, remaining: RowSource) -> Self:
         """Refuse: there is a state for every candidate and fold."""
         raise Unsupported(
             "a tuned model keeps a state for every candidate and fold; fit it again to "
@@ -192,7 +192,8 @@ class TunedModel(ChoosingModel, PrivateModel):
     def _split(self) -> Split:
         """Return the training rows by fold, with labels for the objective."""
         assert self.training_rows is not None
-        return Split(self._with_current_labels(self.training_rows.rows), self.bounds)
+        rows = require_in_memory(self.training_rows).rows
+        return Split(self._with_current_labels(rows), self.bounds)
 
     def _update_models(self, split: Split, gone: Index) -> Models:
         """Return the candidates' models without these rows."""

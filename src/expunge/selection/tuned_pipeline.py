@@ -11,13 +11,14 @@ from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar, Self
 
 from ..core.arrays import Index
-from ..core.objective import Rows
 from ..core.packing import NOT_STORED, stored
+from ..core.rows import RowSource
 from ..exceptions import CannotRemove, Unsupported
 from ..preprocessing.pipeline_model import PipelineModel
 from ..private_model.labels import Labels, has_fewer_classes
 from ..private_model.model import with_fewer_classes
 from ..private_model.row_change import Remaining, RowChange
+from ..private_model.training_rows import require_in_memory
 from ..promise.noise import Noise
 from .choice import Rule, Split
 from .fold_fits import ChosenByFolds, tune_folds
@@ -69,7 +70,7 @@ class TunedPipelineModel(ChoosingModel, PipelineModel):
         kept: Self = replace(after, labels=labels)._with_choice(models, chosen)
         return kept
 
-    def reanchor(self, remaining: Rows) -> Self:
+    def reanchor(self, remaining: RowSource) -> Self:
         """Refuse, as every model with a choice does."""
         raise Unsupported(
             "a tuned model makes its choice from all rows at each request; fit it "
@@ -86,7 +87,8 @@ class TunedPipelineModel(ChoosingModel, PipelineModel):
     def _tune_without(self, gone: Index) -> ChosenByFolds:
         """Return the choice that the rows without these lead to."""
         assert self.training_rows is not None
-        rows = self._with_current_labels(self.training_rows.rows)
+        kept = require_in_memory(self.training_rows)
+        rows = self._with_current_labels(kept.rows)
         split = Split(rows, self.bounds).without(gone)
         require_training(split, CannotRemove)
         choose = self.rule.chooser(at_fit=False)

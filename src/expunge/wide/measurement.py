@@ -6,6 +6,7 @@ products, one further pass each. Every claim about a wide model rests on a measu
 at its answer, and none on how that was found.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -14,8 +15,9 @@ from scipy import sparse
 
 from ..core.arrays import Matrix, Private, Vector, row_squares, slice_rows
 from ..core.losses import Curvature, Loss
-from ..core.objective import Objective, Rows
-from ..core.sums import block_sum, lift_slopes, predict
+from ..core.objective import Objective
+from ..core.rows import Rows, RowSource, block_sum
+from ..core.sums import Term, lift_slopes, predict
 
 
 class Overview(NamedTuple):
@@ -34,21 +36,38 @@ class Overview(NamedTuple):
 
 
 def overview(
-    loss: Loss, rows: Rows, *, theta: Vector, lever: bool = False
-) -> tuple[Overview, "HessianProduct"]:
-    """Return the sums at theta, and the Hessian there as its products."""
-    curvatures: list[Curvature] = []
+    loss: Loss,
+    rows: RowSource,
+    *,
+    theta: Vector,
+    lever: bool = False,
+    curvatures: list[Curvature] | None = None,
+) -> Overview:
+    """Return the sums at theta; put the curvature of each block into a list, if any."""
+    term = overview_term(loss, theta=theta, lever=lever, curvatures=curvatures)
+    return read_overview(loss, block_sum(term, rows))
+
+
+def overview_term(
+    loss: Loss,
+    *,
+    theta: Vector,
+    lever: bool,
+    curvatures: list[Curvature] | None = None,
+) -> Term:
+    """Return the term of ``overview``, for ``read_overview`` to read its sum."""
     moved = bool(theta.any())  # a fit starts at zero: the predictors are known there
 
     def zero(block: Rows) -> Vector:
         shape = (len(block), loss.outputs) if loss.outputs > 1 else (len(block),)
-        return np.zeros(shape)
+        return np.zeros_like(block.weight, shape=shape)
 
     def term(block: Rows) -> tuple[Any, ...]:
         eta = predict(loss, block, theta=theta) if moved else zero(block)
         slope = loss.slope(block.y, eta)
         curved = loss.curvature_parts(block.y, eta)
-        curvatures.append(curved)
+        if curvatures is not None:
+            curvatures.append(curved)
         weight, steep = block.weight, row_squares(slope.reshape(len(block), -1))
         sums = (
             float(weight @ loss.value(block.y, eta)),
@@ -58,38 +77,60 @@ def overview(
         )
         return (*sums, lift_slopes(block, curved.diagonal)) if lever else sums
 
-    value, steepness, gradient, curvature, *rest = block_sum(term, rows)
+    return term
+
+
+def read_overview(loss: Loss, sums: tuple[Any, ...]) -> Overview:
+    """Return the sum of an ``overview_term`` by its names."""
+    value, steepness, gradient, curvature, *rest = sums
     found = np.asarray(rest[0]).reshape(-1, loss.outputs) if rest else None
-    sums = Overview(value, steepness, gradient, curvature, found)
-    return sums, HessianProduct(loss, rows, curvatures)
+    return Overview(value, steepness, gradient, curvature, found)
 
 
 class HessianProduct:
     """The Hessian of sum w loss at a point, by its products: one pass each."""
 
-    __slots__ = ("_curvatures", "_loss", "_rows")
+    __slots__ = ("_curvatures", "_loss", "_rows", "_theta")
 
-    def __init__(self, loss: Loss, rows: Rows, curvatures: list[Curvature]) -> None:
+    def __init__(
+        self,
+        loss: Loss,
+        rows: RowSource,
+        *,
+        theta: Vector,
+        curvatures: list[Curvature] | None,
+    ) -> None:
         self._loss = loss
         self._rows = rows
+        self._theta = theta
         self._curvatures = curvatures
 
     def __matmul__(self, v: Vector) -> Vector:
         """Return X'(w C (X v))."""
-        curvatures = iter(self._curvatures)
+        curvature = self._curvature()
 
         def term(block: Rows) -> tuple[Vector]:
             change = predict(self._loss, block, theta=v)
-            return (lift_slopes(block, next(curvatures).times(change)),)
+            return (lift_slopes(block, curvature(block).times(change)),)
 
         return block_sum(term, self._rows)[0]
 
+    def _curvature(self) -> Callable[[Rows], Curvature]:
+        """Return what tells the curvature of each block, in order if it was kept."""
+        loss, theta = self._loss, self._theta
+        if self._curvatures is not None:
+            kept = iter(self._curvatures)
+            return lambda block: next(kept)
+        return lambda block: loss.curvature_parts(
+            block.y, predict(loss, block, theta=theta)
+        )
+
     def diagonal(self) -> Vector:
         """Return the diagonal: sum w c x^2 for each column and output."""
-        curvatures = iter(self._curvatures)
+        curvature = self._curvature()
 
         def term(block: Rows) -> tuple[Vector]:
-            curved = next(curvatures)
+            curved = curvature(block)
             diagonal = curved.diagonal
             if curved.factor is not None:
                 diagonal = diagonal - curved.factor**2
@@ -141,11 +182,13 @@ class Measurement(Private):
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def measure(objective: Objective, rows: Rows, *, theta: Vector) -> Measurement:
+def measure(objective: Objective, rows: RowSource, *, theta: Vector) -> Measurement:
     """Return what one pass at theta tells."""
     loss, total = objective.loss, rows.total_weight
     lever = objective.n_free > 0 and loss.independent
-    sums, hessian = overview(loss, rows, theta=theta, lever=lever)
+    # Kept, they save the products half of a pass; but they are as long as the rows.
+    curvatures: list[Curvature] | None = [] if rows.keeps_terms else None
+    sums = overview(loss, rows, theta=theta, lever=lever, curvatures=curvatures)
     mean = sums.gradient / total
     return Measurement(
         theta,
@@ -155,5 +198,5 @@ def measure(objective: Objective, rows: Rows, *, theta: Vector) -> Measurement:
         mean + objective.quadratic_gradient(theta),
         sums.curvature / total,
         None if sums.lever is None else sums.lever / total,
-        hessian,
+        HessianProduct(loss, rows, theta=theta, curvatures=curvatures),
     )

@@ -14,7 +14,8 @@ import numpy as np
 
 from ..core.arrays import UNIT_ROUNDOFF, Private, Vector, norm
 from ..core.linalg import Linear
-from ..core.objective import Objective, Rows
+from ..core.objective import Objective
+from ..core.rows import RowSource
 from .measurement import Measurement, measure
 from .preconditioner import Preconditioner, ShortCut, make_preconditioner
 
@@ -38,7 +39,7 @@ class WideSolution(Private):
 
 def minimise_by_products(
     objective: Objective,
-    rows: Rows,
+    rows: RowSource,
     *,
     start: Measurement,
     goal: float,
@@ -80,7 +81,12 @@ def _residual(point: Measurement) -> float:
 
 
 def _newton_step(
-    objective: Objective, rows: Rows, *, here: Measurement, solve: Linear, goal: float
+    objective: Objective,
+    rows: RowSource,
+    *,
+    here: Measurement,
+    solve: Linear,
+    goal: float,
 ) -> tuple[Vector, int]:
     """Return s with H s near -gradient, and how many products that took."""
     diagonal, gauge = objective.quadratic_form(here.theta.size)
@@ -114,7 +120,7 @@ def _newton_step(
 
 
 def _search(
-    objective: Objective, rows: Rows, *, here: Measurement, way: Vector
+    objective: Objective, rows: RowSource, *, here: Measurement, way: Vector
 ) -> Measurement | None:
     """Return the first point along the way where the objective falls enough."""
     predicted = float(here.gradient @ way)

@@ -33,7 +33,8 @@ from ..core.arrays import (
     norm,
 )
 from ..core.linalg import Linear
-from ..core.objective import Objective, Rows
+from ..core.objective import Objective
+from ..core.rows import RowSource
 from ..core.sums import gram
 from .measurement import HessianProduct
 
@@ -68,10 +69,10 @@ class Preconditioner(ShortCut, Protocol):
 
 
 def make_preconditioner(
-    objective: Objective, rows: Rows, *, hessian: HessianProduct
+    objective: Objective, rows: RowSource, *, hessian: HessianProduct
 ) -> Preconditioner:
     """Return the preconditioner for these rows: a matrix where d is small enough."""
-    if rows.X.shape[1] > WIDEST_GRAM:
+    if rows.n_columns > WIDEST_GRAM:
         return DiagonalPreconditioner(hessian.diagonal() / rows.total_weight)
     matrix, centre = gram(rows) / rows.total_weight, None
     # What summing and decomposing may have lost of an eigenvalue.

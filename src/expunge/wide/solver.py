@@ -21,8 +21,9 @@ import numpy as np
 from scipy import sparse
 
 from ..core.arrays import Matrix, Private, Vector, norm
-from ..core.objective import Objective, Rows
+from ..core.objective import Objective
 from ..core.penalties import WorkingSet, span
+from ..core.rows import Rows, RowSource, in_memory
 from ..core.solver import (
     TOLERANCE,
     Model,
@@ -45,7 +46,7 @@ AHEAD = 1.1  # columns join that would if their gradient were so many times as l
 
 def minimise_wide(
     objective: Objective,
-    rows: Rows,
+    rows: RowSource,
     *,
     start: Measurement,
     goal: float,
@@ -95,13 +96,15 @@ def minimise_wide(
     return WideSolution(best, short_cut, n_steps, 0)
 
 
-def solve(objective: Objective, rows: Rows, *, start: Vector | None = None) -> Solution:
+def solve(
+    objective: Objective, rows: RowSource, *, start: Vector | None = None
+) -> Solution:
     """Return the minimiser, found by products where there are many parameters.
 
     A Hessian of several outputs costs as much as hundreds of passes. What asks for one
     afterwards computes it once, at the minimiser, and not at every step.
     """
-    size = rows.X.shape[1] * objective.loss.outputs
+    size = rows.n_columns * objective.loss.outputs
     if size <= MANY or not objective.smooth:
         return minimise(objective, rows, start=start)
     at = measure(objective, rows, theta=choose_start(objective, rows, start=start))
@@ -155,7 +158,7 @@ def extend(objective: Objective, small: WorkingSet, *, v: Vector, size: int) -> 
 
 
 def _choose_small(
-    objective: Objective, rows: Rows, *, here: Measurement, before: Measurement
+    objective: Objective, rows: RowSource, *, here: Measurement, before: Measurement
 ) -> WorkingSet:
     """Return the small problem that the next round solves.
 
@@ -193,7 +196,7 @@ class SmallProblem(Private):
 
     objective: Objective
     small: WorkingSet
-    rows: Rows
+    rows: RowSource
     model: Model | None
 
 
@@ -208,7 +211,7 @@ def _holds(small: WorkingSet, wanted: WorkingSet) -> bool:
 
 def _pose_small(
     objective: Objective,
-    rows: Rows,
+    rows: RowSource,
     *,
     here: Measurement,
     small: WorkingSet,
@@ -251,8 +254,9 @@ def _keep_step(
     return SupportStep(inner, small, model)
 
 
-def _reduce(rows: Rows, small: WorkingSet, *, free: bool) -> Rows:
+def _reduce(rows: RowSource, small: WorkingSet, *, free: bool) -> Rows:
     """Return the rows in terms of the small problem's columns."""
+    rows = in_memory(rows, "a penalty with a kink, without matrices,")
     X: Any = rows.X
     if small.basis is not None:
         spanned: Matrix = X[:, : len(small.basis)] @ small.basis

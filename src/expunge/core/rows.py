@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows wherever they lie, cut into blocks, and the order in which blocks are added.
+
+A pass over rows is a sum of terms, one for each block. ``RowSource`` is all that a pass
+needs to know of rows: how many there are, and what a term makes of each block. ``Rows``
+lie in memory. Others may lie in files, on the workers of a cluster or on a GPU; what
+fits and certifies models cannot tell.
+
+All sources must add in the same order, because floating-point addition is not
+associative:
+
+1. Rows are cut into blocks of consecutive rows, numbered from 0; the last block may be
+   shorter. A block has 2048 rows, or with more than 2048 columns as many as the next
+   power of two at or above the number of columns: adding up gradients then costs no
+   more than the predictors do. The size depends on nothing else, neither on the number
+   of threads nor on how the rows are stored.
+2. The terms of the blocks are added in a binary tree that the number of blocks alone
+   determines. Blocks 2i and 2i + 1 form a sum of level 1, two adjacent sums of level 1
+   form a sum of level 2, and so on. Where n blocks are not a power of two, the binary
+   digits of n say which complete sums are left over (13 = 8 + 4 + 1: blocks 0-7, 8-11
+   and 12). These are added from the last and smallest to the first and largest:
+   S(0-7) + (S(8-11) + S(12)).
+
+Each term thus passes through at most ceil(log2 n) additions, where a plain loop has up
+to n - 1, and rounding grows accordingly. ``pairwise_sum`` takes the terms as they
+arrive and holds at most one partial sum for each level. Any source that computes the
+same terms therefore gets the same bits, in whatever order it computed them. The order
+of the additions *within* a block is that of BLAS.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from ..exceptions import InvalidInput, Unsupported
+from .arrays import Design, Index, Matrix, Vector, row_norms, slice_rows
+from .packing import NOT_STORED, stored
+
+# 2048 rows of a thousand float64 features are 16 MiB: near the cache, and large
+# enough for BLAS to run at full speed. The least rows of a block, a power of two.
+BLOCK_ROWS = 2048
+Value = TypeVar("Value")
+Terms = TypeVar("Terms", bound=tuple[Any, ...])
+
+
+class RowSource(ABC):
+    """Rows with labels and weights that passes run over, wherever they lie."""
+
+    __slots__ = ()
+
+    # Whether what is as long as the rows may be kept beside them for later passes.
+    keeps_terms: ClassVar[bool] = False
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of rows."""
+
+    @property
+    @abstractmethod
+    def n_columns(self) -> int:
+        """The number of columns, intercept included."""
+
+    @property
+    @abstractmethod
+    def total_weight(self) -> float:
+        """W: the sum of the weights, block by block, never the row count."""
+
+    @abstractmethod
+    def map_blocks(self, term: Callable[["Rows"], Value]) -> Iterator[Value]:
+        """Yield what a term makes of each block of ``block_rows`` rows, in order."""
+
+    @abstractmethod
+    def recode(self, code: Callable[[Vector], Vector]) -> Self:
+        """Return the rows with what ``code`` makes of their labels."""
+
+    @property
+    def block_rows(self) -> int:
+        """How many rows a block has, by the columns alone."""
+        return max(BLOCK_ROWS, 1 << (self.n_columns - 1).bit_length())
+
+    @property
+    def n_additions(self) -> int:
+        """Through how many additions a term of a sum may pass: no order has more."""
+        return len(self)
+
+    def sum_blocks(self, term: Callable[["Rows"], Terms]) -> Terms:
+        """Return the sum of a term over the blocks, in the order stated above."""
+        return pairwise_sum(self.map_blocks(term))
+
+
+AnyRows = TypeVar("AnyRows", bound=RowSource)
+
+
+@stored
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Rows(RowSource):
+    """Rows of a design with labels and weights, all float64.
+
+    Attributes
+    ----------
+    X
+        Design, (n, d), a C-ordered array or CSR, intercept column included.
+    y
+        Labels as the loss wants them.
+    weight
+        One non-negative weight a row.
+    absent
+        Positions in the arrays that hold no row, if there are any: their weight is
+        zero and they count for nothing. Removed rows leave them behind, so that a
+        request need not copy all others.
+    """
+
+    X: Design
+    y: Vector
+    weight: Vector
+    absent: Index | None = field(default=None, metadata=NOT_STORED)
+    keeps_terms: ClassVar[bool] = True
+
+    def __repr__(self) -> str:
+        return f"Rows({len(self)} x {self.n_columns})"
+
+    def __len__(self) -> int:
+        n_places = int(self.X.shape[0])
+        return n_places if self.absent is None else n_places - len(self.absent)
+
+    @property
+    def n_columns(self) -> int:
+        """The number of columns, intercept included."""
+        return int(self.X.shape[1])
+
+    @property
+    def total_weight(self) -> float:
+        """W: the sum of the weights, never the row count."""
+        if len(self.weight) <= self.block_rows:
+            return float(np.add.reduce(self.weight))
+        whole = len(self.weight) // self.block_rows * self.block_rows
+        sums = np.add.reduce(self.weight[:whole].reshape(-1, self.block_rows), axis=1)
+        parts: list[tuple[float]] = [(one,) for one in sums.tolist()]
+        if whole < len(self.weight):
+            parts.append((float(np.add.reduce(self.weight[whole:])),))
+        return pairwise_sum(parts)[0]
+
+    def map_blocks(self, term: Callable[["Rows"], Value]) -> Iterator[Value]:
+        """Yield what a term makes of each block, in order."""
+        return map(term, self.blocks(self.block_rows))
+
+    def recode(self, code: Callable[[Vector], Vector]) -> Self:
+        """Return the rows with what ``code`` makes of their labels."""
+        y = code(self.y)
+        return self if y is self.y else replace(self, y=y)
+
+    def take(self, index: NDArray[Any] | slice) -> "Rows":
+        """Return the rows at these positions (or where a mask is true)."""
+        assert self.absent is None, "gather first: positions are those of rows"
+        X: Any = self.X[index]
+        return Rows(X, self.y[index], self.weight[index])
+
+    def gather(self) -> "Rows":
+        """Return a copy of the rows, with nothing absent."""
+        keep = np.ones(self.X.shape[0], dtype=bool)
+        if self.absent is not None:
+            keep[self.absent] = False
+        return replace(self, absent=None).take(keep)
+
+    def without(self, index: NDArray[Any]) -> "Rows":
+        """Return all rows but those at these positions."""
+        keep = np.ones(len(self), dtype=bool)
+        keep[index] = False
+        return self.take(keep)
+
+    def blocks(self, size: int) -> Iterator["Rows"]:
+        """Yield consecutive blocks of at most ``size`` rows, in order, not copied.
+
+        In a block, what is absent is a row like others, with weight zero.
+        """
+        for begin in range(0, self.X.shape[0], size):
+            part = slice(begin, begin + size)
+            yield Rows(slice_rows(self.X, part), self.y[part], self.weight[part])
+
+    def dense(self) -> Matrix:
+        """Return the design as a dense array (for a few rows)."""
+        return self.X.toarray() if sparse.issparse(self.X) else np.asarray(self.X)
+
+    def norms(self) -> Vector:
+        """Return the Euclidean norm of each row, intercept included."""
+        return row_norms(self.X)
+
+
+def in_memory(rows: RowSource, purpose: str = "this") -> Rows:
+    """Return rows that lie in memory, or raise Unsupported; purpose is the subject."""
+    if not isinstance(rows, Rows):
+        raise Unsupported(
+            f"{purpose} needs rows in memory, and these are {type(rows).__name__}; fit "
+            "the model to rows in memory"
+        )
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Largest:
+    """A figure of a block of which the largest counts: sums keep the larger one."""
+
+    value: float
+
+    def __add__(self, other: "Largest") -> "Largest":
+        """Return the larger of two."""
+        return Largest(max(self.value, other.value))
+
+
+def block_sum(term: Callable[[Rows], Terms], rows: RowSource) -> Terms:
+    """Return the sum of ``term`` over blocks of rows, in the order stated above."""
+    if isinstance(rows, Rows) and rows.absent is None:
+        if rows.X.shape[0] <= rows.block_rows:
+            return term(rows)  # most requests
+    return rows.sum_blocks(term)
+
+
+class Together(tuple[Any, ...]):
+    """The values of one term beside those of others: added value by value."""
+
+    __slots__ = ()
+
+    def __add__(self, other: tuple[Any, ...]) -> "Together":
+        """Return the sum, value by value."""
+        return _add(self, Together(other))
+
+
+def block_sums(
+    terms: Sequence[Callable[[Rows], tuple[Any, ...]]], rows: RowSource
+) -> tuple[tuple[Any, ...], ...]:
+    """Return ``block_sum`` of each of several terms, by one pass for all of them."""
+
+    def joint(block: Rows) -> tuple[Together, ...]:
+        return tuple(Together(term(block)) for term in terms)
+
+    return block_sum(joint, rows)
+
+
+def block_max(term: Callable[[Rows], float], rows: RowSource) -> float:
+    """Return the largest of what ``term`` makes of blocks, zero if there is none."""
+    return max(rows.map_blocks(term), default=0.0)
+
+
+def pairwise_sum(terms: Iterable[Terms]) -> Terms:
+    """Return the sum of the blocks' terms, given in the order of the blocks.
+
+    A binary counter: adding a block carries for as long as the last partial sum is of
+    the same level. It holds O(log n) partial sums at any time.
+    """
+    partial: list[tuple[int, Terms]] = []
+    for total in terms:
+        level = 0
+        while partial and partial[-1][0] == level:
+            total, level = _add(partial.pop()[1], total), level + 1
+        partial.append((level, total))
+    if not partial:
+        raise InvalidInput("there are no blocks to add; give at least one")
+    _, total = partial.pop()
+    while partial:
+        total = _add(partial.pop()[1], total)
+    return total
+
+
+def _add(a: Terms, b: Terms) -> Terms:
+    """Return the sum of two blocks' terms, value by value."""
+    return type(a)(x + y for x, y in zip(a, b, strict=True))
