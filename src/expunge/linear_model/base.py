@@ -24,8 +24,9 @@ from sklearn.utils.validation import validate_data
 
 from ..core.arrays import Matrix, Vector, may_share_memory, write_lock
 from ..core.losses import Loss
-from ..core.objective import Objective, Rows, Scaling, check_weights
+from ..core.objective import Objective, Scaling, check_weights
 from ..core.penalties import Penalty
+from ..core.rows import Rows, in_memory
 from ..display.progress import ProgressBar
 from ..exceptions import CapacityExceeded, InvalidInput, Unsupported
 from ..files import save
@@ -44,8 +45,8 @@ from ..private_model.snapshot import (
     Snapshot,
     carry_over,
 )
-from ..private_model.subjects import is_row_name, owners_of
-from ..private_model.training_rows import TrainingRows
+from ..private_model.subjects import is_row_name
+from ..private_model.training_rows import KeptRows
 from ..promise.budget import Budget
 from ..promise.card import ShowsPromise
 from ..promise.certificate import Certificate
@@ -55,6 +56,7 @@ from ..promise.verification import Record
 from ..removal import Mechanism
 from ..removal.choosing import AUTO, require_matrices
 from .checks import add_asked, read_table, remove_asked
+from .long_tables import prepare_fit
 from .parameters import (
     Prepared,
     describe_fitted,
@@ -137,7 +139,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
     def fit(
         self,
         X: Any,
-        y: ArrayLike,
+        y: ArrayLike | None = None,
         subjects: Iterable[object] | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
@@ -147,7 +149,8 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         ----------
         X, y
             Features, dense or sparse, and labels or targets. With ``preprocessing``, X
-            is a table as you have it: a data frame, or an array.
+            is a table as you have it: a data frame, or an array. A table of
+            ``expunge.long`` comes alone.
         subjects
             The owner of each row. Without it nobody in the model has an id, and you
             forget rows by their position or their content.
@@ -158,9 +161,8 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             warn_without_budget()
         with write_lock(self):
             fresh = copy(self)  # a fit that fails changes nothing
-            prepared = fresh._prepare(X, y, sample_weight)
-            owners = owners_of(subjects, len(prepared.rows))
-            prepared = replace(prepared, owners=owners)
+            of_rows = {"subjects": subjects, "sample_weight": sample_weight}
+            prepared = prepare_fit(fresh, X, y, **of_rows)
             fit_prepared(fresh, prepared, before=public_model(self))
             self.__dict__ = vars(fresh) | {"_lock": write_lock(self)}
         return self
@@ -355,7 +357,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         rows, owners = prepared.rows, prepared.owners
         mechanism = mechanism_of(self.mechanism, keep_data=self.keep_data)
         if prepared.recipe is None and not self.keep_data:
-            require_matrices(prepared.objective, rows.X.shape[1])
+            require_matrices(prepared.objective, rows.n_columns)
         fit: Any = PrivateModel.fit
         if prepared.recipe is not None:
             require_pipeline(prepared.recipe, self.budget, keep_data=self.keep_data)
@@ -373,15 +375,17 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             )
             bar.count()
         require_effort(model.answer, tol=self.tol, max_iter=self.max_iter)
-        scope = replace(scope, rows_kept=self.keep_data)
+        in_files = prepared.table is not None
+        scope = replace(scope, rows_kept=self.keep_data, rows_in_files=in_files)
         key = random_bytes(SECRET_BYTES)
-        kept, digests = None, RowDigests(None, key)
+        kept: KeptRows | None = None
+        digests = RowDigests(None, key)
         if self.keep_data:
-            kept = TrainingRows(prepared.own_rows(), owners)
+            kept = prepared.keep_rows()
         else:
             # Where every row is a person, digests need no owners.
             named = None if is_row_name(owners[0]) else owners
-            digests = RowDigests.of(rows, key, owners=named)
+            digests = RowDigests.of(in_memory(rows), key, owners=named)
         return replace(
             self._name_mechanism(model).with_scope(scope),
             labels=prepared.labels,

@@ -14,7 +14,8 @@ from sklearn.utils.validation import (
 )
 
 from ..core.arrays import Matrix
-from ..core.objective import Rows, check_weights
+from ..core.objective import check_weights
+from ..core.rows import Rows
 from ..exceptions import InvalidInput
 from ..preprocessing.columns import UNKNOWN, Recipe, learn_columns, read_columns
 from ..preprocessing.sklearn_steps import describe

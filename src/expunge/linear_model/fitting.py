@@ -24,7 +24,7 @@ from sklearn.preprocessing import LabelBinarizer
 from sklearn.svm import LinearSVC
 
 from ..core.arrays import Index, Matrix, Vector, write_lock
-from ..core.objective import Rows
+from ..core.rows import Rows
 from ..files import CorruptFiles, export, read_snapshot
 from ..files.export import SHIP_AGAIN
 from ..files.onnx_graph import LOG_ODDS

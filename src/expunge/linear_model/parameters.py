@@ -21,13 +21,17 @@ import numpy as np
 from ..core.arrays import LARGEST, SMALLEST, Private
 from ..core.class_losses import Multinomial
 from ..core.losses import HalfSquared, Huber, Logistic, Loss, SquaredHinge
-from ..core.objective import Objective, Rows
+from ..core.objective import Objective
 from ..core.penalties import L1, L2, ElasticNet, Penalty
+from ..core.rows import Rows, RowSource, in_memory
 from ..core.solver import MAX_STEPS
 from ..core.sums import column_sizes
 from ..exceptions import InvalidInput, NotCertifiable, NotConverged
+from ..long.kept_rows import FileRows
+from ..long.table import LongTable
 from ..preprocessing.columns import Recipe
 from ..private_model.labels import Labels
+from ..private_model.training_rows import KeptRows, TrainingRows
 from ..promise.budget import Budget
 from ..removal import Jackknife, MatrixFree, Mechanism, Newton, Rescaled, Retrain
 
@@ -317,19 +321,30 @@ class Prepared(Private):
         What preprocessing does with the rows, which are raw then; None without it.
     shared
         Whether the design may lie in the memory of what the caller gave.
+    table
+        The long table that the rows lie in, and what makes labels of its targets; None
+        for rows in memory.
     """
 
     objective: Objective
-    rows: Rows
+    rows: RowSource
     labels: Labels | None
     weighted: bool
     owners: Sequence[str] = ()
     recipe: Recipe | None = None
     shared: bool = True
+    table: tuple[LongTable, Any] | None = None
+
+    def keep_rows(self) -> KeptRows:
+        """Return the rows with their owners, as a model keeps them."""
+        if self.table is None:
+            return TrainingRows(self.own_rows(), self.owners)
+        table, code = self.table
+        return FileRows(table, self.objective, code=code)
 
     def own_rows(self) -> Rows:
         """Return the rows in memory that is not the caller's."""
-        rows = self.rows
+        rows = in_memory(self.rows)
         X = rows.X.copy() if self.shared else rows.X
         return Rows(X, rows.y.copy(), rows.weight.copy())
 
@@ -401,7 +416,7 @@ def explain_failed_fit(estimator: Any, prepared: Prepared) -> Iterator[None]:
         raise type(error)(f"{error}; {blame}" if blame else str(error)) from None
 
 
-def blame_columns(estimator: Any, rows: Rows) -> str:
+def blame_columns(estimator: Any, rows: RowSource) -> str:
     """Return which columns are far larger than the others, and the code that mends it.
 
     Empty if none is.

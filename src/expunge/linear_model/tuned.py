@@ -17,6 +17,7 @@ from ..core.arrays import Private, Vector
 from ..core.losses import Loss
 from ..core.objective import Objective
 from ..core.penalties import Penalty
+from ..core.rows import in_memory
 from ..display.progress import ProgressBar
 from ..exceptions import InvalidInput, Unsupported
 from ..preprocessing.columns import Recipe
@@ -176,7 +177,8 @@ class TunedEstimator(Forgetful):
             self.budget,
             self.random_state,
         )
-        kept, bounds = sort_by_fold(rule, prepared.rows, owners=prepared.owners)
+        rows = in_memory(prepared.rows)
+        kept, bounds = sort_by_fold(rule, rows, owners=prepared.owners)
         recipe = prepared.recipe
         models = self._tune(rule, Split(kept.rows, bounds), recipe=recipe)
         noise = None
@@ -273,7 +275,7 @@ def loo_error(model: Forgetful) -> LooResult:
             "this model keeps no data (keep_data=False), and leave-one-out needs "
             "every row; fit with keep_data=True, or call leave_one_out(state, rows)"
         )
-    rows = rows.gather()
+    rows = in_memory(rows).gather()
     summary = summarise(
         private.agreement.objective_for(rows), rows, theta=private.answer.draft.theta
     )

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fit and forget out of core: passes against decoding, and the memory of it all.
+
+Each table is measured in a process of its own, which tells its peak memory. The first
+pass, which checks rows and tags people, is counted apart. ``EXPUNGE_LONG_ROWS`` names
+how many rows the tables have: 20000000 for the figures in full.
+"""
+
+import os
+import resource
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from time import perf_counter
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from expunge.core.losses import Logistic
+from expunge.core.objective import Objective
+from expunge.core.penalties import L2
+from expunge.core.sums import loss_gradient, loss_hessian
+from expunge.linear_model import LogisticRegression
+from expunge.long import open_parquet
+from expunge.promise.budget import Budget
+from expunge.removal.summary import summarise
+
+from ..report import Section, Table, Target, number
+from ..timing import progress
+from .data import LongShape, decode_table, write_table
+
+ROWS, COLUMNS, ALPHA = 200_000, 50, 1e-3
+REQUESTS = 20
+RUNS, SHORT = 3, 10.0
+LARGEST_RATIO, LARGEST_PEAK = 3.0, 1.5 * 2**30
+
+
+class LongFigures(NamedTuple):
+    """Seconds and bytes of one table, read in one way."""
+
+    shape: LongShape
+    cache: bool
+    decode: float
+    passes: dict[str, float]
+    first_pass: float
+    fit: float
+    request: float
+    peak: float
+
+    @property
+    def worst_ratio(self) -> float:
+        """The dearest pass over decoding alone."""
+        return max(self.passes.values()) / self.decode
+
+
+def run(data_dir: Path | None = None, n_rows: int | None = None) -> Iterator[Section]:
+    """Yield what passes, fits and requests cost on long tables."""
+    del data_dir
+    if n_rows is None:
+        n_rows = int(os.environ.get("EXPUNGE_LONG_ROWS", ROWS))
+    figures = []
+    for dtype in ("float32", "float64"):
+        shape = LongShape(n_rows, COLUMNS, dtype)
+        with tempfile.TemporaryDirectory() as folder:
+            progress(f"writing {shape}")
+            write_table(Path(folder), shape)
+            for cache in (True, False):
+                progress(f"passes over {shape}, {_name(cache)}")
+                figures.append(measure_apart(Path(folder), shape, cache=cache))
+    yield make_section(figures)
+
+
+def measure_apart(folder: Path, shape: LongShape, *, cache: bool) -> LongFigures:
+    """Return the figures of a table, found in a new process."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(measure_table, folder, shape, cache=cache).result()
+
+
+def measure_table(folder: Path, shape: LongShape, *, cache: bool) -> LongFigures:
+    """Decode, look through, pass over, fit and forget; return what that takes."""
+    next(pq.ParquetFile(folder / "0.parquet").iter_batches(10))  # what starts once
+    decode = _time(lambda: decode_table(folder, shape.n_columns))
+    objective = Objective(Logistic(), L2(), ALPHA, intercept=True)
+    loss, theta = objective.loss, np.full(shape.n_columns + 1, 0.01)
+    clock = perf_counter()
+    names = [f"x{j}" for j in range(shape.n_columns)]
+    table = open_parquet(
+        folder, target="label", subject="id", features=names, cache=cache
+    )
+    first_pass = perf_counter() - clock
+    with table:
+        rows = table.rows(objective, code=_signs)
+        passes = {
+            "gradient": _time(lambda: loss_gradient(loss, rows, theta=theta)),
+            "Hessian": _time(lambda: loss_hessian(loss, rows, theta=theta)),
+            "summary": _time(lambda: summarise(objective, rows, theta=theta)),
+        }
+        model = LogisticRegression(alpha=ALPHA, budget=Budget(releases=2 * REQUESTS))
+        clock = perf_counter()
+        model.fit(table)
+        fit = perf_counter() - clock
+        requests = _time_requests(model, shape.n_rows)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
+    request = float(np.median(requests))
+    return LongFigures(shape, cache, decode, passes, first_pass, fit, request, peak)
+
+
+def make_section(figures: list[LongFigures]) -> Section:
+    """Return the figures as tables, with what they should be."""
+    headers = ("table", "first pass", *figures[0].passes, "fit", "request", "peak")
+    units = [
+        (
+            f"{one.shape}, {_name(one.cache)} [decodings]",
+            number(one.first_pass / one.decode),
+            *(number(seconds / one.decode) for seconds in one.passes.values()),
+            number(one.fit / one.decode),
+            f"{number(1e3 * one.request)} ms",
+            f"{number(one.peak / 2**20)} MiB",
+        )
+        for one in figures
+    ]
+    targets = []
+    for one in figures:
+        name = f"{one.shape}, {_name(one.cache)}"
+        ratio = one.worst_ratio
+        targets.append(Target(f"dearest pass, {name}", ratio, high=LARGEST_RATIO))
+        peak = one.peak / 2**30
+        targets.append(Target(f"peak GiB, {name}", peak, high=LARGEST_PEAK / 2**30))
+    notes = [f"{one.shape}: decoding takes {number(one.decode)} s" for one in figures]
+    return Section("long tables", [Table(headers, units)], targets, notes)
+
+
+def _time_requests(model: LogisticRegression, n_rows: int) -> list[float]:
+    """Return the seconds that forgetting a person took, for some who have rows."""
+    found: list[float] = []
+    for person in range(n_rows):
+        clock = perf_counter()
+        try:
+            model.forget(subjects=[person])
+        except KeyError:
+            continue
+        found.append(perf_counter() - clock)
+        if len(found) == REQUESTS:
+            break
+    return found
+
+
+def _signs(y: np.ndarray) -> np.ndarray:
+    """Return -1 and +1 for the labels 0 and 1."""
+    return np.where(y > 0, 1.0, -1.0)
+
+
+def _name(cache: bool) -> str:
+    return "decoded once" if cache else "decoded in each pass"
+
+
+def _time(action: Callable[[], object]) -> float:
+    """Return how many seconds something takes: the least of some runs, if short."""
+    found: list[float] = []
+    while not found or (len(found) < RUNS and sum(found) < SHORT):
+        clock = perf_counter()
+        action()
+        found.append(perf_counter() - clock)
+    return min(found)

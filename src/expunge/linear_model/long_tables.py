@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fits of estimators to long tables: what differs from rows in memory."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..core.arrays import Vector
+from ..core.losses import Loss
+from ..exceptions import InvalidInput, Unsupported
+from ..long.table import LongTable
+from ..private_model.labels import ClassCoding, Labels
+from ..private_model.subjects import owners_of
+from .parameters import Prepared, require_parameters
+
+# What an estimator fitted to a long table cannot have, and why not.
+REFUSED: Mapping[str, str] = {
+    "preprocessing": "give columns that are encoded and scaled already",
+    "class_weight": "give a column of weights: weight=... when you open the table",
+}
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class TargetCoding:
+    """Makes the labels that rows keep of a table's targets; it can be pickled."""
+
+    loss: Loss
+    classes: ClassCoding | None
+
+    def __call__(self, y: Any) -> Vector:
+        """Return the labels."""
+        if self.classes is not None:
+            words = np.asarray(y, dtype=str) if y.dtype == object else y
+            return self.classes(words)
+        return self.loss.labels(np.asarray(y, dtype=np.float64))
+
+
+def prepare_fit(
+    estimator: Any, X: Any, y: Any, *, subjects: Any, sample_weight: Any
+) -> Prepared:
+    """Learn features and labels of what ``fit`` is given; return rows and owners."""
+    if isinstance(X, LongTable):
+        given = {"y": y, "subjects": subjects, "sample_weight": sample_weight}
+        return prepare_table(estimator, X, given=given)
+    prepared: Prepared = estimator._prepare(X, y, sample_weight)
+    return replace(prepared, owners=owners_of(subjects, len(prepared.rows)))
+
+
+def prepare_table(
+    estimator: Any, table: LongTable, *, given: Mapping[str, Any]
+) -> Prepared:
+    """Learn features and labels of a table; return its rows with their objective.
+
+    ``given`` is what else ``fit`` was called with: a table brings all of it.
+    """
+    for name, value in given.items():
+        if value is not None:
+            raise InvalidInput(
+                f"a long table has its own labels, owners and weights; leave {name} "
+                "out, and name their columns when you open the table"
+            )
+    require_parameters(estimator.get_params(deep=False))
+    for name, advice in REFUSED.items():
+        if getattr(estimator, name) is not None:
+            raise Unsupported(f"{name} is not for long tables: {advice}")
+    if not getattr(estimator, "keep_data", True):
+        raise InvalidInput(
+            "keep_data=False; a model of a long table holds no rows in memory anyway, "
+            "and reads those of a person to forget them: leave keep_data out"
+        )
+    estimator.n_features_in_ = len(table.names)
+    estimator.feature_names_in_ = np.array(table.names, dtype=object)
+    loss, labels = _learn_labels(estimator, table)
+    objective = estimator._objective(loss, table.total_weight)
+    if labels is not None:
+        labels.require_minimiser(objective)
+    code = TargetCoding(loss, None if labels is None else labels.coding)
+    rows = table.rows(objective, code=code)
+    return Prepared(
+        objective, rows, labels, weighted=table.weighted, table=(table, code)
+    )
+
+
+def _learn_labels(estimator: Any, table: LongTable) -> tuple[Loss, Labels | None]:
+    """Return the loss for a table's targets, and the classes of a classifier."""
+    counted = table.count_targets()
+    if counted is None:  # numbers, more of them than classes could be
+        loss, labels = estimator._learn_labels(np.array([0.5, 1.5]), None)
+        return loss, labels
+    targets = np.array(list(counted))
+    loss, labels = estimator._learn_labels(targets, None)
+    if labels is None:
+        return loss, None
+    places = labels.positions(targets)
+    n_rows, n_weighted = np.zeros((2, len(labels.classes)), dtype=np.intp)
+    n_rows[places] = [n for n, _ in counted.values()]
+    n_weighted[places] = [n for _, n in counted.values()]
+    return loss, replace(labels, n_rows=n_rows, n_weighted=n_weighted)

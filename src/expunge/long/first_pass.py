@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first pass over a table: it checks every row and notes what fits need to know.
+
+It refuses what is no number, in features, targets and weights, and says where: by the
+name of the column, the number of the file and that of the row in it. It writes the
+index of people, the weights and, if asked to, the decoded rows.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.arrays import LARGEST, SMALLEST, Index, Vector, row_squares
+from ..core.objective import check_weights
+from ..exceptions import InvalidInput
+from ..private_model.subjects import objection, owners_of
+from .decoded import DecodedWriter
+from .people import People, PeopleWriter
+from .raw_table import RawRows, RawTable
+
+MOST_CLASSES = 10_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableFacts:
+    """What the first pass found.
+
+    Attributes
+    ----------
+    classes
+        How many rows each target has and how many of them with weight, if there are
+        at most ``MOST_CLASSES`` targets; else None.
+    words
+        The targets, if they are words, in the order of their codes.
+    short_rows
+        Whether a row that is not zero is shorter than fits without an intercept take.
+    """
+
+    classes: dict[Any, tuple[int, int]] | None
+    words: NDArray[Any] | None
+    short_rows: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FirstPass:
+    """How to look through a table.
+
+    Attributes
+    ----------
+    folder
+        The private folder to write to.
+    rows_at_once
+        How many rows to read at a time.
+    key
+        The secret key of the index of people; None without owners.
+    cache
+        Whether to write the decoded rows.
+    """
+
+    folder: Path
+    rows_at_once: int
+    key: bytes | None
+    cache: bool
+
+
+def look_through(table: RawTable, how: FirstPass) -> tuple[TableFacts, People | None]:
+    """Read the whole table once; return what is in it, and who."""
+    if not table.n_rows:
+        raise InvalidInput("the table has no rows; there is nothing to fit")
+    people = None if how.key is None else PeopleWriter(how.folder, how.key)
+    writer = DecodedWriter(how.folder, table, features=how.cache)
+    targets, short = _Targets(), False
+    try:
+        for begin in range(0, table.n_rows, how.rows_at_once):
+            end = min(begin + how.rows_at_once, table.n_rows)
+            raw = table.read(begin, end, subjects=people is not None)
+            short |= _require_numbers(table, raw, begin=begin)
+            y = targets.code(table, raw, begin=begin)
+            if people is not None:
+                people.add(*_find_owners(table, raw.subjects, begin=begin))
+            writer.add(raw, y)
+        table.require_unchanged()
+        facts = TableFacts(targets.classes(), targets.words(), short)
+        return facts, None if people is None else people.finish()
+    finally:
+        writer.close()
+        if people is not None:
+            people.close()
+
+
+def _require_numbers(table: RawTable, raw: RawRows, *, begin: int) -> bool:
+    """Raise InvalidInput for a feature or weight that is none; tell of short rows."""
+    squares = row_squares(np.asarray(raw.X, dtype=np.float64))
+    good = (squares > SMALLEST**2) & (squares < LARGEST**2)
+    short = False
+    if not good.all():
+        rows, columns = np.nonzero(~np.isfinite(raw.X))
+        if rows.size:
+            name, place = table.names[columns[0]], begin + int(rows[0])
+            _refuse(
+                table, place, what=f"column {name!r} holds NaN, infinity or nothing"
+            )
+        long = np.flatnonzero(squares >= LARGEST**2)
+        if long.size:
+            _refuse(
+                table, begin + int(long[0]), what=f"a row is longer than {LARGEST:g}"
+            )
+        short = bool((raw.X[~good] != 0.0).any())
+    if raw.weight is not None:
+        try:
+            check_weights(raw.weight, len(raw))
+        except InvalidInput as error:
+            bad = ~((raw.weight >= 0.0) & (raw.weight <= LARGEST))
+            _refuse(table, begin + int(np.flatnonzero(bad)[0]), what=str(error))
+    return short
+
+
+def _refuse(table: RawTable, position: int, *, what: str) -> NoReturn:
+    """Raise InvalidInput for a row, by its place and not by its content."""
+    raise InvalidInput(
+        f"{what}, in {table.locate(position)} (counted from 0); correct the row or "
+        "leave it out"
+    )
+
+
+class _Targets:
+    """The targets met so far: how often each, and the codes of words."""
+
+    def __init__(self) -> None:
+        self._rows: Counter[Any] | None = Counter()
+        self._weighted: Counter[Any] = Counter()
+        self._codes: dict[str, int] = {}
+        self._dtype: np.dtype[Any] | None = None
+
+    def code(self, table: RawTable, raw: RawRows, *, begin: int) -> Vector:
+        """Count the targets of these rows and return them as numbers."""
+        y, weight = raw.y, raw.weight
+        self._dtype = y.dtype
+        self._count(y, None if weight is None else weight > 0.0)
+        if y.dtype.kind in "OUST":
+            return self._code_words(table, y, begin=begin)
+        if y.dtype.kind not in "biuf":
+            raise InvalidInput(f"the target holds {y.dtype}; give numbers or words")
+        numbers = y.astype(np.float64)
+        bad = ~np.isfinite(numbers)
+        if y.dtype.kind in "iu":
+            bad |= np.abs(numbers) > 2.0**53
+        if bad.any():
+            what = "the target is NaN, infinite, missing, or too large an integer"
+            _refuse(table, begin + int(np.flatnonzero(bad)[0]), what=what)
+        return numbers
+
+    def classes(self) -> dict[Any, tuple[int, int]] | None:
+        """Return how many rows each target has, and how many with weight."""
+        if self._rows is None:
+            return None
+        return {one: (n, self._weighted[one]) for one, n in self._rows.items()}
+
+    def words(self) -> NDArray[Any] | None:
+        """Return words in the order of their codes; None for numbers."""
+        return np.array(list(self._codes)) if self._codes else None
+
+    def _count(self, y: NDArray[Any], weighted: NDArray[np.bool] | None) -> None:
+        if self._rows is None:
+            return
+        self._rows.update(y.tolist())
+        self._weighted.update((y if weighted is None else y[weighted]).tolist())
+        if len(self._rows) > MOST_CLASSES:
+            self._rows, self._weighted = None, Counter()
+
+    def _code_words(self, table: RawTable, y: NDArray[Any], *, begin: int) -> Vector:
+        """Return the code of each word, new ones numbered in the order they come."""
+        for word in dict.fromkeys(y.tolist()):
+            if not isinstance(word, str):
+                place = next(i for i, one in enumerate(y) if not isinstance(one, str))
+                _refuse(table, begin + place, what="the target is missing, or no word")
+            self._codes.setdefault(word, len(self._codes))
+        if len(self._codes) > MOST_CLASSES:
+            raise InvalidInput(
+                f"the target has more than {MOST_CLASSES} different words; is it the "
+                "column you mean?"
+            )
+        return np.array([self._codes[word] for word in y.tolist()], dtype=np.float64)
+
+
+def _find_owners(
+    table: RawTable, subjects: Any, *, begin: int
+) -> tuple[Sequence[str], Index]:
+    """Return the people of some rows, each once, and which of them owns each row."""
+    ids: NDArray[Any] = np.asarray(subjects)
+    if ids.dtype.kind in "iu":
+        distinct, codes = np.unique(ids, return_inverse=True)
+        return owners_of(distinct, len(distinct)), codes.astype(np.intp)
+    places: dict[Any, int] = {}
+    codes = np.array([places.setdefault(one, len(places)) for one in ids.tolist()])
+    for number, one in enumerate(places):
+        reason = objection(one)
+        if reason is not None:
+            first = begin + int(np.flatnonzero(codes == number)[0])
+            raise InvalidInput(
+                f"the subject in {table.locate(first)} (counted from 0) cannot be the "
+                f"id of a person: {reason}"
+            )
+    return owners_of(list(places), len(places)), codes.astype(np.intp)

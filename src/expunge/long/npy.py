@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NumPy files as a table: a matrix of features, and arrays with a value for each row.
+
+Files are read by position and not mapped: pages of a mapped file count as memory of the
+process until the system takes them back.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy_format
+from numpy.typing import NDArray
+
+from ..exceptions import InvalidInput
+from .raw_table import RawRows, RawTable
+
+
+@dataclass(frozen=True, slots=True)
+class FileArray:
+    """An array in a file, C-ordered, read by rows.
+
+    Attributes
+    ----------
+    path, offset
+        The file, and where in it the array begins.
+    dtype, shape
+        What it holds.
+    """
+
+    path: Path
+    offset: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def row_bytes(self) -> int:
+        """The size of a row."""
+        return self.dtype.itemsize * int(np.prod(self.shape[1:], dtype=np.int64))
+
+    def read(self, begin: int, end: int) -> NDArray[Any]:
+        """Return the rows from one position to another."""
+        found = np.empty((end - begin, *self.shape[1:]), dtype=self.dtype)
+        with self.path.open("rb", buffering=0) as file:
+            file.seek(self.offset + begin * self.row_bytes)
+            view, done = memoryview(found.data).cast("B"), 0
+            while done < found.nbytes:
+                n_bytes = file.readinto(view[done:])
+                if not n_bytes:
+                    raise InvalidInput(
+                        "a file is shorter than when the table was opened; restore it, "
+                        "or open the table and fit again"
+                    )
+                done += n_bytes
+        return found
+
+    def zero(self, begin: int, end: int) -> None:
+        """Overwrite the rows from one position to another with zeros, on disk."""
+        with self.path.open("r+b", buffering=0) as file:
+            file.seek(self.offset + begin * self.row_bytes)
+            file.write(bytes((end - begin) * self.row_bytes))
+
+
+def open_array(given: Any, name: str) -> Any:
+    """Return an array in a file, given by its path or mapped; another one as it is."""
+    if isinstance(given, np.memmap) and given.flags.c_contiguous and given.filename:
+        path = Path(os.fsdecode(given.filename))
+        # A view begins further on than the map that it is of.
+        root = given
+        while isinstance(root.base, np.memmap):
+            root = root.base
+        inside = given.ctypes.data - root.ctypes.data
+        return FileArray(path, root.offset + inside, given.dtype, given.shape)
+    if not isinstance(given, str | os.PathLike):
+        return np.asarray(given)
+    path = Path(given)
+    try:
+        with path.open("rb") as file:
+            version = npy_format.read_magic(file)
+            read = getattr(npy_format, f"read_array_header_{version[0]}_0")
+            shape, turned, dtype = read(file)
+            offset = file.tell()
+    except (OSError, ValueError, AttributeError):
+        raise InvalidInput(f"the file for {name} is no .npy file") from None
+    if dtype.hasobject or (turned and len(shape) > 1):
+        raise InvalidInput(
+            f"the file for {name} must hold a C-ordered array of plain values; write "
+            "it with np.save(path, np.ascontiguousarray(array))"
+        )
+    return FileArray(path, offset, dtype, shape)
+
+
+class NpyTable(RawTable):
+    """Features in a .npy file, with arrays of targets, weights and owners."""
+
+    def __init__(
+        self, features: Any, target: Any, *, weight: Any, subject: Any
+    ) -> None:
+        self._X = open_array(features, "features")
+        self._y = open_array(target, "target")
+        self._weight = None if weight is None else open_array(weight, "weight")
+        self._subjects = None if subject is None else open_array(subject, "subject")
+        if len(self._X.shape) != 2 or self._X.dtype.kind not in "fiub":
+            raise InvalidInput(
+                f"features have shape {self._X.shape} and dtype {self._X.dtype}; give "
+                "a matrix of numbers"
+            )
+        self.n_rows, width = self._X.shape
+        for name, column in self._columns().items():
+            if column is not None and column.shape != (self.n_rows,):
+                raise InvalidInput(
+                    f"{name} has shape {column.shape} and features have {self.n_rows} "
+                    "rows; give one value for each row"
+                )
+        self.names = tuple(f"x{place}" for place in range(width))
+        self.dtype = np.dtype(np.float32 if self._X.dtype == np.float32 else np.float64)
+        self.weighted = weight is not None
+        self._identities = self._look()
+
+    def read(self, begin: int, end: int, *, subjects: bool = False) -> RawRows:
+        """Return the rows from one position to another."""
+        if begin == 0:
+            self.require_unchanged()
+        part = slice(begin, min(end, self.n_rows))
+        X = _read(self._X, part).astype(self.dtype, copy=False)
+        y, weight = _read(self._y, part), None
+        if self._weight is not None:
+            weight = _read(self._weight, part).astype(np.float64)
+        owners = None
+        if subjects and self._subjects is not None:
+            owners = _read(self._subjects, part)
+        return RawRows(X, y, weight, owners)
+
+    def require_unchanged(self) -> None:
+        """Raise InvalidInput if a file is not what it was when it was opened."""
+        if self._look() != self._identities:
+            raise InvalidInput(
+                "a file changed, or is gone, since the table was opened: passes over "
+                "it would not add the same rows; restore it, or open the table and fit "
+                "again"
+            )
+
+    def close(self) -> None:
+        """Do nothing: files are open only while they are read."""
+
+    def locate(self, position: int) -> str:
+        """Return the number of the row."""
+        return f"file 0, row {position}"
+
+    def _columns(self) -> dict[str, Any]:
+        """Return the arrays with a value for each row."""
+        return {"target": self._y, "weight": self._weight, "subject": self._subjects}
+
+    def _look(self) -> list[tuple[int, int] | None]:
+        """Return size and time of each file; None for one that is gone."""
+        found: list[tuple[int, int] | None] = []
+        for column in (self._X, *self._columns().values()):
+            if isinstance(column, FileArray):
+                try:
+                    status = column.path.stat()
+                    found.append((status.st_size, status.st_mtime_ns))
+                except FileNotFoundError:
+                    found.append(None)
+        return found
+
+
+def _read(array: Any, part: slice) -> NDArray[Any]:
+    """Return rows of an array, wherever it lies."""
+    if isinstance(array, FileArray):
+        return array.read(part.start, part.stop)
+    some: NDArray[Any] = array[part]
+    return some

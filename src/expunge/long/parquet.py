@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parquet files as one table, decoded a batch at a time.
+
+``ParquetFile.iter_batches`` frees each batch; ``Dataset.to_batches`` would not. Column
+chunks are read through a small buffer, so that memory does not grow with the size of
+row groups. Every pass first checks that the files are the ones of the first pass.
+"""
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..exceptions import InvalidInput, needing
+from .memory import rows_at_once
+from .raw_table import RawRows, RawTable
+
+BUFFER_BYTES = 1 << 16
+MAGIC_BYTES = 8  # the length of the footer, and the magic word
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which columns of a table are what.
+
+    Attributes
+    ----------
+    target, subject, weight
+        The column with the labels, with the owners of rows, with their weights.
+    features
+        The columns that the model sees; None for all that are left.
+    """
+
+    target: str
+    subject: str | None = None
+    weight: str | None = None
+    features: Sequence[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What tells whether a file changed: its size, its time, and its footer."""
+
+    size: int
+    changed_ns: int
+    footer: bytes
+
+    @classmethod
+    def of(cls, path: Path) -> Self:
+        """Return the identity of a Parquet file."""
+        status = path.stat()
+        with path.open("rb") as file:
+            file.seek(max(0, status.st_size - MAGIC_BYTES))
+            tail = file.read(MAGIC_BYTES)
+            length = int.from_bytes(tail[:4], "little") + MAGIC_BYTES
+            file.seek(max(0, status.st_size - length))
+            footer = sha256(file.read(length)).digest()
+        return cls(status.st_size, status.st_mtime_ns, footer)
+
+
+class ParquetTable(RawTable):
+    """The rows of one or several Parquet files of one schema."""
+
+    def __init__(self, paths: Sequence[Path], columns: Columns, *, memory: int) -> None:
+        self._paths = list(paths)
+        self._identities = [Identity.of(path) for path in self._paths]
+        self._cursor: _Cursor | None = None
+        schema = _require_equal_schemas(self._paths)
+        self._columns = _require_columns(schema, columns)
+        self.names = tuple(self._columns.features or ())
+        self.dtype = _dtype_of(schema, self.names)
+        self.weighted = columns.weight is not None
+        # Besides the features, at most a target, a weight and a subject.
+        self.batch_rows = rows_at_once(memory, n_columns=self.n_features + 3)
+        begins, groups = [0], []
+        for number, path in enumerate(self._paths):
+            with _open(path) as file:
+                for group in range(file.metadata.num_row_groups):
+                    n_rows = file.metadata.row_group(group).num_rows
+                    groups.append((number, group))
+                    begins.append(begins[-1] + n_rows)
+        self._groups, self._begins = groups, begins
+        self.n_rows = begins[-1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a pickle holds: where the rows lie, and no open file."""
+        return vars(self) | {"_cursor": None}
+
+    def read(self, begin: int, end: int, *, subjects: bool = False) -> RawRows:
+        """Return the rows from one position to another.
+
+        Reading on from where the last call ended costs no second look at a row group.
+        """
+        # Taken while it is in use: another thread makes its own.
+        cursor, self._cursor = self._cursor, None
+        if begin == 0 or cursor is None or not cursor.can_go_to(begin, subjects):
+            if cursor is not None:
+                cursor.close()
+            self.require_unchanged()
+            cursor = _Cursor(self, begin, subjects=subjects)
+        raw = cursor.take(begin, end)
+        self._cursor = cursor
+        return raw
+
+    def require_unchanged(self) -> None:
+        """Raise InvalidInput if a file is not what it was when it was opened."""
+        for number, (path, known) in enumerate(
+            zip(self._paths, self._identities, strict=True)
+        ):
+            try:
+                same = Identity.of(path) == known
+            except FileNotFoundError:
+                same = False
+            if not same:
+                raise InvalidInput(
+                    f"file {number} changed, or is gone, since the table was opened: "
+                    "passes over it would not add the same rows; nothing was changed "
+                    "in the model; restore the file, or open the table and fit again"
+                )
+
+    def locate(self, position: int) -> str:
+        """Return the number of the file and of the row in it, from 0."""
+        place = self.group_at(position)
+        number = self._groups[place][0]
+        first = next(i for i, (file, _) in enumerate(self._groups) if file == number)
+        return f"file {number}, row {position - self._begins[first]}"
+
+    def group_at(self, position: int) -> int:
+        """Return which row group, of all files, holds this position."""
+        return max(0, bisect_right(self._begins, position) - 1)
+
+    def close(self) -> None:
+        """Close the file that is open."""
+        if self._cursor is not None:
+            self._cursor.close()
+            self._cursor = None
+
+    def batches(self, position: int, columns: Sequence[str]) -> Iterator[Any]:
+        """Yield batches of columns from the row group of a position on."""
+        for number, group in self._groups[self.group_at(position) :]:
+            with _open(self._paths[number]) as file:
+                yield from file.iter_batches(
+                    self.batch_rows, [group], columns=columns, use_threads=False
+                )
+
+    def column_names(self, *, subjects: bool) -> list[str]:
+        """Return the columns to read, features first."""
+        more = [self._columns.target, self._columns.weight]
+        if subjects:
+            more.append(self._columns.subject)
+        return [*self.names, *(name for name in more if name is not None)]
+
+    def begin_of(self, position: int) -> int:
+        """Return the first position in the row group of a position."""
+        return self._begins[self.group_at(position)]
+
+    def collect(self, columns: dict[str, Any]) -> RawRows:
+        """Return columns of equal length as rows."""
+        target, weight = self._columns.target, self._columns.weight
+        X = np.empty((len(columns[target]), self.n_features), dtype=self.dtype)
+        for place, name in enumerate(self.names):
+            X[:, place] = columns[name]
+        weights = None if weight is None else columns[weight].astype(np.float64)
+        subject = self._columns.subject
+        owners = None if subject is None else columns.get(subject)
+        return RawRows(X, columns[target], weights, owners)
+
+
+class _Cursor:
+    """A place in the files from which to read on."""
+
+    def __init__(self, table: ParquetTable, position: int, *, subjects: bool) -> None:
+        self._table = table
+        self._subjects = subjects
+        self._position = table.begin_of(position)
+        names = table.column_names(subjects=subjects)
+        self._batches = table.batches(position, names)
+        self._batch: dict[str, NDArray[Any]] = {}
+        self._used = self._length = 0
+
+    def can_go_to(self, position: int, subjects: bool) -> bool:
+        """Whether reading on leads to a position without a detour."""
+        if subjects != self._subjects or position < self._position:
+            return False
+        return self._table.begin_of(position) <= self._position
+
+    def take(self, begin: int, end: int) -> RawRows:
+        """Return the rows from one position, here or further on, to another."""
+        while self._position < begin:
+            self._advance(begin - self._position)
+        parts = []
+        while self._position < end:
+            parts.append(self._advance(end - self._position))
+        if len(parts) == 1:
+            return self._table.collect(parts[0])
+        joined = {
+            name: np.concatenate([part[name] for part in parts]) for name in parts[0]
+        }
+        return self._table.collect(joined)
+
+    def close(self) -> None:
+        """Close the file that is open."""
+        self._batch = {}
+        self._batches.close()  # type: ignore[attr-defined]
+
+    def _advance(self, n_rows: int) -> dict[str, NDArray[Any]]:
+        """Return the next rows of the present batch, at most so many."""
+        if self._used == self._length:
+            batch = next(self._batches, None)
+            if batch is None:
+                raise InvalidInput(
+                    "the files hold fewer rows than when the table was opened; open it "
+                    "again"
+                )
+            self._batch = {
+                name: _to_numpy(column)
+                for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            }
+            self._used, self._length = 0, batch.num_rows
+        begin, self._used = self._used, min(self._used + n_rows, self._length)
+        self._position += self._used - begin
+        return {
+            name: values[begin : self._used] for name, values in self._batch.items()
+        }
+
+
+def import_parquet() -> Any:
+    """Import and return pyarrow.parquet."""
+    with needing("cli", "reading Parquet files"):
+        return import_module("pyarrow.parquet")
+
+
+def find_files(paths: str | os.PathLike[str] | Sequence[Any]) -> list[Path]:
+    """Return the Parquet files that paths name: files, and those in folders by name."""
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    found: list[Path] = []
+    for path in map(Path, given):
+        inside = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+        if not inside:
+            raise InvalidInput("a folder holds no file that ends in .parquet")
+        found += inside
+    if not found:
+        raise InvalidInput("no files were given; name a Parquet file or a folder")
+    for number, path in enumerate(found):
+        if not path.is_file():
+            raise InvalidInput(f"file {number} does not exist; check the paths")
+    return found
+
+
+def _open(path: Path) -> Any:
+    """Open a Parquet file that is read through a buffer."""
+    parquet = import_parquet()
+    return parquet.ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False)
+
+
+def _require_equal_schemas(paths: Sequence[Path]) -> Any:
+    """Return the schema of the files, or raise InvalidInput if there are several."""
+    pa: Any = import_module("pyarrow")
+    first = None
+    for number, path in enumerate(paths):
+        try:
+            with _open(path) as file:
+                schema = file.schema_arrow.remove_metadata()
+        except (pa.ArrowInvalid, OSError) as error:
+            raise InvalidInput(f"file {number} is no Parquet file: {error}") from None
+        first = schema if first is None else first
+        if not schema.equals(first):
+            raise InvalidInput(
+                f"file {number} has other columns, or columns of other types, than "
+                "file 0; write all files with one schema"
+            )
+    return first
+
+
+def _require_columns(schema: Any, columns: Columns) -> Columns:
+    """Return the columns with the features named, or raise InvalidInput."""
+    given = [columns.target, columns.subject, columns.weight]
+    special = [name for name in given if name is not None]
+    features = columns.features
+    if features is None:
+        features = [name for name in schema.names if name not in special]
+    wanted = [*features, *special]
+    for name in wanted:
+        if name not in schema.names:
+            known = ", ".join(map(repr, schema.names[:20]))
+            raise InvalidInput(f"no column {name!r} in the files; they have {known}")
+        if schema.names.count(name) > 1 or wanted.count(name) > 1:
+            raise InvalidInput(
+                f"column {name!r} is named twice; give each column one name and one use"
+            )
+    if not features:
+        raise InvalidInput("no features are left; name at least one column")
+    return Columns(columns.target, columns.subject, columns.weight, tuple(features))
+
+
+def _dtype_of(schema: Any, names: Sequence[str]) -> np.dtype[Any]:
+    """Return float32 if no feature is wider, else float64; refuse other things."""
+    types: Any = import_module("pyarrow.types")
+    kinds = [schema.field(name).type for name in names]
+    for name, kind in zip(names, kinds, strict=True):
+        number = types.is_floating(kind) or types.is_integer(kind)
+        if not (number or types.is_boolean(kind)):
+            raise InvalidInput(
+                f"column {name!r} holds {kind}; features must be numbers: encode it, "
+                "or leave it out with features=[...]"
+            )
+    narrow = all(types.is_float32(kind) for kind in kinds)
+    return np.dtype(np.float32 if narrow else np.float64)
+
+
+def _to_numpy(column: Any) -> NDArray[Any]:
+    """Return a column as an array; missing numbers are NaN, missing words None."""
+    if hasattr(column, "dictionary_decode"):
+        column = column.dictionary_decode()
+    values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return values

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose rows lie where: an index from the tag of a person to positions, on disk.
+
+A tag is 16 bytes of keyed BLAKE2b of the id; without the key, which stays in memory,
+it says nothing. Tags spread evenly, so their first byte divides the rows among 256
+small files: a person is found by reading one of them. Erasing a row overwrites its tag
+and its position.
+"""
+
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.arrays import Index, Private
+from .npy import FileArray
+from .raw_table import runs_of
+
+TAG_BYTES = 16
+BUCKETS = 256
+ENTRY = np.dtype([("tag", "<u8", (2,)), ("position", "<i8")])
+NOWHERE = -1  # the position of an entry that was erased
+
+
+def tag_of(owner: str, key: bytes) -> bytes:
+    """Return the tag of a person, or of a row without one."""
+    hashed = blake2b(owner.encode(), key=key, digest_size=TAG_BYTES, person=b"tag")
+    return hashed.digest()
+
+
+class PeopleWriter:
+    """Writes the tag of each row as the first pass finds its owner."""
+
+    def __init__(self, folder: Path, key: bytes) -> None:
+        self._folder = folder
+        self._key = key
+        self._tags = _create(folder / "tags")
+        self._n_rows = 0
+
+    def add(self, owners: Sequence[str], codes: Index) -> None:
+        """Note the next rows: the owner of each, by its place in ``owners``."""
+        words = b"".join(tag_of(owner, self._key) for owner in owners)
+        tags = np.frombuffer(words, "<u8").reshape(-1, 2)[codes]
+        self._tags.write(tags.tobytes())
+        entries = np.empty(len(codes), dtype=ENTRY)
+        entries["tag"] = tags
+        entries["position"] = self._n_rows + np.arange(len(codes))
+        buckets = _bucket(tags)
+        order = np.argsort(buckets, kind="stable")
+        ends = np.searchsorted(buckets[order], np.arange(BUCKETS + 1))
+        for bucket in np.unique(buckets).tolist():
+            some = entries[order[ends[bucket] : ends[bucket + 1]]]
+            with _bucket_path(self._folder, bucket).open("ab") as file:
+                file.write(some.tobytes())
+        self._n_rows += len(codes)
+
+    def finish(self) -> "People":
+        """Return the index, complete."""
+        self._tags.close()
+        tags = FileArray(self._folder / "tags", 0, np.dtype("<u8"), (self._n_rows, 2))
+        return People(self._folder, self._key, tags)
+
+    def close(self) -> None:
+        """Close the file that is open."""
+        self._tags.close()
+
+
+class People(Private):
+    """The index: positions by person, and tags by position."""
+
+    __slots__ = ("_folder", "_key", "_tags")
+
+    def __init__(self, folder: Path, key: bytes, tags: FileArray) -> None:
+        self._folder = folder
+        self._key = key
+        self._tags = tags
+
+    def find(self, owner: str) -> Index:
+        """Return the sorted positions of a person's rows; none if there are none."""
+        tag = np.frombuffer(tag_of(owner, self._key), "<u8")
+        entries = self._read(int(_bucket(tag[None, :])[0]))
+        theirs = entries[(entries["tag"] == tag).all(axis=1)]["position"]
+        return np.sort(theirs[theirs != NOWHERE]).astype(np.intp)
+
+    def count(self, positions: Index) -> int:
+        """Return how many people own the rows at these positions."""
+        return len(np.unique(self._tags_at(positions), axis=0))
+
+    def erase(self, positions: Index) -> None:
+        """Overwrite what is noted of these rows; doing it twice changes nothing."""
+        buckets = np.unique(_bucket(self._tags_at(positions)))
+        for bucket in buckets.tolist():
+            entries = self._read(bucket)
+            gone = np.isin(entries["position"], positions)
+            entries["tag"][gone] = 0
+            entries["position"][gone] = NOWHERE
+            with _bucket_path(self._folder, bucket).open("r+b") as file:
+                file.write(entries.tobytes())
+        for begin, end in runs_of(np.unique(positions)):
+            self._tags.zero(begin, end)
+
+    def _tags_at(self, positions: Index) -> NDArray[np.uint64]:
+        """Return the tags of the rows at these positions."""
+        runs = runs_of(np.unique(positions))
+        parts = [self._tags.read(begin, end) for begin, end in runs]
+        return np.concatenate(parts) if parts else np.empty((0, 2), np.uint64)
+
+    def _read(self, bucket: int) -> NDArray[Any]:
+        """Return the entries of a bucket."""
+        path = _bucket_path(self._folder, bucket)
+        if not path.exists():
+            return np.empty(0, dtype=ENTRY)
+        return np.fromfile(path, dtype=ENTRY)
+
+
+def find_all(people: People, owners: Iterable[str]) -> tuple[Index, set[str]]:
+    """Return the positions of these people's rows, and who has none."""
+    found: list[Index] = []
+    missing: set[str] = set()
+    for owner in sorted(owners):
+        places = people.find(owner)
+        found.append(places)
+        if not len(places):
+            missing.add(owner)
+    places = np.concatenate(found) if found else np.empty(0, np.intp)
+    return places.astype(np.intp), missing
+
+
+def _bucket(tags: NDArray[Any]) -> Index:
+    """Return the bucket of each tag: its first byte."""
+    return (tags[:, 0] & np.uint64(BUCKETS - 1)).astype(np.intp)
+
+
+def _bucket_path(folder: Path, bucket: int) -> Path:
+    return folder / f"people-{bucket:03d}"
+
+
+def _create(path: Path) -> BinaryIO:
+    """Create a file and open it for writing."""
+    return path.open("xb")

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RawTable: rows as files hold them, read by position.
+
+Positions count the rows of a table from 0, over all its files in their order. A table
+can be pickled: it knows where its rows lie, and holds none of them.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.arrays import Index, Vector
+from ..exceptions import InvalidInput
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class RawRows:
+    """Consecutive rows of a table.
+
+    Attributes
+    ----------
+    X
+        Features, (n, d), float32 or float64.
+    y
+        A target for each row: numbers, or words.
+    weight
+        A weight for each row; None if the table has none.
+    subjects
+        The owner of each row; None if they were not read.
+    """
+
+    X: NDArray[Any]
+    y: NDArray[Any]
+    weight: Vector | None
+    subjects: Any = None
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+
+class RawTable(ABC):
+    """Rows in files: how many, of which features, and those at some positions."""
+
+    n_rows: int
+    names: tuple[str, ...]
+    dtype: np.dtype[Any]
+    weighted: bool
+
+    @property
+    def n_features(self) -> int:
+        """The number of features."""
+        return len(self.names)
+
+    @abstractmethod
+    def read(self, begin: int, end: int, *, subjects: bool = False) -> RawRows:
+        """Return the rows from one position to another, the last one excluded."""
+
+    @abstractmethod
+    def require_unchanged(self) -> None:
+        """Raise InvalidInput if the files are not what they were at first."""
+
+    @abstractmethod
+    def locate(self, position: int) -> str:
+        """Return where a row lies, as errors say it: by number, never by name."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close what is open."""
+
+
+def runs_of(positions: Index) -> list[tuple[int, int]]:
+    """Return sorted positions as runs: each from its first to after its last."""
+    if not len(positions):
+        return []
+    cuts = np.flatnonzero(np.diff(positions) != 1) + 1
+    parts = np.split(positions, cuts)
+    return [(int(part[0]), int(part[-1]) + 1) for part in parts]
+
+
+def require_positions(positions: Index, n_rows: int) -> None:
+    """Raise InvalidInput for a position outside the table."""
+    if len(positions) and not 0 <= positions.min() <= positions.max() < n_rows:
+        raise InvalidInput(f"a position lies outside the {n_rows} rows of the table")

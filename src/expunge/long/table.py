@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LongTable: a table that was looked through, for models to be fitted to.
+
+It owns the private folder with the index of people and the decoded rows. A row that a
+model forgot is absent in all passes from then on. A table serves the model that was
+fitted to it last: an earlier one would add rows that the later one forgot.
+"""
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.arrays import Index, Private, Vector
+from ..core.objective import Objective
+from ..core.rows import BLOCK_ROWS
+from ..exceptions import InvalidInput
+from ..promise.noise import SECRET_BYTES, random_bytes
+from .decoded import NUMBER, DecodedTable
+from .first_pass import FirstPass, look_through
+from .npy import FileArray
+from .raw_table import RawTable, require_positions, runs_of
+from .stored_rows import StoredRows, sum_weights
+
+
+class LongTable(Private):
+    """Rows in files with their targets, weights and owners.
+
+    Attributes
+    ----------
+    facts
+        What the first pass found.
+    people
+        The index of people; None if rows have no owners.
+    absent
+        Sorted positions of the rows that were forgotten.
+    """
+
+    def __init__(
+        self,
+        table: RawTable,
+        *,
+        rows_at_once: int,
+        owned: bool,
+        cache: bool = True,
+        folder: str | os.PathLike[str] | None = None,
+    ) -> None:
+        place = None if folder is None else Path(folder)
+        # Made for its owner alone (mode 0700), under a name that nobody can foresee.
+        private = Path(tempfile.mkdtemp(prefix="expunge-", dir=place))
+        self._finalizer = weakref.finalize(self, shutil.rmtree, private, True)
+        key = random_bytes(SECRET_BYTES) if owned else None
+        # Smaller steps keep what is decoded near the processor.
+        step = min(rows_at_once, 8 * BLOCK_ROWS)
+        try:
+            self.facts, self.people = look_through(
+                table, FirstPass(private, step, key, cache)
+            )
+        except BaseException:
+            self._finalizer()
+            raise
+        self._weights: FileArray | None = None
+        if table.weighted:
+            shape = (table.n_rows,)
+            self._weights = FileArray(private / "weight", 0, NUMBER, shape)
+        self._table = table
+        if cache:
+            table.close()
+            self._table = DecodedTable(private, table, words=self.facts.words)
+        self.absent: Index = np.empty(0, dtype=np.intp)
+        self._targets = self.facts.classes
+        self._lost_count = False
+        self._owner: object = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the table."""
+        self.close()
+
+    def __len__(self) -> int:
+        return self._table.n_rows - len(self.absent)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the features."""
+        return self._table.names
+
+    @property
+    def weighted(self) -> bool:
+        """Whether rows have weights."""
+        return self._table.weighted
+
+    @property
+    def total_weight(self) -> float:
+        """The sum of the weights of the rows that are left."""
+        return sum_weights(
+            self._table, self._weights, absent=self.absent, block_rows=BLOCK_ROWS
+        )
+
+    def count_targets(self) -> dict[Any, tuple[int, int]] | None:
+        """Return how many rows each target has left, and how many with weight.
+
+        None if there are too many targets for them to be classes.
+        """
+        if self._lost_count:
+            raise InvalidInput(
+                "a file changed while rows were forgotten, so nobody knows how many "
+                "rows each class has left; open the table again"
+            )
+        return self._targets
+
+    def close(self) -> None:
+        """Delete the private folder; the table and its models make no further pass."""
+        self._table.close()
+        self._finalizer()
+
+    def rows(
+        self,
+        objective: Objective,
+        *,
+        code: Callable[[NDArray[Any]], Vector] | None = None,
+        gone: Index | None = None,
+    ) -> StoredRows:
+        """Return the rows for an objective, but those at some places.
+
+        ``code`` makes labels of targets; without it they are labels already.
+        """
+        self._require_open()
+        if self.facts.short_rows and not objective.intercept:
+            raise InvalidInput(
+                "a row that is not zero is too short for a fit without an intercept; "
+                "rescale its columns, or fit with an intercept"
+            )
+        absent = self.absent
+        if gone is not None and len(gone):
+            require_positions(gone, self._table.n_rows)
+            absent = np.union1d(absent, gone).astype(np.intp)
+        codes = (objective.loss.labels,) if code is None else (code,)
+        rows = StoredRows(self._table, codes, objective.intercept, absent, 0.0)
+        objective.require_columns(rows.n_columns)
+        total = sum_weights(
+            self._table, self._weights, absent=absent, block_rows=rows.block_rows
+        )
+        return StoredRows(self._table, codes, objective.intercept, absent, total)
+
+    def claim(self, owner: object) -> None:
+        """Note which model the table serves from now on."""
+        self._owner = owner
+
+    def require_owner(self, owner: object) -> None:
+        """Raise InvalidInput if the table serves another model by now, or is closed."""
+        self._require_open()
+        if self._owner is not owner:
+            raise InvalidInput(
+                "another model was fitted to this table since, and it serves that one; "
+                "nothing was changed; open the table again for each model that is to "
+                "forget"
+            )
+
+    def erase(self, positions: Index) -> None:
+        """Overwrite rows in the private folder, and leave them out of every pass.
+
+        The files of the table itself stay as they are. Doing it twice changes nothing.
+        """
+        new = np.setdiff1d(positions, self.absent).astype(np.intp)
+        try:
+            targets = self._targets_without(new)
+        except InvalidInput:  # the request itself must not fail for that
+            self._lost_count, targets = True, None
+        self._targets = targets
+        self.absent = np.union1d(self.absent, new).astype(np.intp)
+        if isinstance(self._table, DecodedTable):
+            self._table.erase(positions)
+        elif self._weights is not None:
+            for position in np.unique(positions).tolist():
+                self._weights.zero(position, position + 1)
+        if self.people is not None:
+            self.people.erase(positions)
+
+    def _targets_without(self, new: Index) -> dict[Any, tuple[int, int]] | None:
+        """Return the counts of targets without the rows at these positions."""
+        if self._targets is None:
+            return None
+        counts = {target: list(both) for target, both in self._targets.items()}
+        for begin, end in runs_of(new):
+            raw = self._table.read(begin, end)
+            weighted = np.ones(len(raw)) if raw.weight is None else raw.weight > 0.0
+            for target, has in zip(raw.y.tolist(), weighted.tolist(), strict=True):
+                counts[target][0] -= 1
+                counts[target][1] -= int(has)
+        return {target: (n, m) for target, (n, m) in counts.items() if n}
+
+    def _require_open(self) -> None:
+        """Raise InvalidInput if the table was closed."""
+        if not self._finalizer.alive:
+            raise InvalidInput("the table was closed; open it again")
