@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows whose passes run on the workers of a Dask cluster.
+
+Each task reads a group of blocks where it runs, and returns the sum of their terms: no
+rows come to the client. A group is a complete part of the tree in which blocks are
+added, so a pass gives the bits that it would give in this process, on the same kind of
+processor with the same BLAS. Each task uses one BLAS thread: the order of additions
+within a block depends on their number.
+
+Dask runs a task again whose worker was lost. An error in a task, such as a file that
+changed, ends the pass and is raised here.
+
+The workers see the rows and the parameters before noise is added: a cluster belongs to
+those whom you would trust with both, as do the disks and the wires between its parts.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from itertools import islice
+from typing import Any, Protocol, Self, TypeAlias
+
+from threadpoolctl import threadpool_limits
+
+from ..core.arrays import Vector
+from ..core.rows import Rows, RowSource, Terms, Value, pairwise_sum
+from ..exceptions import ExpungeError, InvalidInput, Unsupported, needing
+
+# The client and the futures of distributed, whose annotations have gaps.
+Client: TypeAlias = Any
+Future: TypeAlias = Any
+
+PREFIX = "dask://"
+PATIENCE = 10  # seconds until a scheduler must have answered
+# Blocks of a task, a power of two: with fewer the scheduler works more than a worker.
+GROUP = 16
+# Tasks a worker may have waiting: their sums stay on the workers until they are added.
+WAITING = 8
+
+
+class Unreachable(ExpungeError, OSError):
+    """The cluster does not answer, or lost its workers; nothing was changed."""
+
+
+class ReadsBlocks(Protocol):
+    """Rows that any process can read block by block, by the blocks' numbers."""
+
+    @property
+    def n_blocks(self) -> int:
+        """The number of blocks."""
+        ...
+
+    @property
+    def n_columns(self) -> int:
+        """The number of columns, intercept included."""
+        ...
+
+    @property
+    def total_weight(self) -> float:
+        """The sum of the weights."""
+        ...
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        ...
+
+    def read_block(self, number: int) -> Rows:
+        """Return one block."""
+        ...
+
+    def recode(self, code: Callable[[Vector], Vector]) -> Self:
+        """Return the rows with what ``code`` makes of their labels."""
+        ...
+
+
+class DaskRows(RowSource):
+    """Rows that are read and summed by the workers of a cluster.
+
+    Parameters
+    ----------
+    rows
+        What the workers read; it is sent to them, and must hold no rows itself.
+    client
+        A client of the cluster.
+    """
+
+    def __init__(self, rows: ReadsBlocks, client: Client) -> None:
+        self._rows = rows
+        self._client = client
+
+    def __repr__(self) -> str:
+        return f"DaskRows({len(self)} x {self.n_columns})"
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def n_columns(self) -> int:
+        """The number of columns, intercept included."""
+        return self._rows.n_columns
+
+    @property
+    def total_weight(self) -> float:
+        """W: the sum of the weights."""
+        return self._rows.total_weight
+
+    def map_blocks(self, term: Callable[[Rows], Value]) -> Iterator[Value]:
+        """Yield what a term makes of each block, in order; workers compute it."""
+        for found in self._map_groups(_map_group, term):
+            yield from found
+
+    def sum_blocks(self, term: Callable[[Rows], Terms]) -> Terms:
+        """Return the sum of a term over the blocks; workers add their groups."""
+        groups: Iterator[Terms] = self._map_groups(_sum_group, term)
+        return pairwise_sum(groups)
+
+    def recode(self, code: Callable[[Vector], Vector]) -> "DaskRows":
+        """Return the rows with what ``code`` makes of their labels."""
+        return DaskRows(self._rows.recode(code), self._client)
+
+    def _map_groups(self, work: Callable[..., Any], term: Any) -> Iterator[Any]:
+        """Yield what the workers make of each group of blocks, in order."""
+        begins = range(0, self._rows.n_blocks, GROUP)
+        with _clear_errors():
+            # Sent once for a pass. What is scattered would be lost with its worker.
+            task = self._client.submit(_Task, self._rows, term, pure=False)
+            coming = (self._submit(work, task, begin=begin) for begin in begins)
+            n_threads = sum(self._client.nthreads().values())
+            waiting = deque(islice(coming, max(1, WAITING * n_threads)))
+            while waiting:
+                yield waiting.popleft().result()
+                waiting.extend(islice(coming, 1))
+
+    def _submit(self, work: Any, task: Any, *, begin: int) -> Future:
+        group = range(begin, min(begin + GROUP, self._rows.n_blocks))
+        version = own_version()
+        return self._client.submit(work, task, group, version=version, pure=False)
+
+
+def own_version() -> str:
+    """Return the version of expunge in this process."""
+    return str(import_module("expunge").__version__)
+
+
+class _Task:
+    """What all tasks of a pass share."""
+
+    __slots__ = ("rows", "term")
+
+    def __init__(self, rows: ReadsBlocks, term: Callable[[Rows], Any]) -> None:
+        self.rows = rows
+        self.term = term
+
+
+def _map_group(task: _Task, group: range, *, version: str) -> list[Any]:
+    """Return what the term makes of each block of a group, on a worker."""
+    if version != own_version():
+        raise Unsupported(
+            f"a worker has expunge {own_version()} and the client {version}; install "
+            "the same version on both"
+        )
+    with threadpool_limits(1, user_api="blas"):
+        return [task.term(task.rows.read_block(number)) for number in group]
+
+
+def _sum_group(task: _Task, group: range, *, version: str) -> Any:
+    """Return the sum of a term over a group of blocks, on a worker."""
+    return pairwise_sum(_map_group(task, group, version=version))
+
+
+def connect(engine: str) -> Client:
+    """Return a client of the cluster at an address such as dask://10.0.0.1:8786."""
+    with needing("dask", "a Dask cluster"):
+        import distributed
+    place = engine.removeprefix(PREFIX)
+    if not engine.startswith(PREFIX) or not place:
+        raise InvalidInput(
+            f"engine={engine!r}; give dask://HOST:PORT, the address of a scheduler"
+        )
+    try:
+        make: Any = distributed.Client
+        return make(f"tcp://{place}", timeout=PATIENCE, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise Unreachable(
+            f"no scheduler answers at {engine!r} within {PATIENCE} seconds; check the "
+            "address, and that the scheduler runs"
+        ) from error
+
+
+def on_cluster(rows: ReadsBlocks, engine: str | Client) -> DaskRows:
+    """Return rows whose passes run on a cluster, given by its address or a client."""
+    return DaskRows(rows, connect(engine) if isinstance(engine, str) else engine)
+
+
+@contextmanager
+def _clear_errors() -> Iterator[None]:
+    """Say plainly what went wrong with the cluster; our own errors pass as they are."""
+    with needing("dask", "a Dask cluster"):
+        from distributed import CancelledError, KilledWorker
+        from distributed.comm.core import CommClosedError
+
+    try:
+        yield
+    except ExpungeError:
+        raise
+    except ModuleNotFoundError as error:
+        raise Unsupported(
+            f"a worker has no {error.name}; install expunge and what reads your files "
+            "on every worker"
+        ) from error
+    except KilledWorker as error:
+        raise Unreachable(
+            "workers were lost again and again while they ran the same task; look at "
+            "their logs, they may need more memory"
+        ) from error
+    except (CancelledError, CommClosedError, TimeoutError) as error:
+        raise Unreachable(
+            "the scheduler is gone; start the cluster again, then repeat the call"
+        ) from error
