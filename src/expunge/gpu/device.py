@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices: find torch and a device, and refuse one whose sums nobody can bound.
+
+A certificate pays for rounding by the rules of IEEE arithmetic in float64. A device
+without float64 has none of it, and cuBLAS can be told to make up products of float64
+from shorter numbers, which obey other bounds. Both are refused, and one product whose
+result must be exact is tried before any row is copied.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ..exceptions import InvalidInput, Unsupported, needing
+
+EMULATION = "CUBLAS_EMULATE_DOUBLE_PRECISION"
+PROBE = 64
+
+
+@cache
+def load_torch() -> Any:
+    """Return the torch library, or raise MissingExtra."""
+    with needing("gpu", "rows on a device"):
+        import torch
+    return torch
+
+
+def require_device(name: str) -> Any:
+    """Return the device of this name, or raise if its sums cannot be certified."""
+    torch = load_torch()
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise InvalidInput(
+            f"device={name!r} is no device of torch; give 'cuda', 'cuda:1' or 'cpu'"
+        ) from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise Unsupported(
+            f"device={name!r}, and torch {torch.__version__} finds no CUDA device; "
+            "check the driver and that torch was built for CUDA, or use rows in memory"
+        )
+    if os.environ.get(EMULATION, "0") not in ("", "0"):
+        raise Unsupported(
+            f"{EMULATION} is set: products would be made up of shorter numbers, whose "
+            "rounding no certificate covers; unset it"
+        )
+    try:
+        exact = _multiplies_exactly(torch, device)
+    except (RuntimeError, TypeError) as error:
+        raise Unsupported(
+            f"device={name!r} cannot compute in float64, and certificates rest on sums "
+            "in float64; use another device, or rows in memory"
+        ) from error
+    if not exact:
+        raise Unsupported(
+            f"device={name!r} multiplies float64 less exactly than IEEE arithmetic; "
+            "certificates rest on that, so use another device, or rows in memory"
+        )
+    return device
+
+
+def require_memory(device: Any, n_bytes: int) -> None:
+    """Raise Unsupported if a CUDA device has no room for so many bytes."""
+    if device.type != "cuda":
+        return
+    free, whole = load_torch().cuda.mem_get_info(device)
+    if n_bytes > free:
+        raise Unsupported(
+            f"the rows take {n_bytes / 2**30:.2f} GiB, and {free / 2**30:.2f} of "
+            f"{whole / 2**30:.2f} GiB are free on {device}; keep them in float32, use "
+            "another device, or rows in memory"
+        )
+
+
+@contextmanager
+def report_memory(device: Any) -> Iterator[None]:
+    """Raise Unsupported where a device runs out of memory in the block."""
+    try:
+        yield
+    except load_torch().cuda.OutOfMemoryError as error:
+        raise Unsupported(
+            f"there is no memory left on {device} for the blocks of a pass; nothing "
+            "was changed; free some of it, keep the rows in float32, or use rows in "
+            "memory"
+        ) from error
+
+
+def _multiplies_exactly(torch: Any, device: Any) -> bool:
+    """Whether a product of integers far apart in scale is what it must be.
+
+    A column of the first factor is multiplied, and the row of the second divided, by a
+    power of two. In float64 nothing is rounded, whatever the order of the additions.
+    """
+    places = np.arange(PROBE)
+    powers = 2.0 ** (places % 31 - 15)
+    left = np.asarray((places[:, None] * 37 + places * 101) % 1021, dtype=np.float64)
+    right = np.asarray((places[:, None] * 53 + places * 11) % 1019, dtype=np.float64)
+    first, second = (
+        torch.as_tensor(part, device=device)
+        for part in (left * powers, right / powers[:, None])
+    )
+    return bool(((first @ second).cpu().numpy() == left @ right).all())

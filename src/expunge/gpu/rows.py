@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""DeviceRows: rows on a device of torch, in float32 or float64, summed in float64.
+
+A pass takes a block at a time to float64, so that products and sums lose nothing that
+the rows did not lose before. Partial sums and the curvatures that products of a Hessian
+need stay on the device; what comes back are the sums.
+
+Blocks are longer than in memory, and a device adds in an order of its own. Nothing here
+is equal to the bit to a pass in memory, or to itself. ``n_additions`` bounds what any
+order within blocks can lose, and radii are computed with it (docs/paper.md, "Beyond the
+paper: sums on a device").
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from ..core.arrays import Index, Private, Vector
+from ..core.objective import Objective, check_weights
+from ..core.rows import Rows, RowSource, Terms, Value, pairwise_sum
+from ..exceptions import InvalidInput, Unsupported
+from .arrays import DeviceArray
+from .device import load_torch, report_memory, require_device, require_memory
+
+Precision: TypeAlias = Literal["float32", "float64"]
+# Rows of a block, unless that has more numbers than the second says: 512 MiB.
+DEVICE_BLOCK_ROWS = 2**15
+BLOCK_NUMBERS = 2**26
+NO_PLACES: Index = np.array([], dtype=np.intp)
+
+
+class DeviceRows(Private, RowSource):
+    """Rows, labels and weights on a device. Private.
+
+    Made by ``to_device``. ``without`` and ``take`` answer a request: what remains on
+    the device, and the rows that leave as they are kept there.
+    """
+
+    __slots__ = ("_X", "_absent", "_total_weight", "_weight", "_y")
+
+    keeps_terms: ClassVar[bool] = True
+
+    def __init__(
+        self, X: Any, y: Any, weight: Any, *, absent: Index = NO_PLACES
+    ) -> None:
+        self._X, self._y, self._weight = X, y, weight
+        self._absent = absent
+        parts = [block.sum() for block in weight.split(self.block_rows)]
+        sums: list[float] = load_torch().stack(parts).tolist()
+        (self._total_weight,) = pairwise_sum((one,) for one in sums)
+
+    def __len__(self) -> int:
+        return int(self._X.shape[0]) - len(self._absent)
+
+    @property
+    def n_columns(self) -> int:
+        """The number of columns, intercept included."""
+        return int(self._X.shape[1])
+
+    @property
+    def total_weight(self) -> float:
+        """W: the sum of the weights, never the row count."""
+        return self._total_weight
+
+    @property
+    def device(self) -> str:
+        """Where the rows lie."""
+        return str(self._X.device)
+
+    @property
+    def block_rows(self) -> int:
+        """How many rows a block has: never fewer than in memory."""
+        width = 1 << (self.n_columns - 1).bit_length()
+        return max(super().block_rows, min(DEVICE_BLOCK_ROWS, BLOCK_NUMBERS // width))
+
+    @property
+    def n_additions(self) -> int:
+        """Through how many additions a term may pass: within its block, and the tree.
+
+        A pass over the same rows in memory, whose blocks are no longer, adds no more.
+        """
+        places, block = int(self._X.shape[0]), self.block_rows
+        return min(places, block) + (-(-places // block)).bit_length()
+
+    def map_blocks(self, term: Callable[[Rows], Value]) -> Iterator[Value]:
+        """Yield what a term makes of each block in float64, on the device."""
+        torch, size = load_torch(), self.block_rows
+        with report_memory(self._X.device):
+            for begin in range(0, self._X.shape[0], size):
+                part = slice(begin, begin + size)
+                design = self._X[part].to(torch.float64)
+                arrays: Any = map(
+                    DeviceArray, (design, self._y[part], self._weight[part])
+                )
+                yield term(Rows(*arrays))
+
+    def sum_blocks(self, term: Callable[[Rows], Terms]) -> Terms:
+        """Return the sum over blocks, added on the device, as host arrays."""
+        with report_memory(self._X.device):
+            found = pairwise_sum(self.map_blocks(term))
+            return type(found)(map(_to_host, found))
+
+    def recode(self, code: Callable[[Vector], Vector]) -> "DeviceRows":
+        """Return the rows with what ``code`` makes of their labels, in memory."""
+        before = self._y.cpu().numpy()
+        after = code(before)
+        if after is before:
+            return self
+        y = load_torch().as_tensor(after, device=self._X.device)
+        return DeviceRows(self._X, y, self._weight, absent=self._absent)
+
+    def without(self, gone: Index) -> "DeviceRows":
+        """Return all rows but those at these places, in the same memory.
+
+        Places stay what they were: those of rows that left are empty.
+        """
+        weight = self._weight.clone()
+        weight[self._present(gone)] = 0.0
+        absent = np.union1d(self._absent, gone)
+        return DeviceRows(self._X, self._y, weight, absent=absent)
+
+    def take(self, places: Index) -> Rows:
+        """Return the rows at these places in memory, in float64."""
+        index = self._present(places)
+        X, y, weight = (
+            part[index].cpu().numpy().astype(np.float64)
+            for part in (self._X, self._y, self._weight)
+        )
+        return Rows(np.ascontiguousarray(X), y, weight)
+
+    def erase(self) -> None:
+        """Overwrite the rows that ``without`` left out, once the request counts.
+
+        They are gone from the rows that they were taken from as well.
+        """
+        index = load_torch().as_tensor(self._absent, device=self._X.device)
+        for part in (self._X, self._y):
+            part[index] = 0.0
+
+    def _present(self, places: Index) -> Any:
+        """Return places on the device; each must hold a row, and be named once."""
+        named = np.asarray(places, dtype=np.intp)
+        unique, n_places = np.unique(named), int(self._X.shape[0])
+        if unique.size != named.size:
+            raise InvalidInput("a place is named twice; name each row once")
+        if unique.size and not 0 <= unique[0] <= unique[-1] < n_places:
+            raise InvalidInput(
+                f"a place is outside of 0 to {n_places - 1}; nothing was changed; "
+                "check the places"
+            )
+        if np.isin(unique, self._absent).any():
+            raise InvalidInput(
+                "a place holds no row any more; nothing was changed; check the places"
+            )
+        return load_torch().as_tensor(named, device=self._X.device)
+
+
+def _to_host(part: Any) -> Any:
+    """Return a part of a sum, or several together, with host arrays."""
+    if isinstance(part, tuple):
+        return type(part)(map(_to_host, part))
+    return np.asarray(part) if isinstance(part, DeviceArray) else part
+
+
+def to_device(
+    objective: Objective,
+    X: Any,
+    y: ArrayLike,
+    *,
+    sample_weight: ArrayLike | None = None,
+    device: str = "cuda",
+    dtype: Precision | None = None,
+) -> DeviceRows:
+    """Return rows on a device, checked as ``Objective.rows`` checks them.
+
+    They are checked and copied a block at a time: no second copy in memory.
+
+    Parameters
+    ----------
+    objective
+        What will be fitted: it says which labels it takes and whether there is an
+        intercept.
+    X, y, sample_weight
+        Dense design, (n, d), an array or a tensor; labels; weights, one if not given.
+    device
+        "cuda", "cuda:1", ..., or "cpu".
+    dtype
+        In which precision rows are kept: by default that of X. "float32" takes half
+        the memory, and is refused for numbers that it would change: the model would
+        be one of other rows than those that ask to leave.
+    """
+    if sparse.issparse(X):
+        raise Unsupported(
+            "X is sparse, and rows on a device are dense; use rows in memory, or "
+            "X.toarray() if that is small enough"
+        )
+    design = X if hasattr(X, "shape") and hasattr(X, "dtype") else np.asarray(X)
+    if dtype is None:
+        dtype = "float32" if str(design.dtype).endswith("float32") else "float64"
+    if dtype not in ("float32", "float64"):
+        raise InvalidInput(f"dtype={dtype!r}; it must be 'float32' or 'float64'")
+    labels = objective.loss.labels(y)
+    if len(design.shape) != 2 or len(labels) != design.shape[0] or not len(labels):
+        raise InvalidInput(
+            f"X has shape {tuple(design.shape)} and y has {len(labels)} labels; give "
+            "rows of features, at least one, and one label for each"
+        )
+    weight = check_weights(sample_weight, len(labels))
+    found = require_device(device)
+    return _copy_rows(objective, Rows(design, labels, weight), to=found, dtype=dtype)
+
+
+def _copy_rows(
+    objective: Objective, given: Rows, *, to: Any, dtype: Precision
+) -> DeviceRows:
+    """Return the rows on the device, with the column of ones if there is one."""
+    torch = load_torch()
+    n_rows, n_columns = given.X.shape[0], given.X.shape[1] + objective.intercept
+    numbers = n_columns * (4 if dtype == "float32" else 8) + 8 + given.y[0].size * 8
+    require_memory(to, n_rows * numbers)
+    with report_memory(to):
+        kind = getattr(torch, dtype)
+        X = torch.empty((n_rows, n_columns), dtype=kind, device=to)
+        y, weight = (
+            torch.as_tensor(part, device=to) for part in (given.y, given.weight)
+        )
+        if to.type == "cpu":  # nobody else may write to them
+            y, weight = y.clone(), weight.clone()
+    for begin in range(0, n_rows, DEVICE_BLOCK_ROWS):
+        part = slice(begin, begin + DEVICE_BLOCK_ROWS)
+        some: Any = given.X[part]
+        host = some.cpu().numpy() if hasattr(some, "cpu") else some
+        block = objective.rows(host, given.y[part], given.weight[part]).dense()
+        X[part] = torch.as_tensor(_narrow(block, dtype), device=to)
+    return DeviceRows(X, y, weight)
+
+
+def _narrow(block: NDArray[np.float64], dtype: Precision) -> NDArray[Any]:
+    """Return the numbers in this precision, which must hold them as they are."""
+    with np.errstate(over="ignore"):
+        narrow = block.astype(dtype)
+    if not (narrow == block).all():
+        raise InvalidInput(
+            "X holds numbers that float32 would change; round them before the fit and "
+            "before every request (X.astype(numpy.float32)), or keep dtype='float64'"
+        )
+    return narrow

@@ -1,0 +1,381 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows on a device: sums within the rounding that is paid for, fits and requests."""
+
+import re
+import sys
+from dataclasses import replace
+from math import fsum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from benchmarks.gpu import __main__ as benchmark
+from expunge import L1, L2, Budget, Logistic, MatrixFree, Newton, Objective, Rows
+from expunge.core import sums
+from expunge.core.arrays import UNIT_ROUNDOFF, Index, Vector, norm
+from expunge.core.solver import minimise
+from expunge.exceptions import InvalidInput, MissingExtra, Unsupported
+from expunge.gpu import DeviceRows, to_device
+from expunge.gpu import device as devices
+from expunge.gpu import rows as device_rows
+from expunge.gpu.arrays import DeviceArray
+from expunge.private_model.model import PrivateModel
+from expunge.promise.rounding import gradient_error, hessian_error, sum_error
+from expunge.removal import Draft, State
+from expunge.removal.state import initial_state, keep_sums
+from expunge.removal.summary import summarise
+from expunge.wide.measurement import measure
+from tests import gpu_soundness
+from tests.instances import LOSSES, labelled
+
+CERTIFIED = ("logistic", "half_squared", "multinomial", "multi_output", "one_vs_rest")
+
+
+def _problem(
+    name: str, device: str, *, n_rows: int = 700, intercept: bool = True
+) -> tuple[Objective, Rows, DeviceRows]:
+    """Return an objective, and weighted rows in memory and in float32 on a device."""
+    rng = np.random.default_rng(5)
+    X, y = labelled(name, rng, n_rows)
+    narrow = X.astype(np.float32)
+    weight = rng.integers(0, 4, size=n_rows)
+    objective = Objective(LOSSES[name][0], L2(), alpha=0.02, intercept=intercept)
+    there = to_device(objective, narrow, y, sample_weight=weight, device=device)
+    return objective, objective.rows(narrow, y, weight), there
+
+
+def _state(objective: Objective, rows: Any, theta: Vector) -> State:
+    summary = summarise(objective, rows, theta=theta)
+    return keep_sums(initial_state(summary), summary, moment=True)
+
+
+def _short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a block in memory have 64 rows and one on a device 128."""
+    monkeypatch.setattr("expunge.core.rows.BLOCK_ROWS", 64)
+    monkeypatch.setattr(device_rows, "DEVICE_BLOCK_ROWS", 128)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_sums_differ_by_no_more_than_the_rounding_paid_for(
+    name: str, device: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _short_blocks(monkeypatch)
+    objective, rows, there = _problem(name, device, n_rows=5 * 128 + 1)  # one alone
+    theta = rng.normal(size=rows.n_columns * objective.loss.outputs)
+    ours, theirs = (_state(objective, source, theta) for source in (rows, there))
+    draft = Draft(theta, np.zeros_like(theta))
+    slack = sum(gradient_error(state, draft, step=0.0) for state in (ours, theirs))
+    assert norm(ours.gradient - theirs.gradient) <= slack
+    apart = ours.loss_hessian.dense() - theirs.loss_hessian.dense()
+    assert np.linalg.norm(apart, 2) <= hessian_error(ours) + hessian_error(theirs)
+    assert ours.moment is not None and theirs.moment is not None
+    near = 4.0 * (sum_error(ours) + sum_error(theirs))
+    apart = ours.moment.dense() - theirs.moment.dense()
+    assert np.linalg.norm(apart, 2) <= near * ours.scales.moment
+    for one in ("row_norm", "slope", "square_norm", "hessian", "moment"):
+        assert getattr(theirs.scales, one) == pytest.approx(
+            getattr(ours.scales, one), rel=near + 1e-13
+        )
+    assert theirs.scales.n_entries == ours.scales.n_entries
+    assert there.total_weight == pytest.approx(rows.total_weight, rel=near)
+    if ours.kinks is not None and theirs.kinks is not None:
+        np.testing.assert_allclose(theirs.kinks, ours.kinks, rtol=near)
+
+
+@pytest.mark.parametrize("moved", [0.0, 1.0])
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_measurement_and_its_products_are_the_same_on_a_device(
+    name: str, moved: float, device: str, rng: np.random.Generator
+) -> None:
+    objective, rows, there = _problem(name, device)
+    theta = moved * rng.normal(size=rows.n_columns * objective.loss.outputs)
+    ours, theirs = (measure(objective, part, theta=theta) for part in (rows, there))
+    for one in ("value", "steepness", "gradient", "loss_gradient", "curvature"):
+        found = getattr(theirs, one)
+        assert isinstance(found, float | np.ndarray)
+        np.testing.assert_allclose(found, getattr(ours, one), rtol=1e-11, atol=1e-13)
+    if ours.lever is not None and theirs.lever is not None:
+        np.testing.assert_allclose(theirs.lever, ours.lever, rtol=1e-11, atol=1e-13)
+    v = rng.normal(size=theta.size)
+    np.testing.assert_allclose(theirs.hessian @ v, ours.hessian @ v, atol=1e-9)
+    np.testing.assert_allclose(
+        theirs.hessian.diagonal(), ours.hessian.diagonal(), atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_other_passes_are_the_same_on_a_device(
+    name: str, device: str, rng: np.random.Generator
+) -> None:
+    objective, rows, there = _problem(name, device)
+    loss = objective.loss
+    thetas = rng.normal(size=(3, rows.n_columns * loss.outputs))
+    valued: Index = np.array([0, 2])
+
+    def passes(source: Any) -> list[Any]:
+        each = sums.slopes_at_each(loss, source, thetas=thetas, valued=valued)
+        return [
+            *each,
+            sums.loss_gradient(loss, source, theta=thetas[0])[0],
+            sums.largest_hessian(loss, source).dense(),
+            sums.gram(source),
+            sums.column_sizes(source),
+            sums.largest_norm(source),
+            sums.largest_move(loss, source, step=thetas[0]),
+            sums.largest_moves(loss, source, steps=thetas),
+            sums.slope_scale(loss, source, theta=thetas[0]),
+        ]
+
+    for ours, theirs in zip(passes(rows), passes(there), strict=True):
+        np.testing.assert_allclose(theirs, ours, rtol=1e-11, atol=1e-10)
+
+
+def test_sums_lose_no_more_than_their_additions(
+    device: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_rows, "DEVICE_BLOCK_ROWS", 2048)
+    objective = Objective(LOSSES["half_squared"][0], L2(), alpha=1.0, intercept=False)
+    X = (rng.normal(size=(50_001, 1)) * 10.0 ** rng.uniform(-6, 6, (50_001, 1))).astype(
+        np.float32
+    )
+    y = rng.integers(-9, 10, size=len(X)).astype(np.float64)
+    there = to_device(objective, X, y, device=device)
+    # Of float32 and small integers: each product is exact.
+    products = (-y * X[:, 0].astype(np.float64)).tolist()
+    found = sums.loss_slopes(objective.loss, there, theta=np.zeros(1))[0]
+    assert there.n_additions == 2048 + 5
+    lost = abs(found - fsum(products))
+    assert lost <= there.n_additions * UNIT_ROUNDOFF * fsum(map(abs, products))
+
+
+def test_radii_use_the_additions_of_the_device(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _short_blocks(monkeypatch)
+    objective, rows, there = _problem("logistic", device)
+    theta = np.zeros(rows.n_columns)
+    ours, theirs = (_state(objective, source, theta) for source in (rows, there))
+    assert there.n_additions == 128 + 3 and len(there) == 700
+    assert rows.n_additions == 700
+    difference = (sum_error(ours) - sum_error(theirs)) / (2.0 * UNIT_ROUNDOFF)
+    assert difference == pytest.approx(700 - 131)
+    # What nobody counted is bounded by the rows.
+    scales = replace(theirs.scales, n_additions=float("inf"))
+    assert sum_error(theirs.replace(scales=scales)) == sum_error(ours)
+
+
+def test_rows_in_memory_add_no_more_often_than_those_on_a_device(device: str) -> None:
+    for n_rows, n_columns in ((1, 2), (2049, 3), (40_000, 2), (10, 9000), (5000, 5000)):
+        X = np.zeros((1, 1))
+        objective = Objective(Logistic(), L2(), alpha=1.0, intercept=False)
+        there = to_device(objective, X, np.ones(1), device=device)
+        tensor = there._X.expand(n_rows, n_columns)
+        wide = DeviceRows(tensor, there._y.expand(n_rows), there._weight.expand(n_rows))
+        in_memory = Rows.block_rows.fget(wide)  # type: ignore[attr-defined]
+        levels = (-(-n_rows // in_memory) - 1).bit_length()
+        assert min(n_rows, in_memory) - 1 + levels <= wide.n_additions
+        assert wide.block_rows >= in_memory
+
+
+@pytest.mark.parametrize("mechanism", [Newton(), MatrixFree()], ids=["newton", "free"])
+@pytest.mark.parametrize("name", CERTIFIED)
+def test_a_fit_and_requests_on_a_device(name: str, mechanism: Any, device: str) -> None:
+    objective, rows, there = _problem(name, device)
+    model = PrivateModel.fit(
+        objective, there, mechanism=mechanism, budget=Budget(sigma=0.01)
+    )
+    target = minimise(objective, rows).theta
+    assert norm(model.answer.draft.theta - target) <= model.answer.radius.value + 1e-12
+    for place in (3, 40, 41):
+        gone = np.array([place])
+        removed, there = there.take(gone), there.without(gone)
+        model = model.forget(removed, remaining=there)
+        there.erase()
+    left = rows.without(np.array([3, 40, 41]))
+    assert len(there) == len(left) == model.n_samples - model.n_removed
+    target = minimise(model.agreement.objective_for(left), left).theta
+    assert norm(model.answer.draft.theta - target) <= model.answer.radius.value + 1e-12
+    assert model.answer.fits(model.budget)
+
+
+def test_no_radius_on_a_device_is_below_the_true_error(device: str) -> None:
+    verdict = gpu_soundness.Verdict()
+    for seed in range(25):
+        verdict += gpu_soundness.run_case(seed, device)
+    assert verdict.n_judged >= 50
+    assert verdict.n_violations == 0
+
+
+def test_curvatures_stay_on_the_device(device: str) -> None:
+    objective, rows, there = _problem("multinomial", device)
+    at = measure(objective, there, theta=np.zeros(rows.n_columns * 3))
+    kept = at.hessian._curvatures
+    assert kept is not None
+    assert all(isinstance(block.diagonal, DeviceArray) for block in kept)
+
+
+def test_what_left_is_overwritten_on_the_device(device: str) -> None:
+    _, rows, there = _problem("logistic", device)
+    gone = np.array([2, 5])
+    np.testing.assert_array_equal(there.take(gone).X, rows.take(gone).X)
+    left = there.without(gone)
+    left.erase()
+    np.testing.assert_array_equal(there.take(gone).X, np.zeros((2, rows.n_columns)))
+    np.testing.assert_array_equal(there.take(gone).y, np.zeros(2))
+    for bad, said in (([5], "no row"), ([1, 1], "twice"), ([700], "outside")):
+        with pytest.raises(InvalidInput, match=said):
+            left.without(np.array(bad))
+        with pytest.raises(InvalidInput, match=said):
+            left.take(np.array(bad))
+
+
+def test_numbers_that_float32_would_change_are_refused(device: str) -> None:
+    objective = Objective(Logistic(), L2(), alpha=0.1)
+    X, y = np.array([[0.1], [1.0]]), np.array([1.0, -1.0])
+    with pytest.raises(InvalidInput, match="float32 would change"):
+        to_device(objective, X, y, device=device, dtype="float32")
+    with pytest.raises(InvalidInput, match="float32 would change"):
+        to_device(objective, X * 1e45, y, device=device, dtype="float32")
+    kept = to_device(objective, X, y, device=device)
+    np.testing.assert_array_equal(kept.take(np.arange(2)).X, objective.rows(X, y).X)
+
+
+def test_bad_rows_are_refused_as_in_memory(device: str) -> None:
+    objective = Objective(Logistic(), L2(), alpha=0.1)
+    X, y = np.ones((2, 1)), np.array([1.0, -1.0])
+    for bad, labels, said in (
+        (np.array([[np.nan], [1.0]]), y, "NaN"),
+        (X, y[:1], "one label for each"),
+        (X, np.array([0.0, 1.0]), "neither -1 nor"),
+        (X[:0], y[:0], "at least one"),
+    ):
+        with pytest.raises(InvalidInput, match=said):
+            to_device(objective, bad, labels, device=device)
+    with pytest.raises(InvalidInput, match="float16"):
+        to_device(objective, X, y, device=device, dtype="float16")  # type: ignore[arg-type]
+    with pytest.raises(Unsupported, match="sparse"):
+        to_device(objective, sparse.csr_array(X), y, device=device)
+
+
+def test_what_a_device_cannot_do_is_refused_by_name(device: str) -> None:
+    objective, rows, there = _problem("logistic", device)
+
+    class Foreign(Logistic):
+        def slope(self, y: Vector, eta: Vector) -> Vector:
+            return np.arctan(y * eta)
+
+    with pytest.raises(Unsupported, match="numpy's arctan"):
+        sums.loss_slopes(Foreign(), there, theta=np.zeros(rows.n_columns))
+    with pytest.raises(Unsupported, match="numpy's median"):
+        list(there.map_blocks(lambda block: np.median(block.y)))
+    kinked = replace(objective, penalty=L1(), ridge=0.1)
+    with pytest.raises(Unsupported, match="needs rows in memory"):
+        PrivateModel.fit(kinked, there, mechanism=MatrixFree())
+    fitted = PrivateModel.fit(kinked, there, mechanism=Newton())
+    target = minimise(kinked, rows).theta
+    assert norm(fitted.answer.draft.theta - target) <= fitted.answer.radius.value
+
+
+def test_devices_that_no_certificate_covers_are_refused(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    with pytest.raises(InvalidInput, match="no device of torch"):
+        devices.require_device("abacus")
+    with monkeypatch.context() as patch:
+        patch.setenv(devices.EMULATION, "1")
+        with pytest.raises(Unsupported, match="shorter numbers"):
+            devices.require_device(device)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: False)
+        with pytest.raises(Unsupported, match="finds no CUDA device"):
+            devices.require_device("cuda")
+    with monkeypatch.context() as patch:
+        patch.setattr(devices, "_multiplies_exactly", lambda *_: False)
+        with pytest.raises(Unsupported, match="less exactly"):
+            devices.require_device(device)
+    with pytest.raises(Unsupported, match="cannot compute in float64"):
+        devices.require_device("meta")
+
+
+def test_the_product_tried_first_tells_shorter_numbers(device: str) -> None:
+    import torch
+
+    class Shorter:
+        """A torch that multiplies in float32."""
+
+        @staticmethod
+        def as_tensor(part: Any, *, device: Any) -> Any:
+            return torch.as_tensor(part, device=device).to(torch.float32)
+
+    assert devices._multiplies_exactly(torch, torch.device(device))
+    assert not devices._multiplies_exactly(Shorter, torch.device(device))
+
+
+def test_memory_that_is_missing_is_reported(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2**20, 2**30))
+    with pytest.raises(Unsupported, match=r"take 1\.00 GiB, and 0\.00 of 1\.00 GiB"):
+        devices.require_memory(torch.device("cuda"), 2**30)
+    _, _, there = _problem("logistic", device)
+
+    def term(block: Rows) -> tuple[float]:
+        raise torch.cuda.OutOfMemoryError
+
+    with pytest.raises(Unsupported, match="no memory left"):
+        there.sum_blocks(term)
+
+
+def test_a_device_without_torch_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    devices.load_torch.cache_clear()
+    objective = Objective(Logistic(), L2(), alpha=0.1)
+    with pytest.raises(MissingExtra, match=r"expunge\[gpu\]"):
+        to_device(objective, np.ones((2, 1)), np.array([1.0, -1.0]), device="cpu")
+
+
+def test_the_example_of_the_page_runs(device: str, rng: np.random.Generator) -> None:
+    page = (Path(__file__).parents[1] / "docs/gpu.md").read_text()
+    (example,) = re.findall(r"```py\n(.*?)```", page, re.DOTALL)
+    X = rng.normal(size=(5000, 4)).astype(np.float32)
+    names = {"X": X, "y": np.arange(5000) % 100}
+    exec(example.replace('device="cuda"', f"device={device!r}"), names)
+    model: Any = names["model"]
+    assert (model.n_samples, model.n_removed) == (5000, 2)
+    assert model.answer.fits(model.budget)
+
+
+def test_tensors_are_taken_as_rows(device: str) -> None:
+    import torch
+
+    objective, rows, _ = _problem("logistic", device, intercept=False)
+    X = torch.as_tensor(np.asarray(rows.X), device=device).to(torch.float32)
+    there = to_device(objective, X, rows.y, device=device)
+    assert there._X.dtype == torch.float32
+    np.testing.assert_array_equal(there.take(np.arange(700)).X, rows.X)
+
+
+def test_the_benchmark_runs_where_it_is_small(
+    device: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = benchmark.main(["--quick", "--device", device])
+    printed = capsys.readouterr().out
+    assert code == int("MISSED" in printed)
+    assert "certified request" in printed and "requests that are certified" in printed
+
+
+def test_the_attack_on_radii_runs_by_itself(
+    device: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--device", device, "--count", "2", "--first", "40"]
+    assert gpu_soundness.main(options) == 0
+    assert "0 violations" in capsys.readouterr().out
